@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bounds-checked cursor over untrusted bytes. A read beyond the end sets @failed, returns zero and leaves
+ * the cursor at the end: parsers read a group of fields and test once. Little-endian. Pure. */
+#ifndef PROFD_BASE_BYTES_H
+#define PROFD_BASE_BYTES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+struct bytes {
+	const uint8_t *at;
+	const uint8_t *end;
+	bool failed;
+};
+
+static inline struct bytes bytes_of(const void *data, size_t len)
+{
+	return (struct bytes){ data, (const uint8_t *)data + len, false };
+}
+
+static inline size_t bytes_left(const struct bytes *b)
+{
+	return (size_t)(b->end - b->at);
+}
+
+/* The next @len bytes (borrowed from the input), NULL if there are fewer. */
+static inline const void *bytes_take(struct bytes *b, uint64_t len)
+{
+	const uint8_t *at = b->at;
+
+	if (b->failed || len > bytes_left(b)) {
+		b->failed = true;
+		b->at = b->end;
+		return NULL;
+	}
+	b->at += len;
+	return at;
+}
+
+#define BYTES_DEFINE(name, type)                                                                   \
+	static inline type bytes_##name(struct bytes *b)                                           \
+	{                                                                                          \
+		type value = 0;                                                                    \
+		const void *at = bytes_take(b, sizeof(value));                                     \
+		if (at)                                                                            \
+			memcpy(&value, at, sizeof(value));                                         \
+		return value;                                                                      \
+	}                                                                                          \
+	struct bytes_##name##_semicolon
+BYTES_DEFINE(u8, uint8_t);
+BYTES_DEFINE(u16, uint16_t);
+BYTES_DEFINE(u32, uint32_t);
+BYTES_DEFINE(u64, uint64_t);
+
+uint64_t bytes_varint(struct bytes *b);  /* LEB128, at most 10 bytes */
+int64_t bytes_svarint(struct bytes *b);  /* zig-zag */
+int64_t bytes_sleb128(struct bytes *b);  /* DWARF sign-extended LEB128 */
+const char *bytes_cstr(struct bytes *b); /* NUL-terminated inside the input, else NULL and failed */
+
+#endif

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The collector process: BPF events and mapping records in, feed records out. See agent/wire/feed.h for
+ * what it writes and agent/wire/control.h for what it is told. */
+#ifndef PROFD_COLLECT_COLLECTOR_H
+#define PROFD_COLLECT_COLLECTOR_H
+
+#include <stdint.h>
+
+#include "agent/base/cleanup.h"
+#include "agent/collect/features.h"
+
+struct collector_options {
+	int control_fd; /* channel to the supervisor; peers' channels arrive over it */
+	int feed_fd;	/* memfd of the ring to the server */
+	uint32_t generation; /* of this life, from 1 */
+	const char *const *exclude; /* glob patterns on exe and unit (config [collect] exclude) */
+	unsigned exclude_count;
+	uint64_t memory_budget_bytes; /* unwind tables and BPF maps */
+	double cpu_budget_pct;	      /* of one host CPU set; above it the rate backs off */
+	struct features features;
+};
+
+/* Runs until CONTROL_STOP or the supervisor's channel closes. Returns the exit status. */
+int collector_run(const struct collector_options *options);
+
+#endif

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The configuration: INI with conf.d drop-ins and the command line on top, one table of keys (config.c).
+ * Read once by the supervisor before it forks; every process then reads its copy. */
+#ifndef PROFD_CONFIG_H
+#define PROFD_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "agent/base/cleanup.h"
+#include "agent/base/err.h"
+
+#define CONFIG_LIST_MAX 64
+
+/* [service NAME]: every given pattern must match. */
+struct config_service {
+	char name[256];
+	char *unit, *cgroup, *exe, *cmdline, *user, *port; /* globs, NULL = any; owned */
+};
+
+/* [tenant NAME] */
+struct config_tenant {
+	char name[65];
+	char *services[CONFIG_LIST_MAX]; /* globs on unit, container, cgroup, exe, user */
+	unsigned service_count;
+};
+
+struct config_export {
+	char name[65];
+	char *kind; /* "otlp", "pyroscope" */
+	char *url;
+	char *token_file;
+};
+
+struct config_limits {
+	uint64_t body_bytes;	      /* 1 MiB */
+	uint64_t url_bytes;	      /* 8 KiB */
+	uint64_t header_bytes;	      /* 16 KiB */
+	uint64_t header_timeout_ns;   /* 10 s, absolute */
+	uint64_t body_timeout_ns;     /* 10 s */
+	uint64_t answer_timeout_ns;   /* 60 s */
+	uint32_t connections;	      /* 256 */
+	uint32_t running_sessions;    /* 32 a tenant */
+	uint32_t running_sessions_host; /* 128 */
+	uint32_t stacks_per_session;  /* 1,000,000 */
+};
+
+struct config {
+	/* [server] */
+	char *listen;	  /* "127.0.0.1:8088" */
+	char *socket;	  /* "/run/profd/profd.sock"; "" = none */
+	bool socket_asked; /* given on the command line or in a file */
+	char *public_url, *tls_certificate, *tls_key;
+	bool metrics_open;
+	/* [store] */
+	char *store_url; /* NULL = sqlite in data_dir */
+	char *data_dir;	 /* "/var/lib/profd" */
+	uint64_t disk_budget_bytes;   /* 2 GiB */
+	uint64_t detail_budget_bytes; /* 256 MiB */
+	uint32_t retention_days;      /* of on-demand sessions, 30 */
+	/* [collect] */
+	char *exclude[CONFIG_LIST_MAX];
+	unsigned exclude_count;
+	double cpu_budget_pct, target_budget_pct;
+	uint64_t memory_budget_bytes;
+	char *debuginfod_urls; /* "" = off */
+	/* [continuous] */
+	uint64_t continuous_span_ns; /* 10 min */
+	/* [auth] */
+	char *jwt_algorithm, *jwt_key_file, *jwt_jwks_file, *jwt_issuer, *jwt_audience;
+	char *jwt_tenant_claim, *jwt_role_claim;
+	/* [limits] */
+	struct config_limits limits;
+	/* sections with names */
+	struct config_export exports[16];
+	unsigned export_count;
+	struct config_tenant tenants[CONFIG_LIST_MAX];
+	unsigned tenant_count;
+	struct config_service services[CONFIG_LIST_MAX];
+	unsigned service_count;
+	/* command line only */
+	bool no_collect;
+	bool allow_insecure; /* listen elsewhere without TLS although told why not */
+	char *disabled_features[16];
+	unsigned disabled_feature_count;
+	char *replay_file; /* recorded feed instead of the kernel */
+};
+
+/* Defaults, then @path (absent default path is fine, absent given path is not) and its conf.d. Errors name
+ * file, line, section and key. @config is zeroed by the caller and released with config_deinit(). */
+int config_load(struct config *config, const char *path, bool path_given, struct err *err) must_use;
+/* Checks across keys (ranges, files that must exist, listening rules that need no store). */
+int config_check(const struct config *config, struct err *err) must_use;
+void config_deinit(struct config *config);
+
+#endif

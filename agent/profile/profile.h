@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The profile model: what a session, a window or a merge is when it is rendered, compared or summed.
+ * Symbolized, aggregated, immutable once built; readers share it by reference count.
+ *
+ *   strings     interned text, id 0 = ""
+ *   mappings    files with build-id; id 0 = none
+ *   functions   (name, package, file): the identity used for comparisons
+ *   frames      one source-level frame: function, line, mapping, file offset, kind
+ *   nodes       the prefix tree of stacks, root first: node 0 is the root and has no frame, a parent's
+ *               index is always smaller than its child's, so one pass in either direction folds the tree
+ *   attrs       who and how: process, thread, state, wait kind, lock, labels
+ *   samples     (node, attrs) -> values; each pair once
+ *   events      optional, time-ordered: (time, node, attrs, value) for timelines and heat maps
+ *
+ * Values: as many as the type has, in pprof order (contract.md section 3); the last-but-for-io is the
+ * value that totals and percentages use: profile_value_index(). No I/O here. */
+#ifndef PROFD_PROFILE_PROFILE_H
+#define PROFD_PROFILE_PROFILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "agent/base/cleanup.h"
+
+/* ---- types ------------------------------------------------------------------------------------ */
+
+enum profile_type {
+	PROFILE_CPU,
+	PROFILE_OFFCPU,
+	PROFILE_WALL,
+	PROFILE_BLOCK,
+	PROFILE_MUTEX,
+	PROFILE_MEMORY,
+	PROFILE_ALLOC,
+	PROFILE_GOROUTINE,
+	PROFILE_IO,
+	PROFILE_TYPE_MAX,
+};
+
+#define PROFILE_VALUES_MAX 3
+
+struct profile_value_type {
+	const char *name; /* "cpu" */
+	const char *unit; /* "nanoseconds", "count", "bytes" */
+};
+
+struct profile_type_info {
+	const char *word; /* canonical: "cpu" */
+	struct profile_value_type values[PROFILE_VALUES_MAX];
+	uint8_t value_count;
+	uint8_t value_index;	  /* of the value that totals, percentages and folded output use */
+	bool rate;		  /* a flow over time (per second makes sense), not a level */
+};
+
+/* Never NULL for a valid type. */
+const struct profile_type_info *profile_type_info(enum profile_type type);
+/* Accepts canonical words and `heap`, `allocs`, `profile`. -EINVAL otherwise. */
+int profile_type_parse(const char *word, enum profile_type *ret) must_use;
+
+/* ---- contents ---------------------------------------------------------------------------------- */
+
+enum profile_frame_kind {
+	PROFILE_FRAME_NATIVE,
+	PROFILE_FRAME_KERNEL,
+	PROFILE_FRAME_GO,
+	PROFILE_FRAME_JIT,
+	PROFILE_FRAME_INTERPRETED,
+	PROFILE_FRAME_UNKNOWN, /* text is `[unknown] module+0xoffset` */
+	PROFILE_FRAME_MARKER,  /* [truncated], [on cpu, not sampled], … */
+};
+
+enum profile_frame_flag {
+	PROFILE_FRAME_INLINED = 1, /* inlined into its parent frame */
+	PROFILE_FRAME_GUESSED = 2,
+};
+
+struct profile_mapping {
+	uint32_t path; /* string id */
+	uint8_t build_id_len;
+	uint8_t build_id[32];
+	uint64_t key; /* stable identity of the module */
+};
+
+struct profile_function {
+	uint32_t name;	  /* string id: demangled, or the unknown text */
+	uint32_t package; /* string id: Go package, C++ namespace-less module base name; may be "" */
+	uint32_t file;	  /* string id; "" if unknown */
+	uint32_t line;	  /* first line of the function, 0 if unknown */
+};
+
+struct profile_frame {
+	uint32_t function;
+	uint32_t mapping;
+	uint64_t offset; /* file offset; kernel: from _text; 0 for markers */
+	uint32_t line;	 /* 0 if unknown */
+	uint8_t kind;	 /* enum profile_frame_kind */
+	uint8_t flags;
+};
+
+struct profile_node {
+	uint32_t parent;
+	uint32_t frame; /* undefined for node 0 */
+};
+
+struct profile_label {
+	uint32_t name; /* string ids */
+	uint32_t value;
+};
+
+struct profile_attrs {
+	uint32_t process;     /* index of processes */
+	uint32_t tid;	      /* 0 = whole process */
+	uint32_t thread_name; /* string id */
+	uint32_t state;	      /* string id: blocked, runqueue, preempted; goroutines: Go's words; "" */
+	uint32_t wait;	      /* string id: futex, sleep, …; goroutines: wait reason; "" */
+	uint32_t extra;	      /* string id: io kind, lock, created-by; "" */
+	uint32_t label_first; /* labels[label_first … + label_count) */
+	uint32_t label_count;
+};
+
+struct profile_process {
+	uint32_t pid;
+	uint32_t exe;	     /* string id */
+	uint32_t comm;	     /* string id */
+	uint32_t service;    /* string id */
+	uint64_t started_at_ns; /* realtime */
+	int64_t value;	     /* sum of the main value */
+};
+
+struct profile_sample {
+	uint32_t node;
+	uint32_t attrs;
+	int64_t values[PROFILE_VALUES_MAX];
+};
+
+struct profile_event {
+	uint64_t time_ns; /* realtime */
+	uint32_t node;
+	uint32_t attrs;
+	int64_t value; /* main value */
+};
+
+#define PROFILE_OUTCOMES_MAX 64
+
+/* contract.md section 3 "Data quality"; a negative number means: cannot be known for this type. */
+struct profile_quality {
+	int64_t samples;
+	int64_t lost;
+	double truncated_pct;
+	double unknown_frame_pct;
+	double guessed_frame_pct;
+	double effective_rate; /* per second and busy CPU */
+	double overhead_pct;
+	uint64_t outcomes[PROFILE_OUTCOMES_MAX]; /* by outcome id: cut or damaged stacks of this profile */
+	uint32_t note_count;
+	char notes[8][160];
+};
+
+struct profile_meta {
+	enum profile_type type;
+	char service[256];
+	char host[65];
+	uint64_t start_ns; /* realtime */
+	uint64_t duration_ns;
+	uint32_t sample_rate; /* per second, as asked */
+	uint32_t cpu_count;
+};
+
+/* All arrays are owned by the profile. String id -> text: profile_string(). */
+struct profile {
+	struct profile_meta meta;
+	struct profile_quality quality;
+	struct profile_mapping *mappings;
+	struct profile_function *functions;
+	struct profile_frame *frames;
+	struct profile_node *nodes;
+	struct profile_label *labels;
+	struct profile_attrs *attrs;
+	struct profile_process *processes;
+	struct profile_sample *samples;
+	struct profile_event *events; /* ascending time */
+	uint32_t mapping_count, function_count, frame_count, node_count, label_count, attrs_count,
+		process_count, sample_count, event_count;
+	uint64_t *string_offsets; /* into string_bytes */
+	char *string_bytes;
+	uint32_t string_count;
+	int64_t totals[PROFILE_VALUES_MAX];
+	unsigned refs; /* atomic */
+};
+
+static inline const char *profile_string(const struct profile *p, uint32_t id)
+{
+	return p->string_bytes + p->string_offsets[id];
+}
+
+static inline unsigned profile_value_index(const struct profile *p)
+{
+	return profile_type_info(p->meta.type)->value_index;
+}
+
+struct profile *profile_ref(struct profile *p);	  /* thread-safe; returns @p */
+struct profile *profile_unref(struct profile *p); /* thread-safe; returns NULL */
+static inline void profile_drop(struct profile *p)
+{
+	(void)profile_unref(p);
+}
+CLEANUP_DEFINE(profile, struct profile *, profile_drop);
+
+/* ---- building ------------------------------------------------------------------------------------ */
+
+struct profile_builder;
+
+/* NULL when out of memory. @max_nodes bounds the tree: stacks beyond it end in a [truncated] node and
+ * are counted (contract.md section 8, stacks per session). */
+struct profile_builder *profile_builder_create(const struct profile_meta *meta, uint32_t max_nodes);
+void profile_builder_destroy(struct profile_builder *b);
+CLEANUP_DEFINE(profile_builder, struct profile_builder *, profile_builder_destroy);
+
+/* Each interns and returns the id; errors are sticky and reported by profile_builder_finish().
+ * Not thread-safe. */
+uint32_t profile_builder_string(struct profile_builder *b, const char *text, size_t len);
+uint32_t profile_builder_mapping(struct profile_builder *b, const struct profile_mapping *m);
+uint32_t profile_builder_function(struct profile_builder *b, const struct profile_function *f);
+uint32_t profile_builder_frame(struct profile_builder *b, const struct profile_frame *f);
+/* The child of @parent with @frame, made if absent; @parent 0 is the root. */
+uint32_t profile_builder_node(struct profile_builder *b, uint32_t parent, uint32_t frame);
+uint32_t profile_builder_process(struct profile_builder *b, const struct profile_process *process);
+uint32_t profile_builder_attrs(struct profile_builder *b, const struct profile_attrs *attrs,
+			       const struct profile_label *labels);
+void profile_builder_sample(struct profile_builder *b, uint32_t node, uint32_t attrs,
+			    const int64_t *values);
+void profile_builder_event(struct profile_builder *b, const struct profile_event *event);
+/* Sums, sorts and hands over the profile (one reference, the caller's). The builder is spent. -ENOMEM,
+ * -E2BIG. @quality is copied; its percentages of frames are computed here from the samples. */
+int profile_builder_finish(struct profile_builder *b, const struct profile_quality *quality,
+			   struct profile **ret) must_use;
+
+/* ---- operations: each makes a new profile or table from borrowed ones; pure, thread-safe -------- */
+
+/* Sum of several profiles of one type. -EINVAL when types differ. */
+int profile_merge(struct profile *const *parts, size_t count, struct profile **ret) must_use;
+
+struct profile_filter {
+	uint64_t from_ns, to_ns;    /* realtime, 0 = open; needs events */
+	const char *where_names[8]; /* attribute names of contract.md section 3 */
+	const char *where_values[8];
+	unsigned where_count;
+	const char *group_by;	    /* attribute that becomes the root frame, NULL = none */
+};
+/* -EINVAL unknown attribute name; -ENODATA from/to without events. */
+int profile_select(const struct profile *p, const struct profile_filter *filter,
+		   struct profile **ret) must_use;
+
+struct profile_function_row {
+	uint32_t function;
+	uint8_t kind;	    /* enum profile_frame_kind of its frames */
+	int64_t self;	    /* main value */
+	int64_t cumulative; /* once per stack, however often it recurs */
+	uint64_t count;	    /* samples (events) in which it was the innermost frame */
+};
+
+/* All functions, largest self first, then cumulative, then name. @ret is the caller's (free). */
+int profile_top_functions(const struct profile *p, struct profile_function_row **ret,
+			  size_t *ret_count) must_use;
+
+/* Self and cumulative main value per node (arrays of node_count, caller's). */
+int profile_node_values(const struct profile *p, int64_t **ret_self, int64_t **ret_total) must_use;
+
+#endif

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The server process: feed in, HTTP out. Composes agent/session, agent/store and api/ (server.c); no
+ * capability, no /proc of others. */
+#ifndef PROFD_SERVER_H
+#define PROFD_SERVER_H
+
+#include <stdint.h>
+
+#include "agent/config.h"
+
+struct server_options {
+	const struct config *config; /* borrowed for the life of the process */
+	int control_fd; /* channel to the supervisor */
+	int feed_fd;	/* memfd of the ring from the collector, -1 with --no-collect */
+	int listen_fd;	/* bound by the supervisor, so that a restart keeps the port and refuses nothing */
+	int socket_fd;	/* Unix socket, -1 = none */
+	uint32_t generation;
+};
+
+int server_run(const struct server_options *options);
+
+#endif

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sessions and services as the API sees them: start, follow, read, list, stop, delete. One object, struct
+ * sessions, owns the running sessions, the service table and the store connection; every function
+ * here takes its lock itself and may be called from any HTTP thread. Nothing here knows HTTP.
+ *
+ * Errors: negative errno plus, in struct err, the contract's error_code word, the field and a sentence. */
+#ifndef PROFD_SESSION_SESSION_H
+#define PROFD_SESSION_SESSION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "agent/base/cleanup.h"
+#include "agent/base/err.h"
+#include "agent/profile/profile.h"
+
+struct sessions;
+
+#define SESSION_ID_SIZE 32 /* "sess-" + 26 + NUL, or "bl-" + 26 + NUL */
+#define SERVICE_NAME_SIZE 256
+#define TENANT_NAME_SIZE 65
+#define SESSION_LABELS_MAX 32
+#define SESSION_LABEL_SIZE 256
+
+enum session_status { SESSION_RUNNING, SESSION_COMPLETED, SESSION_FAILED };
+
+struct session_label {
+	char name[65];
+	char value[SESSION_LABEL_SIZE];
+};
+
+struct session_request {
+	const char *tenant;
+	const char *service;	  /* name or alias, as asked */
+	enum profile_type type;
+	uint32_t duration_s;	  /* 1…3600, checked by the caller's parser and again here */
+	uint32_t rate_hz;	  /* 1…1000 */
+	uint32_t wait_s;	  /* 0 = the service must run now */
+	const struct session_label *labels;
+	uint32_t label_count;
+	const char *idempotency_key; /* NULL = none */
+};
+
+struct session_process {
+	uint32_t pid;
+	uint64_t started_at_ns; /* realtime */
+	char exe[256];
+	int64_t value;
+};
+
+/* A copy, safe to keep. Processes and labels are owned: session_info_deinit(). */
+struct session_info {
+	char id[SESSION_ID_SIZE];
+	char tenant[TENANT_NAME_SIZE];
+	char service[SERVICE_NAME_SIZE];
+	char host[65];
+	enum profile_type type;
+	enum session_status status;
+	bool stopped_early;
+	bool continuous;
+	uint64_t created_at_ns;	  /* realtime */
+	uint64_t started_at_ns;	  /* realtime, 0 = waiting for the first process */
+	uint64_t completed_at_ns; /* realtime, 0 = running */
+	uint64_t duration_ns;	  /* so far, or final */
+	uint32_t requested_duration_s;
+	uint32_t rate_hz;
+	uint64_t sample_count;
+	int64_t total_value;
+	uint64_t raw_data_bytes;
+	char failure[384];
+	struct profile_quality quality;
+	struct session_process *processes;
+	uint32_t process_count;
+	struct session_label *labels;
+	uint32_t label_count;
+};
+void session_info_deinit(struct session_info *info);
+
+/* Starts a session. Fills @ret (also with the running session's id on AlreadyRunning).
+ * Words: UnknownService, ServiceNotRunning, ProfileTypeUnavailable, AlreadyRunning, TooManySessions,
+ * AgentBusy, InvalidParam, StoreUnavailable. */
+int sessions_start(struct sessions *s, const struct session_request *request,
+		   struct session_info *ret, struct err *err) must_use;
+/* UnknownSession also for another tenant's id. */
+int sessions_get(struct sessions *s, const char *tenant, const char *id, struct session_info *ret,
+		 struct err *err) must_use;
+/* The profile so far, or of the finished session; one reference, the caller's. Cached by the session
+ * layer while names and data do not change. SessionFailed, UnknownSession. */
+int sessions_profile(struct sessions *s, const char *tenant, const char *id, struct profile **ret,
+		     struct err *err) must_use;
+/* Running: stops early, keeps the data (*ret_stopped = true). Finished: deletes. */
+int sessions_delete(struct sessions *s, const char *tenant, const char *id, bool *ret_stopped,
+		    struct err *err) must_use;
+/* Waits until the session is no longer running, at most @timeout_ns. -ETIMEDOUT. */
+int sessions_wait(struct sessions *s, const char *tenant, const char *id, uint64_t timeout_ns,
+		  struct err *err) must_use;
+
+struct session_query {
+	const char *tenant;
+	const char *service;	/* NULL = all */
+	int type;		/* enum profile_type, -1 = all */
+	int status;		/* enum session_status, -1 = all */
+	uint64_t from_ns, to_ns; /* realtime of createdAt, to exclusive; 0 = open */
+	uint32_t limit;		/* 1…100 */
+	const char *cursor;	/* NULL = first page */
+};
+struct session_list {
+	struct session_info *items; /* owned */
+	uint32_t count;
+	uint64_t total;
+	char next_cursor[64]; /* "" = last page */
+};
+/* Newest first; a cursor stays valid while items are added or deleted. */
+int sessions_list(struct sessions *s, const struct session_query *query, struct session_list *ret,
+		  struct err *err) must_use;
+void session_list_deinit(struct session_list *list);
+
+/* ---- services ---------------------------------------------------------------------------------- */
+
+struct service_process {
+	uint32_t pid;
+	uint64_t started_at_ns; /* realtime */
+	char exe[256];
+	char runtime[16];
+};
+
+struct service_type_state {
+	bool available;
+	char reason[256]; /* and remedy; "" when available */
+};
+
+struct service_info {
+	char name[SERVICE_NAME_SIZE];
+	char source[24]; /* config, otel, env, kubernetes, container, unit, exe, kernel */
+	bool inferred;
+	char runtime[16]; /* native, go, jvm, cpython, node, kernel */
+	char container_id[65];
+	char unit[256];
+	double cpus; /* used now */
+	struct service_type_state types[PROFILE_TYPE_MAX];
+	struct service_process *processes; /* owned */
+	uint32_t process_count;
+};
+
+struct service_list {
+	struct service_info *items; /* owned; by name */
+	uint32_t count;
+};
+int sessions_services(struct sessions *s, const char *tenant, struct service_list *ret,
+		      struct err *err) must_use;
+void service_list_deinit(struct service_list *list);
+
+/* ---- health ------------------------------------------------------------------------------------ */
+
+struct sessions_health {
+	bool store_ok;
+	bool collector_ok;
+	bool symbolizer_ok;
+	char reason[384]; /* of the first thing that is not ok */
+	uint64_t outcomes[PROFILE_OUTCOMES_MAX]; /* totals since start, by outcome id */
+	uint32_t running_sessions;
+	uint32_t processes, services, modules, stacks; /* sizes of the live tables */
+	uint64_t samples;
+	uint64_t feed_bytes_used, feed_bytes_capacity;
+	uint64_t collector_cpu_ns, bpf_run_ns, map_bytes, server_cpu_ns, store_bytes;
+	uint32_t rate_hz;
+};
+void sessions_health(struct sessions *s, struct sessions_health *ret);
+
+#endif

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The life of struct sessions inside the server process: created over an open store, fed by a thread of
+ * its own that reads the ring, decides what is wanted, flushes every 10 s and talks to collector and
+ * symbolizer. Separate from session.h so that handlers cannot reach it. */
+#ifndef PROFD_SESSION_SESSIONS_RUN_H
+#define PROFD_SESSION_SESSIONS_RUN_H
+
+#include "agent/session/session.h"
+#include "agent/store/store.h"
+
+struct service_rule { /* [service NAME] of the configuration; NULL patterns match all */
+	const char *name, *unit, *cgroup, *exe, *cmdline, *user, *port;
+};
+
+struct sessions_options {
+	struct store *store; /* borrowed, outlives the sessions */
+	int feed_fd;	     /* -1: serve the store only */
+	const struct service_rule *rules;
+	unsigned rule_count;
+	uint32_t running_per_tenant, running_per_host, stacks_per_session, retention_days;
+	uint64_t flush_interval_ns; /* 10 s; tests shorten it */
+};
+
+int sessions_create(const struct sessions_options *options, struct sessions **ret,
+		    struct err *err) must_use;
+/* Stops the thread, flushes, marks what runs as completed with the data it had. */
+void sessions_destroy(struct sessions *s);
+CLEANUP_DEFINE(sessions, struct sessions *, sessions_destroy);
+
+/* A new channel to a peer (CONTROL_PEER from the supervisor): ownership of @fd passes on. */
+void sessions_set_collector(struct sessions *s, int fd, uint32_t generation);
+void sessions_set_symbolizer(struct sessions *s, int fd, uint32_t generation);
+void sessions_set_reader(struct sessions *s, int fd, uint32_t generation);
+
+#endif

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The durable side: one interface, two engines (SQLite here; ClickHouse for fleets). Knows bytes and
+ * keys, not profiles' meaning. One thread writes; readers open their own read-only connections.
+ *
+ * SQLite engine, below the data directory:
+ *   state.db            sessions, baselines, settings, keys, feed position; never expires by itself
+ *   sessions/ID.db      one on-demand session: dictionary and time-ordered chunks
+ *   history/DAY.db      continuous profiling, one file per UTC day
+ * Every commit is synchronous=FULL; a crash at any moment leaves complete chunks only. */
+#ifndef PROFD_STORE_STORE_H
+#define PROFD_STORE_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "agent/base/cleanup.h"
+#include "agent/base/err.h"
+
+struct store;
+
+/* Opens or creates; repairs what a crash left. @url "sqlite:PATH" or NULL for the default inside
+ * @data_dir. Errors: negative errno with one sentence and remedy in @err. */
+int store_open(const char *data_dir, const char *url, struct store **ret, struct err *err) must_use;
+void store_close(struct store *store);
+CLEANUP_DEFINE(store, struct store *, store_close);
+
+/* ---- documents: small JSON or text records in state.db, keyed by (kind, tenant, id) -------------- */
+
+struct store_record {
+	const char *kind;   /* "session", "baseline", "continuous", "key", "report", … */
+	const char *tenant;
+	const char *id;
+	const char *service; /* index columns; "" / 0 where they do not apply */
+	const char *type;
+	const char *status;
+	uint64_t created_ns; /* realtime */
+	const char *body;    /* JSON text */
+	size_t body_len;
+};
+/* Insert or replace, durable on return. -ENOSPC when the disk or the budget is full. */
+int store_put(struct store *store, const struct store_record *record, struct err *err) must_use;
+int store_delete(struct store *store, const char *kind, const char *tenant, const char *id,
+		 struct err *err) must_use;
+/* @ret_body is the caller's (free). -ENOENT. */
+int store_get(struct store *store, const char *kind, const char *tenant, const char *id,
+	      char **ret_body, size_t *ret_len, struct err *err) must_use;
+
+struct store_query {
+	const char *kind;
+	const char *tenant;  /* NULL = all (start-up only) */
+	const char *service; /* NULL = all, likewise below */
+	const char *type;
+	const char *status;
+	uint64_t from_ns, to_ns; /* of created_ns; 0 = open, to exclusive */
+	const char *before_id;	 /* with before_ns: keyset cursor, newest first */
+	uint64_t before_ns;
+	uint32_t limit;		 /* 0 = all */
+};
+typedef int store_visit_fn(void *ctx, const struct store_record *record); /* <0 stops with that error */
+int store_list(struct store *store, const struct store_query *query, store_visit_fn *visit, void *ctx,
+	       uint64_t *ret_total, struct err *err) must_use;
+
+/* ---- session data: append-only chunks ------------------------------------------------------------- */
+
+enum store_chunk_kind {
+	STORE_CHUNK_MODULES = 1, /* dictionary blocks: only new entries */
+	STORE_CHUNK_PROCESSES = 2,
+	STORE_CHUNK_STACKS = 3,
+	STORE_CHUNK_SAMPLES = 4, /* time-ordered */
+	STORE_CHUNK_NAMES = 5,	 /* side table, may be rebuilt */
+	STORE_CHUNK_QUALITY = 6, /* counters so far; the last one counts */
+};
+
+struct store_chunk {
+	enum store_chunk_kind kind;
+	const void *data; /* uncompressed; the store compresses (zstd) and checks (crc32c) */
+	size_t len;
+};
+
+/* Appends @count chunks and the feed position in one durable transaction. */
+int store_session_append(struct store *store, const char *id, const struct store_chunk *chunks,
+			 size_t count, uint64_t feed_identity, uint64_t feed_position,
+			 struct err *err) must_use;
+/* Visits a session's chunks in the order they were appended; data is valid during the call. -ENOENT;
+ * damaged chunks are skipped and counted in *ret_damaged. */
+typedef int store_chunk_fn(void *ctx, const struct store_chunk *chunk);
+int store_session_read(struct store *store, const char *id, store_chunk_fn *visit, void *ctx,
+		       unsigned *ret_damaged, struct err *err) must_use;
+/* Position stored with the last append; 0 and -ENOENT if there is none. */
+int store_session_position(struct store *store, const char *id, uint64_t *ret_identity,
+			   uint64_t *ret_position, struct err *err) must_use;
+int store_session_remove(struct store *store, const char *id, struct err *err) must_use;
+uint64_t store_bytes(struct store *store); /* on disk now */
+
+#endif

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Control messages over agent/base/channel.h between the supervisor and its children, and between server,
+ * collector, symbolizer and reader. Every message begins with struct channel_head. Fixed layouts, host
+ * byte order; receivers check lengths and ranges. */
+#ifndef PROFD_WIRE_CONTROL_H
+#define PROFD_WIRE_CONTROL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "agent/base/channel.h"
+#include "agent/wire/feed.h"
+
+enum role { ROLE_SUPERVISOR, ROLE_COLLECTOR, ROLE_SYMBOLIZER, ROLE_SERVER, ROLE_READER, ROLE_MAX };
+
+enum control_kind {
+	/* supervisor -> child */
+	CONTROL_PEER = 1,     /* struct control_peer + one descriptor: a new channel to a (re)started peer */
+	CONTROL_STOP = 2,     /* head only: finish, flush, exit 0 */
+	/* child -> supervisor */
+	CONTROL_READY = 3,    /* head only: serving */
+	CONTROL_FAILED = 4,   /* struct control_failed: cannot start; not worth a restart */
+
+	/* server -> collector */
+	CONTROL_DEMAND = 16,  /* struct control_demand: replaces the former demand */
+	CONTROL_TARGET = 17,  /* struct control_target */
+	CONTROL_WANT = 18,    /* struct control_want: send these again */
+	/* collector -> server */
+	CONTROL_STATUS = 19,  /* struct control_status, after start and on change */
+
+	/* collector -> symbolizer */
+	CONTROL_INDEX = 32,   /* struct control_index + file descriptor */
+	CONTROL_DEBUG = 33,   /* struct control_debug [+ descriptor]: answer to DEBUG_WANT */
+	/* symbolizer -> collector */
+	CONTROL_INDEXED = 34, /* struct control_indexed [+ memfd of the unwind table] */
+	CONTROL_DEBUG_WANT = 35, /* struct control_debug_want */
+
+	/* server -> symbolizer */
+	CONTROL_NAMES = 48,   /* struct control_names */
+	/* symbolizer -> server */
+	CONTROL_NAMED = 49,   /* struct control_named, possibly several per request */
+
+	/* server -> reader */
+	CONTROL_GOROUTINES = 64, /* struct control_read_target */
+	CONTROL_GO_PROFILE = 65, /* struct control_read_target: heap, block, mutex buckets */
+	CONTROL_THREADS = 66,
+	/* reader -> server */
+	CONTROL_READ_CHUNK = 67, /* struct control_read_chunk */
+};
+
+struct control_peer {
+	struct channel_head head;
+	uint32_t role;	     /* enum role of the other end */
+	uint32_t generation; /* of the other end's life, from 1 */
+};
+
+struct control_failed {
+	struct channel_head head;
+	char text[480]; /* one line: what is missing and what to do */
+};
+
+/* What the host must sample now. */
+struct control_demand {
+	struct channel_head head;
+	uint32_t types;	    /* bits of enum prof_want over all sessions */
+	uint32_t rate_hz;   /* of the host sampler: highest of the active sessions, 0 = none */
+	uint32_t sample_undecided; /* 1 = also processes without a decision yet */
+	uint32_t reserved;
+	uint64_t off_threshold_ns;
+};
+
+/* Decision about one process life; kept by the collector until exec or exit. */
+struct control_target {
+	struct channel_head head;
+	uint32_t proc;	 /* id of FEED_PROC */
+	uint32_t wanted; /* bits of enum prof_want, PROF_WANT_NONE */
+};
+
+#define CONTROL_WANT_MAX 512
+enum control_want_kind { WANT_STACK = 1, WANT_MODULE = 2, WANT_PROC = 3, WANT_ALL = 4 };
+struct control_want {
+	struct channel_head head;
+	uint32_t what; /* enum control_want_kind; ALL: modules and processes, count 0 */
+	uint32_t count;
+	uint64_t ids[CONTROL_WANT_MAX];
+};
+
+struct control_status {
+	struct channel_head head;
+	uint32_t sampling;	 /* 1 = programs are attached */
+	uint32_t hardware;	 /* 1 = hardware cycles, 0 = cpu-clock */
+	uint32_t features_found; /* bits by index in agent/collect/features.h */
+	uint32_t features_disabled;
+	char failure[480];	 /* "" or why this host cannot be profiled and the remedy */
+};
+
+/* ---- collector <-> symbolizer ------------------------------------------------------------------ */
+
+struct control_index {
+	struct channel_head head; /* request id chosen by the collector */
+	uint32_t kind;		  /* enum feed_module_kind: ELF, KERNEL (descriptor of kallsyms), VDSO */
+	uint32_t want_rows;	  /* 1 = also compile unwind rows */
+	uint8_t build_id_len;	  /* KERNEL: from /sys/kernel/notes; else 0 */
+	uint8_t build_id[FEED_BUILD_ID_MAX];
+	uint8_t reserved[7];
+	char path[4096];	  /* as the process names it; only for messages */
+};
+
+enum control_index_flag {
+	INDEXED_FP = 1,	  /* frame pointers proven for >= 95 % of the text */
+	INDEXED_GO = 2,
+	INDEXED_ROWS = 4, /* a table came along */
+	INDEXED_SYMBOLS = 8,
+	INDEXED_DEBUG = 16,
+};
+
+struct control_indexed {
+	struct channel_head head; /* echoes the request */
+	int32_t status;		  /* 0 or negative errno (-ENOEXEC not ELF, -E2BIG over a bound) */
+	uint32_t flags;		  /* enum control_index_flag */
+	uint64_t key;		  /* the module's stable identity */
+	uint64_t kernel_text_va;  /* KERNEL: address of _text; kernel offsets are relative to it */
+	uint64_t table_bytes;
+	uint32_t row_count;
+	uint32_t runtime;	  /* enum feed_proc_flag bit of the runtime it is (GO, JVM, PYTHON, NODE) */
+	uint8_t build_id_len;
+	uint8_t build_id[FEED_BUILD_ID_MAX];
+	uint8_t reserved[7];
+};
+
+struct control_debug_want {
+	struct channel_head head; /* echoed by the answer */
+	uint8_t build_id_len;
+	uint8_t build_id[FEED_BUILD_ID_MAX];
+	uint8_t reserved[7];
+	uint32_t crc;		  /* of .gnu_debuglink; checked by the symbolizer */
+	uint32_t index_request;	  /* of the CONTROL_INDEX this is about: gives the module's path */
+	char link[256];		  /* file name from .gnu_debuglink, "" = by build-id only; no '/' */
+};
+
+struct control_debug {
+	struct channel_head head;
+	int32_t status; /* 0 with a descriptor, -ENOENT */
+	uint32_t reserved;
+};
+
+/* ---- server <-> symbolizer --------------------------------------------------------------------- */
+
+#define CONTROL_NAMES_MAX 1024
+struct control_names {
+	struct channel_head head;
+	uint64_t key;	/* module */
+	uint32_t count;
+	uint32_t reserved;
+	uint64_t offsets[CONTROL_NAMES_MAX]; /* file offsets (kernel: from _text) already moved back by one
+					      * for return addresses */
+};
+
+/* Answers come in request order; each answer carries entries until it is full, the last has more = 0.
+ * Payload: for each offset, u16 frame count n (0 = unknown), then n frames innermost first:
+ *   u32 line, u32 function start line, strings {u16 len, bytes}: function (demangled), file */
+struct control_named {
+	struct channel_head head;
+	int32_t status; /* 0; -ENOENT: module unknown to the symbolizer */
+	uint32_t first; /* index of the first offset answered here */
+	uint32_t count;
+	uint32_t more;
+	/* payload */
+};
+
+/* ---- server <-> reader --------------------------------------------------------------------------- */
+
+struct control_read_target {
+	struct channel_head head;
+	uint32_t tgid;
+	uint32_t what;	  /* CONTROL_GO_PROFILE: enum reader_profile */
+	uint64_t start_boottime_ns; /* identity, checked before and after */
+	uint32_t deadline_ms;
+	uint32_t flags;
+};
+
+/* Pieces of an answer; the payloads concatenated are a stream defined in agent/wire/read_stream.h. */
+struct control_read_chunk {
+	struct channel_head head;
+	int32_t status; /* 0 or negative errno with text as payload */
+	uint32_t more;
+	uint32_t len;
+	uint32_t reserved;
+	/* payload */
+};
+
+#endif

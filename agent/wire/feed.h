@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The feed: records that the collector writes into the shared ring (agent/base/ring.h) and the server
+ * reads; also the format of recorded event files (the replay source). The record kind is enum
+ * feed_kind. Fixed-size part first, then strings as {u16 length, bytes} in the order listed, so that a
+ * decoder can check everything against the record's length. Host byte order (both ends are one host;
+ * a recording states its byte order in FEED_EPOCH). Pure encode and decode, fuzzed.
+ *
+ * Order: a record may refer to a module, process or stack whose record comes later (the server joins
+ * them when it renders); it never refers to one that was never sent: a server that misses one asks with
+ * CONTROL_WANT and gets it again. Ids (module, proc) are dense, never reused by one collector life and
+ * restart with every new epoch; stack ids are hashes over (module key, offset, flags) and stay the same
+ * across restarts and hosts. */
+#ifndef PROFD_WIRE_FEED_H
+#define PROFD_WIRE_FEED_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "agent/base/cleanup.h"
+#include "agent/base/clock.h"
+
+enum feed_kind {
+	FEED_EPOCH = 1,	    /* first record of a collector life */
+	FEED_CLOCK = 2,	    /* every 10 s */
+	FEED_MODULE = 3,
+	FEED_PROC = 4,
+	FEED_PROC_EXIT = 5,
+	FEED_STACK = 6,
+	FEED_SAMPLE = 7,
+	FEED_OUTCOMES = 8,  /* every second in which a counter moved */
+	FEED_DEMAND = 9,    /* what is sampled has changed */
+	FEED_GAP = 10,	    /* the collector was away */
+	FEED_OFFCPU_TOTAL = 11, /* exact per-thread totals */
+};
+
+struct feed_epoch {
+	struct clock_triple clock;
+	uint64_t epoch;	       /* random, identifies this collector life */
+	uint8_t boot_id[16];
+	uint32_t cpu_count;    /* online */
+	uint32_t byte_order;   /* 0x01020304 */
+};
+
+struct feed_clock {
+	struct clock_triple clock;
+	uint64_t collector_cpu_ns; /* user + system time of the collector so far */
+	uint64_t bpf_run_ns;	   /* estimated run time of the BPF programs so far */
+	uint64_t map_bytes;	   /* memory charged for BPF maps */
+};
+
+enum feed_module_kind {
+	FEED_MODULE_ELF = 1,
+	FEED_MODULE_KERNEL = 2, /* offsets are relative to _text; key from the kernel's build-id */
+	FEED_MODULE_VDSO = 3,
+	FEED_MODULE_JIT = 4,	/* one per process: offsets are addresses; key from (host, pid, start) */
+	FEED_MODULE_UNREADABLE = 5, /* the file could not be opened or is not ELF */
+};
+
+#define FEED_BUILD_ID_MAX 32
+
+struct feed_module {
+	uint64_t key;	 /* hash of the build-id, else of the content: the module's stable identity */
+	uint32_t module; /* id used in frames */
+	uint8_t kind;	 /* enum feed_module_kind */
+	uint8_t build_id_len;
+	uint8_t build_id[FEED_BUILD_ID_MAX];
+	uint8_t reserved[2];
+	/* strings: path (as the process names it) */
+};
+
+/* One life of a process under one executable. Sent when first seen and again when a fact changed. */
+struct feed_proc {
+	uint64_t start_boottime_ns;
+	uint64_t seen_monotonic_ns;
+	uint32_t proc; /* id used in samples */
+	uint32_t tgid;
+	uint32_t parent_tgid;
+	uint32_t uid;
+	uint32_t exec_generation;
+	uint32_t flags; /* enum feed_proc_flag */
+	/* strings: comm, exe (path as the process sees it, "" for kernel threads), cmdline (arguments
+	 * separated by spaces, at most 512 bytes), cgroup (innermost path, v2 or the named v1 hierarchy),
+	 * environment (only OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, DD_SERVICE: NAME=value lines),
+	 * ports (listening TCP ports, decimal, separated by commas) */
+};
+
+enum feed_proc_flag {
+	FEED_PROC_KTHREAD = 1,
+	FEED_PROC_COMPAT32 = 2,
+	FEED_PROC_GO = 4,	/* the executable has .gopclntab or a Go build id */
+	FEED_PROC_JVM = 8,
+	FEED_PROC_PYTHON = 16,
+	FEED_PROC_NODE = 32,
+	FEED_PROC_EXCLUDED = 64,
+	FEED_PROC_PROFD = 128, /* one of profd's own processes */
+};
+
+struct feed_proc_exit {
+	uint64_t time_ns; /* monotonic */
+	uint32_t proc;
+	uint32_t reserved;
+};
+
+#define FEED_FRAMES_MAX 640u /* 512 user + 127 kernel + marker */
+
+/* A user or a kernel stack, leaf first; frames as in bpf/profiler.h (MODULE frames with the ids of
+ * FEED_MODULE, KERNEL frames are MODULE frames of the kernel module here). */
+struct feed_stack {
+	uint64_t stack; /* id */
+	uint16_t frame_count;
+	uint8_t outcome; /* bpf/outcome.def below 32 */
+	uint8_t reserved[5];
+	/* uint64_t frames[frame_count] */
+};
+
+struct feed_sample {
+	uint64_t time_ns;      /* monotonic */
+	uint64_t user_stack;   /* 0 = none */
+	uint64_t kernel_stack; /* 0 = none */
+	uint64_t value;	       /* as in struct prof_sample_event */
+	uint64_t value2;
+	uint32_t proc;
+	uint32_t tid;
+	uint32_t source;
+	uint16_t cpu;
+	uint8_t type;	       /* enum prof_sample_type */
+	uint8_t state;
+	char comm[16];	       /* thread name, NUL-padded */
+};
+
+/* Increments since the last record; index = outcome id. */
+struct feed_outcomes {
+	uint64_t time_ns;
+	uint32_t count; /* of {u32 outcome, u32 reserved, u64 increment} entries that follow */
+	uint32_t reserved;
+};
+
+struct feed_outcome {
+	uint32_t outcome;
+	uint32_t reserved;
+	uint64_t increment;
+};
+
+struct feed_demand {
+	uint64_t time_ns;
+	uint32_t rate_hz;  /* of the host sampler from now on, 0 = off */
+	uint32_t types;	   /* bits of enum prof_want */
+};
+
+struct feed_gap {
+	uint64_t from_ns; /* monotonic: last sign of the collector before, and of this one */
+	uint64_t to_ns;
+};
+
+/* ---- decoding: fixed part is copied, strings are borrowed from the record ------------------- */
+
+struct feed_string {
+	const char *text; /* not NUL-terminated */
+	uint16_t len;
+};
+
+#define FEED_STRINGS_MAX 6
+
+/* Splits a record of @kind. @ret_fixed must hold @fixed_size bytes (the struct of that kind).
+ * @ret_tail points at what follows the fixed part (frames, outcomes, strings).
+ * -EPROTO if the record is shorter than its contents claim; outputs untouched then. */
+int feed_decode(const void *data, size_t len, void *ret_fixed, size_t fixed_size,
+		const void **ret_tail, size_t *ret_tail_len) must_use;
+/* Splits @count strings from a tail. -EPROTO. */
+int feed_decode_strings(const void *tail, size_t len, struct feed_string *ret, int count) must_use;
+/* Frames of a stack record, copied out (the tail need not be aligned). -EPROTO if counts disagree. */
+int feed_decode_frames(const struct feed_stack *stack, const void *tail, size_t tail_len,
+		       uint64_t *ret_frames) must_use;
+/* Appends a {u16 length, bytes} string to @out at *@at (capacity @size); cuts at 65535 and at room. */
+void feed_encode_string(void *out, size_t size, size_t *at, const char *text, size_t len);
+
+#endif

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The HTTP side of the server process: starts and stops the listeners; everything else is behind the
+ * route table (router.h). Business logic lives in agent/; a handler parses, calls one function, renders. */
+#ifndef PROFD_API_API_H
+#define PROFD_API_API_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "agent/base/cleanup.h"
+#include "agent/base/err.h"
+#include "agent/session/session.h"
+
+struct api;
+
+struct api_options {
+	struct sessions *sessions; /* borrowed */
+	int listen_fd;		   /* listening TCP socket, ownership passes on success */
+	int socket_fd;		   /* listening Unix socket or -1, likewise */
+	const char *public_url;	   /* NULL = none */
+	uint64_t body_bytes, url_bytes, header_bytes;
+	uint64_t header_timeout_ns, body_timeout_ns, answer_timeout_ns;
+	uint32_t connections;
+	bool metrics_open;
+};
+
+int api_start(const struct api_options *options, struct api **ret, struct err *err) must_use;
+/* Stops accepting, finishes answers under way (at most @grace_ns), then frees. */
+void api_stop(struct api *api, uint64_t grace_ns);
+
+#endif

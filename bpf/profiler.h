@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What the BPF programs and the collector share: events of the ring buffer, map keys and values, frame
+ * encoding. Fixed-width fields, units in names, layouts asserted. Compiles for BPF and for the host;
+ * includes nothing but integer types. */
+#ifndef PROFD_BPF_PROFILER_H
+#define PROFD_BPF_PROFILER_H
+
+#ifdef __bpf__
+#include "bpf/bpf_types.h"
+#else
+#include <stdint.h>
+#endif
+
+/* ---- limits ------------------------------------------------------------------------------- */
+
+#define PROF_FRAMES_MAX	       512u /* user frames of one stack (contract.md section 3) */
+#define PROF_KERNEL_FRAMES_MAX 127u /* kernel.perf_event_max_stack default */
+#define PROF_COMM_SIZE	       16u  /* TASK_COMM_LEN */
+#define PROF_MODULES_MAX       (1u << 18)
+
+/* ---- frames ------------------------------------------------------------------------------- */
+
+/* A frame is one 64-bit word, in BPF, on the wire and in stored stacks alike:
+ *   bits 63..60 kind, bit 59 return address (the call is before it), bit 58 guessed,
+ *   MODULE: bits 57..40 module id, bits 39..0 file offset in bytes
+ *   other kinds: bits 57..0 the address (kernel addresses lose their leading ones). */
+enum prof_frame_kind {
+	PROF_FRAME_NONE = 0,
+	PROF_FRAME_MODULE = 1,	  /* offset in a mapped file; module id as below */
+	PROF_FRAME_ADDRESS = 2,	  /* user address in no published mapping (young process, JIT) */
+	PROF_FRAME_KERNEL = 3,	  /* kernel address, bits 57..0 */
+	PROF_FRAME_TRUNCATED = 4, /* marker, always the outermost frame */
+	PROF_FRAME_MARKER = 5,	  /* bits 39..0: enum prof_marker, e.g. [on cpu, not sampled] */
+};
+
+#define PROF_FRAME_KIND_SHIFT	60
+#define PROF_FRAME_RETURN	(1ull << 59)
+#define PROF_FRAME_GUESSED	(1ull << 58)
+#define PROF_FRAME_MODULE_SHIFT 40
+#define PROF_FRAME_OFFSET_MASK	((1ull << 40) - 1)
+#define PROF_FRAME_ADDRESS_MASK ((1ull << 58) - 1)
+
+static inline uint64_t prof_frame_module(uint32_t module, uint64_t offset, uint64_t flags)
+{
+	return (uint64_t)PROF_FRAME_MODULE << PROF_FRAME_KIND_SHIFT | flags |
+	       (uint64_t)(module & (PROF_MODULES_MAX - 1)) << PROF_FRAME_MODULE_SHIFT |
+	       (offset & PROF_FRAME_OFFSET_MASK);
+}
+
+static inline uint64_t prof_frame_address(enum prof_frame_kind kind, uint64_t address,
+					  uint64_t flags)
+{
+	return (uint64_t)kind << PROF_FRAME_KIND_SHIFT | flags | (address & PROF_FRAME_ADDRESS_MASK);
+}
+
+static inline uint32_t prof_frame_kind(uint64_t frame)
+{
+	return (uint32_t)(frame >> PROF_FRAME_KIND_SHIFT);
+}
+
+static inline uint32_t prof_frame_module_id(uint64_t frame)
+{
+	return (uint32_t)(frame >> PROF_FRAME_MODULE_SHIFT) & (PROF_MODULES_MAX - 1);
+}
+
+static inline uint64_t prof_frame_offset(uint64_t frame)
+{
+	return frame & PROF_FRAME_OFFSET_MASK;
+}
+
+/* ---- events: BPF ring buffer -> collector --------------------------------------------------- */
+
+enum prof_event_kind {
+	PROF_EVENT_STACK = 1,  /* struct prof_stack_event */
+	PROF_EVENT_SAMPLE = 2, /* struct prof_sample_event */
+	PROF_EVENT_EXEC = 3,   /* struct prof_task_event */
+	PROF_EVENT_FORK = 4,
+	PROF_EVENT_EXIT = 5,
+	PROF_EVENT_UNKNOWN_PC = 6, /* a pc in no published mapping, rate-limited per process */
+};
+
+enum prof_sample_type {
+	PROF_SAMPLE_CPU = 0,
+	PROF_SAMPLE_OFFCPU = 1,
+	PROF_SAMPLE_ALLOC = 2,
+	PROF_SAMPLE_IO = 3,
+};
+
+struct prof_event_head {
+	uint16_t kind; /* enum prof_event_kind */
+	uint16_t flags;
+	uint32_t size_bytes; /* of the whole event */
+};
+
+/* Sent before the first sample that uses it. Frames leaf first. */
+struct prof_stack_event {
+	struct prof_event_head head;
+	uint64_t stack_hash;
+	uint32_t tgid;	     /* whose ADDRESS frames these are */
+	uint16_t frame_count;
+	uint8_t outcome;     /* bpf/outcome.def, below 32 */
+	uint8_t reserved;
+	uint64_t frames[];
+};
+
+struct prof_sample_event {
+	struct prof_event_head head;
+	uint64_t time_ns;	   /* CLOCK_MONOTONIC */
+	uint64_t start_boottime_ns; /* of the process (group leader) */
+	uint64_t user_stack_hash;   /* 0 = none */
+	uint64_t kernel_stack_hash; /* 0 = none */
+	uint64_t value;		    /* cpu: the sampling period in ns; offcpu: weighted ns */
+	uint64_t value2;	    /* offcpu: events represented in 1/1024; io: bytes */
+	uint32_t tgid;
+	uint32_t tid;
+	uint32_t source;	    /* 0 = host sampler, else the session slot of a task event */
+	uint16_t cpu;
+	uint8_t type;		    /* enum prof_sample_type */
+	uint8_t state;		    /* offcpu: enum prof_off_state << 4 | enum prof_wait */
+	char comm[PROF_COMM_SIZE];
+};
+
+/* Exec, fork and exit of processes (thread group leaders; thread creation is not reported). */
+struct prof_task_event {
+	struct prof_event_head head;
+	uint64_t time_ns;
+	uint64_t start_boottime_ns;
+	uint64_t address; /* UNKNOWN_PC: the pc */
+	uint32_t tgid;
+	uint32_t parent_tgid;
+	uint32_t exec_generation;
+	uint32_t reserved;
+	char comm[PROF_COMM_SIZE];
+};
+
+/* ---- maps ----------------------------------------------------------------------------------- */
+
+/* Mappings: LPM trie over (tgid, address); both big-endian, prefix of 32 + n bits. */
+struct prof_mapping_key {
+	uint32_t prefix_bits; /* 32 + significant bits of the address */
+	uint32_t tgid_be;
+	uint64_t address_be;
+};
+
+enum prof_mapping_flag {
+	PROF_MAPPING_FP = 1,   /* the file keeps frame pointers: CFA = rbp for >= 95 % of its text */
+	PROF_MAPPING_JIT = 2,  /* anonymous executable memory */
+	PROF_MAPPING_ROWS = 4, /* unwind rows are published */
+};
+
+struct prof_mapping {
+	uint64_t bias;	 /* address - bias = file offset */
+	uint32_t module; /* id; index in the outer map of unwind tables */
+	uint32_t flags;	 /* enum prof_mapping_flag */
+};
+
+/* Files known by identity, for processes too young for the mapping table. Device as the kernel prints it
+ * in /proc/PID/maps (s_dev of the inode), not st_dev. */
+struct prof_file_key {
+	uint64_t inode;
+	uint32_t dev_major;
+	uint32_t dev_minor;
+};
+
+struct prof_file {
+	uint32_t module;
+	uint32_t flags; /* enum prof_mapping_flag */
+};
+
+/* What is wanted of a process. Absent = not decided yet, sampled so that short lives are not missed. */
+enum prof_want {
+	PROF_WANT_CPU = 1,
+	PROF_WANT_OFFCPU = 2,
+	PROF_WANT_ALLOC = 4,
+	PROF_WANT_IO = 8,
+	PROF_WANT_NONE = 0x80000000, /* decided: nothing */
+	PROF_WANT_EXCLUDED = 0x40000000,
+};
+
+/* Key: tgid. An entry dies at exit and at exec. Forked children start with their parent's. */
+struct prof_target {
+	uint64_t start_boottime_ns;
+	uint32_t wanted; /* bits of enum prof_want */
+	uint32_t exec_generation;
+};
+
+/* One element, written by user space. */
+struct prof_config {
+	uint64_t off_threshold_ns; /* blocks shorter are sampled, longer always recorded */
+	uint32_t cpu_active;	   /* 0: return at once */
+	uint32_t off_active;
+	uint32_t sample_undecided; /* 1 while a session could want a process nobody has decided on */
+	uint32_t self_tgid[4];	   /* profd's own processes are sampled like any other; for accounting */
+};
+
+#ifndef __bpf__
+_Static_assert(sizeof(struct prof_event_head) == 8, "layout");
+_Static_assert(sizeof(struct prof_stack_event) == 24, "layout");
+_Static_assert(sizeof(struct prof_sample_event) == 88, "layout");
+_Static_assert(sizeof(struct prof_task_event) == 64, "layout");
+_Static_assert(sizeof(struct prof_mapping_key) == 16, "layout");
+_Static_assert(sizeof(struct prof_mapping) == 16, "layout");
+_Static_assert(sizeof(struct prof_file_key) == 16, "layout");
+_Static_assert(sizeof(struct prof_target) == 16, "layout");
+#endif
+
+#endif
