@@ -32,6 +32,6 @@ static inline void cleanup_buf_fn(struct buf *buf)
 {
 	buf_deinit(buf);
 }
-#define cleanup_buf __attribute__((cleanup(cleanup_buf_fn)))
+#define cleanup_buf __attribute__((__cleanup__(cleanup_buf_fn)))
 
 #endif

@@ -24,7 +24,7 @@
 	}                                                                                          \
 	struct cleanup_##name##_semicolon
 
-#define cleanup(name) __attribute__((cleanup(cleanup_##name##_fn)))
+#define cleanup(name) __attribute__((__cleanup__(cleanup_##name##_fn)))
 
 static inline void cleanup_free_fn(void *slot)
 {
@@ -43,9 +43,9 @@ static inline void cleanup_fclose_fn(FILE **file)
 		(void)fclose(*file);
 }
 
-#define cleanup_free   __attribute__((cleanup(cleanup_free_fn)))
-#define cleanup_close  __attribute__((cleanup(cleanup_close_fn)))
-#define cleanup_fclose __attribute__((cleanup(cleanup_fclose_fn)))
+#define cleanup_free   __attribute__((__cleanup__(cleanup_free_fn)))
+#define cleanup_close  __attribute__((__cleanup__(cleanup_close_fn)))
+#define cleanup_fclose __attribute__((__cleanup__(cleanup_fclose_fn)))
 
 /* Hands the value of an owning local over and leaves NULL (-1) behind. */
 #define take_ptr(slot)                                                                             \

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/base/bytes.h"
+
+uint64_t bytes_varint(struct bytes *b)
+{
+	uint64_t value = 0;
+
+	for (unsigned shift = 0; shift < 64; shift += 7) {
+		uint8_t byte = bytes_u8(b);
+
+		if (b->failed)
+			return 0;
+		value |= (uint64_t)(byte & 0x7f) << shift;
+		if (!(byte & 0x80))
+			return value;
+	}
+	b->failed = true;
+	return 0;
+}
+
+int64_t bytes_svarint(struct bytes *b)
+{
+	uint64_t value = bytes_varint(b);
+
+	return (int64_t)(value >> 1) ^ -(int64_t)(value & 1);
+}
+
+int64_t bytes_sleb128(struct bytes *b)
+{
+	uint64_t value = 0;
+
+	for (unsigned shift = 0; shift < 64; shift += 7) {
+		uint8_t byte = bytes_u8(b);
+
+		if (b->failed)
+			return 0;
+		value |= (uint64_t)(byte & 0x7f) << shift;
+		if (!(byte & 0x80)) {
+			if ((byte & 0x40) && shift + 7 < 64)
+				value |= ~0ull << (shift + 7);
+			return (int64_t)value;
+		}
+	}
+	b->failed = true;
+	return 0;
+}
+
+const char *bytes_cstr(struct bytes *b)
+{
+	const uint8_t *start = b->at;
+	const uint8_t *nul = b->failed ? NULL : memchr(start, 0, bytes_left(b));
+
+	if (!nul) {
+		b->failed = true;
+		b->at = b->end;
+		return NULL;
+	}
+	b->at = nul + 1;
+	return (const char *)start;
+}
