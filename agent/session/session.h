@@ -19,6 +19,7 @@ struct sessions;
 
 #define SESSION_ID_SIZE 32 /* "sess-" + 26 + NUL, or "bl-" + 26 + NUL */
 #define SERVICE_NAME_SIZE 256
+#define SELECTOR_TEXT_SIZE 320
 #define TENANT_NAME_SIZE 65
 #define SESSION_LABELS_MAX 32
 #define SESSION_LABEL_SIZE 256
@@ -53,7 +54,8 @@ struct session_process {
 struct session_info {
 	char id[SESSION_ID_SIZE];
 	char tenant[TENANT_NAME_SIZE];
-	char service[SERVICE_NAME_SIZE];
+	char service[SERVICE_NAME_SIZE];  /* "host" for the whole host */
+	char selector[SELECTOR_TEXT_SIZE]; /* what is followed, canonical: service:NAME, pid:N, host, … */
 	char host[65];
 	enum profile_type type;
 	enum session_status status;
@@ -86,7 +88,8 @@ int sessions_start(struct sessions *s, const struct session_request *request,
 int sessions_get(struct sessions *s, const char *tenant, const char *id, struct session_info *ret,
 		 struct err *err) must_use;
 /* The profile so far, or of the finished session; one reference, the caller's. Cached by the session
- * layer while names and data do not change. SessionFailed, UnknownSession. */
+ * layer while names and data do not change. @id may also be a baseline's (history.h). Words:
+ * SessionFailed, UnknownSession, UnknownBaseline. */
 int sessions_profile(struct sessions *s, const char *tenant, const char *id, struct profile **ret,
 		     struct err *err) must_use;
 /* Running: stops early, keeps the data (*ret_stopped = true). Finished: deletes. */

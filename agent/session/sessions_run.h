@@ -12,13 +12,25 @@ struct service_rule { /* [service NAME] of the configuration; NULL patterns matc
 	const char *name, *unit, *cgroup, *exe, *cmdline, *user, *port;
 };
 
+struct tenant_rule { /* [tenant NAME]: a tenant without a rule may profile everything */
+	const char *name;
+	const char *const *patterns; /* globs on unit, container, cgroup, exe, user: any one matches */
+	unsigned pattern_count;
+};
+
+/* Strings and arrays are borrowed and outlive the sessions. 0 means the contract's default. */
 struct sessions_options {
 	struct store *store; /* borrowed, outlives the sessions */
-	int feed_fd;	     /* -1: serve the store only */
+	int feed_fd;	     /* borrowed; -1: serve the store only */
 	const struct service_rule *rules;
 	unsigned rule_count;
+	const struct tenant_rule *tenants;
+	unsigned tenant_count;
 	uint32_t running_per_tenant, running_per_host, stacks_per_session, retention_days;
-	uint64_t flush_interval_ns; /* 10 s; tests shorten it */
+	uint64_t flush_interval_ns;   /* 10 s; tests shorten it */
+	uint64_t continuous_span_ns;  /* 10 min */
+	uint64_t disk_budget_bytes;   /* 2 GiB; oldest data goes first */
+	uint64_t detail_budget_bytes; /* 256 MiB: time-ordered detail of continuous data */
 };
 
 int sessions_create(const struct sessions_options *options, struct sessions **ret,

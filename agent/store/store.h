@@ -23,6 +23,9 @@ struct store;
  * @data_dir. Errors: negative errno with one sentence and remedy in @err. */
 int store_open(const char *data_dir, const char *url, struct store **ret, struct err *err) must_use;
 void store_close(struct store *store);
+/* Bytes the engine may occupy, 0 = no bound (default): writes that would pass it are -ENOSPC, deletions
+ * never. The session layer deletes the oldest data before it comes to that. */
+void store_set_budget(struct store *store, uint64_t budget_bytes);
 CLEANUP_DEFINE(store, struct store *, store_close);
 
 /* ---- documents: small JSON or text records in state.db, keyed by (kind, tenant, id) -------------- */

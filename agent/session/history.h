@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What outlives single sessions: baselines, continuous settings and the merged history they leave. Same
+ * object, same locking and same errors as session.h. */
+#ifndef PROFD_SESSION_HISTORY_H
+#define PROFD_SESSION_HISTORY_H
+
+#include "agent/session/session.h"
+
+/* ---- baselines --------------------------------------------------------------------------------- */
+
+#define BASELINE_TAGS_MAX 16
+#define BASELINE_TAG_SIZE 65
+#define BASELINE_TEXT_MAX (256u << 10) /* bytes of the client's own topFunctions, kept for echo */
+
+struct baseline_request {
+	const char *tenant;
+	const char *label;	  /* 1…200 bytes of UTF-8 */
+	const char *session_id;	  /* a finished session of this tenant */
+	enum profile_type type;	  /* must be the session's */
+	const char *description;  /* "" = none; at most 2000 bytes */
+	const char *const *tags;  /* each a name (parse_is_name) */
+	uint32_t tag_count;
+	const char *top_functions; /* JSON array as the client sent it, NULL = computed from the session */
+};
+
+/* A copy, safe to keep: baseline_info_deinit(). */
+struct baseline_info {
+	char id[SESSION_ID_SIZE];
+	char tenant[TENANT_NAME_SIZE];
+	char label[201];
+	char session_id[SESSION_ID_SIZE]; /* may be gone by now */
+	char service[SERVICE_NAME_SIZE];
+	enum profile_type type;
+	uint64_t created_at_ns;	 /* realtime */
+	uint64_t duration_ns;	 /* of the session */
+	uint64_t sample_count;
+	int64_t total_value;
+	bool is_latest;		 /* newest of (tenant, service, type) when this was read */
+	char *description;	 /* owned, never NULL */
+	char *top_functions;	 /* owned; NULL = not sent */
+	char tags[BASELINE_TAGS_MAX][BASELINE_TAG_SIZE];
+	uint32_t tag_count;
+};
+void baseline_info_deinit(struct baseline_info *info);
+
+/* Copies the session's data, so that the baseline survives it. Words: UnknownSession, NotFinished,
+ * SessionFailed, ProfileTypeMismatch, LimitReached, InvalidParam, StoreUnavailable. */
+int sessions_baseline_create(struct sessions *s, const struct baseline_request *request,
+			     struct baseline_info *ret, struct err *err) must_use;
+/* UnknownBaseline also for another tenant's id. Its profile: sessions_profile() with the same id. */
+int sessions_baseline_get(struct sessions *s, const char *tenant, const char *id,
+			  struct baseline_info *ret, struct err *err) must_use;
+int sessions_baseline_delete(struct sessions *s, const char *tenant, const char *id,
+			     struct err *err) must_use;
+
+struct baseline_query {
+	const char *tenant;
+	const char *service; /* NULL = all */
+	int type;	     /* enum profile_type, -1 = all */
+	const char *tag;     /* NULL = all */
+	uint32_t limit;	     /* 1…1000 */
+	const char *cursor;  /* NULL = first page */
+};
+struct baseline_list {
+	struct baseline_info *items; /* owned; newest first */
+	uint32_t count;
+	uint64_t total;
+	char next_cursor[64]; /* "" = last page */
+};
+int sessions_baseline_list(struct sessions *s, const struct baseline_query *query,
+			   struct baseline_list *ret, struct err *err) must_use;
+void baseline_list_deinit(struct baseline_list *list);
+
+/* ---- continuous profiling ------------------------------------------------------------------------ */
+
+#define CONTINUOUS_WATCH_SIZE 512
+
+struct continuous_setting {
+	char tenant[TENANT_NAME_SIZE];
+	char service[SERVICE_NAME_SIZE]; /* "*" = every service on the host */
+	uint32_t types;			 /* bits: 1 << enum profile_type */
+	uint32_t rate_hz;		 /* 1…1000 */
+	uint32_t retention_days;	 /* 1…3650 */
+	bool enabled;
+	char watch_against[64];		 /* baseline id, previous-version, history; "" = no watch */
+	char watch_webhook[CONTINUOUS_WATCH_SIZE];
+};
+
+struct continuous_status {
+	uint64_t active_since_ns; /* realtime, 0 = not active */
+	char last_session_id[SESSION_ID_SIZE];
+	uint64_t sessions; /* spans with data now in the history */
+	uint64_t bytes;	   /* stored for this service */
+	double overhead_pct; /* < 0: not known */
+};
+
+struct continuous_info {
+	struct continuous_setting setting;
+	uint64_t created_at_ns, updated_at_ns; /* realtime */
+	struct continuous_status status;
+};
+
+/* Insert or replace by (tenant, service). Words: InvalidParam, ProfileTypeUnavailable, UnknownService,
+ * StoreUnavailable. */
+int sessions_continuous_put(struct sessions *s, const struct continuous_setting *setting,
+			    struct continuous_info *ret, struct err *err) must_use;
+/* UnknownService: no setting of this tenant for it. */
+int sessions_continuous_get(struct sessions *s, const char *tenant, const char *service,
+			    struct continuous_info *ret, struct err *err) must_use;
+/* Removes the setting; what was stored stays until its retention ends. */
+int sessions_continuous_delete(struct sessions *s, const char *tenant, const char *service,
+			       struct err *err) must_use;
+struct continuous_list {
+	struct continuous_info *items; /* owned; by service */
+	uint32_t count;
+};
+int sessions_continuous_list(struct sessions *s, const char *tenant, struct continuous_list *ret,
+			     struct err *err) must_use;
+void continuous_list_deinit(struct continuous_list *list);
+
+/* ---- windows ------------------------------------------------------------------------------------- */
+
+struct history_window {
+	const char *tenant;
+	const char *service;
+	enum profile_type type;
+	uint64_t from_ns, to_ns; /* realtime, to exclusive */
+};
+
+/* Everything stored for the window as one profile: continuous data where there is some, else the
+ * on-demand sessions that lie in it. UnknownService when the name is unknown to this tenant, NotFound
+ * when nothing is stored in the window. */
+int sessions_window_profile(struct sessions *s, const struct history_window *window,
+			    struct profile **ret, struct err *err) must_use;
+
+struct history_point {
+	uint64_t from_ns, to_ns; /* realtime */
+	int64_t total_value;
+	double value_per_second;
+	uint64_t sample_count;
+};
+struct history_points {
+	struct history_point *items; /* owned; ascending, only steps with data */
+	uint32_t count;
+};
+#define HISTORY_POINTS_MAX 2000u
+/* @step_ns: width, at least 60 s. @function: NULL = everything, else only stacks it occurs in. */
+int sessions_points(struct sessions *s, const struct history_window *window, uint64_t step_ns,
+		    const char *function, struct history_points *ret, struct err *err) must_use;
+void history_points_deinit(struct history_points *points);
+
+#endif
