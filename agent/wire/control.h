@@ -43,7 +43,7 @@ enum control_kind {
 	/* server -> reader */
 	CONTROL_GOROUTINES = 64, /* struct control_read_target */
 	CONTROL_GO_PROFILE = 65, /* struct control_read_target: heap, block, mutex buckets */
-	CONTROL_THREADS = 66,
+	CONTROL_THREADS = 66,	 /* struct control_read_target: threads of any program */
 	/* reader -> server */
 	CONTROL_READ_CHUNK = 67, /* struct control_read_chunk */
 };
@@ -170,19 +170,30 @@ struct control_named {
 
 /* ---- server <-> reader --------------------------------------------------------------------------- */
 
+/* CONTROL_GO_PROFILE: which list of the runtime. */
+enum reader_profile { READER_MEMORY = 1, READER_BLOCK = 2, READER_MUTEX = 3 };
+
+enum reader_flag {
+	READER_BLOCKED_ONLY = 1, /* CONTROL_GOROUTINES: only those with READ_GOROUTINE_BLOCKED, for
+				  * sampling block and mutex from states; system goroutines are left out */
+};
+
 struct control_read_target {
 	struct channel_head head;
 	uint32_t tgid;
 	uint32_t what;	  /* CONTROL_GO_PROFILE: enum reader_profile */
 	uint64_t start_boottime_ns; /* identity, checked before and after */
-	uint32_t deadline_ms;
-	uint32_t flags;
+	uint32_t deadline_ms;	    /* 1…60000, for the whole answer; goroutines are then sampled */
+	uint32_t flags;		    /* bits of enum reader_flag */
 };
 
-/* Pieces of an answer; the payloads concatenated are a stream defined in agent/wire/read_stream.h. */
+/* Pieces of an answer, whole records of agent/wire/read_stream.h each. A failure ends the answer (more =
+ * 0) and drops what came before: -ESRCH the process is gone or another one, -EPERM, -ENOEXEC not a Go
+ * program, -EOPNOTSUPP a Go version or layout that cannot be read, -ENODATA the profile is off in the
+ * target, -ETIMEDOUT, -EAGAIN too early in the target's life, -EIO memory changed under every attempt. */
 struct control_read_chunk {
 	struct channel_head head;
-	int32_t status; /* 0 or negative errno with text as payload */
+	int32_t status; /* 0 or negative errno with one sentence as payload */
 	uint32_t more;
 	uint32_t len;
 	uint32_t reserved;
