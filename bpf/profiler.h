@@ -17,6 +17,8 @@
 #define PROF_KERNEL_FRAMES_MAX 127u /* kernel.perf_event_max_stack default */
 #define PROF_COMM_SIZE	       16u  /* TASK_COMM_LEN */
 #define PROF_MODULES_MAX       (1u << 18)
+#define PROF_OUTCOMES_MAX      64u
+#define PROF_UNKNOWN_PC_INTERVAL_NS 250000000ull
 
 /* ---- frames ------------------------------------------------------------------------------- */
 
@@ -86,6 +88,27 @@ enum prof_sample_type {
 	PROF_SAMPLE_IO = 3,
 };
 
+/* Why a thread was off the CPU. One time off the CPU yields a sample of each state that lasted. */
+enum prof_off_state {
+	PROF_OFF_BLOCKED = 1,	/* waiting for something */
+	PROF_OFF_RUNQUEUE = 2,	/* woken, waiting for a CPU */
+	PROF_OFF_PREEMPTED = 3, /* runnable all the time, another thread had the CPU */
+};
+
+/* What a blocked thread waited for, from its system call (contract.md section 3 `wait`). */
+enum prof_wait {
+	PROF_WAIT_NONE = 0, /* not blocked */
+	PROF_WAIT_FUTEX = 1,
+	PROF_WAIT_SLEEP = 2,
+	PROF_WAIT_SOCKET = 3,
+	PROF_WAIT_PIPE = 4,
+	PROF_WAIT_EPOLL = 5, /* epoll, poll, select */
+	PROF_WAIT_DISK = 6,
+	PROF_WAIT_FAULT = 7, /* page fault or other exception */
+	PROF_WAIT_CHILD = 8,
+	PROF_WAIT_OTHER = 9,
+};
+
 struct prof_event_head {
 	uint16_t kind; /* enum prof_event_kind */
 	uint16_t flags;
@@ -120,7 +143,9 @@ struct prof_sample_event {
 	char comm[PROF_COMM_SIZE];
 };
 
-/* Exec, fork and exit of processes (thread group leaders; thread creation is not reported). */
+/* Exec, fork and exit of processes (thread creation is not reported). An exit is reported when the last
+ * thread ends; in a rare race it is reported twice. UNKNOWN_PC comes at most every
+ * PROF_UNKNOWN_PC_INTERVAL_NS per process. */
 struct prof_task_event {
 	struct prof_event_head head;
 	uint64_t time_ns;
@@ -128,7 +153,7 @@ struct prof_task_event {
 	uint64_t address; /* UNKNOWN_PC: the pc */
 	uint32_t tgid;
 	uint32_t parent_tgid;
-	uint32_t exec_generation;
+	uint32_t exec_generation; /* task->self_exec_id: differs after every exec, inherited at fork */
 	uint32_t reserved;
 	char comm[PROF_COMM_SIZE];
 };
@@ -155,7 +180,7 @@ struct prof_mapping {
 };
 
 /* Files known by identity, for processes too young for the mapping table. Device as the kernel prints it
- * in /proc/PID/maps (s_dev of the inode), not st_dev. */
+ * in /proc/PID/maps (s_dev of the inode), not st_dev. All zero = the vDSO. */
 struct prof_file_key {
 	uint64_t inode;
 	uint32_t dev_major;
@@ -173,11 +198,13 @@ enum prof_want {
 	PROF_WANT_OFFCPU = 2,
 	PROF_WANT_ALLOC = 4,
 	PROF_WANT_IO = 8,
+	PROF_WANT_MAPPED = 0x20000000, /* not a wish: all its mappings are published, it is not young */
 	PROF_WANT_NONE = 0x80000000, /* decided: nothing */
 	PROF_WANT_EXCLUDED = 0x40000000,
 };
 
-/* Key: tgid. An entry dies at exit and at exec. Forked children start with their parent's. */
+/* Key: tgid. An entry dies at exit and at exec. Forked children start with their parent's, without
+ * PROF_WANT_MAPPED (mappings are published per tgid). */
 struct prof_target {
 	uint64_t start_boottime_ns;
 	uint32_t wanted; /* bits of enum prof_want */
@@ -187,6 +214,7 @@ struct prof_target {
 /* One element, written by user space. */
 struct prof_config {
 	uint64_t off_threshold_ns; /* blocks shorter are sampled, longer always recorded */
+	uint64_t cpu_period_ns;	   /* value of one cpu sample */
 	uint32_t cpu_active;	   /* 0: return at once */
 	uint32_t off_active;
 	uint32_t sample_undecided; /* 1 while a session could want a process nobody has decided on */

@@ -21,7 +21,6 @@ enum feature {
 	FEATURE_BPF_LOOP,	 /* else tail calls, fewer frames */
 	FEATURE_TASK_STORAGE,	 /* off-CPU */
 	FEATURE_VMA_ITER,	 /* young processes unwound at their first sample */
-	FEATURE_TASK_WORK,	 /* faulting stack words retried */
 	FEATURE_MAX,
 };
 

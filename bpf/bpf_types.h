@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What BPF programs would take from vmlinux.h (design.md decision 1): integer types, the few fields of
+ * kernel structures that are read (libbpf relocates each access to the running kernel), and the few
+ * constants of <linux/bpf.h>, whose values are kernel ABI. Never included by the host. */
+#ifndef PROFD_BPF_TYPES_H
+#define PROFD_BPF_TYPES_H
+
+typedef signed char __s8;
+typedef unsigned char __u8;
+typedef short __s16;
+typedef unsigned short __u16;
+typedef int __s32;
+typedef unsigned int __u32;
+typedef long long __s64;
+typedef unsigned long long __u64;
+typedef __u16 __be16;
+typedef __u32 __be32;
+typedef __u64 __be64;
+typedef __u32 __wsum;
+
+typedef __s8 int8_t;
+typedef __u8 uint8_t;
+typedef __s16 int16_t;
+typedef __u16 uint16_t;
+typedef __s32 int32_t;
+typedef __u32 uint32_t;
+typedef __s64 int64_t;
+typedef __u64 uint64_t;
+typedef unsigned long size_t;
+
+#ifndef __cplusplus
+typedef _Bool bool;
+#define true  1
+#define false 0
+#endif
+#define NULL ((void *)0)
+
+/* Map types and flags: include/uapi/linux/bpf.h, enum bpf_map_type and following. */
+enum {
+	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_LRU_HASH = 9,
+	BPF_MAP_TYPE_LPM_TRIE = 11,
+	BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
+	BPF_MAP_TYPE_RINGBUF = 27,
+	BPF_MAP_TYPE_TASK_STORAGE = 29,
+};
+enum {
+	BPF_ANY = 0,
+	BPF_NOEXIST = 1,
+	BPF_F_NO_PREALLOC = 1,
+	BPF_F_RDONLY_PROG = 1 << 7,
+	BPF_F_MMAPABLE = 1 << 10,
+	BPF_F_INNER_MAP = 1 << 12,
+};
+enum {
+	BPF_RB_NO_WAKEUP = 1,
+	BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
+};
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+typedef struct {
+	int counter;
+} atomic_t;
+
+struct signal_struct {
+	atomic_t live; /* threads that have not begun to exit */
+};
+
+struct super_block {
+	uint32_t s_dev;
+};
+
+struct inode {
+	struct super_block *i_sb;
+	unsigned long i_ino;
+};
+
+struct dentry {
+	struct inode *d_inode;
+};
+
+struct path {
+	struct dentry *dentry;
+};
+
+struct file {
+	uint32_t f_mode;
+	struct inode *f_inode;
+};
+
+/* File of an overlay's lower or upper layer, opened behind the overlay's own inode (v6.6). */
+struct backing_file {
+	struct file file;
+	struct path user_path;
+};
+
+struct vm_area_struct {
+	unsigned long vm_start;
+	unsigned long vm_end;
+	unsigned long vm_flags;
+	unsigned long vm_pgoff;
+	struct file *vm_file;
+};
+
+struct mm_struct___x86 {
+	struct {
+		void *vdso;
+	} context;
+};
+
+struct mm_struct;
+
+struct sched_info {
+	unsigned long long run_delay; /* ns on run queues since the thread began */
+};
+
+struct task_struct {
+	unsigned int __state;
+	void *stack;
+	unsigned int flags;
+	struct sched_info sched_info;
+	struct mm_struct *mm;
+	int pid;
+	int tgid;
+	struct task_struct *group_leader;
+	struct task_struct *real_parent;
+	unsigned int in_iowait : 1;
+	uint64_t start_boottime;
+	uint64_t self_exec_id;
+	char comm[16];
+	struct signal_struct *signal;
+};
+
+/* Before v5.14 (2f064a59a11f "sched: Change task_struct::state"). */
+struct task_struct___pre514 {
+	long state;
+};
+
+#pragma clang attribute pop
+
+struct linux_binprm;
+
+/* include/linux/sched.h */
+#define PF_EXITING     0x00000004
+#define PF_IO_WORKER   0x00000010
+#define PF_USER_WORKER 0x00004000
+#define PF_KTHREAD     0x00200000
+
+/* include/linux/mm.h, include/linux/fs.h */
+#define VM_EXEC	     0x00000004
+#define FMODE_BACKING (1u << 25)
+
+#define PAGE_SHIFT 12
+
+#endif
