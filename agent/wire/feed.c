@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/wire/feed.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "agent/base/bytes.h"
+
+int feed_decode(const void *data, size_t len, void *ret_fixed, size_t fixed_size,
+		const void **ret_tail, size_t *ret_tail_len)
+{
+	if (len < fixed_size)
+		return -EPROTO;
+	memcpy(ret_fixed, data, fixed_size);
+	*ret_tail = (const uint8_t *)data + fixed_size;
+	*ret_tail_len = len - fixed_size;
+	return 0;
+}
+
+int feed_decode_strings(const void *tail, size_t len, struct feed_string *ret, int count)
+{
+	struct feed_string strings[FEED_STRINGS_MAX];
+	struct bytes b = bytes_of(tail, len);
+
+	if (count < 0 || count > FEED_STRINGS_MAX)
+		return -EPROTO;
+	for (int i = 0; i < count; i++) {
+		strings[i].len = bytes_u16(&b);
+		strings[i].text = bytes_take(&b, strings[i].len);
+	}
+	if (b.failed)
+		return -EPROTO;
+	if (count > 0)
+		memcpy(ret, strings, (size_t)count * sizeof(*ret));
+	return 0;
+}
+
+int feed_decode_frames(const struct feed_stack *stack, const void *tail, size_t tail_len,
+		       uint64_t *ret_frames)
+{
+	size_t bytes = (size_t)stack->frame_count * sizeof(*ret_frames);
+
+	if (stack->frame_count > FEED_FRAMES_MAX || tail_len != bytes)
+		return -EPROTO;
+	memcpy(ret_frames, tail, bytes);
+	return 0;
+}
+
+void feed_encode_string(void *out, size_t size, size_t *at, const char *text, size_t len)
+{
+	uint16_t stored;
+
+	if (*at > size || size - *at < sizeof(stored))
+		return;
+	if (len > UINT16_MAX)
+		len = UINT16_MAX;
+	if (len > size - *at - sizeof(stored))
+		len = size - *at - sizeof(stored);
+	stored = (uint16_t)len;
+	memcpy((uint8_t *)out + *at, &stored, sizeof(stored));
+	if (len > 0)
+		memcpy((uint8_t *)out + *at + sizeof(stored), text, len);
+	*at += sizeof(stored) + len;
+}
