@@ -50,10 +50,10 @@ struct config {
 	char *listen;	  /* "127.0.0.1:8088" */
 	char *socket;	  /* "/run/profd/profd.sock"; "" = none */
 	bool socket_asked; /* given on the command line or in a file */
-	char *public_url, *tls_certificate, *tls_key;
+	char *public_url, *tls_certificate, *tls_key; /* "" = none */
 	bool metrics_open;
 	/* [store] */
-	char *store_url; /* NULL = sqlite in data_dir */
+	char *store_url; /* "" = sqlite in data_dir */
 	char *data_dir;	 /* "/var/lib/profd" */
 	uint64_t disk_budget_bytes;   /* 2 GiB */
 	uint64_t detail_budget_bytes; /* 256 MiB */
@@ -80,6 +80,7 @@ struct config {
 	unsigned service_count;
 	/* command line only */
 	bool no_collect;
+	bool verbose;
 	bool allow_insecure; /* listen elsewhere without TLS although told why not */
 	char *disabled_features[16];
 	unsigned disabled_feature_count;

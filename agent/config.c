@@ -1,0 +1,464 @@
+// SPDX-License-Identifier: Apache-2.0
+/* One table names every key with its type, place and range; reading, overriding by drop-ins and
+ * releasing all walk it. */
+#include "agent/config.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ini.h>
+#include <limits.h>
+#include <string.h>
+
+#include "agent/base/io.h"
+#include "agent/base/parse.h"
+
+#define CONFIG_FILE_MAX	   (1u << 20) /* bytes */
+#define CONFIG_DROP_IN_MAX 256
+
+enum key_type { KEY_TEXT, KEY_BOOL, KEY_SIZE, KEY_DURATION, KEY_U32, KEY_DOUBLE, KEY_LIST };
+
+struct key {
+	const char *section, *name;
+	enum key_type type;
+	size_t offset;
+	size_t count_offset; /* KEY_LIST */
+	double min, max;     /* numbers, sizes in bytes, durations in ns */
+	const char *initial;
+};
+
+#define AT(member)	offsetof(struct config, member)
+#define SECOND		1e9
+#define TEXT(s, n, m, d) { s, n, KEY_TEXT, AT(m), 0, 0, 0, d }
+
+static const struct key keys[] = {
+	TEXT("server", "listen", listen, "127.0.0.1:8088"),
+	TEXT("server", "socket", socket, "/run/profd/profd.sock"),
+	TEXT("server", "public_url", public_url, ""),
+	TEXT("server", "tls_certificate", tls_certificate, ""),
+	TEXT("server", "tls_key", tls_key, ""),
+	{ "server", "metrics_open", KEY_BOOL, AT(metrics_open), 0, 0, 0, "no" },
+	TEXT("store", "url", store_url, ""),
+	TEXT("store", "data_dir", data_dir, "/var/lib/profd"),
+	{ "store", "disk_budget", KEY_SIZE, AT(disk_budget_bytes), 0, 64 << 20, 1e15, "2G" },
+	{ "store", "detail_budget", KEY_SIZE, AT(detail_budget_bytes), 0, 1 << 20, 1e15, "256M" },
+	{ "store", "retention_days", KEY_U32, AT(retention_days), 0, 1, 3650, "30" },
+	{ "collect", "exclude", KEY_LIST, AT(exclude), AT(exclude_count), 0, 0, NULL },
+	{ "collect", "cpu_budget_pct", KEY_DOUBLE, AT(cpu_budget_pct), 0, 0.01, 100, "1" },
+	{ "collect", "target_budget_pct", KEY_DOUBLE, AT(target_budget_pct), 0, 0.01, 100, "10" },
+	{ "collect", "memory_budget", KEY_SIZE, AT(memory_budget_bytes), 0, 16 << 20, 1e12, "64M" },
+	TEXT("collect", "debuginfod_urls", debuginfod_urls, ""),
+	{ "continuous", "span", KEY_DURATION, AT(continuous_span_ns), 0, 60 * SECOND,
+	  86400 * SECOND, "10m" },
+	TEXT("auth", "jwt_algorithm", jwt_algorithm, ""),
+	TEXT("auth", "jwt_key_file", jwt_key_file, ""),
+	TEXT("auth", "jwt_jwks_file", jwt_jwks_file, ""),
+	TEXT("auth", "jwt_issuer", jwt_issuer, ""),
+	TEXT("auth", "jwt_audience", jwt_audience, ""),
+	TEXT("auth", "jwt_tenant_claim", jwt_tenant_claim, "tenant"),
+	TEXT("auth", "jwt_role_claim", jwt_role_claim, "role"),
+	{ "limits", "body_bytes", KEY_SIZE, AT(limits.body_bytes), 0, 1024, 1 << 30, "1M" },
+	{ "limits", "url_bytes", KEY_SIZE, AT(limits.url_bytes), 0, 256, 1 << 20, "8K" },
+	{ "limits", "header_bytes", KEY_SIZE, AT(limits.header_bytes), 0, 1024, 1 << 20, "16K" },
+	{ "limits", "header_timeout", KEY_DURATION, AT(limits.header_timeout_ns), 0, 0.1 * SECOND,
+	  3600 * SECOND, "10s" },
+	{ "limits", "body_timeout", KEY_DURATION, AT(limits.body_timeout_ns), 0, 0.1 * SECOND,
+	  3600 * SECOND, "10s" },
+	{ "limits", "answer_timeout", KEY_DURATION, AT(limits.answer_timeout_ns), 0, SECOND,
+	  3600 * SECOND, "60s" },
+	{ "limits", "connections", KEY_U32, AT(limits.connections), 0, 1, 65536, "256" },
+	{ "limits", "running_sessions", KEY_U32, AT(limits.running_sessions), 0, 1, 10000, "32" },
+	{ "limits", "running_sessions_host", KEY_U32, AT(limits.running_sessions_host), 0, 1, 10000,
+	  "128" },
+	{ "limits", "stacks_per_session", KEY_U32, AT(limits.stacks_per_session), 0, 1000, 100000000,
+	  "1000000" },
+};
+
+static const char *const sections[] = { "server", "store", "collect", "continuous", "auth", "limits" };
+
+/* ---- values ------------------------------------------------------------------------------------ */
+
+static int set_text(char **slot, const char *value)
+{
+	char *copy = strdup(value);
+
+	if (!copy)
+		return -ENOMEM;
+	free(*slot);
+	*slot = copy;
+	return 0;
+}
+
+/* Whitespace-separated words; each file that names the key replaces the list. */
+static int set_list(char **slots, unsigned *count, unsigned max, const char *value)
+{
+	cleanup_free char *copy = strdup(value);
+	char *rest = NULL;
+
+	if (!copy)
+		return -ENOMEM;
+	while (*count)
+		free(slots[--*count]);
+	for (char *word = strtok_r(copy, " \t,", &rest); word; word = strtok_r(NULL, " \t,", &rest)) {
+		if (*count == max)
+			return -E2BIG;
+		slots[*count] = strdup(word);
+		if (!slots[*count])
+			return -ENOMEM;
+		(*count)++;
+	}
+	return 0;
+}
+
+static int check_range(const struct key *key, double value)
+{
+	return value < key->min || value > key->max ? -ERANGE : 0;
+}
+
+static int set_number(void *slot, const struct key *key, const char *value)
+{
+	uint64_t number = 0;
+	double real = 0;
+	int rc;
+
+	if (key->type == KEY_DOUBLE)
+		rc = parse_double(value, key->min, key->max, &real);
+	else if (key->type == KEY_U32)
+		rc = parse_u64(value, (uint64_t)key->min, (uint64_t)key->max, &number);
+	else if (key->type == KEY_SIZE)
+		rc = parse_size_bytes(value, &number);
+	else
+		rc = parse_duration_ns(value, &number);
+	if (rc == 0 && key->type != KEY_DOUBLE)
+		rc = check_range(key, (double)number);
+	if (rc < 0)
+		return rc;
+	if (key->type == KEY_DOUBLE)
+		*(double *)slot = real;
+	else if (key->type == KEY_U32)
+		*(uint32_t *)slot = (uint32_t)number;
+	else
+		*(uint64_t *)slot = number;
+	return 0;
+}
+
+static int set_value(struct config *config, const struct key *key, const char *value)
+{
+	void *slot = (char *)config + key->offset;
+
+	switch (key->type) {
+	case KEY_TEXT:
+		return set_text(slot, value);
+	case KEY_BOOL:
+		return parse_bool(value, slot);
+	case KEY_LIST:
+		return set_list(slot, (unsigned *)(void *)((char *)config + key->count_offset),
+				CONFIG_LIST_MAX, value);
+	default:
+		return set_number(slot, key, value);
+	}
+}
+
+static const char *expected(const struct key *key)
+{
+	static const char *const words[] = {
+		[KEY_TEXT] = "text",
+		[KEY_BOOL] = "yes or no",
+		[KEY_SIZE] = "a size such as 64M or 2G",
+		[KEY_DURATION] = "a duration such as 10s, 5m or 7d",
+		[KEY_U32] = "a whole number",
+		[KEY_DOUBLE] = "a number",
+		[KEY_LIST] = "at most 64 words",
+	};
+
+	return words[key->type];
+}
+
+/* ---- sections with names ----------------------------------------------------------------------- */
+
+struct reader {
+	struct config *config;
+	const char *file;
+	struct err err;
+};
+
+/* "[service web]" -> "web" if @section is of @kind, else NULL. */
+static const char *section_name(const char *section, const char *kind)
+{
+	size_t len = strlen(kind);
+
+	if (strncmp(section, kind, len) || section[len] != ' ')
+		return NULL;
+	return section + len + strspn(section + len, " ");
+}
+
+static int read_service(struct reader *r, const char *name, const char *key, const char *value)
+{
+	struct config *c = r->config;
+	struct config_service *s = NULL;
+
+	for (unsigned i = 0; i < c->service_count; i++)
+		if (!strcmp(c->services[i].name, name))
+			s = &c->services[i];
+	if (!s) {
+		if (c->service_count == CONFIG_LIST_MAX)
+			return err_set(&r->err, E2BIG, NULL, key, "at most %d [service] sections",
+				       CONFIG_LIST_MAX);
+		s = &c->services[c->service_count++];
+		(void)snprintf(s->name, sizeof(s->name), "%s", name);
+	}
+	const struct {
+		const char *key;
+		char **slot;
+	} slots[] = { { "unit", &s->unit },	  { "cgroup", &s->cgroup }, { "exe", &s->exe },
+		      { "cmdline", &s->cmdline }, { "user", &s->user },	    { "port", &s->port } };
+	for (size_t i = 0; i < ARRAY_SIZE(slots); i++)
+		if (!strcmp(slots[i].key, key))
+			return set_text(slots[i].slot, value);
+	return err_set(&r->err, EINVAL, NULL, key,
+		       "unknown key '%s' in [service %s]; known: unit cgroup exe cmdline user port",
+		       key, name);
+}
+
+static int read_tenant(struct reader *r, const char *name, const char *key, const char *value)
+{
+	struct config *c = r->config;
+	struct config_tenant *t = NULL;
+
+	if (!parse_is_name(name))
+		return err_set(&r->err, EINVAL, NULL, key,
+			       "tenant name '%s' must match [A-Za-z0-9._-]{1,64}", name);
+	for (unsigned i = 0; i < c->tenant_count; i++)
+		if (!strcmp(c->tenants[i].name, name))
+			t = &c->tenants[i];
+	if (!t) {
+		if (c->tenant_count == CONFIG_LIST_MAX)
+			return err_set(&r->err, E2BIG, NULL, key, "at most %d [tenant] sections",
+				       CONFIG_LIST_MAX);
+		t = &c->tenants[c->tenant_count++];
+		(void)snprintf(t->name, sizeof(t->name), "%s", name);
+	}
+	if (!strcmp(key, "services"))
+		return set_list(t->services, &t->service_count, CONFIG_LIST_MAX, value);
+	return err_set(&r->err, EINVAL, NULL, key, "unknown key '%s' in [tenant %s]; known: services",
+		       key, name);
+}
+
+static int read_export(struct reader *r, const char *name, const char *key, const char *value)
+{
+	struct config *c = r->config;
+	struct config_export *e = NULL;
+
+	for (unsigned i = 0; i < c->export_count; i++)
+		if (!strcmp(c->exports[i].name, name))
+			e = &c->exports[i];
+	if (!e) {
+		if (c->export_count == ARRAY_SIZE(c->exports))
+			return err_set(&r->err, E2BIG, NULL, key, "at most %zu [export] sections",
+				       ARRAY_SIZE(c->exports));
+		e = &c->exports[c->export_count++];
+		(void)snprintf(e->name, sizeof(e->name), "%s", name);
+	}
+	if (!strcmp(key, "kind")) {
+		if (strcmp(value, "otlp") && strcmp(value, "pyroscope"))
+			return err_set(&r->err, EINVAL, NULL, key,
+				       "kind of [export %s] must be otlp or pyroscope", name);
+		return set_text(&e->kind, value);
+	}
+	if (!strcmp(key, "url"))
+		return set_text(&e->url, value);
+	if (!strcmp(key, "token_file"))
+		return set_text(&e->token_file, value);
+	return err_set(&r->err, EINVAL, NULL, key,
+		       "unknown key '%s' in [export %s]; known: kind url token_file", key, name);
+}
+
+/* ---- files ------------------------------------------------------------------------------------- */
+
+static int read_key(struct reader *r, const char *section, const char *name, const char *value)
+{
+	bool known_section = false;
+
+	for (size_t i = 0; i < ARRAY_SIZE(sections); i++)
+		known_section |= !strcmp(sections[i], section);
+	if (!known_section)
+		return err_set(&r->err, EINVAL, NULL, section,
+			       "unknown section [%s]; known: server store collect continuous auth "
+			       "limits, export NAME, tenant NAME, service NAME",
+			       section);
+	for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
+		const struct key *key = &keys[i];
+
+		if (strcmp(key->section, section) || strcmp(key->name, name))
+			continue;
+		if (!strcmp(section, "server") && !strcmp(name, "socket"))
+			r->config->socket_asked = true;
+		if (set_value(r->config, key, value) < 0)
+			return err_set(&r->err, EINVAL, NULL, name,
+				       "[%s] %s = '%s' is not valid: expected %s in its range",
+				       section, name, value, expected(key));
+		return 0;
+	}
+	return err_set(&r->err, EINVAL, NULL, name, "unknown key '%s' in section [%s]", name, section);
+}
+
+/* inih's handler: 1 = fine, 0 = error on this line. */
+static int on_line(void *ctx, const char *section, const char *name, const char *value)
+{
+	struct reader *r = ctx;
+	const char *title;
+	int rc;
+
+	if (r->err.code)
+		return 1; /* the first error is the one to report */
+	if ((title = section_name(section, "service")))
+		rc = read_service(r, title, name, value);
+	else if ((title = section_name(section, "tenant")))
+		rc = read_tenant(r, title, name, value);
+	else if ((title = section_name(section, "export")))
+		rc = read_export(r, title, name, value);
+	else
+		rc = read_key(r, section, name, value);
+	if (rc < 0 && !r->err.code)
+		(void)err_set(&r->err, -rc, NULL, name, "%s", strerror(-rc));
+	return rc == 0;
+}
+
+static int read_file(struct config *config, const char *path, struct err *err)
+{
+	struct reader r = { .config = config, .file = path };
+	cleanup_free char *text = NULL;
+	size_t len;
+	int rc = io_read_file(AT_FDCWD, path, CONFIG_FILE_MAX, &text, &len);
+
+	if (rc < 0)
+		return err_set(err, -rc, NULL, NULL, "cannot read %s: %s", path, strerror(-rc));
+	if (strlen(text) != len)
+		return err_set(err, EINVAL, NULL, NULL, "%s contains a NUL byte", path);
+	rc = ini_parse_string(text, on_line, &r);
+	if (rc > 0 && r.err.code)
+		return err_set(err, EINVAL, NULL, r.err.field, "%s:%d: %s", path, rc, r.err.text);
+	if (rc > 0)
+		return err_set(err, EINVAL, NULL, NULL,
+			       "%s:%d: not a '[section]' or 'key = value' line", path, rc);
+	if (rc < 0)
+		return err_set(err, ENOMEM, NULL, NULL, "out of memory while reading %s", path);
+	return 0;
+}
+
+static int is_drop_in(const struct dirent *entry)
+{
+	size_t len = strlen(entry->d_name);
+
+	return entry->d_name[0] != '.' && len > 5 && !strcmp(entry->d_name + len - 5, ".conf");
+}
+
+/* conf.d beside the file, in the order of their names. */
+static int read_drop_ins(struct config *config, const char *path, struct err *err)
+{
+	const char *slash = strrchr(path, '/');
+	int folder_len = slash ? (int)(slash - path) : 1;
+	struct dirent **entries = NULL;
+	char folder[PATH_MAX], file[PATH_MAX + 256];
+	int rc = 0, count;
+
+	(void)snprintf(folder, sizeof(folder), "%.*s/conf.d", folder_len, slash ? path : ".");
+	count = scandir(folder, &entries, is_drop_in, alphasort);
+	if (count < 0)
+		return errno == ENOENT ? 0
+				       : err_set(err, errno, NULL, NULL, "cannot read %s: %s", folder,
+						 strerror(errno));
+	for (int i = 0; i < count; i++) {
+		(void)snprintf(file, sizeof(file), "%s/%s", folder, entries[i]->d_name);
+		if (rc == 0 && i < CONFIG_DROP_IN_MAX)
+			rc = read_file(config, file, err);
+		free(entries[i]);
+	}
+	free(entries);
+	return rc;
+}
+
+int config_load(struct config *config, const char *path, bool path_given, struct err *err)
+{
+	int rc;
+
+	for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
+		if (keys[i].initial && (rc = set_value(config, &keys[i], keys[i].initial)) < 0)
+			return err_set(err, -rc, NULL, keys[i].name, "no memory for defaults");
+	if (access(path, F_OK) < 0) {
+		if (path_given)
+			return err_set(err, errno, NULL, "config",
+				       "cannot read %s: %s; give an existing file to --config", path,
+				       strerror(errno));
+	} else {
+		rc = read_file(config, path, err);
+		if (rc < 0)
+			return rc;
+	}
+	return read_drop_ins(config, path, err);
+}
+
+static int check_readable(const char *path, const char *key, struct err *err)
+{
+	if (!path || !*path || access(path, R_OK) == 0)
+		return 0;
+	return err_set(err, errno, NULL, key, "%s = %s cannot be read: %s", key, path,
+		       strerror(errno));
+}
+
+int config_check(const struct config *config, struct err *err)
+{
+	const char *algorithm = config->jwt_algorithm;
+	int rc;
+
+	if (*config->store_url && strncmp(config->store_url, "sqlite:", 7) &&
+	    strncmp(config->store_url, "clickhouse://", 13))
+		return err_set(err, EINVAL, NULL, "url",
+			       "[store] url must begin with sqlite: or clickhouse://, got '%s'",
+			       config->store_url);
+	if (*algorithm && strcmp(algorithm, "HS256") && strcmp(algorithm, "RS256") &&
+	    strcmp(algorithm, "ES256") && strcmp(algorithm, "EdDSA"))
+		return err_set(err, EINVAL, NULL, "jwt_algorithm",
+			       "[auth] jwt_algorithm must be HS256, RS256, ES256 or EdDSA, got '%s'",
+			       algorithm);
+	if (!!*config->tls_certificate != !!*config->tls_key)
+		return err_set(err, EINVAL, NULL, "tls_key",
+			       "tls_certificate and tls_key must be given together");
+	for (unsigned i = 0; i < config->export_count; i++)
+		if (!config->exports[i].kind || !config->exports[i].url)
+			return err_set(err, EINVAL, NULL, "export", "[export %s] needs kind and url",
+				       config->exports[i].name);
+	rc = check_readable(config->tls_certificate, "tls_certificate", err);
+	rc = rc < 0 ? rc : check_readable(config->tls_key, "tls_key", err);
+	rc = rc < 0 ? rc : check_readable(config->jwt_key_file, "jwt_key_file", err);
+	return rc < 0 ? rc : check_readable(config->jwt_jwks_file, "jwt_jwks_file", err);
+}
+
+void config_deinit(struct config *config)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
+		if (keys[i].type == KEY_TEXT)
+			free(*(char **)(void *)((char *)config + keys[i].offset));
+	for (unsigned i = 0; i < config->exclude_count; i++)
+		free(config->exclude[i]);
+	for (unsigned i = 0; i < config->service_count; i++) {
+		struct config_service *s = &config->services[i];
+		char *owned[] = { s->unit, s->cgroup, s->exe, s->cmdline, s->user, s->port };
+
+		for (size_t k = 0; k < ARRAY_SIZE(owned); k++)
+			free(owned[k]);
+	}
+	for (unsigned i = 0; i < config->tenant_count; i++)
+		for (unsigned k = 0; k < config->tenants[i].service_count; k++)
+			free(config->tenants[i].services[k]);
+	for (unsigned i = 0; i < config->export_count; i++) {
+		free(config->exports[i].kind);
+		free(config->exports[i].url);
+		free(config->exports[i].token_file);
+	}
+	for (unsigned i = 0; i < config->disabled_feature_count; i++)
+		free(config->disabled_features[i]);
+	free(config->replay_file);
+	*config = (struct config){ 0 };
+}

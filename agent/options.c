@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/options.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <string.h>
+
+enum {
+	KEY_CONFIG = 'c',
+	KEY_LISTEN = 'l',
+	KEY_VERBOSE = 'v',
+	KEY_SOCKET = 0x100,
+	KEY_STORE,
+	KEY_DATA_DIR,
+	KEY_NO_COLLECT,
+	KEY_DISABLE_FEATURE,
+	KEY_CHECK,
+	KEY_FEATURES,
+	KEY_REPLAY,
+};
+
+static const struct argp_option option_table[] = {
+	{ "config", KEY_CONFIG, "FILE", 0, "configuration (default " OPTIONS_CONFIG_DEFAULT ")", 0 },
+	{ "listen", KEY_LISTEN, "ADDR:PORT", 0, "HTTP address (default 127.0.0.1:8088; port 0 picks one)", 0 },
+	{ "socket", KEY_SOCKET, "PATH", 0, "Unix socket (default /run/profd/profd.sock)", 0 },
+	{ "store", KEY_STORE, "URL", 0, "sqlite:PATH or clickhouse://[user[:password]@]host:port/database", 0 },
+	{ "data-dir", KEY_DATA_DIR, "DIR", 0, "history and state (default /var/lib/profd)", 0 },
+	{ "no-collect", KEY_NO_COLLECT, NULL, 0, "serve the store without profiling this host", 0 },
+	{ "disable-feature", KEY_DISABLE_FEATURE, "NAME", 0, "act as if the kernel lacked NAME (see --features)", 0 },
+	{ "replay", KEY_REPLAY, "FILE", 0, "play recorded events instead of the kernel's; needs no privilege", 0 },
+	{ "check", KEY_CHECK, NULL, 0, "check configuration and privileges, then exit", 0 },
+	{ "features", KEY_FEATURES, NULL, 0, "print the kernel features found and what falls back", 0 },
+	{ "verbose", KEY_VERBOSE, NULL, 0, "log more", 0 },
+	{ 0 },
+};
+
+static error_t on_option(int key, char *arg, struct argp_state *state)
+{
+	struct options *o = state->input;
+
+	switch (key) {
+	case KEY_CONFIG:
+		o->config_path = arg;
+		o->config_given = true;
+		return 0;
+	case KEY_LISTEN:
+		o->listen = arg;
+		return 0;
+	case KEY_SOCKET:
+		o->socket = arg;
+		return 0;
+	case KEY_STORE:
+		o->store = arg;
+		return 0;
+	case KEY_DATA_DIR:
+		o->data_dir = arg;
+		return 0;
+	case KEY_REPLAY:
+		o->replay_file = arg;
+		return 0;
+	case KEY_NO_COLLECT:
+		o->no_collect = true;
+		return 0;
+	case KEY_CHECK:
+		o->check = true;
+		return 0;
+	case KEY_FEATURES:
+		o->features = true;
+		return 0;
+	case KEY_VERBOSE:
+		o->verbose = true;
+		return 0;
+	case KEY_DISABLE_FEATURE:
+		if (o->disabled_feature_count == ARRAY_SIZE(o->disabled_features))
+			argp_error(state, "--disable-feature given more than %zu times",
+				   ARRAY_SIZE(o->disabled_features));
+		o->disabled_features[o->disabled_feature_count++] = arg;
+		return 0;
+	case ARGP_KEY_ARG:
+		argp_error(state, "unexpected argument '%s'", arg);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static void print_version(FILE *out, struct argp_state *state)
+{
+	(void)fprintf(out, "profd %s\n", PROFD_VERSION);
+}
+
+void options_parse(int argc, char **argv, struct options *ret)
+{
+	static const struct argp argp = {
+		.options = option_table,
+		.parser = on_option,
+		.doc = "Continuous profiler for Linux services: BPF sampling, durable history, HTTP API "
+		       "and flame graphs.",
+	};
+
+	argp_program_version_hook = print_version;
+	*ret = (struct options){ .config_path = OPTIONS_CONFIG_DEFAULT };
+	(void)argp_parse(&argp, argc, argv, 0, NULL, ret);
+}
+
+static int replace(char **slot, const char *value)
+{
+	char *copy;
+
+	if (!value)
+		return 0;
+	copy = strdup(value);
+	if (!copy)
+		return -ENOMEM;
+	free(*slot);
+	*slot = copy;
+	return 0;
+}
+
+int options_apply(const struct options *options, struct config *config, struct err *err)
+{
+	int rc = replace(&config->listen, options->listen);
+
+	rc = rc < 0 ? rc : replace(&config->socket, options->socket);
+	rc = rc < 0 ? rc : replace(&config->store_url, options->store);
+	rc = rc < 0 ? rc : replace(&config->data_dir, options->data_dir);
+	rc = rc < 0 ? rc : replace(&config->replay_file, options->replay_file);
+	for (unsigned i = 0; rc == 0 && i < options->disabled_feature_count; i++)
+		rc = replace(&config->disabled_features[config->disabled_feature_count++],
+			     options->disabled_features[i]);
+	if (rc < 0)
+		return err_set(err, ENOMEM, NULL, NULL, "out of memory");
+	config->socket_asked |= options->socket != NULL;
+	config->no_collect |= options->no_collect;
+	config->verbose |= options->verbose;
+	return 0;
+}

@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/supervisor.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+#include "agent/base/channel.h"
+#include "agent/base/clock.h"
+#include "agent/base/log.h"
+
+#define STOP_GRACE_NS	  (15 * NS_PER_S) /* flush and finish answers; then SIGKILL */
+#define RESTART_WAIT_MAX  (5 * NS_PER_S)
+#define STABLE_AFTER_NS	  (30 * NS_PER_S) /* a life this long forgets earlier crashes */
+#define WATCHDOG_POLL_MS  1000
+
+struct child {
+	pid_t pid; /* 0 = not running */
+	int control_fd;
+	uint32_t generation;
+	bool ready;
+	bool stopping;
+	uint64_t started_ns;   /* monotonic */
+	uint64_t restart_at_ns; /* 0 = none planned */
+	unsigned crashes;      /* in a row */
+};
+
+struct supervisor {
+	const struct supervisor_options *options;
+	struct child children[ROLE_MAX];
+	int signal_fd;
+	bool announced;
+	bool stopping;
+	int exit_status;
+};
+
+static const struct {
+	const char *name; /* comm, at most 15 characters */
+	const char *word;
+} roles[ROLE_MAX] = {
+	[ROLE_SUPERVISOR] = { "profd", "supervisor" },
+	[ROLE_COLLECTOR] = { "profd-collect", "collector" },
+	[ROLE_SYMBOLIZER] = { "profd-symbols", "symbolizer" },
+	[ROLE_SERVER] = { "profd-server", "server" },
+	[ROLE_READER] = { "profd-reader", "reader" },
+};
+
+/* Who talks to whom (design.md, the house). */
+static const enum role links[][2] = {
+	{ ROLE_COLLECTOR, ROLE_SYMBOLIZER },
+	{ ROLE_COLLECTOR, ROLE_SERVER },
+	{ ROLE_SERVER, ROLE_SYMBOLIZER },
+	{ ROLE_SERVER, ROLE_READER },
+};
+
+/* Stop order: no new data, then flush, then the helpers of both. */
+static const enum role stop_order[] = { ROLE_COLLECTOR, ROLE_SERVER, ROLE_READER, ROLE_SYMBOLIZER };
+
+/* ---- service manager ---------------------------------------------------------------------------- */
+
+/* sd_notify(3): a datagram to the socket named in NOTIFY_SOCKET; nothing to do when there is none. */
+static void notify_manager(const char *state)
+{
+	const char *path = getenv("NOTIFY_SOCKET");
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	cleanup_close int fd = -1;
+
+	if (!path || strlen(path) >= sizeof(address.sun_path))
+		return;
+	memcpy(address.sun_path, path, strlen(path) + 1);
+	if (path[0] == '@')
+		address.sun_path[0] = '\0';
+	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd >= 0)
+		(void)sendto(fd, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&address,
+			     (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path)));
+}
+
+/* ---- children ----------------------------------------------------------------------------------- */
+
+/* In the child: only what this role may have stays open. */
+static void enter_child(struct supervisor *s, enum role role, int control_fd, pid_t parent)
+{
+	const struct supervisor_options *o = s->options;
+	sigset_t none;
+
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		_exit(1);
+	(void)prctl(PR_SET_NAME, roles[role].name);
+	log_init(o->config->verbose ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO, roles[role].name);
+	(void)close(s->signal_fd);
+	for (int i = 0; i < ROLE_MAX; i++)
+		if (s->children[i].control_fd >= 0)
+			(void)close(s->children[i].control_fd);
+	if (role != ROLE_SERVER) {
+		(void)close(o->listen_fd);
+		if (o->socket_fd >= 0)
+			(void)close(o->socket_fd);
+	}
+	if (role != ROLE_SYMBOLIZER && o->cache_dir_fd >= 0)
+		(void)close(o->cache_dir_fd);
+	if (role != ROLE_SERVER && role != ROLE_COLLECTOR && o->feed_fd >= 0)
+		(void)close(o->feed_fd);
+	/* A terminal's Ctrl-C and a service manager's SIGTERM reach the whole group: the supervisor
+	 * decides the order in which everybody stops. */
+	(void)signal(SIGINT, SIG_IGN);
+	(void)signal(SIGTERM, SIG_IGN);
+	(void)signal(SIGPIPE, SIG_IGN);
+	(void)sigemptyset(&none);
+	(void)sigprocmask(SIG_SETMASK, &none, NULL);
+	(void)control_fd;
+}
+
+static int start_child(struct supervisor *s, enum role role)
+{
+	const struct supervisor_options *o = s->options;
+	struct child *child = &s->children[role];
+	pid_t parent = getpid(), pid;
+	int fds[2], rc;
+
+	rc = channel_pair(fds);
+	if (rc < 0)
+		return rc;
+	pid = fork();
+	if (pid < 0) {
+		rc = -errno;
+		(void)close(fds[0]);
+		(void)close(fds[1]);
+		return rc;
+	}
+	if (pid == 0) {
+		struct child_context context = {
+			.config = o->config,
+			.control_fd = fds[1],
+			.feed_fd = o->feed_fd,
+			.listen_fd = o->listen_fd,
+			.socket_fd = o->socket_fd,
+			.cache_dir_fd = o->cache_dir_fd,
+			.generation = child->generation + 1,
+		};
+
+		(void)close(fds[0]);
+		enter_child(s, role, fds[1], parent);
+		_exit(o->run[role](&context));
+	}
+	(void)close(fds[1]);
+	child->pid = pid;
+	child->control_fd = fds[0];
+	child->generation++;
+	child->ready = false;
+	child->started_ns = clock_monotonic_ns();
+	child->restart_at_ns = 0;
+	return 0;
+}
+
+static void send_peer(struct supervisor *s, enum role to, enum role peer, int fd)
+{
+	struct control_peer message = {
+		.head = { .kind = CONTROL_PEER },
+		.role = peer,
+		.generation = s->children[peer].generation,
+	};
+	int rc = channel_send_wait(s->children[to].control_fd, &message, sizeof(message), &fd, 1, 1000);
+
+	if (rc < 0 && rc != -EPIPE) /* a peer that is gone is noticed by its exit */
+		log_warn("cannot connect %s with %s: %s", roles[to].word, roles[peer].word,
+			 strerror(-rc));
+}
+
+/* New channels between @role and each of its living peers, told to both. */
+static void connect_child(struct supervisor *s, enum role role)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(links); i++) {
+		enum role a = links[i][0], b = links[i][1];
+		int fds[2];
+
+		if ((a != role && b != role) || !s->children[a].pid || !s->children[b].pid)
+			continue;
+		if (channel_pair(fds) < 0) {
+			log_error("cannot make a channel: %s", strerror(errno));
+			continue;
+		}
+		send_peer(s, a, b, fds[0]);
+		send_peer(s, b, a, fds[1]);
+		(void)close(fds[0]);
+		(void)close(fds[1]);
+	}
+}
+
+static bool start_and_connect(struct supervisor *s, enum role role)
+{
+	int rc = start_child(s, role);
+
+	if (rc < 0) {
+		log_error("cannot start the %s: %s", roles[role].word, strerror(-rc));
+		s->children[role].restart_at_ns = clock_monotonic_ns() + NS_PER_S;
+		return false;
+	}
+	connect_child(s, role);
+	return true;
+}
+
+/* ---- events ------------------------------------------------------------------------------------- */
+
+static void begin_stop(struct supervisor *s, int exit_status)
+{
+	if (!s->stopping)
+		s->exit_status = exit_status;
+	s->stopping = true;
+}
+
+static void announce_when_ready(struct supervisor *s)
+{
+	if (s->announced)
+		return;
+	for (int role = 0; role < ROLE_MAX; role++)
+		if (s->options->run[role] && !s->children[role].ready)
+			return;
+	s->announced = true;
+	(void)fprintf(stderr, "listening on http://%s\n", s->options->address);
+	notify_manager("READY=1\nSTATUS=serving");
+}
+
+static void read_control(struct supervisor *s, enum role role)
+{
+	static struct channel_message message;
+	struct child *child = &s->children[role];
+
+	while (child->control_fd >= 0 && channel_receive(child->control_fd, &message) > 0) {
+		const struct channel_head *head = (const void *)message.data;
+
+		channel_message_close(&message);
+		if (head->kind == CONTROL_READY) {
+			child->ready = true;
+		} else if (head->kind == CONTROL_FAILED &&
+			   message.len == sizeof(struct control_failed)) {
+			struct control_failed *failed = (void *)message.data;
+
+			failed->text[sizeof(failed->text) - 1] = '\0';
+			log_error("%s", failed->text);
+			begin_stop(s, 1);
+		}
+	}
+	announce_when_ready(s);
+}
+
+static void plan_restart(struct child *child)
+{
+	uint64_t now = clock_monotonic_ns(), wait = 0;
+
+	child->crashes = now - child->started_ns > STABLE_AFTER_NS ? 0 : child->crashes + 1;
+	if (child->crashes > 1) { /* the first restart is immediate, then 100 ms, 200 ms, … */
+		wait = 100 * NS_PER_MS << (child->crashes < 8 ? child->crashes - 2 : 6);
+		if (wait > RESTART_WAIT_MAX)
+			wait = RESTART_WAIT_MAX;
+	}
+	child->restart_at_ns = now + wait;
+}
+
+static void reap(struct supervisor *s)
+{
+	int status;
+	pid_t pid;
+
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+		for (int role = 0; role < ROLE_MAX; role++) {
+			struct child *child = &s->children[role];
+
+			if (child->pid != pid)
+				continue;
+			read_control(s, (enum role)role); /* its last words */
+			(void)close(child->control_fd);
+			child->control_fd = -1;
+			child->pid = 0;
+			child->ready = false;
+			if (s->stopping)
+				break;
+			if (WIFSIGNALED(status))
+				log_warn("the %s was killed by signal %d; it is started again",
+					 roles[role].word, WTERMSIG(status));
+			else
+				log_warn("the %s ended with status %d; it is started again",
+					 roles[role].word, WEXITSTATUS(status));
+			plan_restart(child);
+			break;
+		}
+	}
+}
+
+static void restart_due(struct supervisor *s)
+{
+	uint64_t now = clock_monotonic_ns();
+
+	for (int role = 0; role < ROLE_MAX; role++)
+		if (s->children[role].restart_at_ns && s->children[role].restart_at_ns <= now)
+			(void)start_and_connect(s, (enum role)role);
+}
+
+static int next_timeout_ms(const struct supervisor *s)
+{
+	uint64_t now = clock_monotonic_ns();
+	int timeout = WATCHDOG_POLL_MS;
+
+	for (int role = 0; role < ROLE_MAX; role++) {
+		uint64_t at = s->children[role].restart_at_ns;
+		int left;
+
+		if (!at)
+			continue;
+		left = at <= now ? 0 : (int)((at - now) / NS_PER_MS) + 1;
+		if (left < timeout)
+			timeout = left;
+	}
+	/* Without a watchdog or a planned restart there is nothing to wake up for. */
+	return timeout == WATCHDOG_POLL_MS && !getenv("WATCHDOG_USEC") ? -1 : timeout;
+}
+
+static void read_signals(struct supervisor *s)
+{
+	struct signalfd_siginfo info;
+
+	while (read(s->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+		if (info.ssi_signo == SIGCHLD)
+			reap(s);
+		else
+			begin_stop(s, 0);
+	}
+}
+
+static void wait_for_events(struct supervisor *s, int timeout_ms)
+{
+	struct pollfd fds[ROLE_MAX + 1] = { { .fd = s->signal_fd, .events = POLLIN } };
+
+	for (int role = 0; role < ROLE_MAX; role++)
+		fds[role + 1] = (struct pollfd){ .fd = s->children[role].control_fd, .events = POLLIN };
+	if (poll(fds, ARRAY_SIZE(fds), timeout_ms) < 0 && errno != EINTR)
+		log_error("poll: %s", strerror(errno));
+	for (int role = 0; role < ROLE_MAX; role++)
+		if (fds[role + 1].revents & POLLIN)
+			read_control(s, (enum role)role);
+		else if (fds[role + 1].revents & POLLHUP) {
+			/* The child closed its end; its exit follows. Do not spin on the hang-up. */
+			(void)close(s->children[role].control_fd);
+			s->children[role].control_fd = -1;
+		}
+	read_signals(s);
+	notify_manager("WATCHDOG=1");
+}
+
+/* ---- stop --------------------------------------------------------------------------------------- */
+
+static void stop_children(struct supervisor *s)
+{
+	uint64_t deadline = clock_monotonic_ns() + STOP_GRACE_NS;
+
+	notify_manager("STOPPING=1");
+	for (size_t i = 0; i < ARRAY_SIZE(stop_order); i++) {
+		struct child *child = &s->children[stop_order[i]];
+		struct channel_head stop = { .kind = CONTROL_STOP };
+
+		if (child->control_fd >= 0)
+			(void)channel_send(child->control_fd, &stop, sizeof(stop), NULL, 0);
+		while (child->pid && clock_monotonic_ns() < deadline)
+			wait_for_events(s, 100);
+		if (child->pid) {
+			log_warn("the %s did not stop in time and is killed", roles[stop_order[i]].word);
+			(void)kill(child->pid, SIGKILL);
+			(void)waitpid(child->pid, NULL, 0);
+			child->pid = 0;
+		}
+	}
+}
+
+int supervisor_run(const struct supervisor_options *options)
+{
+	static const enum role start_order[] = { ROLE_SYMBOLIZER, ROLE_READER, ROLE_COLLECTOR,
+						 ROLE_SERVER };
+	struct supervisor s = { .options = options };
+	sigset_t set;
+
+	for (int role = 0; role < ROLE_MAX; role++)
+		s.children[role].control_fd = -1;
+	(void)sigemptyset(&set);
+	(void)sigaddset(&set, SIGCHLD);
+	(void)sigaddset(&set, SIGTERM);
+	(void)sigaddset(&set, SIGINT);
+	if (sigprocmask(SIG_BLOCK, &set, NULL) < 0)
+		return 1;
+	s.signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (s.signal_fd < 0) {
+		log_error("signalfd: %s", strerror(errno));
+		return 1;
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(start_order); i++)
+		if (options->run[start_order[i]])
+			(void)start_and_connect(&s, start_order[i]);
+	while (!s.stopping) {
+		wait_for_events(&s, next_timeout_ms(&s));
+		if (!s.stopping)
+			restart_due(&s);
+	}
+	stop_children(&s);
+	(void)close(s.signal_fd);
+	return s.exit_status;
+}

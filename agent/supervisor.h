@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The main process: starts collector, symbolizer, reader and server, connects them, restarts what dies and
+ * stops them in order. It holds the descriptors that must outlive any of them (the listening sockets and
+ * the feed ring), and does nothing else: no parsing of outside data, no profiling. Single-threaded. */
+#ifndef PROFD_SUPERVISOR_H
+#define PROFD_SUPERVISOR_H
+
+#include <stdint.h>
+
+#include "agent/base/cleanup.h"
+#include "agent/base/err.h"
+#include "agent/config.h"
+#include "agent/wire/control.h"
+
+/* What a child is given. Its run function returns the exit status. */
+struct child_context {
+	const struct config *config;
+	int control_fd;
+	int feed_fd;	  /* -1 with --no-collect */
+	int listen_fd, socket_fd;
+	int cache_dir_fd; /* -1 = no cache */
+	uint32_t generation;
+};
+
+struct supervisor_options {
+	const struct config *config;
+	int feed_fd, listen_fd, socket_fd, cache_dir_fd; /* borrowed */
+	const char *address;				 /* printed when serving */
+	/* NULL = this process is not needed (--no-collect) */
+	int (*run[ROLE_MAX])(const struct child_context *context);
+};
+
+/* Runs until SIGTERM, SIGINT or a child that cannot start; the exit status of profd. */
+int supervisor_run(const struct supervisor_options *options);
+
+#endif
