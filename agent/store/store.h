@@ -3,10 +3,14 @@
  * keys, not profiles' meaning. One thread writes; readers open their own read-only connections.
  *
  * SQLite engine, below the data directory:
- *   state.db            sessions, baselines, settings, keys, feed position; never expires by itself
- *   sessions/ID.db      one on-demand session: dictionary and time-ordered chunks
+ *   state.db            records: sessions, baselines, settings, keys; never expires by itself
+ *   sessions/ID.log     data of one session or baseline: dictionary and time-ordered chunks
  *   history/DAY.db      continuous profiling, one file per UTC day
- * Every commit is synchronous=FULL; a crash at any moment leaves complete chunks only. */
+ *   ballast, lock       see README.md
+ * Every commit reaches the disk before the call returns; a crash at any moment leaves whole commits only.
+ *
+ * Thread rule: every function may be called from any thread. Errors common to all: -ENOSPC disk or budget
+ * full, -EUCLEAN damaged, -EIO. */
 #ifndef PROFD_STORE_STORE_H
 #define PROFD_STORE_STORE_H
 
@@ -75,6 +79,9 @@ enum store_chunk_kind {
 	STORE_CHUNK_QUALITY = 6, /* counters so far; the last one counts */
 };
 
+#define STORE_CHUNK_MAX (16u << 20) /* uncompressed bytes of one chunk */
+#define STORE_ID_SIZE	64	    /* ids are [a-z0-9-], at most 63 characters */
+
 struct store_chunk {
 	enum store_chunk_kind kind;
 	const void *data; /* uncompressed; the store compresses (zstd) and checks (crc32c) */
@@ -93,7 +100,12 @@ int store_session_read(struct store *store, const char *id, store_chunk_fn *visi
 /* Position stored with the last append; 0 and -ENOENT if there is none. */
 int store_session_position(struct store *store, const char *id, uint64_t *ret_identity,
 			   uint64_t *ret_position, struct err *err) must_use;
+/* Removing what is not there is no error. */
 int store_session_remove(struct store *store, const char *id, struct err *err) must_use;
-uint64_t store_bytes(struct store *store); /* on disk now */
+/* Copies all chunks of @from to the new id @to in one step (baselines). -EEXIST, -ENOENT. */
+int store_session_copy(struct store *store, const char *from, const char *to,
+		       struct err *err) must_use;
+uint64_t store_session_bytes(struct store *store, const char *id); /* on disk, 0 = none */
+uint64_t store_bytes(struct store *store);			    /* on disk now, everything */
 
 #endif

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/store/store.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "agent/store/store_engine.h"
+
+struct store {
+	const struct store_ops *ops;
+	void *engine;
+};
+
+static bool is_store_id(const char *id)
+{
+	size_t len = strlen(id);
+
+	return len > 0 && len < STORE_ID_SIZE &&
+	       strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789-") == len;
+}
+
+static int bad_id(struct err *err)
+{
+	return err_set(err, EINVAL, "InvalidParam", "id", "not an id of this store");
+}
+
+int store_open(const char *data_dir, const char *url, struct store **ret, struct err *err)
+{
+	static const char sqlite_scheme[] = "sqlite:";
+	const char *path = data_dir;
+	struct store *store;
+	int rc;
+
+	if (url && *url) {
+		if (strncmp(url, sqlite_scheme, strlen(sqlite_scheme)) != 0)
+			return err_set(err, EINVAL, NULL, "url",
+				       "store url '%.64s': only sqlite:PATH is known", url);
+		if (url[strlen(sqlite_scheme)])
+			path = url + strlen(sqlite_scheme);
+	}
+	store = calloc(1, sizeof(*store));
+	if (!store)
+		return err_set(err, ENOMEM, NULL, NULL, "no memory to open the store");
+	rc = sqlite_engine_open(path, &store->ops, &store->engine, err);
+	if (rc < 0) {
+		free(store);
+		return rc;
+	}
+	*ret = store;
+	return 0;
+}
+
+void store_close(struct store *store)
+{
+	if (!store)
+		return;
+	store->ops->close(store->engine);
+	free(store);
+}
+
+void store_set_budget(struct store *store, uint64_t budget_bytes)
+{
+	store->ops->set_budget(store->engine, budget_bytes);
+}
+
+int store_put(struct store *store, const struct store_record *record, struct err *err)
+{
+	return store->ops->put(store->engine, record, err);
+}
+
+int store_delete(struct store *store, const char *kind, const char *tenant, const char *id,
+		 struct err *err)
+{
+	return store->ops->remove(store->engine, kind, tenant, id, err);
+}
+
+int store_get(struct store *store, const char *kind, const char *tenant, const char *id,
+	      char **ret_body, size_t *ret_len, struct err *err)
+{
+	return store->ops->get(store->engine, kind, tenant, id, ret_body, ret_len, err);
+}
+
+int store_list(struct store *store, const struct store_query *query, store_visit_fn *visit,
+	       void *ctx, uint64_t *ret_total, struct err *err)
+{
+	return store->ops->list(store->engine, query, visit, ctx, ret_total, err);
+}
+
+int store_session_append(struct store *store, const char *id, const struct store_chunk *chunks,
+			 size_t count, uint64_t feed_identity, uint64_t feed_position,
+			 struct err *err)
+{
+	if (!is_store_id(id))
+		return bad_id(err);
+	return store->ops->session_append(store->engine, id, chunks, count, feed_identity,
+					  feed_position, err);
+}
+
+int store_session_read(struct store *store, const char *id, store_chunk_fn *visit, void *ctx,
+		       unsigned *ret_damaged, struct err *err)
+{
+	if (!is_store_id(id))
+		return bad_id(err);
+	return store->ops->session_read(store->engine, id, visit, ctx, ret_damaged, err);
+}
+
+int store_session_position(struct store *store, const char *id, uint64_t *ret_identity,
+			   uint64_t *ret_position, struct err *err)
+{
+	if (!is_store_id(id))
+		return bad_id(err);
+	return store->ops->session_position(store->engine, id, ret_identity, ret_position, err);
+}
+
+int store_session_remove(struct store *store, const char *id, struct err *err)
+{
+	if (!is_store_id(id))
+		return bad_id(err);
+	return store->ops->session_remove(store->engine, id, err);
+}
+
+int store_session_copy(struct store *store, const char *from, const char *to, struct err *err)
+{
+	if (!is_store_id(from) || !is_store_id(to))
+		return bad_id(err);
+	return store->ops->session_copy(store->engine, from, to, err);
+}
+
+uint64_t store_session_bytes(struct store *store, const char *id)
+{
+	return is_store_id(id) ? store->ops->session_bytes(store->engine, id) : 0;
+}
+
+uint64_t store_bytes(struct store *store)
+{
+	return store->ops->bytes(store->engine);
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What an engine implements. Each function has the contract of its namesake in store.h; arguments have
+ * been checked by store.c (ids are harmless as file names, limits hold). */
+#ifndef PROFD_STORE_STORE_ENGINE_H
+#define PROFD_STORE_STORE_ENGINE_H
+
+#include "agent/store/store.h"
+
+struct store_ops {
+	void (*close)(void *engine);
+	void (*set_budget)(void *engine, uint64_t budget_bytes);
+	int (*put)(void *engine, const struct store_record *record, struct err *err);
+	int (*remove)(void *engine, const char *kind, const char *tenant, const char *id,
+		      struct err *err);
+	int (*get)(void *engine, const char *kind, const char *tenant, const char *id,
+		   char **ret_body, size_t *ret_len, struct err *err);
+	int (*list)(void *engine, const struct store_query *query, store_visit_fn *visit, void *ctx,
+		    uint64_t *ret_total, struct err *err);
+	int (*session_append)(void *engine, const char *id, const struct store_chunk *chunks,
+			      size_t count, uint64_t feed_identity, uint64_t feed_position,
+			      struct err *err);
+	int (*session_read)(void *engine, const char *id, store_chunk_fn *visit, void *ctx,
+			    unsigned *ret_damaged, struct err *err);
+	int (*session_position)(void *engine, const char *id, uint64_t *ret_identity,
+				uint64_t *ret_position, struct err *err);
+	int (*session_remove)(void *engine, const char *id, struct err *err);
+	int (*session_copy)(void *engine, const char *from, const char *to, struct err *err);
+	uint64_t (*session_bytes)(void *engine, const char *id);
+	uint64_t (*bytes)(void *engine);
+};
+
+/* @path: the folder, created if absent. */
+int sqlite_engine_open(const char *path, const struct store_ops **ret_ops, void **ret_engine,
+		       struct err *err) must_use;
+
+#endif

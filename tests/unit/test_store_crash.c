@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A child writes and reports every acknowledged step through a pipe; it is killed at a random
+ * moment. What was acknowledged must be there, what is there must be whole. */
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "agent/base/clock.h"
+#include "agent/store/store.h"
+
+#define KILLS 50
+
+struct ack {
+	uint32_t record; /* last number put */
+	uint32_t chunk;	 /* last number appended */
+};
+
+static void write_until_killed(const char *dir, struct ack last, int out)
+{
+	struct store *store = NULL;
+	struct err err = { 0 };
+
+	if (store_open(dir, NULL, &store, &err) < 0)
+		_exit(3);
+	for (;;) {
+		uint32_t numbers[64];
+		struct store_chunk chunks[2] = { { STORE_CHUNK_STACKS, numbers, sizeof(numbers) },
+						 { STORE_CHUNK_SAMPLES, numbers,
+						   sizeof(numbers) } };
+		char body[32];
+		struct store_record record = { .kind = "session",
+					       .tenant = "default",
+					       .id = "a",
+					       .service = "s",
+					       .type = "cpu",
+					       .status = "running",
+					       .created_ns = 1,
+					       .body = body };
+
+		last.chunk++;
+		for (size_t i = 0; i < ARRAY_SIZE(numbers); i++)
+			numbers[i] = last.chunk;
+		if (store_session_append(store, "sess-1", chunks, 2, 1, last.chunk, &err) < 0)
+			_exit(4);
+		last.record++;
+		record.body_len = (size_t)snprintf(body, sizeof(body), "%u", last.record);
+		if (store_put(store, &record, &err) < 0)
+			_exit(5);
+		if (write(out, &last, sizeof(last)) != sizeof(last))
+			_exit(6);
+	}
+}
+
+struct check {
+	uint32_t expect; /* next chunk number */
+	bool second;
+};
+
+static int check_chunk(void *ctx, const struct store_chunk *chunk)
+{
+	struct check *check = ctx;
+	const uint32_t *numbers = chunk->data;
+
+	assert_int_equal(chunk->len, 256);
+	assert_int_equal(chunk->kind, check->second ? STORE_CHUNK_SAMPLES : STORE_CHUNK_STACKS);
+	for (size_t i = 0; i < 64; i++)
+		assert_int_equal(numbers[i], check->expect);
+	check->expect += check->second;
+	check->second = !check->second;
+	return 0;
+}
+
+static struct ack verify(const char *dir, struct ack acked)
+{
+	struct check check = { .expect = 1 };
+	cleanup(store) struct store *store = NULL;
+	cleanup_free char *body = NULL;
+	uint64_t identity, position = 0;
+	struct err err = { 0 };
+	unsigned damaged = 0;
+	struct ack found = { 0 };
+	int rc;
+
+	if (store_open(dir, NULL, &store, &err) < 0)
+		fail_msg("%s", err.text);
+	rc = store_session_read(store, "sess-1", check_chunk, &check, &damaged, &err);
+	assert_true(rc == 0 || (rc == -ENOENT && acked.chunk == 0));
+	assert_int_equal(damaged, 0);
+	assert_false(check.second);
+	found.chunk = check.expect - 1;
+	if (rc == 0)
+		assert_int_equal(
+			store_session_position(store, "sess-1", &identity, &position, &err), 0);
+	assert_int_equal(position, found.chunk);
+	rc = store_get(store, "session", "default", "a", &body, NULL, &err);
+	assert_true(rc == 0 || (rc == -ENOENT && acked.record == 0));
+	found.record = rc == 0 ? (uint32_t)atoi(body) : 0;
+	/* Acknowledged is there; at most the one step under way beyond it. */
+	assert_in_range(found.chunk, acked.chunk, acked.chunk + 1);
+	assert_in_range(found.record, acked.record, acked.record + 1);
+	return found;
+}
+
+static void test_kill_nine(void **state)
+{
+	char dir[] = "/tmp/profd-crash-XXXXXX", command[64];
+	struct ack last = { 0 };
+	unsigned seed = 12345;
+
+	assert_non_null(mkdtemp(dir));
+	for (int i = 0; i < KILLS; i++) {
+		struct ack acked = last, got;
+		int pipe_fds[2], status;
+		pid_t child;
+
+		assert_int_equal(pipe(pipe_fds), 0);
+		child = fork();
+		assert_true(child >= 0);
+		if (child == 0)
+			write_until_killed(dir, last, pipe_fds[1]);
+		(void)close(pipe_fds[1]);
+		clock_sleep_ns((uint64_t)(rand_r(&seed) % 40) * NS_PER_MS +
+			       rand_r(&seed) % NS_PER_MS);
+		assert_int_equal(kill(child, SIGKILL), 0);
+		while (read(pipe_fds[0], &got, sizeof(got)) == sizeof(got))
+			acked = got;
+		assert_int_equal(waitpid(child, &status, 0), child);
+		if (WIFEXITED(status))
+			fail_msg("the writer failed with %d", WEXITSTATUS(status));
+		(void)close(pipe_fds[0]);
+		last = verify(dir, acked);
+	}
+	assert_true(last.chunk > KILLS);
+	(void)snprintf(command, sizeof(command), "rm -rf %s", dir);
+	assert_int_equal(system(command), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_kill_nine) };
+
+	return cmocka_run_group_tests_name("store_crash", tests, NULL, NULL);
+}
