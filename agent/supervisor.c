@@ -366,7 +366,7 @@ static void stop_children(struct supervisor *s)
 		struct channel_head stop = { .kind = CONTROL_STOP };
 
 		if (child->control_fd >= 0)
-			(void)channel_send(child->control_fd, &stop, sizeof(stop), NULL, 0);
+			(void)!channel_send(child->control_fd, &stop, sizeof(stop), NULL, 0);
 		while (child->pid && clock_monotonic_ns() < deadline)
 			wait_for_events(s, 100);
 		if (child->pid) {

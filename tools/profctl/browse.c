@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Commands that look around: services, history, status. */
+#include <string.h>
+
+#include "agent/base/buf.h"
+#include "tools/profctl/command.h"
+#include "tools/profctl/output.h"
+
+static int print_services(const cJSON *answer)
+{
+	struct table table = { .headings = { "service", "cpus", "procs", "runtime", "named by", "types" },
+			       .right = { false, true, true, false, false, false },
+			       .columns = 6 };
+	const cJSON *item, *type;
+
+	cJSON_ArrayForEach(item, cJSON_GetObjectItem(answer, "items")) {
+		cleanup_buf struct buf types = { 0 };
+
+		cJSON_ArrayForEach(type, cJSON_GetObjectItem(item, "profileTypes"))
+			if (cJSON_IsTrue(cJSON_GetObjectItem(type, "available")))
+				buf_printf(&types, "%s%s", types.len ? "," : "",
+					   output_text(type, "type"));
+		table_add(&table, output_text(item, "name"));
+		table_addf(&table, "%.2f", output_number(item, "cpus"));
+		table_addf(&table, "%d", cJSON_GetArraySize(cJSON_GetObjectItem(item, "processes")));
+		table_add(&table, output_text(item, "runtime"));
+		table_add(&table, output_text(item, "source"));
+		table_add(&table, types.len ? types.data : "");
+	}
+	return table_print(&table) < 0;
+}
+
+int command_services(const struct arguments *args)
+{
+	cleanup(json) cJSON *answer = NULL;
+
+	if (client_json(args->client, "GET", "/api/v1/observability/services", NULL, &answer) < 0)
+		return 1;
+	if (args->format == OUTPUT_JSON) {
+		output_json(answer);
+		return 0;
+	}
+	return print_services(answer);
+}
+
+static void add_parameter(struct client *client, struct buf *path, const char *name,
+			  const char *value)
+{
+	cleanup_free char *escaped = value ? client_escape(client, value) : NULL;
+
+	if (escaped)
+		buf_printf(path, "&%s=%s", name, escaped);
+}
+
+static int print_history(const cJSON *answer)
+{
+	struct table table = { .headings = { "profile", "created", "service", "type", "status", "total",
+					     "samples" },
+			       .right = { false, false, false, false, false, true, true },
+			       .columns = 7 };
+	const cJSON *item;
+	char value[64];
+
+	cJSON_ArrayForEach(item, cJSON_GetObjectItem(answer, "items")) {
+		output_value(output_number(item, "totalValue"), output_text(item, "unit"), value,
+			     sizeof(value));
+		table_add(&table, output_text(item, "id"));
+		table_add(&table, output_text(item, "startedAt"));
+		table_add(&table, output_text(item, "service"));
+		table_add(&table, output_text(item, "profileType"));
+		table_add(&table, output_text(item, "status"));
+		table_add(&table, value);
+		table_addf(&table, "%.0f", output_number(item, "sampleCount"));
+	}
+	return table_print(&table) < 0;
+}
+
+int command_history(const struct arguments *args)
+{
+	cleanup(json) cJSON *answer = NULL;
+	cleanup_buf struct buf path = { 0 };
+
+	buf_printf(&path, "/api/v1/observability/profiling/history?limit=%u&from=1970-01-01T00:00:00Z",
+		   args->limit);
+	add_parameter(args->client, &path, "service", args->service);
+	add_parameter(args->client, &path, "status", args->status);
+	if (strcmp(args->type, "cpu"))
+		add_parameter(args->client, &path, "profileType", args->type);
+	if (path.error || client_json(args->client, "GET", path.data, NULL, &answer) < 0)
+		return 1;
+	if (args->format == OUTPUT_JSON) {
+		output_json(answer);
+		return 0;
+	}
+	return print_history(answer);
+}
+
+int command_status(const struct arguments *args)
+{
+	cleanup(json) cJSON *version = NULL;
+	cleanup_free char *health = NULL;
+	int status;
+
+	if (client_json(args->client, "GET", "/version", NULL, &version) < 0)
+		return 1;
+	status = client_request(args->client, "GET", "/readyz", NULL, "application/json", &health, NULL);
+	if (status < 0)
+		return 1;
+	if (args->format == OUTPUT_JSON) {
+		cleanup(json) cJSON *ready = cJSON_Parse(health);
+
+		if (ready)
+			(void)cJSON_AddItemToObject(version, "ready", take_ptr(ready));
+		output_json(version);
+	} else {
+		(void)printf("profd %s at %s\n%s\n", output_text(version, "version"),
+			     client_address(args->client), health);
+	}
+	return status != 200;
+}

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/profctl/client.h"
+
+#include <ctype.h>
+#include <curl/curl.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "agent/base/buf.h"
+#include "agent/base/io.h"
+
+#define DEFAULT_URL    "http://127.0.0.1:8088"
+#define DEFAULT_SOCKET "/run/profd/profd.sock"
+#define TOKEN_MAX      16384
+#define ANSWER_MAX     (1u << 30)
+
+struct client {
+	CURL *curl;
+	char *url;
+	char *socket;
+	char *token;
+	char *tenant;
+};
+
+static bool socket_answers(const char *path)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	cleanup_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0 || strlen(path) >= sizeof(address.sun_path))
+		return false;
+	memcpy(address.sun_path, path, strlen(path) + 1);
+	return connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0;
+}
+
+static char *read_token(const char *path)
+{
+	const char *environment = getenv("PROFD_TOKEN");
+	char *token = NULL;
+	size_t len;
+	int rc;
+
+	if (!path)
+		return strdup(environment ? environment : "");
+	rc = io_read_file(AT_FDCWD, path, TOKEN_MAX, &token, &len);
+	if (rc < 0) {
+		(void)fprintf(stderr, "profctl: cannot read the token file %s: %s\n", path,
+			      strerror(-rc));
+		return NULL;
+	}
+	while (len && isspace((unsigned char)token[len - 1]))
+		token[--len] = '\0';
+	return token;
+}
+
+struct client *client_create(const struct client_options *options)
+{
+	cleanup(client) struct client *client = calloc(1, sizeof(*client));
+	const char *url = options->url ? options->url : DEFAULT_URL;
+	const char *socket_path = options->socket;
+
+	if (!client)
+		return NULL;
+	if (!options->url && !socket_path && socket_answers(DEFAULT_SOCKET))
+		socket_path = DEFAULT_SOCKET;
+	if (socket_path)
+		url = "http://localhost";
+	client->token = read_token(options->token_file);
+	if (!client->token)
+		return NULL;
+	client->url = strdup(url);
+	client->socket = socket_path ? strdup(socket_path) : NULL;
+	client->tenant = options->tenant ? strdup(options->tenant) : NULL;
+	client->curl = curl_easy_init();
+	if (!client->url || !client->curl)
+		return NULL;
+	for (size_t len = strlen(client->url); len && client->url[len - 1] == '/'; len--)
+		client->url[len - 1] = '\0';
+	return take_ptr(client);
+}
+
+void client_destroy(struct client *client)
+{
+	if (!client)
+		return;
+	if (client->curl)
+		curl_easy_cleanup(client->curl);
+	free(client->url);
+	free(client->socket);
+	free(client->token);
+	free(client->tenant);
+	free(client);
+}
+
+const char *client_address(const struct client *client)
+{
+	return client->url;
+}
+
+char *client_escape(struct client *client, const char *text)
+{
+	char *escaped = curl_easy_escape(client->curl, text, 0), *copy;
+
+	copy = escaped ? strdup(escaped) : NULL;
+	curl_free(escaped);
+	return copy;
+}
+
+static size_t on_data(char *data, size_t size, size_t count, void *ctx)
+{
+	struct buf *buf = ctx;
+
+	buf_add(buf, data, size * count);
+	return buf->error ? 0 : size * count;
+}
+
+static struct curl_slist *add_header(struct curl_slist *list, const char *name, const char *value)
+{
+	cleanup_buf struct buf line = { 0 };
+	struct curl_slist *longer;
+
+	buf_printf(&line, "%s: %s", name, value);
+	longer = line.error ? NULL : curl_slist_append(list, line.data);
+	return longer ? longer : list;
+}
+
+static struct curl_slist *make_headers(const struct client *client, const char *accept, bool body)
+{
+	struct curl_slist *list = add_header(NULL, "Accept", accept);
+	cleanup_buf struct buf bearer = { 0 };
+
+	if (body)
+		list = add_header(list, "Content-Type", "application/json");
+	if (*client->token) {
+		buf_printf(&bearer, "Bearer %s", client->token);
+		if (!bearer.error)
+			list = add_header(list, "Authorization", bearer.data);
+	}
+	if (client->tenant)
+		list = add_header(list, "X-Tenant-ID", client->tenant);
+	return list;
+}
+
+int client_request(struct client *client, const char *method, const char *path, const cJSON *body,
+		   const char *accept, char **ret_body, size_t *ret_len)
+{
+	cleanup_free char *text = body ? cJSON_PrintUnformatted(body) : NULL;
+	cleanup_buf struct buf answer = { .max = ANSWER_MAX };
+	cleanup_buf struct buf url = { 0 };
+	struct curl_slist *headers;
+	long status = 0;
+	CURLcode rc;
+
+	buf_printf(&url, "%s%s", client->url, path);
+	if (url.error || (body && !text))
+		return -ENOMEM;
+	headers = make_headers(client, accept, body != NULL);
+	curl_easy_reset(client->curl);
+	(void)curl_easy_setopt(client->curl, CURLOPT_URL, url.data);
+	(void)curl_easy_setopt(client->curl, CURLOPT_CUSTOMREQUEST, method);
+	(void)curl_easy_setopt(client->curl, CURLOPT_HTTPHEADER, headers);
+	(void)curl_easy_setopt(client->curl, CURLOPT_NOPROXY, "*");
+	(void)curl_easy_setopt(client->curl, CURLOPT_NOSIGNAL, 1L);
+	(void)curl_easy_setopt(client->curl, CURLOPT_WRITEFUNCTION, on_data);
+	(void)curl_easy_setopt(client->curl, CURLOPT_WRITEDATA, &answer);
+	if (client->socket)
+		(void)curl_easy_setopt(client->curl, CURLOPT_UNIX_SOCKET_PATH, client->socket);
+	if (text)
+		(void)curl_easy_setopt(client->curl, CURLOPT_POSTFIELDS, text);
+	rc = curl_easy_perform(client->curl);
+	curl_slist_free_all(headers);
+	if (rc != CURLE_OK) {
+		(void)fprintf(stderr,
+			      "profctl: cannot reach profd at %s: %s; is it running? "
+			      "(systemctl status profd, or give --url or --socket)\n",
+			      client->socket ? client->socket : client->url,
+			      curl_easy_strerror(rc));
+		return -ECONNREFUSED;
+	}
+	(void)curl_easy_getinfo(client->curl, CURLINFO_RESPONSE_CODE, &status);
+	*ret_body = buf_take(&answer, ret_len);
+	return *ret_body ? (int)status : -ENOMEM;
+}
+
+static void print_problem(int status, const cJSON *problem, const char *body)
+{
+	const char *detail = cJSON_GetStringValue(cJSON_GetObjectItem(problem, "detail"));
+	const char *message = cJSON_GetStringValue(cJSON_GetObjectItem(problem, "message"));
+
+	(void)fprintf(stderr, "profctl: %s (HTTP %d)\n",
+		      detail ? detail : message ? message : *body ? body : "the request failed",
+		      status);
+}
+
+int client_json(struct client *client, const char *method, const char *path, const cJSON *body,
+		cJSON **ret)
+{
+	cleanup_free char *text = NULL;
+	cleanup(json) cJSON *json = NULL;
+	int status = client_request(client, method, path, body, "application/json", &text, NULL);
+
+	if (status < 0)
+		return -1;
+	json = cJSON_Parse(text);
+	if (status >= 400) {
+		print_problem(status, json, text);
+		return -1;
+	}
+	if (!json && status != 204 && *text) {
+		(void)fprintf(stderr, "profctl: the answer of %s is not JSON\n", client->url);
+		return -1;
+	}
+	*ret = take_ptr(json);
+	return 0;
+}

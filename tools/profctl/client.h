@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* profctl's HTTP client: one connection to the daemon over its Unix socket or a URL. */
+#ifndef PROFCTL_CLIENT_H
+#define PROFCTL_CLIENT_H
+
+#include <cjson/cJSON.h>
+#include <stddef.h>
+
+#include "agent/base/cleanup.h"
+
+CLEANUP_DEFINE(json, cJSON *, cJSON_Delete);
+
+struct client;
+
+struct client_options {
+	const char *url;	/* NULL = Unix socket, else the default URL */
+	const char *socket;	/* NULL = the default socket if it exists */
+	const char *token_file; /* NULL = PROFD_TOKEN or none */
+	const char *tenant;	/* NULL = none sent */
+};
+
+/* NULL after printing why (no memory, token file unreadable). */
+struct client *client_create(const struct client_options *options);
+void client_destroy(struct client *client);
+CLEANUP_DEFINE(client, struct client *, client_destroy);
+
+/* One request. @path begins with '/' and is already escaped; @body NULL = none.
+ * @ret_body owned by the caller, NUL-terminated. Returns the HTTP status, or -errno after printing why
+ * the daemon could not be reached. */
+int client_request(struct client *client, const char *method, const char *path, const cJSON *body,
+		   const char *accept, char **ret_body, size_t *ret_len) must_use;
+
+/* Request for JSON: 0 and the answer, or -1 after printing the daemon's error (detail and remedy). A 204
+ * leaves *ret NULL. */
+int client_json(struct client *client, const char *method, const char *path, const cJSON *body,
+		cJSON **ret) must_use;
+/* Text escaped for a query value or a path segment; owned by the caller, NULL without memory. */
+char *client_escape(struct client *client, const char *text);
+/* The address shown to people: the URL, or http://localhost for a socket. */
+const char *client_address(const struct client *client);
+
+#endif

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+/* profctl: the command-line client of profd. Everything it does goes through the HTTP API. */
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "agent/base/parse.h"
+#include "tools/profctl/command.h"
+
+static const struct command commands[] = {
+	{ "status", "", "", 0, 0, "health, rates and cost of the daemon", command_status },
+	{ "services", "", "", 0, 0, "services of this host and what uses its CPUs", command_services },
+	{ "top", "[SERVICE]", "tdrn", 0, 1, "profile and print the top functions (default: whole host)",
+	  command_top },
+	{ "record", "-- COMMAND [ARG...]", "trn", 1, -1,
+	  "run a command, profile it from start to end, print its top functions", command_record },
+	{ "start", "SERVICE", "tdrfnw", 1, 1, "start a profile and print its id", command_start },
+	{ "stop", "ID", "", 1, 1, "end a running profile early, or delete a finished one", command_stop },
+	{ "get", "ID", "n", 1, 1, "a profile's state and top functions", command_get },
+	{ "flamegraph", "ID [FILE]", "F", 1, 2, "write a profile in any format (default html)",
+	  command_flamegraph },
+	{ "history", "", "stSl", 0, 0, "profiles taken so far, newest first", command_history },
+};
+
+/* `letter` ties an option to the commands that take it. */
+static const struct {
+	char letter;
+	const char *name, *value, *help;
+} command_options[] = {
+	{ 't', "type", "TYPE", "cpu (default), offcpu, wall, block, mutex, memory, alloc, goroutine, io" },
+	{ 'd', "duration", "SECONDS", "1 to 3600, default 30 (top: 5)" },
+	{ 'r', "rate", "HZ", "samples per second, 1 to 1000, default 99" },
+	{ 'n', "top", "N", "functions to print, default 20" },
+	{ 'f', "follow", NULL, "wait for the result and print it" },
+	{ 'w', "wait", "SECONDS", "wait so long for the service to appear" },
+	{ 'F', "format", "FORMAT", "html svg json folded pprof firefox speedscope otlp perfscript callgrind csv" },
+	{ 's', "service", "NAME", "only this service" },
+	{ 'S', "status", "STATUS", "running, completed or failed" },
+	{ 'l', "limit", "N", "entries, 1 to 100, default 20" },
+};
+
+static void print_help(void)
+{
+	(void)printf("Usage: profctl [--url URL | --socket PATH] [--token-file FILE] [--tenant NAME]\n"
+		     "               [-o json|table|folded|pprof] COMMAND [OPTIONS] [ARGUMENTS]\n\nCommands:\n");
+	for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
+		(void)printf("  %-10s %-22s %s\n", commands[i].name, commands[i].usage, commands[i].help);
+	(void)printf("\nOptions of commands:\n");
+	for (size_t i = 0; i < ARRAY_SIZE(command_options); i++)
+		(void)printf("  -%c, --%s%s%-*s %s\n", command_options[i].letter, command_options[i].name,
+			     command_options[i].value ? " " : "",
+			     (int)(20 - strlen(command_options[i].name)),
+			     command_options[i].value ? command_options[i].value : "",
+			     command_options[i].help);
+}
+
+static int usage(const char *text, const char *what)
+{
+	(void)fprintf(stderr, "profctl: %s%s; see profctl --help\n", text, what);
+	return EXIT_USAGE;
+}
+
+static int parse_number(const char *name, const char *text, uint64_t max, uint32_t *ret)
+{
+	uint64_t value;
+
+	if (parse_u64(text, 1, max, &value) < 0) {
+		(void)fprintf(stderr, "profctl: --%s must be a whole number from 1 to %llu, got '%s'\n",
+			      name, (unsigned long long)max, text);
+		return -1;
+	}
+	*ret = (uint32_t)value;
+	return 0;
+}
+
+static int set_option(struct arguments *args, int letter, const char *value)
+{
+	switch (letter) {
+	case 't':
+		args->type = value;
+		return 0;
+	case 'd':
+		return parse_number("duration", value, 3600, &args->duration_s);
+	case 'r':
+		return parse_number("rate", value, 1000, &args->rate_hz);
+	case 'n':
+		return parse_number("top", value, 1000, &args->top);
+	case 'f':
+		args->follow = true;
+		return 0;
+	case 'w':
+		return parse_number("wait", value, 3600, &args->wait_s);
+	case 'F':
+		args->file_format = value;
+		return 0;
+	case 's':
+		args->service = value;
+		return 0;
+	case 'S':
+		args->status = value;
+		return 0;
+	case 'l':
+		return parse_number("limit", value, 100, &args->limit);
+	default:
+		return -1;
+	}
+}
+
+/* Options of one command; positional arguments are left in args. */
+static int parse_command(const struct command *command, int argc, char **argv,
+			 struct arguments *args)
+{
+	struct option longs[ARRAY_SIZE(command_options) + 1] = { 0 };
+	char shorts[2 * ARRAY_SIZE(command_options) + 2] = "+";
+	size_t count = 0, at = 1;
+	int letter;
+
+	for (size_t i = 0; i < ARRAY_SIZE(command_options); i++) {
+		bool value = command_options[i].value != NULL;
+
+		if (!strchr(command->options, command_options[i].letter))
+			continue;
+		longs[count++] = (struct option){ command_options[i].name,
+						  value ? required_argument : no_argument, NULL,
+						  command_options[i].letter };
+		shorts[at++] = command_options[i].letter;
+		if (value)
+			shorts[at++] = ':';
+	}
+	shorts[at] = '\0';
+	optind = 0; /* glibc: start over, reading the leading '+' again */
+	while ((letter = getopt_long(argc, argv, shorts, longs, NULL)) != -1)
+		if (set_option(args, letter, optarg) < 0)
+			return EXIT_USAGE;
+	args->argc = argc - optind;
+	args->argv = argv + optind;
+	/* Options may follow the first argument too, but never a command's own. */
+	if (command->max_args > 0 && args->argc > 1 && args->argv[1][0] == '-') {
+		char *first = args->argv[0];
+		int rc = parse_command(command, args->argc, args->argv, args);
+
+		args->argv--;
+		args->argc++;
+		args->argv[0] = first;
+		return rc;
+	}
+	if (args->argc < command->min_args ||
+	    (command->max_args >= 0 && args->argc > command->max_args)) {
+		(void)fprintf(stderr, "usage: profctl %s %s\n", command->name, command->usage);
+		return EXIT_USAGE;
+	}
+	return 0;
+}
+
+static int parse_format(const char *text, enum output_format *ret)
+{
+	static const char *const words[] = { "table", "json", "folded", "pprof" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(words); i++)
+		if (!strcmp(words[i], text)) {
+			*ret = (enum output_format)i;
+			return 0;
+		}
+	return -1;
+}
+
+static int run(int argc, char **argv, struct client_options *connection, struct arguments *args)
+{
+	cleanup(client) struct client *client = NULL;
+	const struct command *command = NULL;
+	int rc;
+
+	for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
+		if (!strcmp(commands[i].name, argv[0]))
+			command = &commands[i];
+	if (!command)
+		return usage("unknown command ", argv[0]);
+	rc = parse_command(command, argc, argv, args);
+	if (rc)
+		return rc;
+	client = client_create(connection);
+	if (!client)
+		return 1;
+	args->client = client;
+	return command->run(args);
+}
+
+int main(int argc, char **argv)
+{
+	enum { URL = 0x100, SOCKET, TOKEN_FILE, TENANT, HELP, VERSION };
+	static const struct option longs[] = {
+		{ "url", required_argument, NULL, URL },
+		{ "socket", required_argument, NULL, SOCKET },
+		{ "token-file", required_argument, NULL, TOKEN_FILE },
+		{ "tenant", required_argument, NULL, TENANT },
+		{ "output", required_argument, NULL, 'o' },
+		{ "help", no_argument, NULL, 'h' },
+		{ "version", no_argument, NULL, VERSION },
+		{ 0 },
+	};
+	struct client_options connection = { 0 };
+	struct arguments args = { .type = "cpu", .rate_hz = 99, .top = 20, .limit = 20 };
+	int letter;
+
+	while ((letter = getopt_long(argc, argv, "+o:h", longs, NULL)) != -1) {
+		switch (letter) {
+		case URL:
+			connection.url = optarg;
+			break;
+		case SOCKET:
+			connection.socket = optarg;
+			break;
+		case TOKEN_FILE:
+			connection.token_file = optarg;
+			break;
+		case TENANT:
+			connection.tenant = optarg;
+			break;
+		case 'o':
+			if (parse_format(optarg, &args.format) < 0)
+				return usage("-o takes json, table, folded or pprof, not ", optarg);
+			break;
+		case 'h':
+			print_help();
+			return 0;
+		case VERSION:
+			(void)printf("profctl %s\n", PROFD_VERSION);
+			return 0;
+		default:
+			return EXIT_USAGE;
+		}
+	}
+	if (optind == argc) {
+		print_help();
+		return EXIT_USAGE;
+	}
+	return run(argc - optind, argv + optind, &connection, &args);
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/profctl/output.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "agent/base/vec.h"
+
+#define PROGRESS_WIDTH 30
+
+void table_add(struct table *table, const char *cell)
+{
+	void *cells = table->cells;
+	char *copy = strdup(cell);
+
+	if (!copy || vec_grow(&cells, &table->capacity, table->count + 1, sizeof(char *), 0) < 0) {
+		free(copy);
+		table->failed = true;
+		return;
+	}
+	table->cells = cells;
+	table->cells[table->count++] = copy;
+}
+
+void table_addf(struct table *table, const char *fmt, ...)
+{
+	char text[512];
+	va_list args;
+
+	va_start(args, fmt);
+	(void)vsnprintf(text, sizeof(text), fmt, args);
+	va_end(args);
+	table_add(table, text);
+}
+
+/* Columns a terminal shows for UTF-8 text: code points; wide characters are rare in symbol names. */
+static int text_width(const char *text)
+{
+	int width = 0;
+
+	for (; *text; text++)
+		width += ((unsigned char)*text & 0xc0) != 0x80;
+	return width;
+}
+
+static int terminal_width(void)
+{
+	struct winsize size;
+
+	if (isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col)
+		return size.ws_col;
+	return 0;
+}
+
+static void print_cell(const char *text, int width, bool right, bool last, int room)
+{
+	int pad = width - text_width(text);
+
+	if (last && !right) {
+		if (room > 8 && text_width(text) > room)
+			(void)printf("%.*s…\n", room - 1, text);
+		else
+			(void)printf("%s\n", text);
+		return;
+	}
+	if (right)
+		(void)printf("%*s%s", pad > 0 ? pad : 0, "", text);
+	else
+		(void)printf("%s%*s", text, pad > 0 ? pad : 0, "");
+	(void)printf(last ? "\n" : "  ");
+}
+
+static void print_row(const struct table *t, const char *const *cells, const int *widths,
+		      int terminal)
+{
+	int used = 0;
+
+	for (unsigned c = 0; c < t->columns; c++) {
+		print_cell(cells[c], widths[c], t->right[c], c + 1 == t->columns,
+			   terminal ? terminal - used : 0);
+		used += widths[c] + 2;
+	}
+}
+
+int table_print(struct table *table)
+{
+	int widths[TABLE_COLUMNS_MAX] = { 0 }, terminal = terminal_width();
+
+	for (unsigned c = 0; c < table->columns; c++)
+		widths[c] = text_width(table->headings[c]);
+	for (size_t i = 0; i < table->count; i++)
+		if (text_width(table->cells[i]) > widths[i % table->columns])
+			widths[i % table->columns] = text_width(table->cells[i]);
+	print_row(table, table->headings, widths, terminal);
+	for (size_t i = 0; i + table->columns <= table->count; i += table->columns)
+		print_row(table, (const char *const *)(table->cells + i), widths, terminal);
+	for (size_t i = 0; i < table->count; i++)
+		free(table->cells[i]);
+	free(table->cells);
+	table->cells = NULL;
+	if (table->failed)
+		(void)fprintf(stderr, "profctl: out of memory, the table is incomplete\n");
+	return table->failed ? -1 : 0;
+}
+
+void output_value(double value, const char *unit, char *out, size_t size)
+{
+	static const struct {
+		const char *unit;
+		double scale;
+		const char *suffix;
+	} steps[] = {
+		{ "nanoseconds", 60e9, "min" },	  { "nanoseconds", 1e9, "s" },
+		{ "nanoseconds", 1e6, "ms" },	  { "nanoseconds", 1e3, "us" },
+		{ "bytes", 1073741824.0, "GiB" }, { "bytes", 1048576.0, "MiB" },
+		{ "bytes", 1024.0, "KiB" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(steps); i++)
+		if (!strcmp(steps[i].unit, unit) &&
+		    (value >= steps[i].scale || value <= -steps[i].scale)) {
+			(void)snprintf(out, size, "%.2f %s", value / steps[i].scale,
+				       steps[i].suffix);
+			return;
+		}
+	(void)snprintf(out, size, "%.0f%s", value,
+		       !strcmp(unit, "nanoseconds") ? " ns"
+		       : !strcmp(unit, "bytes")	    ? " B"
+						    : "");
+}
+
+void output_json(const cJSON *json)
+{
+	cleanup_free char *text = cJSON_Print(json);
+
+	(void)printf("%s\n", text ? text : "null");
+}
+
+const char *output_text(const cJSON *object, const char *name)
+{
+	const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, name));
+
+	return text ? text : "";
+}
+
+double output_number(const cJSON *object, const char *name)
+{
+	const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
+
+	return cJSON_IsNumber(item) ? item->valuedouble : 0;
+}
+
+void progress_show(const char *label, double done, double total)
+{
+	double share = total > 0 ? done / total : 0;
+	char bar[PROGRESS_WIDTH + 1];
+	int filled;
+
+	if (!isatty(STDERR_FILENO))
+		return;
+	share = share > 1 ? 1 : share;
+	filled = (int)(share * PROGRESS_WIDTH);
+	memset(bar, ' ', PROGRESS_WIDTH);
+	memset(bar, '#', (size_t)filled);
+	bar[PROGRESS_WIDTH] = '\0';
+	if (total > 0)
+		(void)fprintf(stderr, "\r\033[K%s [%s] %.0f s of %.0f s", label, bar, done, total);
+	else
+		(void)fprintf(stderr, "\r\033[K%s %.0f s", label, done);
+	(void)fflush(stderr);
+}
+
+void progress_clear(void)
+{
+	if (isatty(STDERR_FILENO))
+		(void)fprintf(stderr, "\r\033[K");
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What profctl prints: tables aligned by column, values in human units, a progress line that vanishes. */
+#ifndef PROFCTL_OUTPUT_H
+#define PROFCTL_OUTPUT_H
+
+#include <cjson/cJSON.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "agent/base/cleanup.h"
+
+#define TABLE_COLUMNS_MAX 10
+
+/* Rows are collected, then printed with each column as wide as its widest cell. */
+struct table {
+	const char *headings[TABLE_COLUMNS_MAX];
+	bool right[TABLE_COLUMNS_MAX]; /* aligned right */
+	unsigned columns;
+	char **cells; /* owned; rows * columns */
+	size_t count, capacity;
+	bool failed; /* out of memory: said once by table_print() */
+};
+
+void table_add(struct table *table, const char *cell);
+void table_addf(struct table *table, const char *fmt, ...) printf_like(2, 3);
+/* Prints and releases. The last column is cut at the width of a terminal. 0, or -1 without memory. */
+int table_print(struct table *table);
+
+/* "1.23 s", "45.6 MiB", "1234" by unit (nanoseconds, bytes, count). */
+void output_value(double value, const char *unit, char *out, size_t size);
+void output_json(const cJSON *json);
+/* Text of a member, "" if absent; number of a member, 0 if absent. */
+const char *output_text(const cJSON *object, const char *name);
+double output_number(const cJSON *object, const char *name);
+
+/* On a terminal: "label [#####     ] 12 s of 30 s" on standard error, rewritten in place. Elsewhere
+ * nothing. progress_clear() removes it. */
+void progress_show(const char *label, double done, double total);
+void progress_clear(void);
+
+#endif

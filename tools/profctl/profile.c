@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Commands that take and show profiles: record, start, stop, get, top, flamegraph. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "agent/base/clock.h"
+#include "agent/base/io.h"
+#include "tools/profctl/command.h"
+#include "tools/profctl/output.h"
+
+#define FAMILY	"/api/v1/observability/profiling"
+#define POLL_NS (250 * NS_PER_MS)
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int signal_number)
+{
+	(void)signal_number;
+	interrupted = 1;
+}
+
+/* Starts a session; 0 and its answer. */
+static int start_session(const struct arguments *args, const char *service, uint32_t duration_s,
+			 cJSON **ret)
+{
+	cleanup(json) cJSON *body = cJSON_CreateObject();
+
+	(void)cJSON_AddStringToObject(body, "service", service);
+	(void)cJSON_AddStringToObject(body, "profileType", args->type);
+	(void)cJSON_AddNumberToObject(body, "durationSeconds", duration_s);
+	(void)cJSON_AddNumberToObject(body, "sampleRate", args->rate_hz);
+	if (args->wait_s)
+		(void)cJSON_AddNumberToObject(body, "waitSeconds", args->wait_s);
+	return client_json(args->client, "POST", FAMILY "/start", body, ret);
+}
+
+static int get_session(const struct arguments *args, const char *id, cJSON **ret)
+{
+	cleanup_free char *escaped = client_escape(args->client, id);
+	char path[512];
+
+	if (!escaped)
+		return -1;
+	(void)snprintf(path, sizeof(path), FAMILY "/%s?top=%u", escaped, args->top);
+	return client_json(args->client, "GET", path, NULL, ret);
+}
+
+static int delete_session(const struct arguments *args, const char *id)
+{
+	cleanup_free char *escaped = client_escape(args->client, id);
+	cleanup(json) cJSON *answer = NULL;
+	char path[512];
+
+	if (!escaped)
+		return -1;
+	(void)snprintf(path, sizeof(path), FAMILY "/%s", escaped);
+	return client_json(args->client, "DELETE", path, NULL, &answer);
+}
+
+/* Follows a session to its end; Ctrl-C ends it early and keeps what there is. */
+static int follow_session(const struct arguments *args, const char *id, double duration_s,
+			  cJSON **ret)
+{
+	struct sigaction action = { .sa_handler = on_interrupt }, before;
+	bool stopped = false;
+	int rc = 0;
+
+	(void)sigaction(SIGINT, &action, &before);
+	for (;;) {
+		cleanup(json) cJSON *session = NULL;
+
+		if (interrupted && !stopped) {
+			stopped = true;
+			rc = delete_session(args, id);
+		}
+		rc = rc < 0 ? rc : get_session(args, id, &session);
+		if (rc < 0)
+			break;
+		if (strcmp(output_text(session, "status"), "running")) {
+			*ret = take_ptr(session);
+			break;
+		}
+		progress_show("profiling", output_number(session, "durationSeconds"), duration_s);
+		clock_sleep_ns(POLL_NS);
+	}
+	progress_clear();
+	(void)sigaction(SIGINT, &before, NULL);
+	return rc;
+}
+
+static void print_quality(const cJSON *session)
+{
+	const cJSON *quality = cJSON_GetObjectItem(session, "quality");
+	const cJSON *note;
+
+	if (!quality)
+		return;
+	(void)printf("quality    %.0f samples, %.0f lost, %.2f %% cut, %.2f %% of frames unknown, "
+		     "overhead %.2f %%\n",
+		     output_number(quality, "samples"), output_number(quality, "lost"),
+		     output_number(quality, "truncatedPct"), output_number(quality, "unknownFramePct"),
+		     output_number(quality, "overheadPct"));
+	cJSON_ArrayForEach(note, cJSON_GetObjectItem(quality, "notes"))
+		(void)printf("note       %s\n", cJSON_GetStringValue(note));
+}
+
+static int print_top(const cJSON *session)
+{
+	struct table table = { .headings = { "self%", "cum%", "self", "function", "module" },
+			       .right = { true, true, true, false, false },
+			       .columns = 5 };
+	const char *unit = output_text(session, "unit");
+	const cJSON *f;
+	char value[64];
+
+	cJSON_ArrayForEach(f, cJSON_GetObjectItem(session, "topFunctions")) {
+		output_value(output_number(f, "selfValue"), unit, value, sizeof(value));
+		table_addf(&table, "%.2f", output_number(f, "selfPct"));
+		table_addf(&table, "%.2f", output_number(f, "cumulativePct"));
+		table_add(&table, value);
+		table_addf(&table, "%.100s", output_text(f, "funcName"));
+		table_add(&table, output_text(f, "package"));
+	}
+	return table_print(&table) < 0;
+}
+
+static int print_session(const struct arguments *args, const cJSON *session)
+{
+	const char *failure = output_text(session, "failureReason");
+	char value[64];
+
+	if (args->format == OUTPUT_JSON) {
+		output_json(session);
+		return 0;
+	}
+	output_value(output_number(session, "totalValue"), output_text(session, "unit"), value,
+		     sizeof(value));
+	(void)printf("profile    %s\n", output_text(session, "id"));
+	(void)printf("service    %s, %s, %s\n", output_text(session, "service"),
+		     output_text(session, "profileType"), output_text(session, "status"));
+	(void)printf("total      %s in %.1f s\n", value, output_number(session, "durationSeconds"));
+	if (*failure)
+		(void)printf("failed     %s\n", failure);
+	print_quality(session);
+	if (*output_text(session, "flameGraphUrl"))
+		(void)printf("flames     %s\n", output_text(session, "flameGraphUrl"));
+	(void)printf("\n");
+	return print_top(session);
+}
+
+/* Writes one rendering of a session to @path (NULL = standard output). */
+static int write_rendering(const struct arguments *args, const char *id, const char *format,
+			   const char *path)
+{
+	cleanup_free char *escaped = client_escape(args->client, id);
+	cleanup_free char *data = NULL;
+	cleanup_close int fd = -1;
+	char request[512];
+	size_t len = 0;
+	int status;
+
+	if (!escaped)
+		return 1;
+	(void)snprintf(request, sizeof(request), FAMILY "/%s/flamegraph?format=%s", escaped, format);
+	status = client_request(args->client, "GET", request, NULL, "*/*", &data, &len);
+	if (status < 0)
+		return 1;
+	if (status != 200) {
+		cleanup(json) cJSON *problem = cJSON_Parse(data);
+
+		(void)fprintf(stderr, "profctl: %s (HTTP %d)\n", output_text(problem, "detail"), status);
+		return 1;
+	}
+	if (path)
+		fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+	if (path && fd < 0) {
+		(void)fprintf(stderr, "profctl: cannot write %s: %s\n", path, strerror(errno));
+		return 1;
+	}
+	(void)fflush(stdout);
+	return io_write_all(path ? fd : STDOUT_FILENO, data, len) < 0;
+}
+
+static int show_result(const struct arguments *args, const cJSON *session)
+{
+	if (args->format == OUTPUT_FOLDED || args->format == OUTPUT_PPROF)
+		return write_rendering(args, output_text(session, "id"),
+				       args->format == OUTPUT_FOLDED ? "folded" : "pprof", NULL);
+	return print_session(args, session) ||
+	       !strcmp(output_text(session, "status"), "failed");
+}
+
+int command_start(const struct arguments *args)
+{
+	uint32_t duration_s = args->duration_s ? args->duration_s : 30;
+	cleanup(json) cJSON *session = NULL;
+	cleanup(json) cJSON *result = NULL;
+
+	if (start_session(args, args->argv[0], duration_s, &session) < 0)
+		return 1;
+	if (args->follow) {
+		if (follow_session(args, output_text(session, "id"), duration_s, &result) < 0)
+			return 1;
+		return show_result(args, result);
+	}
+	if (args->format == OUTPUT_JSON)
+		output_json(session);
+	else
+		(void)printf("%s\n", output_text(session, "id"));
+	return 0;
+}
+
+int command_stop(const struct arguments *args)
+{
+	return delete_session(args, args->argv[0]) < 0;
+}
+
+int command_get(const struct arguments *args)
+{
+	cleanup(json) cJSON *session = NULL;
+
+	if (get_session(args, args->argv[0], &session) < 0)
+		return 1;
+	return show_result(args, session);
+}
+
+int command_top(const struct arguments *args)
+{
+	uint32_t duration_s = args->duration_s ? args->duration_s : 5;
+	cleanup(json) cJSON *session = NULL;
+	cleanup(json) cJSON *result = NULL;
+
+	if (start_session(args, args->argc ? args->argv[0] : "*", duration_s, &session) < 0 ||
+	    follow_session(args, output_text(session, "id"), duration_s, &result) < 0)
+		return 1;
+	return show_result(args, result);
+}
+
+int command_flamegraph(const struct arguments *args)
+{
+	return write_rendering(args, args->argv[0], args->file_format ? args->file_format : "html",
+			       args->argc > 1 ? args->argv[1] : NULL);
+}
+
+/* ---- record ---------------------------------------------------------------------------------- */
+
+/* The command's process, held before exec until @go is closed, so that its first instruction is already
+ * profiled. */
+static pid_t spawn_held(char **argv, int *ret_go)
+{
+	int go[2];
+	pid_t pid;
+
+	if (pipe2(go, O_CLOEXEC) < 0)
+		return -errno;
+	pid = fork();
+	if (pid == 0) {
+		char byte;
+
+		(void)close(go[1]);
+		if (read(go[0], &byte, 1) != 1)
+			_exit(127); /* the profiler could not start: run nothing */
+		(void)execvp(argv[0], argv);
+		(void)fprintf(stderr, "profctl: cannot run %s: %s\n", argv[0], strerror(errno));
+		_exit(127);
+	}
+	(void)close(go[0]);
+	if (pid < 0) {
+		(void)close(go[1]);
+		return -errno;
+	}
+	*ret_go = go[1];
+	return pid;
+}
+
+static int wait_for_command(pid_t pid)
+{
+	int status = 0;
+
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		continue;
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+int command_record(const struct arguments *args)
+{
+	cleanup(json) cJSON *session = NULL;
+	cleanup(json) cJSON *result = NULL;
+	cleanup_close int go = -1;
+	char service[32];
+	pid_t pid;
+	int status;
+
+	pid = spawn_held(args->argv, &go);
+	if (pid < 0) {
+		(void)fprintf(stderr, "profctl: cannot fork: %s\n", strerror(-(int)pid));
+		return 1;
+	}
+	(void)snprintf(service, sizeof(service), "pid:%d", (int)pid);
+	if (start_session(args, service, 3600, &session) < 0) {
+		(void)close(take_fd(&go));
+		(void)wait_for_command(pid);
+		return 1;
+	}
+	(void)signal(SIGINT, SIG_IGN); /* Ctrl-C is for the command; its profile is still printed */
+	if (write(go, "", 1) != 1)
+		(void)fprintf(stderr, "profctl: cannot start the command: %s\n", strerror(errno));
+	status = wait_for_command(pid);
+	if (delete_session(args, output_text(session, "id")) < 0 ||
+	    follow_session(args, output_text(session, "id"), 0, &result) < 0)
+		return 1;
+	if (status)
+		(void)fprintf(stderr, "profctl: the command ended with status %d\n", status);
+	return show_result(args, result);
+}
