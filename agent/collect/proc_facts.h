@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What /proc says about one process, read in bounded pieces. Everything but numbers was chosen by the
+ * target: bytes are passed on as they are, cut at the sizes below. */
+#ifndef PROFD_COLLECT_PROC_FACTS_H
+#define PROFD_COLLECT_PROC_FACTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "agent/base/cleanup.h"
+
+#define PROC_FACTS_COMM_SIZE	    16u	  /* TASK_COMM_LEN */
+#define PROC_FACTS_EXE_SIZE	    4096u /* PATH_MAX */
+#define PROC_FACTS_CMDLINE_SIZE	    513u
+#define PROC_FACTS_CGROUP_SIZE	    1024u
+#define PROC_FACTS_ENVIRONMENT_SIZE 3200u /* three lines of at most 1 KiB */
+
+struct proc_facts {
+	uint64_t start_boottime_ns; /* rounded down to USER_HZ, all that /proc shows */
+	uint32_t parent_tgid;
+	uint32_t uid; /* effective */
+	bool kthread;
+	char comm[PROC_FACTS_COMM_SIZE];
+	char exe[PROC_FACTS_EXE_SIZE];	       /* as the process sees it, without " (deleted)"; "" = none */
+	char cmdline[PROC_FACTS_CMDLINE_SIZE]; /* arguments separated by spaces */
+	char cgroup[PROC_FACTS_CGROUP_SIZE];
+	char environment[PROC_FACTS_ENVIRONMENT_SIZE]; /* NAME=value lines of the three names of feed.h */
+};
+
+/* Reads all of it. The files are opened below one descriptor of /proc/PID, which belongs to one struct pid
+ * of the kernel: once the process is gone they answer -ESRCH and never speak of a successor. The start
+ * time is compared with @start_boottime_ns (0 = any) as proc_facts_same_start() does, first and last.
+ * -ESRCH: gone, or another life. Facts that cannot be read are empty. */
+int proc_facts_read(uint32_t tgid, uint64_t start_boottime_ns, struct proc_facts *ret) must_use;
+/* Only start, parent, comm and kthread; other members untouched. */
+int proc_facts_read_stat(uint32_t tgid, struct proc_facts *ret) must_use;
+/* Only the cgroup. */
+int proc_facts_read_cgroup(uint32_t tgid, char *ret, size_t size) must_use;
+
+/* True if the two stamps can be of one process: equal at the resolution of /proc (USER_HZ). */
+bool proc_facts_same_start(uint64_t a_ns, uint64_t b_ns);
+
+/* ---- pure parts ------------------------------------------------------------------------------ */
+
+/* /proc/PID/stat (proc(5)); the name may hold anything, also parentheses and newlines. -EINVAL. */
+int proc_facts_parse_stat(const char *text, struct proc_facts *ret) must_use;
+/* The innermost group from /proc/PID/cgroup: the v2 path, else the one of name=systemd, else the longest
+ * of the v1 controllers; a path of "/" counts only if there is no other. "" if there is none. */
+void proc_facts_parse_cgroup(const char *text, char *ret, size_t size);
+/* Picks the three names out of @len bytes of NUL-separated environment. */
+void proc_facts_parse_environ(const char *text, size_t len, char *ret, size_t size);
+
+#endif

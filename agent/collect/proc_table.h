@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Processes by (tgid, start time, exec generation): one struct proc is one life of a process under one
+ * executable, with a dense id that is never reused. Ended lives stay findable for a while, because their
+ * last samples arrive after their end. Pure: fed with events, knows neither /proc nor BPF. */
+#ifndef PROFD_COLLECT_PROC_TABLE_H
+#define PROFD_COLLECT_PROC_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "agent/base/cleanup.h"
+#include "agent/collect/mapping_set.h"
+
+#define PROC_TABLE_MAX	     65536u /* lives that have not ended */
+#define PROC_TABLE_ENDED_MAX 8192u
+#define PROC_TABLE_ENDED_NS  10000000000ull /* how long an ended life is kept */
+
+/* Texts of struct feed_proc, in its order behind the comm. */
+enum proc_text { PROC_EXE, PROC_CMDLINE, PROC_CGROUP, PROC_ENVIRONMENT, PROC_PORTS, PROC_TEXT_MAX };
+
+struct proc {
+	uint64_t start_boottime_ns;
+	uint64_t begin_ns; /* CLOCK_MONOTONIC of fork or exec; 0 = before we looked */
+	uint64_t ended_ns; /* 0 = alive */
+	uint64_t facts_ns; /* when the facts were last read from /proc; 0 = inherited or none */
+	uint32_t id;
+	uint32_t tgid;
+	uint32_t parent_tgid;
+	uint32_t uid;
+	uint32_t exec_generation;
+	uint32_t flags;	   /* enum feed_proc_flag */
+	uint32_t wanted;   /* bits of enum prof_want, 0 = undecided */
+	uint32_t jit_module; /* of module_table, 0 = none yet */
+	bool start_exact;  /* from the kernel, not from /proc's hundredths */
+	bool exec_assumed; /* begun by a mapping record, not yet by its exec event */
+	bool exec_mapped;  /* the first mapping of this life has named its executable */
+	bool fed;	   /* the feed has the present facts */
+	bool fed_once;	   /* the feed knows the id */
+	bool engaged;	   /* facts read, modules asked for */
+	bool published;	   /* its mappings are in the BPF table */
+	bool has_jit;	   /* has executable memory without a file */
+	uint8_t look_stage; /* of follow.c's timed second looks */
+	char comm[16];
+	char *text[PROC_TEXT_MAX]; /* owned, never NULL */
+	struct mapping_set *mappings;
+	struct proc *older; /* former life of the same tgid, still kept */
+	struct proc *next_ended;
+};
+
+struct proc_table;
+
+struct proc_table_counts {
+	size_t alive, ended;
+	uint64_t refused; /* lives that did not fit */
+};
+
+struct proc_table *proc_table_create(void);
+void proc_table_destroy(struct proc_table *table);
+CLEANUP_DEFINE(proc_table, struct proc_table *, proc_table_destroy);
+struct proc_table_counts proc_table_counts(const struct proc_table *table);
+
+/* The life that has not ended, or NULL. Borrowed, like every struct proc, until proc_table_purge(). */
+struct proc *proc_table_find(struct proc_table *table, uint32_t tgid);
+/* The life that @tgid led at @time_ns, ended or not; NULL if none of this start time is known. An exact
+ * @start_boottime_ns replaces one that was rounded by /proc. */
+struct proc *proc_table_find_at(struct proc_table *table, uint32_t tgid, uint64_t start_boottime_ns,
+				uint64_t time_ns);
+struct proc *proc_table_by_id(struct proc_table *table, uint32_t id);
+
+/* A life never seen before; one of the same tgid that is not ended must have been ended first.
+ * NULL when full or without memory (counted). */
+struct proc *proc_table_add(struct proc_table *table, uint32_t tgid, uint64_t start_boottime_ns,
+			    uint64_t begin_ns);
+/* The same with everything that a child inherits from @parent at fork: facts and mappings. */
+struct proc *proc_table_fork(struct proc_table *table, const struct proc *parent, uint32_t tgid,
+			     uint64_t start_boottime_ns, uint64_t time_ns);
+/* Ends @proc and begins the next life of the same process: facts inherited, no mappings. NULL: as above,
+ * @proc is ended all the same. */
+struct proc *proc_table_exec(struct proc_table *table, struct proc *proc, uint64_t time_ns);
+void proc_table_end(struct proc_table *table, struct proc *proc, uint64_t time_ns);
+/* Forgets lives that ended long ago. */
+void proc_table_purge(struct proc_table *table, uint64_t now_ns);
+
+/* Sets a text; true if it changed. Without memory the old one stays. */
+bool proc_set_text(struct proc *proc, enum proc_text which, const char *text);
+
+/* Lives that have not ended, in no order: `size_t at = 0; while ((proc = proc_table_next(t, &at)))`.
+ * No life may begin meanwhile; ending is allowed. */
+struct proc *proc_table_next(struct proc_table *table, size_t *at);
+
+#endif

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "agent/base/clock.h"
+#include "agent/collect/proc_facts.h"
+
+static void stat_lines(void **state)
+{
+	static const struct {
+		const char *text;
+		int rc;
+		const char *comm;
+		uint32_t parent;
+		bool kthread;
+		uint64_t start_ns;
+	} cases[] = {
+		{ "7 (cat) S 42 7 7 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 1234 1 2\n", 0, "cat", 42,
+		  false, 12340000000ull },
+		{ "7 (a) b (c)) R 2 0 0 0 -1 69238880 0 0 0 0 0 0 0 0 20 0 1 0 9 0 0\n", 0,
+		  "a) b (c)", 2, true, 90000000ull },
+		{ "7 (\n1 (x) S 9) S 42 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 1 1 2\n", 0, "\n1 (x) S 9",
+		  42, false, 10000000ull },
+		{ "7 (0123456789abcdefgh) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 1 1 2\n", 0,
+		  "0123456789abcde", 1, false, 10000000ull },
+		{ "", -EINVAL, 0, 0, 0, 0 },
+		{ "7 (cat", -EINVAL, 0, 0, 0, 0 },
+		{ "7 )cat( S 1", -EINVAL, 0, 0, 0, 0 },
+		{ "7 (cat) S 42 7 7 0 -1 4194304 0 0 0 0", -EINVAL, 0, 0, 0, 0 },
+		{ "7 (cat) S -1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 1 1 2\n", -EINVAL, 0, 0, 0, 0 },
+		{ "7 (cat) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 18446744073709551615 1\n",
+		  -EINVAL, 0, 0, 0, 0 },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct proc_facts got = { .uid = 7 };
+
+		assert_int_equal(proc_facts_parse_stat(cases[i].text, &got), cases[i].rc);
+		if (cases[i].rc < 0)
+			continue;
+		assert_string_equal(got.comm, cases[i].comm);
+		assert_int_equal(got.parent_tgid, cases[i].parent);
+		assert_int_equal(got.kthread, cases[i].kthread);
+		assert_true(got.start_boottime_ns == cases[i].start_ns);
+		assert_int_equal(got.uid, 7);
+	}
+}
+
+static void cgroup_files(void **state)
+{
+	static const struct {
+		const char *name, *text, *want;
+	} cases[] = {
+		{ "v2", "0::/system.slice/nginx.service\n", "/system.slice/nginx.service" },
+		{ "v2 root", "0::/\n", "/" },
+		{ "hybrid, systemd in v1",
+		  "9:name=systemd:/system.slice/a.service\n4:memory:/system.slice/a.service\n0::/\n",
+		  "/system.slice/a.service" },
+		{ "hybrid, both",
+		  "1:name=systemd:/user.slice/x\n0::/user.slice/user-1000.slice/session-2.scope\n",
+		  "/user.slice/user-1000.slice/session-2.scope" },
+		{ "v1 without systemd",
+		  "3:cpu,cpuacct:/\n2:memory:/docker/0123abcd\n1:pids:/docker\n0::/\n",
+		  "/docker/0123abcd" },
+		{ "colon in path", "0::/kubepods/cri-containerd:abc:def\n",
+		  "/kubepods/cri-containerd:abc:def" },
+		{ "no newline at the end", "0::/a", "/a" },
+		{ "empty", "", "" },
+		{ "garbage", "x\n:\n::\n0::\n\n", "" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		char got[64];
+
+		proc_facts_parse_cgroup(cases[i].text, got, sizeof(got));
+		if (strcmp(got, cases[i].want) != 0)
+			fail_msg("%s: got %s", cases[i].name, got);
+	}
+	{
+		char small[5];
+
+		proc_facts_parse_cgroup("0::/abcdefgh\n", small, sizeof(small));
+		assert_string_equal(small, "/abc");
+	}
+}
+
+static void only_three_variables_are_kept(void **state)
+{
+	static const char text[] = "PATH=/bin\0OTEL_SERVICE_NAME=shop\0SECRET=x\0"
+				   "DD_SERVICE=a\nb\0XOTEL_SERVICE_NAME=no\0"
+				   "OTEL_RESOURCE_ATTRIBUTES=service.name=k,x=y\0OTEL_SERVICE_NAME";
+	char got[256];
+	char tiny[8];
+
+	proc_facts_parse_environ(text, sizeof(text), got, sizeof(got));
+	assert_string_equal(got, "OTEL_SERVICE_NAME=shop\nDD_SERVICE=a b\n"
+				 "OTEL_RESOURCE_ATTRIBUTES=service.name=k,x=y\n");
+	proc_facts_parse_environ(text, sizeof(text), tiny, sizeof(tiny));
+	assert_string_equal(tiny, "");
+	proc_facts_parse_environ("DD_SERVICE=cut", 12, got, sizeof(got));
+	assert_string_equal(got, "DD_SERVICE=c\n");
+}
+
+static void starts_compare_at_the_resolution_of_proc(void **state)
+{
+	assert_true(proc_facts_same_start(12345678901ull, 12340000000ull));
+	assert_false(proc_facts_same_start(12350000000ull, 12349999999ull));
+}
+
+static void facts_of_a_real_child(void **state)
+{
+	struct proc_facts facts = { 0 };
+	int gate[2];
+	pid_t pid;
+	char byte;
+
+	assert_int_equal(pipe(gate), 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		static char service[] = "DD_SERVICE=child", other[] = "OTHER=1";
+		char *const env[] = { service, other, NULL };
+
+		(void)dup2(gate[1], 1);
+		(void)execle("/bin/sh", "/bin/sh", "-c", "echo x; read line", "two words", NULL,
+			     env);
+		_exit(127);
+	}
+	assert_int_equal(read(gate[0], &byte, 1), 1);
+	assert_int_equal(proc_facts_read((uint32_t)pid, 0, &facts), 0);
+	assert_int_equal(facts.parent_tgid, (uint32_t)getpid());
+	assert_int_equal(facts.uid, geteuid());
+	assert_false(facts.kthread);
+	assert_string_equal(facts.comm, "sh");
+	assert_non_null(strstr(facts.exe, "/"));
+	assert_string_equal(facts.cmdline, "/bin/sh -c echo x; read line two words");
+	assert_string_equal(facts.environment, "DD_SERVICE=child\n");
+	assert_true(facts.cgroup[0] == '/');
+	assert_true(clock_boottime_ns() - facts.start_boottime_ns < 60 * NS_PER_S);
+
+	/* The wrong life is refused, the right one at any stamp inside its tick accepted. */
+	assert_int_equal(proc_facts_read((uint32_t)pid, facts.start_boottime_ns + 1, &facts), 0);
+	assert_int_equal(
+		proc_facts_read((uint32_t)pid, facts.start_boottime_ns - NS_PER_S, &facts), -ESRCH);
+	(void)kill(pid, SIGKILL);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	facts.uid = 4711;
+	assert_int_equal(proc_facts_read((uint32_t)pid, 0, &facts), -ESRCH);
+	assert_int_equal(facts.uid, 4711);
+	(void)close(gate[0]);
+	(void)close(gate[1]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(stat_lines),
+		cmocka_unit_test(cgroup_files),
+		cmocka_unit_test(only_three_variables_are_kept),
+		cmocka_unit_test(starts_compare_at_the_resolution_of_proc),
+		cmocka_unit_test(facts_of_a_real_child),
+	};
+
+	return cmocka_run_group_tests_name("proc_facts", tests, NULL, NULL);
+}
