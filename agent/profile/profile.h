@@ -218,7 +218,8 @@ void profile_builder_destroy(struct profile_builder *b);
 CLEANUP_DEFINE(profile_builder, struct profile_builder *, profile_builder_destroy);
 
 /* Each interns and returns the id; errors are sticky and reported by profile_builder_finish().
- * Not thread-safe. */
+ * Not thread-safe. Ids must come from the same builder (-EINVAL), texts hold no NUL (-EINVAL); the line of
+ * a function is not part of its identity. attrs.process may be 0 while there are no processes. */
 uint32_t profile_builder_string(struct profile_builder *b, const char *text, size_t len);
 uint32_t profile_builder_mapping(struct profile_builder *b, const struct profile_mapping *m);
 uint32_t profile_builder_function(struct profile_builder *b, const struct profile_function *f);
@@ -232,13 +233,15 @@ void profile_builder_sample(struct profile_builder *b, uint32_t node, uint32_t a
 			    const int64_t *values);
 void profile_builder_event(struct profile_builder *b, const struct profile_event *event);
 /* Sums, sorts and hands over the profile (one reference, the caller's). The builder is spent. -ENOMEM,
- * -E2BIG. @quality is copied; its percentages of frames are computed here from the samples. */
+ * -E2BIG, or what an earlier call met. @quality is copied; its percentages of frames are computed here
+ * from the samples, process values and totals likewise. Samples come out ordered by node. */
 int profile_builder_finish(struct profile_builder *b, const struct profile_quality *quality,
 			   struct profile **ret) must_use;
 
 /* ---- operations: each makes a new profile or table from borrowed ones; pure, thread-safe -------- */
 
-/* Sum of several profiles of one type. -EINVAL when types differ. */
+/* Sum of several profiles of one type: durations are the time that at least one covers, service and host
+ * become "*" where they differ, qualities are joined. -EINVAL when types differ or there is none. */
 int profile_merge(struct profile *const *parts, size_t count, struct profile **ret) must_use;
 
 struct profile_filter {
@@ -248,7 +251,8 @@ struct profile_filter {
 	unsigned where_count;
 	const char *group_by;	    /* attribute that becomes the root frame, NULL = none */
 };
-/* -EINVAL unknown attribute name; -ENODATA from/to without events. */
+/* Values are matched exactly, all `where` pairs must hold; names are attribute.h's and `build-id` (stacks
+ * that touch a file with it). -EINVAL unknown attribute name; -ENODATA from/to without events. */
 int profile_select(const struct profile *p, const struct profile_filter *filter,
 		   struct profile **ret) must_use;
 
@@ -260,7 +264,8 @@ struct profile_function_row {
 	uint64_t count;	    /* samples (events) in which it was the innermost frame */
 };
 
-/* All functions, largest self first, then cumulative, then name. @ret is the caller's (free). */
+/* All functions with a value, largest self first, then cumulative, then name. @ret is the caller's
+ * (free). -ENOMEM. */
 int profile_top_functions(const struct profile *p, struct profile_function_row **ret,
 			  size_t *ret_count) must_use;
 

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/profile/builder_internal.h"
+#include "agent/profile/copy.h"
+#include "agent/profile/quality.h"
+
+struct span {
+	uint64_t from, to;
+};
+
+static int by_start(const void *left, const void *right)
+{
+	const struct span *a = left, *b = right;
+
+	return (a->from > b->from) - (a->from < b->from);
+}
+
+/* Time covered by at least one part: consecutive windows add up, hosts side by side do not. */
+static int covered(struct profile *const *parts, size_t count, uint64_t *ret)
+{
+	cleanup_free struct span *spans = calloc(count, sizeof(*spans));
+	uint64_t sum = 0, end = 0;
+	size_t i;
+
+	if (!spans)
+		return -ENOMEM;
+	for (i = 0; i < count; i++) {
+		spans[i].from = parts[i]->meta.start_ns;
+		if (__builtin_add_overflow(spans[i].from, parts[i]->meta.duration_ns,
+					   &spans[i].to))
+			spans[i].to = UINT64_MAX;
+	}
+	qsort(spans, count, sizeof(*spans), by_start);
+	for (i = 0; i < count; i++) {
+		uint64_t from = spans[i].from > end ? spans[i].from : end;
+
+		if (spans[i].to > from)
+			sum += spans[i].to - from;
+		if (spans[i].to > end)
+			end = spans[i].to;
+	}
+	*ret = sum;
+	return 0;
+}
+
+static int merged_meta(struct profile *const *parts, size_t count, struct profile_meta *ret)
+{
+	struct profile_meta meta = parts[0]->meta;
+	size_t i;
+	int rc;
+
+	for (i = 1; i < count; i++) {
+		const struct profile_meta *part = &parts[i]->meta;
+
+		if (part->type != meta.type)
+			return -EINVAL;
+		if (part->start_ns < meta.start_ns)
+			meta.start_ns = part->start_ns;
+		if (part->sample_rate > meta.sample_rate)
+			meta.sample_rate = part->sample_rate;
+		if (strcmp(part->host, meta.host)) {
+			(void)strcpy(meta.host, "*");
+		} else if (part->cpu_count > meta.cpu_count) {
+			meta.cpu_count = part->cpu_count;
+		}
+		if (strcmp(part->service, meta.service))
+			(void)strcpy(meta.service, "*");
+	}
+	rc = covered(parts, count, &meta.duration_ns);
+	if (rc < 0)
+		return rc;
+	*ret = meta;
+	return 0;
+}
+
+static int add_part(struct profile_builder *b, const struct profile *part)
+{
+	cleanup_copy struct copy copy = { 0 };
+	uint32_t i;
+	int rc = copy_init(&copy, part, b);
+
+	if (rc < 0)
+		return rc;
+	copy_nodes(&copy, 0);
+	for (i = 0; i < part->sample_count; i++)
+		profile_builder_sample(b, copy.nodes[part->samples[i].node],
+				       copy.attrs[part->samples[i].attrs],
+				       part->samples[i].values);
+	for (i = 0; i < part->event_count; i++) {
+		struct profile_event event = part->events[i];
+
+		event.node = copy.nodes[event.node];
+		event.attrs = copy.attrs[event.attrs];
+		profile_builder_event(b, &event);
+	}
+	return 0;
+}
+
+int profile_merge(struct profile *const *parts, size_t count, struct profile **ret)
+{
+	cleanup(profile_builder) struct profile_builder *b = NULL;
+	struct profile_quality quality = quality_empty();
+	uint64_t nodes = 1;
+	struct profile_meta meta;
+	size_t i;
+	int rc;
+
+	if (!count)
+		return -EINVAL;
+	rc = merged_meta(parts, count, &meta);
+	if (rc < 0)
+		return rc;
+	/* The parts were bounded each; their sum is the merge's bound. */
+	for (i = 0; i < count; i++)
+		nodes += parts[i]->node_count;
+	b = profile_builder_create(&meta, nodes < INTERN_NONE ? (uint32_t)nodes : INTERN_NONE);
+	if (!b)
+		return -ENOMEM;
+	for (i = 0; i < count; i++) {
+		rc = add_part(b, parts[i]);
+		if (rc < 0)
+			return rc;
+		quality_add(&quality, &parts[i]->quality);
+	}
+	return profile_builder_finish(b, &quality, ret);
+}

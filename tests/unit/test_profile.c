@@ -1,0 +1,447 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "agent/base/hash.h"
+#include "agent/profile/builder_internal.h"
+#include "tests/support/profile_text.h"
+
+static struct profile *make(enum profile_type type, const char *const *lines, size_t count)
+{
+	return profile_from_text(type, lines, count);
+}
+#define MAKE(type, ...)                                                                            \
+	make(type, (const char *const[]){ __VA_ARGS__ },                                           \
+	     ARRAY_SIZE(((const char *const[]){ __VA_ARGS__ })))
+
+static void assert_text(const struct profile *p, const char *expected)
+{
+	cleanup_free char *text = profile_to_text(p);
+
+	assert_string_equal(text, expected);
+}
+
+static void test_types(void **state)
+{
+	static const struct {
+		const char *word;
+		int rc;
+		enum profile_type type;
+	} rows[] = {
+		{ "cpu", 0, PROFILE_CPU },     { "profile", 0, PROFILE_CPU },
+		{ "heap", 0, PROFILE_MEMORY }, { "allocs", 0, PROFILE_ALLOC },
+		{ "io", 0, PROFILE_IO },       { "CPU", -EINVAL, PROFILE_TYPE_MAX },
+		{ "", -EINVAL, PROFILE_TYPE_MAX },
+	};
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(rows); i++) {
+		enum profile_type type = PROFILE_TYPE_MAX;
+
+		assert_int_equal(profile_type_parse(rows[i].word, &type), rows[i].rc);
+		assert_int_equal(type, rows[i].type);
+	}
+	for (i = 0; i < PROFILE_TYPE_MAX; i++) {
+		const struct profile_type_info *info = profile_type_info((enum profile_type)i);
+
+		assert_true(info->value_index < info->value_count);
+		assert_non_null(info->values[info->value_count - 1].name);
+	}
+	assert_string_equal(profile_type_info(PROFILE_IO)->values[1].name, "delay");
+	assert_int_equal(profile_type_info(PROFILE_IO)->value_index, 1);
+}
+
+static const struct profile_function_row *row_of(const struct profile *p,
+						 const struct profile_function_row *rows,
+						 size_t count, const char *name)
+{
+	size_t i;
+
+	for (i = 0; i < count; i++)
+		if (!strcmp(profile_string(p, p->functions[rows[i].function].name), name))
+			return &rows[i];
+	return NULL;
+}
+
+static void test_top_counts_recursion_once(void **state)
+{
+	cleanup(profile) struct profile *p =
+		MAKE(PROFILE_CPU, "main;f;g;f;f 10", "main;f;g 5", "main;f 1", "main;h 20 40",
+		     "other;g;f;g 7");
+	cleanup_free struct profile_function_row *rows = NULL;
+	static const struct {
+		const char *name;
+		int64_t self, cumulative;
+		uint64_t count;
+	} expected[] = {
+		{ "main", 0, 56, 0 }, { "f", 11, 23, 2 }, { "g", 12, 22, 2 },
+		{ "h", 40, 40, 20 },  { "other", 0, 7, 0 },
+	};
+	size_t count = 0, i;
+
+	assert_int_equal(profile_top_functions(p, &rows, &count), 0);
+	assert_int_equal(count, ARRAY_SIZE(expected));
+	for (i = 0; i < ARRAY_SIZE(expected); i++) {
+		const struct profile_function_row *row = row_of(p, rows, count, expected[i].name);
+
+		assert_non_null(row);
+		assert_int_equal(row->self, expected[i].self);
+		assert_int_equal(row->cumulative, expected[i].cumulative);
+		assert_int_equal(row->count, expected[i].count);
+	}
+	assert_string_equal(profile_string(p, p->functions[rows[0].function].name), "h");
+	assert_string_equal(profile_string(p, p->functions[rows[1].function].name), "g");
+	assert_int_equal(p->totals[1], 63);
+	assert_int_equal(p->totals[0], 24);
+}
+
+static void test_node_values(void **state)
+{
+	cleanup(profile) struct profile *p = MAKE(PROFILE_CPU, "a;b 3", "a;c 4", "a 1");
+	cleanup_free int64_t *self = NULL, *total = NULL;
+
+	assert_int_equal(profile_node_values(p, &self, &total), 0);
+	assert_int_equal(p->node_count, 4);
+	assert_int_equal(total[0], 8);
+	assert_int_equal(total[1], 8);
+	assert_int_equal(self[1], 1);
+	assert_int_equal(self[0], 0);
+}
+
+static void test_same_pair_is_one_sample(void **state)
+{
+	cleanup(profile) struct profile *p =
+		MAKE(PROFILE_CPU, "tid=1 a;b 3", "tid=1 a;b 4", "tid=2 a;b 5", "a 1");
+
+	assert_int_equal(p->sample_count, 3);
+	assert_int_equal(p->processes[0].value, 13);
+	/* Ordered by node. */
+	assert_true(p->samples[0].node <= p->samples[1].node);
+	assert_true(p->samples[1].node <= p->samples[2].node);
+}
+
+static void test_quality_percentages(void **state)
+{
+	/* values: samples, nanoseconds */
+	cleanup(profile) struct profile *p =
+		MAKE(PROFILE_CPU, "[truncated]@marker;a;b 1 10", "a;[unknown]_x@unknown 2 10",
+		     "a@guessed 1 10");
+
+	assert_true(p->quality.truncated_pct == 25);
+	/* frames: 2, 2 × 2, 1 = 7, of which 2 unknown and 1 guessed */
+	assert_true(p->quality.unknown_frame_pct > 28.57 && p->quality.unknown_frame_pct < 28.58);
+	assert_true(p->quality.guessed_frame_pct > 14.28 && p->quality.guessed_frame_pct < 14.29);
+}
+
+static void test_merge_is_sum(void **state)
+{
+	cleanup(profile) struct profile *a = MAKE(PROFILE_CPU, "pid=1 m;f 3", "pid=1 m;g;f 4");
+	cleanup(profile) struct profile *b =
+		MAKE(PROFILE_CPU, "pid=2 m;g;f 10", "pid=2 n 1", "pid=1 m;f 100");
+	cleanup(profile) struct profile *io = MAKE(PROFILE_IO, "m 1");
+	cleanup(profile) struct profile *sum = NULL, *kept = NULL;
+
+	a->meta.start_ns = b->meta.start_ns + b->meta.duration_ns / 2;
+	assert_int_equal(profile_merge((struct profile *[]){ a, b }, 2, &sum), 0);
+	assert_text(sum, "m;f 103\nm;g;f 14\nn 1\n");
+	assert_int_equal(sum->process_count, 2);
+	assert_int_equal(sum->totals[1], a->totals[1] + b->totals[1]);
+	assert_int_equal(sum->meta.duration_ns, b->meta.duration_ns * 3 / 2);
+	assert_int_equal(profile_merge((struct profile *[]){ a, io }, 2, &kept), -EINVAL);
+	assert_int_equal(profile_merge(NULL, 0, &kept), -EINVAL);
+	assert_null(kept);
+}
+
+static void test_select(void **state)
+{
+	cleanup(profile) struct profile *p =
+		MAKE(PROFILE_OFFCPU, "pid=1 comm=web tid=7 thread=w state=blocked wait=futex m;f 30",
+		     "pid=1 comm=web tid=8 thread=w state=runqueue m;f 2",
+		     "pid=2 comm=db tid=9 thread=d state=blocked wait=disk user=ann m;g 5");
+	static const struct {
+		struct profile_filter filter;
+		int rc;
+		const char *text;
+	} rows[] = {
+		{ { 0 }, 0, "m;f 32\nm;g 5\n" },
+		{ { .where_names = { "state" }, .where_values = { "blocked" }, .where_count = 1 },
+		  0,
+		  "m;f 30\nm;g 5\n" },
+		{ { .where_names = { "state", "pid" },
+		    .where_values = { "blocked", "2" },
+		    .where_count = 2 },
+		  0,
+		  "m;g 5\n" },
+		{ { .where_names = { "user" }, .where_values = { "ann" }, .where_count = 1 },
+		  0,
+		  "m;g 5\n" },
+		{ { .where_names = { "user" }, .where_values = { "bob" }, .where_count = 1 }, 0, "" },
+		{ { .where_names = { "nope" }, .where_values = { "1" }, .where_count = 1 },
+		  -EINVAL,
+		  NULL },
+		{ { .group_by = "state" },
+		  0,
+		  "blocked;m;f 30\nblocked;m;g 5\nrunqueue;m;f 2\n" },
+		{ { .group_by = "tid" }, 0, "d (9);m;g 5\nw (7);m;f 30\nw (8);m;f 2\n" },
+		{ { .group_by = "wait" }, 0, "[none];m;f 2\ndisk;m;g 5\nfutex;m;f 30\n" },
+		{ { .group_by = "nope" }, -EINVAL, NULL },
+		{ { .from_ns = 1 }, -ENODATA, NULL },
+	};
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(rows); i++) {
+		cleanup(profile) struct profile *got = NULL;
+
+		assert_int_equal(profile_select(p, &rows[i].filter, &got), rows[i].rc);
+		if (rows[i].text)
+			assert_text(got, rows[i].text);
+		else
+			assert_null(got);
+	}
+}
+
+static void test_select_time(void **state)
+{
+	cleanup(profile) struct profile *p = MAKE(
+		PROFILE_IO, "at=1 m;f 2 10 100", "at=2 m;f 2 30 300", "at=3 m;g 1 7 70");
+	struct profile_filter filter = { .from_ns = 1001500000000ull, .to_ns = 1003000000000ull };
+	cleanup(profile) struct profile *cut = NULL;
+
+	assert_int_equal(profile_select(p, &filter, &cut), 0);
+	assert_text(cut, "m;f 30\n");
+	assert_int_equal(cut->totals[0], 2);
+	assert_int_equal(cut->totals[2], 300);
+	assert_int_equal(cut->event_count, 1);
+	assert_int_equal(cut->meta.start_ns, filter.from_ns);
+	assert_int_equal(cut->meta.duration_ns, 1500000000ull);
+}
+
+static void test_select_build_id(void **state)
+{
+	struct profile_meta meta = { .type = PROFILE_CPU };
+	struct profile_quality quality = { 0 };
+	cleanup(profile_builder) struct profile_builder *b = profile_builder_create(&meta, 100);
+	struct profile_mapping mapping = { .build_id_len = 2, .build_id = { 0xab, 0x01 } };
+	struct profile_frame frame = { 0 };
+	struct profile_filter filter = { .where_names = { "build-id" },
+					 .where_values = { "ab01" },
+					 .where_count = 1 };
+	cleanup(profile) struct profile *p = NULL, *cut = NULL;
+	uint32_t plain, attrs, node;
+
+	frame.function = profile_builder_function(
+		b, &(struct profile_function){ profile_builder_string(b, "x", 1), 0, 0, 0 });
+	plain = profile_builder_node(b, 0, profile_builder_frame(b, &frame));
+	frame.mapping = profile_builder_mapping(b, &mapping);
+	node = profile_builder_node(b, plain, profile_builder_frame(b, &frame));
+	attrs = profile_builder_attrs(b, &(struct profile_attrs){ 0 }, NULL);
+	profile_builder_sample(b, plain, attrs, (int64_t[]){ 1, 5 });
+	profile_builder_sample(b, node, attrs, (int64_t[]){ 1, 7 });
+	assert_int_equal(profile_builder_finish(b, &quality, &p), 0);
+	assert_int_equal(profile_select(p, &filter, &cut), 0);
+	assert_int_equal(cut->totals[1], 7);
+}
+
+static void test_builder_refuses_foreign_ids(void **state)
+{
+	struct profile_meta meta = { .type = PROFILE_CPU };
+	struct profile_quality quality = { 0 };
+	size_t i;
+
+	for (i = 0; i < 6; i++) {
+		cleanup(profile_builder) struct profile_builder *b =
+			profile_builder_create(&meta, 10);
+		struct profile *p = NULL;
+
+		switch (i) {
+		case 0:
+			(void)profile_builder_function(b, &(struct profile_function){ .name = 9 });
+			break;
+		case 1:
+			(void)profile_builder_frame(b, &(struct profile_frame){ .function = 0 });
+			break;
+		case 2:
+			(void)profile_builder_node(b, 0, 0);
+			break;
+		case 3:
+			profile_builder_sample(b, 0, 0, (int64_t[]){ 1, 1 });
+			break;
+		case 4:
+			(void)profile_builder_string(b, "a\0b", 3);
+			break;
+		default:
+			profile_builder_event(b, &(struct profile_event){ .node = 1 });
+		}
+		assert_int_equal(profile_builder_finish(b, &quality, &p), -EINVAL);
+		assert_null(p);
+	}
+}
+
+static void test_builder_is_spent(void **state)
+{
+	struct profile_meta meta = { .type = PROFILE_CPU };
+	struct profile_quality quality = { 0 };
+	cleanup(profile_builder) struct profile_builder *b = profile_builder_create(&meta, 10);
+	cleanup(profile) struct profile *p = NULL;
+	struct profile *again = NULL;
+
+	assert_int_equal(profile_builder_finish(b, &quality, &p), 0);
+	assert_int_equal(p->node_count, 1);
+	assert_string_equal(profile_string(p, 0), "");
+	profile_builder_sample(b, 0, 0, (int64_t[]){ 1, 1 });
+	assert_int_equal(profile_builder_string(b, "x", 1), 0);
+	assert_int_equal(profile_builder_finish(b, &quality, &again), -EINVAL);
+	assert_null(again);
+}
+
+static void test_node_limit(void **state)
+{
+	struct profile_meta meta = { .type = PROFILE_CPU };
+	struct profile_quality quality = { 0 };
+	cleanup(profile_builder) struct profile_builder *b = profile_builder_create(&meta, 3);
+	cleanup(profile) struct profile *p = NULL;
+	uint32_t attrs = profile_builder_attrs(b, &(struct profile_attrs){ 0 }, NULL), node;
+	char name[8];
+	int i;
+
+	for (i = 0; i < 100; i++) {
+		struct profile_function function = { 0 };
+		struct profile_frame frame = { 0 };
+
+		(void)snprintf(name, sizeof(name), "f%d", i);
+		function.name = profile_builder_string(b, name, strlen(name));
+		frame.function = profile_builder_function(b, &function);
+		node = profile_builder_node(b, 0, profile_builder_frame(b, &frame));
+		profile_builder_sample(b, node, attrs, (int64_t[]){ 1, 10 });
+	}
+	assert_int_equal(profile_builder_finish(b, &quality, &p), 0);
+	assert_int_equal(p->node_count, 4); /* root, two, [truncated] */
+	assert_int_equal(p->totals[1], 1000);
+	assert_text(p, "[truncated] 980\nf0 10\nf1 10\n");
+	assert_true(p->quality.truncated_pct == 98);
+	assert_int_equal(p->quality.note_count, 1);
+}
+
+static void test_values_saturate(void **state)
+{
+	cleanup(profile) struct profile *p =
+		MAKE(PROFILE_CPU, "a 1 9223372036854775807", "a 1 9223372036854775807", "b 1 5");
+	cleanup_free int64_t *self = NULL, *total = NULL;
+
+	assert_true(p->totals[1] == INT64_MAX);
+	assert_int_equal(profile_node_values(p, &self, &total), 0);
+	assert_true(total[0] == INT64_MAX);
+}
+
+/* ---- one million random stacks against the obvious implementation ---------------------------------- */
+
+#define MANY	  1000000u
+#define FUNCTIONS 40u
+
+static uint64_t next(uint64_t *seed)
+{
+	return hash_mix64(*seed += 0x9e3779b97f4a7c15ull);
+}
+
+static unsigned random_stack(uint64_t *seed, uint32_t *stack)
+{
+	unsigned depth = 1 + (unsigned)(next(seed) % 12), i;
+
+	for (i = 0; i < depth; i++)
+		stack[i] = (uint32_t)(next(seed) % FUNCTIONS);
+	return depth;
+}
+
+static void test_a_million_stacks(void **state)
+{
+	struct profile_meta meta = { .type = PROFILE_CPU };
+	struct profile_quality quality = { 0 };
+	cleanup(profile_builder) struct profile_builder *b =
+		profile_builder_create(&meta, 20000000);
+	cleanup(profile) struct profile *p = NULL;
+	cleanup_free struct profile_function_row *rows = NULL;
+	int64_t self[FUNCTIONS] = { 0 }, cumulative[FUNCTIONS] = { 0 }, all = 0;
+	uint32_t frames[FUNCTIONS], stack[12], attrs, i;
+	uint64_t seed = 7;
+	size_t count, k;
+	char name[8];
+
+	attrs = profile_builder_attrs(b, &(struct profile_attrs){ 0 }, NULL);
+	for (i = 0; i < FUNCTIONS; i++) {
+		struct profile_function function = { 0 };
+
+		(void)snprintf(name, sizeof(name), "%02u", i);
+		function.name = profile_builder_string(b, name, 2);
+		frames[i] = profile_builder_frame(
+			b, &(struct profile_frame){ .function = profile_builder_function(
+							    b, &function) });
+	}
+	for (i = 0; i < MANY; i++) {
+		unsigned depth = random_stack(&seed, stack), d;
+		int64_t value = (int64_t)(next(&seed) % 1000);
+		uint32_t node = 0;
+		uint64_t seen = 0;
+
+		for (d = 0; d < depth; d++) {
+			node = profile_builder_node(b, node, frames[stack[d]]);
+			if (!(seen >> stack[d] & 1))
+				cumulative[stack[d]] += value;
+			seen |= 1ull << stack[d];
+		}
+		self[stack[depth - 1]] += value;
+		all += value;
+		profile_builder_sample(b, node, attrs, (int64_t[]){ 1, value });
+	}
+	assert_int_equal(profile_builder_finish(b, &quality, &p), 0);
+	assert_true(p->node_count > MANY);
+	assert_int_equal(p->totals[0], MANY);
+	assert_int_equal(p->totals[1], all);
+	assert_int_equal(profile_top_functions(p, &rows, &count), 0);
+	assert_int_equal(count, FUNCTIONS);
+	for (k = 0; k < count; k++) {
+		const char *text = profile_string(p, p->functions[rows[k].function].name);
+
+		assert_int_equal(rows[k].self, self[atoi(text)]);
+		assert_int_equal(rows[k].cumulative, cumulative[atoi(text)]);
+		assert_true(!k || rows[k - 1].self >= rows[k].self);
+	}
+}
+
+static void test_references(void **state)
+{
+	struct profile *p = MAKE(PROFILE_CPU, "a 1");
+
+	assert_ptr_equal(profile_ref(p), p);
+	assert_null(profile_unref(p));
+	assert_int_equal(p->totals[1], 1);
+	assert_null(profile_unref(p));
+	assert_null(profile_unref(NULL));
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_types),
+		cmocka_unit_test(test_top_counts_recursion_once),
+		cmocka_unit_test(test_node_values),
+		cmocka_unit_test(test_same_pair_is_one_sample),
+		cmocka_unit_test(test_quality_percentages),
+		cmocka_unit_test(test_merge_is_sum),
+		cmocka_unit_test(test_select),
+		cmocka_unit_test(test_select_time),
+		cmocka_unit_test(test_select_build_id),
+		cmocka_unit_test(test_builder_refuses_foreign_ids),
+		cmocka_unit_test(test_builder_is_spent),
+		cmocka_unit_test(test_node_limit),
+		cmocka_unit_test(test_values_saturate),
+		cmocka_unit_test(test_a_million_stacks),
+		cmocka_unit_test(test_references),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
