@@ -1,24 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-# profd: everything is built into $(O); `make help` lists the targets.
+# profd: everything is built into $(O); `make help` lists the targets and the variables.
 
 # ---- settings --------------------------------------------------------------------------------
 O       ?= build
 CC      ?= gcc
 CLANG   ?= clang-14
 BPFTOOL ?= /usr/sbin/bpftool
+prefix  ?= /usr
+DESTDIR ?=
 V       ?= 0
 SAN     ?=
+WERROR  ?=
+T       ?=
+S       ?= 60
 VERSION := 0.1.0
 
-Q := $(if $(filter 1,$(V)),,@)
-say = $(if $(filter 1,$(V)),,@printf '  %-7s %s\n' '$(1)' '$(2)';)
+# quiet: a line per file; V=1 shows the commands
+Q   := $(if $(filter 1,$(V)),,@)
+say  = $(if $(filter 1,$(V)),,@printf '  %-7s %s\n' '$(1)' '$(2)';)
 
 WARN := -Wall -Wextra -Wpointer-arith -Wwrite-strings -Wstrict-prototypes -Wmissing-prototypes \
 	-Wshadow -Wundef -Wno-unused-parameter $(if $(WERROR),-Werror)
+HARDEN := $(if $(SAN),,-D_FORTIFY_SOURCE=2 -fstack-protector-strong -fPIE)
 CPPFLAGS += -I. -I$(O)/gen -D_GNU_SOURCE -DPROFD_VERSION='"$(VERSION)"'
 CFLAGS   ?= -O2 -g
-CFLAGS   += -std=c17 -fno-omit-frame-pointer $(WARN) $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all)
-LDFLAGS  += $(if $(SAN),-fsanitize=$(SAN))
+override CFLAGS  += -std=c17 -fno-omit-frame-pointer $(WARN) $(HARDEN) \
+	$(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all)
+override LDFLAGS += $(if $(SAN),-fsanitize=$(SAN),-pie -Wl,-z,relro,-z,now)
 LDLIBS   := -lbpf -ldw -lelf -lcjson -lmicrohttpd -lsqlite3 -lzstd -lz -lcurl-gnutls -lgnutls -linih \
 	-l:libiberty.a -lpthread -lm
 
@@ -36,12 +44,15 @@ PROGRAMS := $(if $(wildcard agent/main.c),$(O)/profd) $(if $(CTL_SRC),$(O)/profc
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: all help clean check check-root
+.SECONDARY:
+.PHONY: all help clean tests check check-root check-asan fuzz fuzz-replay bench insns lint format \
+	format-check coverage install
 
 all: $(LIB) $(PROGRAMS) ## build profd and profctl into build/
 
-help: ## list targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+help: ## list targets and variables
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo "variables: O=build V=1 WERROR=1 SAN=address,undefined prefix=/usr DESTDIR= T=target S=seconds"
 
 clean: ## remove build/
 	rm -rf $(O)
@@ -60,7 +71,7 @@ $(O)/profd: $(O)/agent/main.o $(LIB)
 $(O)/profctl: $(CTL_OBJ) $(LIB)
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ -lcurl-gnutls -lcjson -lpthread -lm
 
-# BPF: CO-RE, types declared in bpf/ itself (design decision 1), so no vmlinux.h is needed to build.
+# CO-RE; the kernel types used are declared in bpf/ (design decision 1), so no vmlinux.h is needed.
 $(O)/bpf/%.bpf.o: bpf/%.bpf.c
 	@mkdir -p $(@D)
 	$(call say,BPF,$<)$(CLANG) -target bpf -mcpu=v3 -O2 -g -std=gnu17 -Wall -Wextra -Werror \
@@ -71,24 +82,84 @@ $(O)/gen/%.skel.h: $(O)/bpf/%.bpf.o
 	$(call say,SKEL,$@)$(BPFTOOL) gen skeleton $< name $(subst -,_,$*)_bpf > $@
 
 # ---- tests -----------------------------------------------------------------------------------
-UNIT_SRC := $(wildcard tests/unit/test_*.c)
-UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(O)/tests/unit/%)
-ROOT_SRC := $(wildcard tests/bpf/test_*.c)
-ROOT_BIN := $(ROOT_SRC:tests/bpf/%.c=$(O)/tests/bpf/%)
+UNIT_BIN := $(patsubst tests/unit/%.c,$(O)/tests/unit/%,$(wildcard tests/unit/test_*.c))
+ROOT_BIN := $(patsubst tests/bpf/%.c,$(O)/tests/bpf/%,$(wildcard tests/bpf/test_*.c))
+SUPPORT_OBJ := $(patsubst %.c,$(O)/%.o,$(wildcard tests/support/*.c))
 
-SUPPORT_SRC := $(wildcard tests/support/*.c)
-SUPPORT_OBJ := $(SUPPORT_SRC:%.c=$(O)/%.o)
-
-$(O)/tests/unit/%: $(O)/tests/unit/%.o $(SUPPORT_OBJ) $(LIB)
+$(O)/tests/%: $(O)/tests/%.o $(SUPPORT_OBJ) $(LIB)
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
 
-$(O)/tests/bpf/%: $(O)/tests/bpf/%.o $(SUPPORT_OBJ) $(LIB)
-	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
+tests: $(UNIT_BIN) $(ROOT_BIN) ## build the test programs
 
 check: $(UNIT_BIN) ## unit tests, no root needed
-	@set -e; for t in $(UNIT_BIN); do timeout 120 $$t || exit 1; done
+	@set -e; for t in $(UNIT_BIN); do timeout 180 $$t || exit 1; done
 
-check-root: $(ROOT_BIN) $(PROGRAMS) ## tests that need the kernel
+check-root: $(ROOT_BIN) $(PROGRAMS) ## tests that need the kernel (as root)
 	@set -e; for t in $(ROOT_BIN); do timeout 300 $$t || exit 1; done
 
--include $(LIB_OBJ:.o=.d) $(CTL_OBJ:.o=.d) $(O)/agent/main.d $(UNIT_BIN:=.d) $(ROOT_BIN:=.d) $(BPF_SRC:%.c=$(O)/%.d)
+check-asan: ## unit tests under address and undefined behaviour sanitizers
+	ASAN_OPTIONS=handle_segv=2:detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
+		$(MAKE) O=$(O)-asan SAN=address,undefined CFLAGS='-O1 -g' check
+
+# A fuzz target includes nothing but its parser; the library is compiled again with coverage.
+FUZZERS  := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZ_CC  := clang-14 $(CPPFLAGS) -O1 -g -std=gnu17 -Wno-gnu
+FUZZ_OBJ := $(LIB_SRC:%.c=$(O)/fuzz/%.o)
+
+$(O)/fuzz/%.o: %.c | $(SKELS)
+	@mkdir -p $(@D)
+	$(call say,FUZZ-CC,$<)$(FUZZ_CC) -fsanitize=fuzzer-no-link,address,undefined -MMD -MP -c -o $@ $<
+
+$(O)/fuzz/libprofd.a: $(FUZZ_OBJ)
+	$(call say,AR,$@)rm -f $@ && ar rcs $@ $^
+
+$(O)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(O)/fuzz/libprofd.a
+	$(call say,FUZZ-LD,$@)$(FUZZ_CC) -fsanitize=fuzzer,address,undefined -o $@ $^ $(LDLIBS)
+
+fuzz: $(O)/fuzz/$(T) ## run one fuzz target: make fuzz T=fuzz_cfi_rows S=300
+	@mkdir -p $(O)/fuzz/corpus/$(T)
+	$(O)/fuzz/$(T) -max_total_time=$(S) -timeout=10 -rss_limit_mb=2048 $(O)/fuzz/corpus/$(T) \
+		$(wildcard tests/fuzz/corpus/$(T))
+
+fuzz-replay: $(FUZZERS:%=$(O)/fuzz/%) ## every fuzz target over its corpus and 2,000 fresh inputs
+	@for t in $(FUZZERS); do mkdir -p $(O)/fuzz/corpus/$$t; \
+		$(O)/fuzz/$$t -runs=2000 -timeout=10 -rss_limit_mb=2048 -seed=1 $(O)/fuzz/corpus/$$t \
+			$$(ls -d tests/fuzz/corpus/$$t 2>/dev/null) >$(O)/fuzz/$$t.log 2>&1 \
+			&& echo "ok $$t" || { echo "not ok $$t: see $(O)/fuzz/$$t.log"; tail -n 20 $(O)/fuzz/$$t.log; bad=1; }; \
+	done; [ -z "$$bad" ]
+
+bench: all ## overhead and throughput, as ratios against perf in the same run (as root)
+	tools/bench/run
+
+insns: $(SKELS) ## instructions per BPF program against the budget in bpf/README.md
+	tools/insn_report $(O)
+
+coverage: ## line and branch coverage of the unit tests, per folder
+	$(MAKE) O=$(O)-coverage CFLAGS='-O0 -g --coverage' LDFLAGS=--coverage check
+	gcovr --root . --object-directory $(O)-coverage --exclude tests/ --print-summary
+
+# ---- tools -----------------------------------------------------------------------------------
+C_FILES = $(shell git ls-files '*.c' '*.h')
+
+format: ## rewrite C files by .clang-format
+	clang-format-14 -i $(C_FILES)
+
+lint: ## include directions, sizes, headers alone, SPDX, static analysis, shell scripts
+	tools/check_tree
+	tools/check_headers $(O)
+	$(call say,CPPCHECK,)cppcheck --quiet --error-exitcode=1 --std=c11 --inline-suppr -j2 -I. \
+		--enable=warning,portability --suppress=missingIncludeSystem --suppress=preprocessorErrorDirective \
+		--suppress=normalCheckLevelMaxBranches --suppress=nullPointerOutOfMemory \
+		-D__x86_64__ $(filter-out %.bpf.c,$(filter %.c,$(C_FILES)))
+	shellcheck -x tools/quickstart tools/test tools/check_tree tools/check_headers .ci/run
+	@echo "ok lint"
+
+install: all ## install below $(DESTDIR)$(prefix), with the systemd unit
+	install -D -m 755 $(O)/profd $(DESTDIR)$(prefix)/sbin/profd
+	install -D -m 755 $(O)/profctl $(DESTDIR)$(prefix)/bin/profctl
+	install -D -m 644 tools/packaging/profd.service $(DESTDIR)/lib/systemd/system/profd.service
+	install -D -m 644 tools/packaging/profd.sysusers $(DESTDIR)/usr/lib/sysusers.d/profd.conf
+	install -D -m 644 tools/packaging/profd.sysctl $(DESTDIR)/usr/lib/sysctl.d/50-profd.conf
+	install -D -m 644 tools/packaging/profd.conf $(DESTDIR)/etc/profd/profd.conf
+
+-include $(shell find $(O) -name '*.d' 2>/dev/null)

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+# Debian 12 packages that building and testing need, and one function that installs what is missing.
+# Sourced by tools/quickstart and tools/test.
+
+build_packages="gcc make clang-14 bpftool pkg-config libc6-dev libbpf-dev libelf-dev libdw-dev libcjson-dev
+	libmicrohttpd-dev libsqlite3-dev libzstd-dev zlib1g-dev libcurl4-gnutls-dev libgnutls28-dev
+	libiberty-dev libinih-dev"
+
+test_packages="libcmocka-dev g++ binutils python3 curl procps iproute2 util-linux linux-perf libc6-dbg
+	llvm-14 libclang-rt-14-dev gdb sqlite3 protobuf-compiler golang-go stress-ng
+	clang-format-14 clang-tidy-14 cppcheck shellcheck pmccabe
+	qemu-system-x86 busybox-static cpio kmod"
+
+# install_missing PACKAGE...: says what it installs; nothing to do and nothing said when all are there.
+install_missing() {
+	missing=
+	for package in "$@"; do
+		case $(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null) in
+		installed) ;;
+		*)
+			# A tool that is there without its package (another toolchain) need not be installed.
+			case $package in
+			golang-go) command -v go >/dev/null 2>&1 && continue ;;
+			python3) command -v python3 >/dev/null 2>&1 && continue ;;
+			esac
+			missing="$missing $package"
+			;;
+		esac
+	done
+	[ -n "$missing" ] || return 0
+	if [ "$(id -u)" != 0 ]; then
+		echo "missing packages:$missing" >&2
+		echo "run this as root once, or: apt-get install$missing" >&2
+		return 1
+	fi
+	echo "installing:$missing"
+	export DEBIAN_FRONTEND=noninteractive
+	apt-get update -qq
+	# shellcheck disable=SC2086 # a list of words on purpose
+	apt-get install -y -qq --no-install-recommends $missing >/dev/null
+}
