@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which service a process belongs to, and which processes a request means: a pure rule engine over the
+ * facts the collector sends (contract.md section 2). No I/O, no state; facts are hostile text. */
+#ifndef PROFD_SESSION_SERVICE_RULES_H
+#define PROFD_SESSION_SERVICE_RULES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "agent/base/cleanup.h"
+#include "agent/session/session.h"
+#include "agent/session/sessions_run.h"
+
+/* ---- naming ------------------------------------------------------------------------------------ */
+
+/* Texts are borrowed, NUL-terminated, never NULL; formats as in struct feed_proc. */
+struct service_facts {
+	uint32_t tgid;
+	uint64_t start_boottime_ns;
+	uint32_t flags;		 /* enum feed_proc_flag */
+	const char *comm;
+	const char *exe;
+	const char *cmdline;
+	const char *cgroup;
+	const char *environment; /* NAME=value lines */
+	const char *ports;	 /* "80,8080" */
+	const char *user;	 /* name, or the uid in decimal */
+};
+
+enum service_source {
+	SERVICE_SOURCE_CONFIG,
+	SERVICE_SOURCE_OTEL, /* the process's own OpenTelemetry context mapping */
+	SERVICE_SOURCE_ENV,
+	SERVICE_SOURCE_KUBERNETES,
+	SERVICE_SOURCE_CONTAINER,
+	SERVICE_SOURCE_UNIT,
+	SERVICE_SOURCE_EXE,
+	SERVICE_SOURCE_KERNEL,
+};
+
+struct service_identity {
+	char name[SERVICE_NAME_SIZE];
+	enum service_source source;
+	char container_id[65]; /* "" = none */
+	char pod_uid[40];      /* "" = none; with '-' */
+	char unit[256];	       /* innermost systemd unit with .service, "" = none */
+};
+
+/* The word of struct service_info.source. */
+const char *service_source_word(enum service_source source);
+/* native, go, jvm, cpython, node or kernel, by enum feed_proc_flag. */
+const char *service_runtime_word(uint32_t flags);
+void service_identify(const struct service_rule *rules, unsigned rule_count,
+		      const struct service_facts *facts, struct service_identity *ret);
+/* One of @rule's patterns matches the process by unit, container, cgroup, executable or user, never by a name
+ * it gave itself. A pattern may begin with one of these words and a colon to mean only that. */
+bool service_tenant_allows(const struct tenant_rule *rule, const struct service_facts *facts,
+			   const struct service_identity *identity);
+
+/* ---- selectors ------------------------------------------------------------------------------------ */
+
+enum selector_kind {
+	SELECTOR_HOST,
+	SELECTOR_SERVICE,
+	SELECTOR_PID,
+	SELECTOR_UNIT,
+	SELECTOR_CONTAINER,
+	SELECTOR_PORT,
+};
+
+struct selector {
+	enum selector_kind kind;
+	char name[SERVICE_NAME_SIZE]; /* service, unit with .service, container id (prefix until resolved) */
+	uint32_t tgid;
+	uint64_t start_boottime_ns; /* PID: 0 until resolved to a process life */
+	uint16_t port;
+};
+
+/* What @text means as an alias; SELECTOR_SERVICE when it is none. An exact service name goes before an alias:
+ * the caller looks there first. @is_local_host says whether a name in `host:port` is this machine (NULL: only
+ * loopback's names). -EINVAL: an alias word with nonsense behind it (pid:x), empty or over-long text. */
+int selector_parse(const char *text, bool (*is_local_host)(const char *host), struct selector *ret)
+	must_use;
+bool selector_matches(const struct selector *selector, const struct service_facts *facts,
+		      const struct service_identity *identity);
+/* The canonical text, parsed back by selector_from_text(). */
+void selector_to_text(const struct selector *selector, char out[SELECTOR_TEXT_SIZE]);
+int selector_from_text(const char *text, struct selector *ret) must_use;
+
+#endif
