@@ -123,7 +123,9 @@ struct prof_stack_event {
 	uint16_t frame_count;
 	uint8_t outcome;     /* bpf/outcome.def, below 32 */
 	uint8_t reserved;
+#ifndef __bpf__
 	uint64_t frames[];
+#endif
 };
 
 struct prof_sample_event {
@@ -179,6 +181,14 @@ struct prof_mapping {
 	uint32_t flags;	 /* enum prof_mapping_flag */
 };
 
+/* Value of the trie: the mapping with its extent, so that the frames that follow in the same mapping
+ * need no lookup. */
+struct prof_mapping_range {
+	uint64_t start; /* address of the first byte */
+	uint64_t end;	/* one past the last */
+	struct prof_mapping mapping;
+};
+
 /* Files known by identity, for processes too young for the mapping table. Device as the kernel prints it
  * in /proc/PID/maps (s_dev of the inode), not st_dev. All zero = the vDSO. */
 struct prof_file_key {
@@ -221,6 +231,24 @@ struct prof_config {
 	uint32_t self_tgid[4];	   /* profd's own processes are sampled like any other; for accounting */
 };
 
+/* Which program a cost belongs to: index into the map of costs. */
+enum prof_program {
+	PROF_PROGRAM_CPU = 0,
+	PROF_PROGRAM_SWITCH = 1,
+	PROF_PROGRAM_LIFE = 2, /* exec, fork, exit */
+	PROF_PROGRAM_MAX,
+};
+
+/* Every PROF_COST_INTERVALth run of a program is timed. */
+#define PROF_COST_INTERVAL 64u
+
+/* Per CPU and program. */
+struct prof_cost {
+	uint64_t runs;
+	uint64_t timed_runs;
+	uint64_t timed_ns;
+};
+
 #ifndef __bpf__
 _Static_assert(sizeof(struct prof_event_head) == 8, "layout");
 _Static_assert(sizeof(struct prof_stack_event) == 24, "layout");
@@ -228,6 +256,7 @@ _Static_assert(sizeof(struct prof_sample_event) == 88, "layout");
 _Static_assert(sizeof(struct prof_task_event) == 64, "layout");
 _Static_assert(sizeof(struct prof_mapping_key) == 16, "layout");
 _Static_assert(sizeof(struct prof_mapping) == 16, "layout");
+_Static_assert(sizeof(struct prof_mapping_range) == 32, "layout");
 _Static_assert(sizeof(struct prof_file_key) == 16, "layout");
 _Static_assert(sizeof(struct prof_target) == 16, "layout");
 #endif

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Maps, configuration and per-CPU scratch of all programs. The sizes here are the smallest that make
+ * sense; agent/collect/bpf_agent.c sets those that depend on the host before loading (bpf/README.md has
+ * the table). */
+#ifndef PROFD_BPF_MAPS_BPF_H
+#define PROFD_BPF_MAPS_BPF_H
+
+#include "bpf/bpf_types.h"
+
+#include <bpf/bpf_helpers.h>
+
+#include "bpf/profiler.h"
+
+#define UNWIND_READ(dst, bytes, address)                                                           \
+	bpf_probe_read_user((dst), (bytes), (const void *)(address))
+#define UNWIND_ELEMENT(table, index)                                                               \
+	__extension__({                                                                            \
+		uint32_t index_ = (index);                                                         \
+		(const uint32_t *)bpf_map_lookup_elem((void *)(table), &index_);                   \
+	})
+
+#include "bpf/arch_x86_64.bpf.h"
+
+#define YOUNG_VMAS_MAX	 64u   /* executable mappings of a process without published ones */
+#define YOUNG_SCAN_MAX	 1024u /* mappings looked at to find them */
+#define UNKNOWN_PCS_MAX	 1024u
+#define STACK_FRAMES_MAX (PROF_FRAMES_MAX + 1) /* and the marker of a cut stack */
+
+/* Set before loading. */
+const volatile bool have_task_btf = false;
+const volatile bool have_task_pt_regs = false;
+const volatile bool have_find_vma = false;
+const volatile bool have_vma_iter = false;
+
+/* Written by the collector at any time through the mapping of .bss. */
+struct prof_config config = {};
+
+/* An unwind table. The inner maps that the collector creates have any number of elements. */
+struct unwind_table_map {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP | BPF_F_RDONLY_PROG);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(uint32_t));
+	__uint(value_size, UNWIND_ELEMENT_BYTES);
+};
+
+/* Unwind tables by module id. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, PROF_MODULES_MAX);
+	__type(key, uint32_t);
+	__array(values, struct unwind_table_map);
+} tables SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct prof_mapping_key);
+	__type(value, struct prof_mapping_range);
+} mappings SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct prof_file_key);
+	__type(value, struct prof_file);
+} files SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, uint32_t);
+	__type(value, struct prof_target);
+} targets SEC(".maps");
+
+/* Hashes of stacks whose frames have reached the ring buffer. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, uint64_t);
+	__type(value, uint32_t);
+} sent_stacks SEC(".maps");
+
+/* When a process last reported an unknown pc, ns. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, UNKNOWN_PCS_MAX);
+	__type(key, uint32_t);
+	__type(value, uint64_t);
+} unknown_pcs SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} events SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, PROF_OUTCOMES_MAX);
+	__type(key, uint32_t);
+	__type(value, uint64_t);
+} outcomes SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, PROF_PROGRAM_MAX);
+	__type(key, uint32_t);
+	__type(value, struct prof_cost);
+} costs SEC(".maps");
+
+/* One executable mapping of a young process. */
+struct young_vma {
+	uint64_t start;
+	uint64_t end;
+	uint64_t file_offset; /* of start, bytes */
+	struct prof_file_key file;
+};
+
+/* Everything about the stack being taken. One per CPU and kind of program: a sampler may interrupt a
+ * scheduler hook in the middle of its walk. */
+struct scratch {
+	uint32_t busy;
+	uint32_t frame_limit;
+
+	/* the walk */
+	struct unwind_state at;
+	struct prof_mapping_range map; /* of the last frame; end = 0: none */
+	struct unwind_table_head head; /* of table_module's table */
+	uint32_t table_module;	       /* PROF_MODULES_MAX = none */
+	uint32_t gap;		       /* enum prof_outcome: why the last step was a guess, 0 = it was not */
+	uint32_t guessed_any;
+	uint32_t code_is_listed; /* an address in no known mapping is not code */
+	uint32_t going;	 /* there is a further frame */
+	uint64_t unknown_pc;
+
+	uint32_t vma_count;
+	uint32_t vma_seen;
+	struct young_vma vmas[YOUNG_VMAS_MAX];
+
+	struct prof_sample_event sample;
+	struct arch_regs regs;
+
+	/* the event of the stack; frames follow it without a gap */
+	struct prof_stack_event stack;
+	uint64_t frames[STACK_FRAMES_MAX];
+};
+
+_Static_assert(sizeof(struct scratch) <= 32768, "PCPU_MIN_UNIT_SIZE");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, uint32_t);
+	__type(value, struct scratch);
+} cpu_scratch SEC(".maps");
+
+/* The scratch of this CPU in @map, or NULL if a program of the same kind was interrupted in it (counted
+ * by the caller). Nesting on a CPU is strictly last in, first out, so a plain flag is enough. */
+static __always_inline struct scratch *scratch_enter(void *map)
+{
+	uint32_t zero = 0;
+	struct scratch *scratch = bpf_map_lookup_elem(map, &zero);
+
+	if (!scratch || scratch->busy)
+		return NULL;
+	scratch->busy = 1;
+	return scratch;
+}
+
+static __always_inline void scratch_leave(struct scratch *scratch)
+{
+	scratch->busy = 0;
+}
+
+#endif

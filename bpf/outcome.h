@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The ids of bpf/outcome.def as constants. */
+#ifndef PROFD_BPF_OUTCOME_H
+#define PROFD_BPF_OUTCOME_H
+
+#define OUTCOME(id, name, sentence) OUTCOME_##name = (id),
+enum prof_outcome {
+#include "bpf/outcome.def"
+};
+#undef OUTCOME
+
+#endif

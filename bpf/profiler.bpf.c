@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* The profiler's BPF object: the CPU sampler and the life of processes. See bpf/README.md. */
+#include "bpf/stack.bpf.h"
+
+#include <bpf/bpf_tracing.h>
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* ---- who is sampled ------------------------------------------------------------------------ */
+
+/* OUTCOME_complete: take it; else the reason not to. */
+static __always_inline uint32_t target_wants(const struct prof_target *target, uint32_t want)
+{
+	if (!target)
+		return config.sample_undecided ? OUTCOME_complete : OUTCOME_not_wanted;
+	if (target->wanted & PROF_WANT_EXCLUDED)
+		return OUTCOME_excluded;
+	return target->wanted & want ? OUTCOME_complete : OUTCOME_not_wanted;
+}
+
+struct task_facts {
+	uint64_t start_boottime_ns; /* of the process */
+	uint32_t flags;
+	bool has_memory;
+};
+
+static __always_inline struct task_facts task_facts_of_current(void)
+{
+	struct task_struct *task, *leader;
+
+	if (have_task_btf) {
+		task = bpf_get_current_task_btf();
+		leader = task->group_leader;
+		return (struct task_facts){
+			.start_boottime_ns = leader->start_boottime,
+			.flags = task->flags,
+			.has_memory = task->mm,
+		};
+	}
+	task = (void *)bpf_get_current_task();
+	return (struct task_facts){
+		.start_boottime_ns = BPF_CORE_READ(task, group_leader, start_boottime),
+		.flags = BPF_CORE_READ(task, flags),
+		.has_memory = BPF_CORE_READ(task, mm),
+	};
+}
+
+/* ---- cpu ----------------------------------------------------------------------------------- */
+
+/* The user registers: the interrupted ones, or those that were saved when the kernel was entered.
+ * OUTCOME_complete with s->at filled, else why there is no user stack. */
+static __always_inline uint32_t user_registers(struct scratch *s, struct bpf_perf_event_data *ctx)
+{
+	if (arch_is_user(&ctx->regs))
+		arch_copy_regs(&s->regs, ctx);
+	else if (!have_task_pt_regs ||
+		 bpf_probe_read_kernel(&s->regs, sizeof(s->regs),
+				       (void *)bpf_task_pt_regs(bpf_get_current_task_btf())))
+		return OUTCOME_no_user_regs;
+	if (!arch_is_user(&s->regs))
+		return OUTCOME_no_user_regs;
+	if (arch_is_compat32(&s->regs))
+		return OUTCOME_compat32;
+	arch_start_unwind(&s->at, &s->regs);
+	return OUTCOME_complete;
+}
+
+static __always_inline bool has_user_stack(const struct task_facts *task)
+{
+	return task->has_memory && !(task->flags & (PF_KTHREAD | PF_IO_WORKER | PF_USER_WORKER));
+}
+
+static __always_inline void sample_send(struct scratch *s)
+{
+	s->sample.head.kind = PROF_EVENT_SAMPLE;
+	s->sample.head.size_bytes = sizeof(s->sample);
+	bpf_get_current_comm(s->sample.comm, sizeof(s->sample.comm));
+	if (bpf_ringbuf_output(&events, &s->sample, sizeof(s->sample), BPF_RB_NO_WAKEUP))
+		outcome_count(OUTCOME_ring_full);
+}
+
+/* Everything before the walk. Returns the scratch to walk in, or NULL: nothing to record. */
+static __always_inline struct scratch *cpu_begin(struct bpf_perf_event_data *ctx)
+{
+	uint64_t pid_tgid = bpf_get_current_pid_tgid();
+	uint32_t tgid = pid_tgid >> 32, outcome;
+	struct prof_target *target;
+	struct task_facts task;
+	struct scratch *s;
+
+	if (!config.cpu_active)
+		return NULL;
+	if (!(uint32_t)pid_tgid) {
+		outcome_count(OUTCOME_idle);
+		return NULL;
+	}
+	target = bpf_map_lookup_elem(&targets, &tgid);
+	outcome = target_wants(target, PROF_WANT_CPU);
+	if (outcome) {
+		outcome_count(outcome);
+		return NULL;
+	}
+	s = scratch_enter(&cpu_scratch);
+	if (!s) {
+		outcome_count(OUTCOME_scratch_busy);
+		return NULL;
+	}
+	task = task_facts_of_current();
+	s->sample.time_ns = bpf_ktime_get_ns();
+	s->sample.start_boottime_ns = task.start_boottime_ns;
+	s->sample.user_stack_hash = 0;
+	s->sample.kernel_stack_hash = 0;
+	s->sample.value = config.cpu_period_ns;
+	s->sample.value2 = 0;
+	s->sample.tgid = tgid;
+	s->sample.tid = (uint32_t)pid_tgid;
+	s->sample.source = 0;
+	s->sample.cpu = bpf_get_smp_processor_id();
+	s->sample.type = PROF_SAMPLE_CPU;
+	s->sample.state = 0;
+	s->frame_limit = PROF_FRAMES_MAX;
+	s->going = 0;
+	s->stack.frame_count = 0;
+	s->unknown_pc = 0;
+	if (has_user_stack(&task)) {
+		outcome = user_registers(s, ctx);
+		if (outcome)
+			outcome_count(outcome);
+		else
+			walk_begin(s, tgid, target);
+	}
+	return s;
+}
+
+/* Everything after the walk. */
+static __always_inline void cpu_end(struct scratch *s, struct bpf_perf_event_data *ctx)
+{
+	if (s->stack.frame_count) {
+		outcome_count(s->stack.outcome);
+		s->sample.user_stack_hash = stack_send(s);
+	}
+	if (s->unknown_pc)
+		unknown_pc_send(s, s->sample.tgid, s->sample.time_ns, s->sample.start_boottime_ns);
+	if (!arch_is_user(&ctx->regs))
+		s->sample.kernel_stack_hash = kernel_stack_send(s, ctx, true);
+	sample_send(s);
+	scratch_leave(s);
+}
+
+SEC("perf_event")
+int cpu_sample(struct bpf_perf_event_data *ctx)
+{
+	struct cost_timer timer = cost_begin(PROF_PROGRAM_CPU);
+	struct scratch *s = cpu_begin(ctx);
+
+	if (s) {
+		if (s->going)
+			walk_by_loop(s);
+		cpu_end(s, ctx);
+	}
+	cost_end(&timer);
+	return 0;
+}
+
+/* A global function is verified once, however often it is called. It may be given nothing but the
+ * context, so it looks its scratch up again; the asm keeps clang from dropping the unused argument,
+ * without which the verifier refuses the call. */
+__attribute__((noinline)) int cpu_walk_turn(struct bpf_perf_event_data *ctx)
+{
+	uint32_t zero = 0;
+	struct scratch *s = bpf_map_lookup_elem(&cpu_scratch, &zero);
+
+	asm volatile("" : : "r"(ctx));
+	return s ? walk_frame(s) : 1;
+}
+
+/* For kernels without bpf_loop() (before v5.17). */
+SEC("perf_event")
+int cpu_sample_compat(struct bpf_perf_event_data *ctx)
+{
+	struct cost_timer timer = cost_begin(PROF_PROGRAM_CPU);
+	struct scratch *s = cpu_begin(ctx);
+
+	if (s) {
+		s->frame_limit = WALK_COMPAT_FRAMES;
+		if (s->going)
+			for (uint32_t i = 0; i < WALK_COMPAT_FRAMES + 1; i++)
+				if (cpu_walk_turn(ctx))
+					break;
+		cpu_end(s, ctx);
+	}
+	cost_end(&timer);
+	return 0;
+}
+
+/* ---- life of processes --------------------------------------------------------------------- */
+
+static __always_inline void task_event_send(uint32_t kind, struct task_struct *task,
+					    uint32_t parent_tgid)
+{
+	struct task_struct *leader = task->group_leader;
+	struct prof_task_event event = {
+		.head = { .kind = kind, .size_bytes = sizeof(event) },
+		.time_ns = bpf_ktime_get_ns(),
+		.start_boottime_ns = leader->start_boottime,
+		.tgid = task->tgid,
+		.parent_tgid = parent_tgid,
+		.exec_generation = leader->self_exec_id,
+	};
+
+	bpf_probe_read_kernel(event.comm, sizeof(event.comm), leader->comm);
+	if (bpf_ringbuf_output(&events, &event, sizeof(event), BPF_RB_NO_WAKEUP))
+		outcome_count(OUTCOME_task_event_lost);
+}
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(life_exec, struct task_struct *task, int old_pid, struct linux_binprm *binprm)
+{
+	struct cost_timer timer = cost_begin(PROF_PROGRAM_LIFE);
+	struct task_struct *parent = task->real_parent;
+	uint32_t tgid = task->tgid;
+
+	bpf_map_delete_elem(&targets, &tgid);
+	task_event_send(PROF_EVENT_EXEC, task, parent->tgid);
+	cost_end(&timer);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(life_fork, struct task_struct *parent, struct task_struct *child)
+{
+	struct cost_timer timer;
+	struct prof_target *target, inherited;
+	uint32_t parent_tgid = parent->tgid, tgid = child->tgid;
+
+	if (child->pid != child->tgid)
+		return 0; /* a thread */
+	timer = cost_begin(PROF_PROGRAM_LIFE);
+	target = bpf_map_lookup_elem(&targets, &parent_tgid);
+	if (target) {
+		inherited = *target;
+		inherited.wanted &= ~PROF_WANT_MAPPED;
+		inherited.start_boottime_ns = child->start_boottime;
+		bpf_map_update_elem(&targets, &tgid, &inherited, BPF_ANY);
+	}
+	task_event_send(PROF_EVENT_FORK, child, parent_tgid);
+	cost_end(&timer);
+	return 0;
+}
+
+/* Runs for every thread; the process is gone when the last has begun to exit. */
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(life_exit, struct task_struct *task)
+{
+	struct task_struct *parent = task->real_parent;
+	struct signal_struct *signal = task->signal;
+	uint32_t tgid = task->tgid;
+	struct cost_timer timer;
+
+	if (signal->live.counter > 0)
+		return 0;
+	timer = cost_begin(PROF_PROGRAM_LIFE);
+	bpf_map_delete_elem(&targets, &tgid);
+	bpf_map_delete_elem(&unknown_pcs, &tgid);
+	task_event_send(PROF_EVENT_EXIT, task, parent->tgid);
+	cost_end(&timer);
+	return 0;
+}

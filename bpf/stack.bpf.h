@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Stacks and samples on their way out. A stack's frames are sent once, before the first sample that
+ * names it; it counts as sent only when the ring buffer took it. */
+#ifndef PROFD_BPF_STACK_BPF_H
+#define PROFD_BPF_STACK_BPF_H
+
+#include "bpf/unwind.bpf.h"
+
+/* Sends the stack that s->stack and s->frames hold unless it was sent before, and returns its id. A
+ * stack that found the ring full keeps its id: it is sent with its next sample. */
+static __always_inline uint64_t stack_send(struct scratch *s)
+{
+	uint32_t count = s->stack.frame_count;
+	const uint32_t sent = 1;
+	uint64_t hash;
+
+	if (!count || count > STACK_FRAMES_MAX)
+		return 0;
+	/* the same frames ended in another way are another stack */
+	hash = hash_frame(s->stack.stack_hash, s->stack.outcome);
+	s->stack.stack_hash = hash ? hash : 1;
+	if (bpf_map_lookup_elem(&sent_stacks, &s->stack.stack_hash))
+		return s->stack.stack_hash;
+	s->stack.head.kind = PROF_EVENT_STACK;
+	s->stack.head.size_bytes = sizeof(s->stack) + count * sizeof(s->frames[0]);
+	if (bpf_ringbuf_output(&events, &s->stack, sizeof(s->stack) + count * sizeof(s->frames[0]),
+			       BPF_RB_NO_WAKEUP))
+		outcome_count(OUTCOME_stack_ring_full);
+	else
+		bpf_map_update_elem(&sent_stacks, &s->stack.stack_hash, &sent, BPF_ANY);
+	return s->stack.stack_hash;
+}
+
+/* Takes the kernel stack of @context, whose pc is exact if @exact (an interrupted one), and sends it.
+ * Uses the space of the user stack, which must have been sent. */
+static __always_inline uint64_t kernel_stack_send(struct scratch *s, void *context, bool exact)
+{
+	long bytes = bpf_get_stack(context, s->frames, PROF_KERNEL_FRAMES_MAX * sizeof(uint64_t), 0);
+	uint64_t hash = 0;
+	uint32_t count;
+
+	if (bytes <= 0)
+		return 0;
+	count = (uint32_t)bytes / sizeof(uint64_t);
+	for (uint32_t i = 0; i < PROF_KERNEL_FRAMES_MAX; i++) {
+		uint64_t frame;
+
+		if (i >= count)
+			break;
+		frame = prof_frame_address(PROF_FRAME_KERNEL, s->frames[i],
+					   i || !exact ? PROF_FRAME_RETURN : 0);
+		s->frames[i] = frame;
+		hash = hash_frame(hash, frame);
+	}
+	s->stack.tgid = 0;
+	s->stack.frame_count = count;
+	s->stack.outcome = count < PROF_KERNEL_FRAMES_MAX ? OUTCOME_complete : OUTCOME_truncated;
+	s->stack.stack_hash = hash;
+	return stack_send(s);
+}
+
+/* A user pc in no known mapping: tells the collector, which reads the process's mappings again. */
+static __always_inline void unknown_pc_send(struct scratch *s, uint32_t tgid, uint64_t now_ns,
+					    uint64_t start_boottime_ns)
+{
+	struct prof_task_event event = {
+		.head = { .kind = PROF_EVENT_UNKNOWN_PC, .size_bytes = sizeof(event) },
+		.time_ns = now_ns,
+		.start_boottime_ns = start_boottime_ns,
+		.address = s->unknown_pc,
+		.tgid = tgid,
+	};
+	uint64_t *last_ns = bpf_map_lookup_elem(&unknown_pcs, &tgid);
+
+	if (last_ns && now_ns - *last_ns < PROF_UNKNOWN_PC_INTERVAL_NS)
+		return;
+	bpf_get_current_comm(event.comm, sizeof(event.comm));
+	if (!bpf_ringbuf_output(&events, &event, sizeof(event), BPF_RB_NO_WAKEUP))
+		bpf_map_update_elem(&unknown_pcs, &tgid, &now_ns, BPF_ANY);
+}
+
+#endif

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Counters: outcomes, and what the programs themselves cost. Run-time statistics of the kernel
+ * (kernel.bpf_stats_enabled) are a switch of the whole host and are never touched; instead every
+ * PROF_COST_INTERVALth run takes the time at its start and end. */
+#ifndef PROFD_BPF_STATS_BPF_H
+#define PROFD_BPF_STATS_BPF_H
+
+#include "bpf/maps.bpf.h"
+#include "bpf/outcome.h"
+
+static __always_inline void outcome_count(uint32_t id)
+{
+	uint64_t *total = bpf_map_lookup_elem(&outcomes, &id);
+
+	if (total)
+		(*total)++;
+}
+
+struct cost_timer {
+	struct prof_cost *cost;
+	uint64_t start_ns; /* 0: this run is not timed */
+};
+
+static __always_inline struct cost_timer cost_begin(uint32_t program)
+{
+	struct cost_timer timer = { .cost = bpf_map_lookup_elem(&costs, &program) };
+
+	if (timer.cost && timer.cost->runs++ % PROF_COST_INTERVAL == 0)
+		timer.start_ns = bpf_ktime_get_ns();
+	return timer;
+}
+
+static __always_inline void cost_end(const struct cost_timer *timer)
+{
+	if (timer->start_ns && timer->cost) {
+		timer->cost->timed_ns += bpf_ktime_get_ns() - timer->start_ns;
+		timer->cost->timed_runs++;
+	}
+}
+
+#endif

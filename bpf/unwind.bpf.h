@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The walk over a user stack. One frame is one call of walk_frame(): find its mapping, append its frame
+ * word, step to its caller. Programs drive it by bpf_loop() where the kernel has it (up to
+ * PROF_FRAMES_MAX frames), else by a plain loop over a global function (WALK_COMPAT_FRAMES), because
+ * the verifier of older kernels follows every turn of a loop. */
+#ifndef PROFD_BPF_UNWIND_BPF_H
+#define PROFD_BPF_UNWIND_BPF_H
+
+#include "bpf/mapping.bpf.h"
+
+#define WALK_COMPAT_FRAMES 128u
+
+_Static_assert(WALK_COMPAT_FRAMES >= 127, "contract.md section 3");
+
+/* Stack hash: two multiply-xorshift rounds per frame word. Chance that among n stacks any two share an
+ * id: about n^2 / 2^65 (one million stacks: 3e-8). */
+static __always_inline uint64_t hash_frame(uint64_t hash, uint64_t frame)
+{
+	hash = (hash ^ frame) * 0x9fb21c651e98df25ull;
+	hash ^= hash >> 32;
+	hash *= 0xd6e8feb86659fd93ull;
+	return hash ^ hash >> 29;
+}
+
+/* Addresses that belong to one process must not share an id with another's. */
+static __always_inline uint64_t hash_any_frame(uint64_t hash, uint64_t frame, uint32_t tgid)
+{
+	if (prof_frame_kind(frame) == PROF_FRAME_ADDRESS)
+		hash = hash_frame(hash, tgid);
+	return hash_frame(hash, frame);
+}
+
+/* Appends a frame word. The array has room for one marker behind the last frame. */
+static __always_inline void walk_push(struct scratch *s, uint64_t frame)
+{
+	uint32_t count = s->stack.frame_count;
+
+	if (count >= STACK_FRAMES_MAX)
+		return;
+	s->frames[count] = frame;
+	s->stack.frame_count = count + 1;
+	s->stack.stack_hash = hash_any_frame(s->stack.stack_hash, frame, s->stack.tgid);
+}
+
+/* The rule for @fo in @module's table. UNWIND_STEPPED, or UNWIND_NO_RULE with the reason in @gap. */
+static __always_inline int walk_rule(struct scratch *s, uint32_t module, uint64_t fo,
+				     struct unwind_rule *rule, uint32_t *gap)
+{
+	void *table = bpf_map_lookup_elem(&tables, &module);
+	const uint32_t *part;
+
+	*gap = OUTCOME_no_rows;
+	if (!table)
+		return UNWIND_NO_RULE;
+	if (s->table_module != module) {
+		part = UNWIND_ELEMENT(table, 0);
+		if (!part)
+			return UNWIND_NO_RULE;
+		s->head.first_page = part[2];
+		s->head.page_count = part[3];
+		part = UNWIND_ELEMENT(table, 1);
+		if (!part)
+			return UNWIND_NO_RULE;
+		s->head.rules_at = part[0];
+		s->head.rule_count = part[1];
+		s->head.rows_at = part[2];
+		s->table_module = module;
+	}
+	*gap = OUTCOME_no_row_for_pc;
+	return unwind_find_rule(table, &s->head, fo, rule);
+}
+
+/* A step without any information: the signal trampoline if the code is one, else the frame pointer,
+ * which the next frame must prove. */
+static __always_inline int walk_guess(struct scratch *s, uint32_t gap)
+{
+	uint8_t code[16];
+
+	if (s->at.is_return && !bpf_probe_read_user(code, sizeof(code), (void *)s->at.ip) &&
+	    arch_is_sigreturn(code))
+		return unwind_step_signal(&s->at);
+	s->gap = gap;
+	s->guessed_any = 1;
+	return unwind_step_fp(&s->at);
+}
+
+/* Ends the walk: what the stack is worth. */
+static __always_inline int walk_end(struct scratch *s, uint32_t outcome)
+{
+	s->stack.outcome = outcome;
+	s->going = 0;
+	return 1;
+}
+
+static __always_inline int walk_finish(struct scratch *s, int result)
+{
+	if (result == UNWIND_STEPPED)
+		return 0;
+	/* a guess that leads nowhere ended where the knowledge ended */
+	if (s->gap)
+		return walk_end(s, s->gap);
+	if (result == UNWIND_FINISHED)
+		return walk_end(s, s->guessed_any ? OUTCOME_guessed : OUTCOME_complete);
+	if (result == UNWIND_FAULT)
+		return walk_end(s, OUTCOME_user_read_fault);
+	if (result == UNWIND_NO_PROGRESS)
+		return walk_end(s, OUTCOME_no_progress);
+	return walk_end(s, OUTCOME_unsupported_rule);
+}
+
+/* The step from a frame in a known mapping. */
+static __always_inline int walk_step(struct scratch *s, uint64_t fo)
+{
+	uint32_t gap = OUTCOME_jit_end;
+	struct unwind_rule rule;
+	int result;
+
+	if (s->map.mapping.flags & PROF_MAPPING_FP && s->at.is_return) {
+		/* callers have set up their frame; the rest of such a file is found by its rows */
+		result = unwind_step_fp(&s->at);
+		if (result == UNWIND_STEPPED || result == UNWIND_FINISHED)
+			return result;
+	}
+	if (!(s->map.mapping.flags & PROF_MAPPING_JIT) &&
+	    walk_rule(s, s->map.mapping.module, fo, &rule, &gap) == UNWIND_STEPPED)
+		return unwind_step(&s->at, &rule);
+	return walk_guess(s, gap);
+}
+
+/* One frame; 1 ends the walk. */
+static __always_inline int walk_frame(struct scratch *s)
+{
+	uint64_t ip = s->at.ip, pc = ip - !!s->at.is_return;
+	uint64_t flags = s->at.is_return ? PROF_FRAME_RETURN : 0;
+	uint32_t guess = s->gap;
+	enum mapping_found found;
+
+	if (ip < 4096 || ip >= ARCH_USER_END)
+		return walk_end(s, guess ? guess : OUTCOME_no_mapping);
+	found = mapping_find(s, pc);
+	if (guess) {
+		flags |= PROF_FRAME_GUESSED;
+		if (found == MAPPING_NONE && s->code_is_listed)
+			return walk_end(s, guess); /* the guess led to no code */
+	}
+	if (s->stack.frame_count >= s->frame_limit) {
+		walk_push(s, (uint64_t)PROF_FRAME_TRUNCATED << PROF_FRAME_KIND_SHIFT);
+		return walk_end(s, OUTCOME_truncated);
+	}
+	s->gap = 0;
+	if (found != MAPPING_KNOWN) {
+		if (!s->unknown_pc)
+			s->unknown_pc = ip;
+		walk_push(s, prof_frame_address(PROF_FRAME_ADDRESS, ip, flags));
+		return walk_finish(s, walk_guess(s, OUTCOME_no_mapping));
+	}
+	if (s->map.mapping.flags & PROF_MAPPING_JIT)
+		walk_push(s, prof_frame_address(PROF_FRAME_ADDRESS, ip, flags));
+	else
+		walk_push(s, prof_frame_module(s->map.mapping.module, ip - s->map.mapping.bias,
+					       flags));
+	return walk_finish(s, walk_step(s, pc - s->map.mapping.bias));
+}
+
+/* The context of a callback must lie on the stack. */
+struct walk_context {
+	struct scratch *scratch;
+};
+
+static long walk_turn(uint32_t turn, void *context)
+{
+	return walk_frame(((struct walk_context *)context)->scratch);
+}
+
+static __always_inline void walk_by_loop(struct scratch *s)
+{
+	struct walk_context context = { .scratch = s };
+
+	bpf_loop(PROF_FRAMES_MAX + 1, walk_turn, &context, 0);
+}
+
+/* Prepares the walk from the registers in s->at. */
+static __always_inline void walk_begin(struct scratch *s, uint32_t tgid,
+				       const struct prof_target *target)
+{
+	s->stack.stack_hash = 0;
+	s->stack.tgid = tgid;
+	s->stack.frame_count = 0;
+	s->stack.outcome = OUTCOME_complete;
+	s->map.start = s->map.end = 0;
+	s->table_module = PROF_MODULES_MAX;
+	s->gap = 0;
+	s->guessed_any = 0;
+	s->unknown_pc = 0;
+	s->vma_count = 0;
+	s->vma_seen = 0;
+	s->going = 1;
+	s->code_is_listed = target && target->wanted & PROF_WANT_MAPPED;
+	if (!s->code_is_listed)
+		young_begin(s);
+}
+
+#endif

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* One step of unwinding, and the search for its rule: pure code, compiled for BPF and for the host (unit
+ * tests, fuzzing, replay). The includer defines before including:
+ *
+ *   UNWIND_READ(dst, bytes, address)  copies bytes of the target's memory; 0, or non-zero if it cannot
+ *   UNWIND_ELEMENT(table, index)      const uint32_t *: the 4 words of a table's element, NULL if outside
+ *
+ * A step turns the registers of one frame into those of its caller. sp and fp are followed through every
+ * frame; other registers only where they are known: in the innermost frame (from the interrupt) and
+ * below a signal frame (from the context that the kernel saved). */
+#ifndef PROFD_BPF_UNWIND_STEP_H
+#define PROFD_BPF_UNWIND_STEP_H
+
+#include "bpf/arch_x86_64.h"
+#include "bpf/unwind_table.h"
+
+#ifdef __bpf__
+#define UNWIND_INLINE static __always_inline
+#else
+#define UNWIND_INLINE static inline __attribute__((unused))
+#endif
+
+enum unwind_result {
+	UNWIND_STEPPED = 0,
+	UNWIND_FINISHED,    /* that was the outermost frame */
+	UNWIND_FAULT,	    /* a word of the stack could not be read */
+	UNWIND_UNSUPPORTED, /* the rule needs what is not followed */
+	UNWIND_NO_PROGRESS, /* the caller's frame would not be further up the stack */
+	UNWIND_NO_RULE,
+};
+
+/* The longest frame that an unproven frame-pointer step believes: the default stack limit. */
+#define UNWIND_GUESS_SPAN_BYTES (8ull << 20)
+
+struct unwind_state {
+	uint64_t ip;
+	uint64_t sp;
+	uint64_t fp;
+	uint64_t context_at; /* user address of the saved registers of this frame, 0 = none */
+	uint64_t regs[ARCH_REG_COUNT];
+	uint32_t regs_known; /* regs[] are this frame's */
+	uint32_t is_return;  /* ip is a return address: the call is before it */
+};
+
+UNWIND_INLINE int unwind_register(const struct unwind_state *at, uint32_t reg, uint64_t *ret)
+{
+	if (reg == ARCH_REG_SP)
+		*ret = at->sp;
+	else if (reg == ARCH_REG_FP)
+		*ret = at->fp;
+	else if (reg < ARCH_REG_COUNT && at->regs_known)
+		*ret = at->regs[reg & (ARCH_REG_COUNT - 1)];
+	else if (reg < ARCH_REG_COUNT && at->context_at)
+		return UNWIND_READ(ret, 8, at->context_at + arch_context_offset(reg)) ?
+			       UNWIND_FAULT :
+			       UNWIND_STEPPED;
+	else
+		return UNWIND_UNSUPPORTED;
+	return UNWIND_STEPPED;
+}
+
+/* All registers come from the context that the kernel saved above the trampoline's frame. The
+ * interrupted pc is exact. The interrupted stack may be another one (sigaltstack), so progress up the
+ * stack cannot be asked for; the limit on frames ends a loop. */
+UNWIND_INLINE int unwind_step_signal(struct unwind_state *at)
+{
+	uint64_t context = at->sp + ARCH_SIGNAL_CONTEXT;
+	uint64_t pair[2]; /* sp, ip */
+	uint64_t fp;
+
+	_Static_assert(ARCH_CONTEXT_IP == ARCH_CONTEXT_SP + 8, "one read for both");
+	if (UNWIND_READ(pair, 16, context + ARCH_CONTEXT_SP) ||
+	    UNWIND_READ(&fp, 8, context + ARCH_CONTEXT_FP))
+		return UNWIND_FAULT;
+	if (!pair[1])
+		return UNWIND_FINISHED;
+	at->sp = pair[0];
+	at->ip = pair[1];
+	at->fp = fp;
+	at->context_at = context;
+	at->regs_known = 0;
+	at->is_return = 0;
+	return UNWIND_STEPPED;
+}
+
+UNWIND_INLINE void unwind_to_caller(struct unwind_state *at, uint64_t cfa, uint64_t ip, uint64_t fp)
+{
+	at->sp = cfa;
+	at->ip = ip;
+	at->fp = fp;
+	at->context_at = 0;
+	at->regs_known = 0;
+	at->is_return = 1;
+}
+
+/* The step of code that keeps frame pointers: caller's fp at fp, return address above it. */
+UNWIND_INLINE int unwind_step_fp(struct unwind_state *at)
+{
+	uint64_t pair[2]; /* fp, return address */
+	uint64_t fp = at->fp;
+
+	if (!fp)
+		return UNWIND_FINISHED;
+	if (fp < at->sp || fp - at->sp > UNWIND_GUESS_SPAN_BYTES || fp & 7 || fp >= ARCH_USER_END)
+		return UNWIND_NO_PROGRESS;
+	if (UNWIND_READ(pair, 16, fp))
+		return UNWIND_FAULT;
+	if (!pair[1])
+		return UNWIND_FINISHED;
+	unwind_to_caller(at, fp + 16, pair[1], pair[0]);
+	return UNWIND_STEPPED;
+}
+
+UNWIND_INLINE int unwind_cfa(const struct unwind_state *at, const struct unwind_rule *rule,
+			     uint64_t *ret)
+{
+	uint64_t base = at->sp;
+	int rc;
+
+	if (rule->cfa == UNWIND_CFA_PLT) {
+		*ret = at->sp + 8 + ((int16_t)(at->ip & 15) >= rule->cfa_deref ? 8 : 0);
+		return UNWIND_STEPPED;
+	}
+	if (rule->cfa == UNWIND_CFA_FP || rule->cfa == UNWIND_CFA_DEREF_FP) {
+		base = at->fp;
+	} else if (rule->cfa == UNWIND_CFA_REG || rule->cfa == UNWIND_CFA_DEREF_REG) {
+		rc = unwind_register(at, rule->cfa_reg, &base);
+		if (rc)
+			return rc;
+	} else if (rule->cfa != UNWIND_CFA_SP && rule->cfa != UNWIND_CFA_DEREF_SP) {
+		return UNWIND_UNSUPPORTED;
+	}
+	if (rule->cfa >= UNWIND_CFA_DEREF_SP &&
+	    UNWIND_READ(&base, 8, base + (uint64_t)(int64_t)rule->cfa_deref))
+		return UNWIND_FAULT;
+	*ret = base + (uint64_t)(int64_t)rule->cfa_offset;
+	return UNWIND_STEPPED;
+}
+
+UNWIND_INLINE int unwind_saved_fp(const struct unwind_state *at, const struct unwind_rule *rule,
+				  uint64_t cfa, uint64_t *ret)
+{
+	uint64_t base = cfa;
+
+	switch (rule->fp) {
+	case UNWIND_FP_SAME:
+		*ret = at->fp;
+		return UNWIND_STEPPED;
+	case UNWIND_FP_UNDEFINED:
+		*ret = 0;
+		return UNWIND_STEPPED;
+	case UNWIND_FP_CFA:
+		break;
+	case UNWIND_FP_FROM_SP:
+		base = at->sp;
+		break;
+	case UNWIND_FP_FROM_FP:
+		base = at->fp;
+		break;
+	default:
+		return UNWIND_UNSUPPORTED;
+	}
+	if (UNWIND_READ(ret, 8, base + (uint64_t)(int64_t)rule->fp_offset))
+		return UNWIND_FAULT;
+	return UNWIND_STEPPED;
+}
+
+/* The caller's registers by @rule. @at is unchanged unless the result is UNWIND_STEPPED. */
+UNWIND_INLINE int unwind_step(struct unwind_state *at, const struct unwind_rule *rule)
+{
+	uint64_t pair[2] = { 0, 0 }; /* fp, return address */
+	uint64_t cfa;
+	int rc;
+
+	if (rule->cfa == UNWIND_CFA_END)
+		return UNWIND_FINISHED;
+	if (rule->cfa == UNWIND_CFA_SIGNAL)
+		return unwind_step_signal(at);
+	if (rule->cfa == UNWIND_CFA_NONE)
+		return UNWIND_NO_RULE;
+	rc = unwind_cfa(at, rule, &cfa);
+	if (rc)
+		return rc;
+	if (cfa <= at->sp || cfa >= ARCH_USER_END)
+		return UNWIND_NO_PROGRESS;
+	if (rule->fp == UNWIND_FP_CFA && rule->fp_offset == rule->ra_offset - 8) {
+		/* push %rbp first: both words with one read */
+		if (UNWIND_READ(pair, 16, cfa + (uint64_t)(int64_t)rule->fp_offset))
+			return UNWIND_FAULT;
+	} else {
+		if (UNWIND_READ(&pair[1], 8, cfa + (uint64_t)(int64_t)rule->ra_offset))
+			return UNWIND_FAULT;
+		rc = unwind_saved_fp(at, rule, cfa, &pair[0]);
+		if (rc)
+			return rc;
+	}
+	if (!pair[1])
+		return UNWIND_FINISHED;
+	unwind_to_caller(at, cfa, pair[1], pair[0]);
+	if (rule->flags & UNWIND_RULE_SIGNAL)
+		at->is_return = 0;
+	return UNWIND_STEPPED;
+}
+
+/* Searches the rule in force at file offset @fo. @head is the table's own, already read.
+ * UNWIND_STEPPED with a copy in @ret, else UNWIND_NO_RULE. */
+UNWIND_INLINE int unwind_find_rule(const void *table, const struct unwind_table_head *head,
+				   uint64_t fo, struct unwind_rule *ret)
+{
+	uint64_t page = (fo >> UNWIND_PAGE_SHIFT) - head->first_page;
+	uint32_t offset = (uint32_t)fo & (UNWIND_PAGE_BYTES - 1);
+	uint32_t at, count, word;
+	const uint32_t *element;
+
+	if (page >= head->page_count)
+		return UNWIND_NO_RULE;
+	element = UNWIND_ELEMENT(table, UNWIND_DIR_AT + (uint32_t)(page >> 1));
+	if (!element)
+		return UNWIND_NO_RULE;
+	at = element[(page & 1) * 2];
+	count = element[(page & 1) * 2 + 1];
+	if (!count)
+		return UNWIND_NO_RULE;
+	/* Row at is in force at the offset or before it; the answer is among the count rows from it. */
+	for (uint32_t step = 0; step < UNWIND_SEARCH_STEPS && count > 1; step++) {
+		uint32_t half = count >> 1;
+		uint32_t middle = at + half;
+
+		element = UNWIND_ELEMENT(table, head->rows_at + (middle >> 2));
+		if (!element)
+			return UNWIND_NO_RULE;
+		if ((element[middle & 3] & 0xffff) <= offset) {
+			at = middle;
+			count -= half;
+		} else {
+			count = half;
+		}
+	}
+	element = UNWIND_ELEMENT(table, head->rows_at + (at >> 2));
+	if (!element)
+		return UNWIND_NO_RULE;
+	word = element[at & 3] >> 16;
+	if (!word || word >= head->rule_count)
+		return UNWIND_NO_RULE;
+	element = UNWIND_ELEMENT(table, head->rules_at + word);
+	if (!element)
+		return UNWIND_NO_RULE;
+	*ret = *(const struct unwind_rule *)(const void *)element;
+	return ret->cfa == UNWIND_CFA_NONE ? UNWIND_NO_RULE : UNWIND_STEPPED;
+}
+
+#endif
