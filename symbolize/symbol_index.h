@@ -36,7 +36,8 @@ enum symbol_origin {
  * the caller). Both borrowed. A file without any symbol gives an index that answers nothing.
  * -ENOEXEC not ELF, -E2BIG over a bound, -ENOMEM. */
 int symbol_index_build(Elf *elf, Elf *debug, struct symbol_index **ret) must_use;
-/* Kernel: @fd is /proc/kallsyms opened with privilege. Offsets are relative to _text (*ret_text_va). */
+/* Kernel: @fd is /proc/kallsyms opened with privilege. Offsets are relative to _text (*ret_text_va).
+ * -EPERM addresses are hidden, -ENODATA no _text, -EFBIG, -E2BIG, -ENOMEM. */
 int symbol_index_build_kallsyms(int fd, struct symbol_index **ret, uint64_t *ret_text_va) must_use;
 /* The image, to be stored; and an index over a stored one (checked, copied or mapped). -EPROTO. */
 const void *symbol_index_image(const struct symbol_index *index, size_t *ret_bytes);

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the readers of names need to know about an ELF file beyond libelf: where its code lies in the
+ * file, its sections by name in plain (decompressed) form, and the small ELF file that distributions put
+ * into .gnu_debugdata. Nothing here trusts the file. */
+#ifndef PROFD_SYMBOLIZE_ELF_DEBUG_H
+#define PROFD_SYMBOLIZE_ELF_DEBUG_H
+
+#include <gelf.h>
+#include <libelf.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "agent/base/bytes.h"
+#include "agent/base/cleanup.h"
+
+#define ELF_DEBUG_SEGMENTS_MAX	64u
+#define ELF_DEBUG_SECTION_MAX	(4ull << 30) /* bytes of one section, decompressed */
+#define ELF_DEBUG_MINIDEBUG_MAX (8u << 20)   /* bytes of .gnu_debugdata, compressed */
+
+/* Loadable segments of the main file. Addresses are ELF virtual addresses (st_value, DWARF), "_ev";
+ * results are file offsets, "_fo". Source: gABI, "Program Header". */
+struct elf_segments {
+	struct elf_segment {
+		uint64_t start_ev;
+		uint64_t end_ev; /* of the part that the file holds */
+		uint64_t offset_fo;
+		bool executable;
+	} items[ELF_DEBUG_SEGMENTS_MAX];
+	size_t count;
+};
+
+/* -ENOEXEC if it is no ELF file with program headers. Segments beyond the bound are ignored. */
+int elf_segments_load(Elf *elf, struct elf_segments *ret) must_use;
+/* The executable segment that holds @ev, NULL if none. */
+const struct elf_segment *elf_segments_code(const struct elf_segments *segments, uint64_t ev);
+/* [@ev, @end_ev) of code as file offsets, cut at the end of its segment. False if it is not in code. */
+bool elf_segments_range(const struct elf_segments *segments, uint64_t ev, uint64_t end_ev,
+			uint64_t *ret_fo, uint64_t *ret_end_fo);
+
+/* A section's bytes. @bytes lie in the file's image, in libelf or in @owned. */
+struct elf_section {
+	const uint8_t *bytes;
+	size_t len;
+	void *owned;
+};
+void elf_section_deinit(struct elf_section *section);
+static inline void cleanup_elf_section_fn(struct elf_section *section)
+{
+	elf_section_deinit(section);
+}
+#define cleanup_elf_section __attribute__((__cleanup__(cleanup_elf_section_fn)))
+
+/* The first section called @name that has contents, decompressed if it is compressed (SHF_COMPRESSED with
+ * zlib or zstd, or the older .zdebug_ form). @ret is borrowed from @elf but for what it owns.
+ * -ENOENT no such section, -ENOEXEC damaged, -E2BIG over the bound, -ENOMEM. */
+int elf_section_load(Elf *elf, const char *name, struct elf_section *ret) must_use;
+
+/* Opens the ELF file inside .gnu_debugdata (XZ). @ret_fd is a memfd that must live as long as @ret; the
+ * caller releases both. -ENOENT, -E2BIG, -ENOEXEC, or errno of memfd. */
+int elf_debug_open_minidebug(Elf *elf, Elf **ret, int *ret_fd) must_use;
+
+#endif

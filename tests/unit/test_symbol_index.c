@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Names from ELF symbols: sizes, gaps, aliases, variants of one program, and stored images. */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <cmocka.h>
+
+#include "agent/base/io.h"
+#include "symbolize/symbol_image.h"
+#include "tests/support/elf_fixture.h"
+
+static const char source_c[] =
+	"__attribute__((noinline)) int alpha(int x) { return x * 3 + 1; }\n"
+	"__attribute__((noinline)) static int beta(int x) { return x * 5 + alpha(x); }\n"
+	"int beta_alias(int) __attribute__((weak, alias(\"alpha\")));\n"
+	"int __under(int) __attribute__((alias(\"alpha\")));\n"
+	"static int impl(int x) { return x; }\n"
+	"static void *resolve(void) { return (void *)impl; }\n"
+	"int indirect(int) __attribute__((ifunc(\"resolve\")));\n"
+	"int bare_one(int), bare_two(int);\n"
+	"int main(int argc, char **argv) { return beta(argc) + indirect(argc) + bare_one(1) +"
+	" bare_two(2); }\n";
+
+/* Assembler symbols without .size and .type, then one that ends its section. */
+static const char source_s[] =
+	".section .text.bare,\"ax\",@progbits\n.p2align 6\n.globl bare_one, bare_two\n"
+	"bare_one: mov $1,%eax\n ret\n nop\n nop\n"
+	"bare_two: mov $2,%eax\n ret\n"
+	".section .text.other,\"ax\",@progbits\n.p2align 8\n nop\n"
+	".section .note.GNU-stack,\"\",@progbits\n";
+
+static int set_up(void **state)
+{
+	fixture_write("names.c", source_c);
+	fixture_write("bare.s", source_s);
+	assert_true(fixture_run("gcc -O1 -g -rdynamic -fno-inline -o prog names.c bare.s"));
+	assert_true(fixture_run("objcopy --only-keep-debug prog prog.debug"));
+	assert_true(fixture_run("strip -o prog.stripped prog"));
+	assert_true(fixture_run("objcopy --compress-debug-sections=zlib prog prog.zlib"));
+	assert_true(fixture_run("gcc -O1 -no-pie -fno-inline -o prog.nopie names.c bare.s"));
+	return 0;
+}
+
+static const char *outer_name(const struct symbol_index *index, uint64_t fo)
+{
+	static struct symbol_frame frames[SYMBOL_INLINE_MAX];
+	int count = symbol_index_find(index, fo, frames);
+
+	return count ? frames[count - 1].function : "";
+}
+
+struct variant {
+	const char *file, *debug;
+	bool has_locals;
+};
+
+static const struct variant variants[] = {
+	{ "prog", NULL, true },
+	{ "prog.stripped", "prog.debug", true },
+	{ "prog.stripped", NULL, false },
+	{ "prog.zlib", NULL, true },
+	{ "prog.nopie", NULL, true },
+};
+
+static void test_variants(void **state)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(variants); i++) {
+		const struct variant *at = &variants[i];
+		const char *whole = strstr(at->file, "nopie") ? "prog.nopie" : "prog";
+		struct symbol_index *index = fixture_index(at->file, at->debug);
+		uint64_t size = 0, ev = fixture_symbol(whole, "alpha", &size);
+		uint64_t fo = fixture_offset(at->file, ev);
+
+		print_message("%s\n", at->file);
+		assert_true(ev && size);
+		/* Global beats weak, fewer underscores beat more. */
+		assert_string_equal(outer_name(index, fo), "alpha");
+		assert_string_equal(outer_name(index, fo + size - 1), "alpha");
+		ev = fixture_symbol(whole, "beta", &size);
+		fo = fixture_offset(at->file, ev);
+		assert_string_equal(outer_name(index, fo), at->has_locals ? "beta" : "");
+		ev = fixture_symbol(whole, "impl", NULL);
+		assert_string_equal(outer_name(index, fixture_offset(at->file, ev)),
+				    at->has_locals ? "impl" : "");
+		assert_true(symbol_index_origins(index) &
+			    (at->has_locals ? SYMBOL_ORIGIN_SYMTAB : SYMBOL_ORIGIN_DYNSYM));
+		symbol_index_destroy(index);
+	}
+}
+
+static void test_bounds(void **state)
+{
+	struct symbol_index *index = fixture_index("prog.nopie", NULL);
+	uint64_t one = fixture_offset("prog.nopie", fixture_symbol("prog.nopie", "bare_one", NULL));
+	uint64_t two = fixture_offset("prog.nopie", fixture_symbol("prog.nopie", "bare_two", NULL));
+	struct symbol_frame frames[SYMBOL_INLINE_MAX];
+
+	assert_true(one && two > one);
+	assert_string_equal(outer_name(index, one), "bare_one");
+	assert_string_equal(outer_name(index, two - 1), "bare_one");
+	assert_string_equal(outer_name(index, two), "bare_two");
+	assert_string_equal(outer_name(index, two + 5), "bare_two");
+	/* Outside code, and beyond the file. */
+	assert_int_equal(symbol_index_find(index, 0, frames), 0);
+	assert_int_equal(symbol_index_find(index, UINT64_MAX, frames), 0);
+	assert_int_equal(symbol_index_find(index, UINT32_MAX, frames), 0);
+	symbol_index_destroy(index);
+}
+
+/* Every byte of every function symbol of a real library has a name that nm has at that address. */
+static void test_like_nm(void **state)
+{
+	static const char *const files[] = { "prog", "/bin/true", "/lib/x86_64-linux-gnu/libz.so.1" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+		struct symbol_index *index = fixture_index(files[i], NULL);
+		char *out = fixture_output("nm -S --defined-only %s 2>/dev/null; nm -DS "
+					   "--defined-only %s 2>/dev/null; true",
+					   files[i], files[i]);
+		size_t checked = 0;
+
+		for (char *line = strtok(out, "\n"); line; line = strtok(NULL, "\n")) {
+			unsigned long long ev, size;
+			char type;
+
+			if (sscanf(line, "%llx %llx %c", &ev, &size, &type) != 3 ||
+			    !strchr("tTwWi", type) || !size)
+				continue;
+			assert_string_not_equal(
+				outer_name(index, fixture_offset(files[i], ev)), "");
+			assert_string_not_equal(
+				outer_name(index, fixture_offset(files[i], ev + size - 1)), "");
+			checked++;
+		}
+		print_message("%s: %zu symbols\n", files[i], checked);
+		free(out);
+		symbol_index_destroy(index);
+	}
+}
+
+static int image_file(const void *image, size_t bytes)
+{
+	int fd = io_memfd("image", 0);
+
+	assert_true(fd >= 0);
+	assert_int_equal(io_write_all(fd, image, bytes), 0);
+	return fd;
+}
+
+static void test_image(void **state)
+{
+	struct symbol_index *index = fixture_index("prog", NULL), *again = NULL, *none = (void *)1;
+	uint64_t fo = fixture_offset("prog", fixture_symbol("prog", "alpha", NULL));
+	size_t bytes;
+	const void *image = symbol_index_image(index, &bytes);
+	cleanup_free uint8_t *copy = malloc(bytes);
+	struct symbol_frame frames[SYMBOL_INLINE_MAX];
+	int fd = image_file(image, bytes);
+
+	assert_int_equal(symbol_index_open(fd, &again), 0);
+	assert_string_equal(outer_name(again, fo), "alpha");
+	symbol_index_destroy(again);
+	close(fd);
+	assert_non_null(copy);
+
+	/* Whatever byte is damaged, the image is refused or answers within itself. */
+	for (size_t i = 0; i < bytes; i += i < 512 ? 1 : 37) {
+		memcpy(copy, image, bytes);
+		copy[i] ^= 0xff;
+		fd = image_file(copy, bytes);
+		again = none;
+		if (symbol_index_open(fd, &again) == 0) {
+			for (uint64_t at = 0x1000; at < 0x1400; at += 7)
+				(void)symbol_index_find(again, at, frames);
+			symbol_index_destroy(again);
+		} else {
+			assert_ptr_equal(again, none);
+		}
+		close(fd);
+	}
+	for (size_t len = 0; len < bytes; len += 97) {
+		fd = image_file(image, len);
+		assert_int_equal(symbol_index_open(fd, &none), -EPROTO);
+		close(fd);
+	}
+	symbol_index_destroy(index);
+}
+
+static void test_not_elf(void **state)
+{
+	struct symbol_index *index = (void *)1;
+	struct fixture_elf file = fixture_open("names.c");
+
+	assert_int_equal(symbol_index_build(file.elf, NULL, &index), -ENOEXEC);
+	assert_ptr_equal(index, (void *)1);
+	fixture_close(&file);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_variants), cmocka_unit_test(test_bounds),
+		cmocka_unit_test(test_like_nm),	 cmocka_unit_test(test_image),
+		cmocka_unit_test(test_not_elf),
+	};
+
+	return cmocka_run_group_tests(tests, set_up, NULL);
+}
