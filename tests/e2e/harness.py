@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the end-to-end tests share: a daemon of their own on a free port and a temporary data directory, an
+HTTP client, workloads built from tests/workloads, and a runner that prints one `ok`, `not ok` or `skip`
+line per test (read by tools/test)."""
+
+import contextlib
+import http.client
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BUILD = os.environ.get("O", os.path.join(ROOT, "build"))
+WORKLOADS = os.path.join(BUILD, "workloads")
+FAMILY_A = "/api/v1/observability/profiling"
+
+
+class Skip(Exception):
+    """Raised with the reason why a test cannot run here."""
+
+
+class Failure(AssertionError):
+    """A check that did not hold."""
+
+
+def check(condition, text):
+    if not condition:
+        raise Failure(text)
+
+
+def wait_until(predicate, seconds, what):
+    """Polls until predicate() is true; its value is returned. The limit only bounds a broken run."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        value = predicate()
+        if value:
+            return value
+        time.sleep(0.05)
+    raise Failure(f"timed out after {seconds} s waiting for {what}")
+
+
+def band(share, samples):
+    """Four standard deviations of a sampled share, in percentage points."""
+    return 400 * math.sqrt(max(share * (1 - share), 1e-6) / max(samples, 1))
+
+
+class Answer:
+    def __init__(self, status, headers, body):
+        self.status, self.headers, self.body = status, headers, body
+
+    def json(self):
+        return json.loads(self.body)
+
+    def __repr__(self):
+        return f"<{self.status} {self.body[:300]!r}>"
+
+
+class Daemon:
+    """profd on a free port; `with Daemon() as d`. Arguments are added to its command line."""
+
+    def __init__(self, *args, data_dir=None, expect_start=True, env=None):
+        self.own_dir = data_dir is None
+        self.data_dir = data_dir or tempfile.mkdtemp(prefix="profd-e2e-")
+        self.args = args
+        self.expect_start = expect_start
+        self.env = dict(os.environ, **(env or {}))
+        self.process = None
+        self.log = []
+        self.port = None
+
+    def start(self):
+        self.log = []
+        self.port = None
+        self.process = subprocess.Popen(
+            [os.path.join(BUILD, "profd"), "--listen", "127.0.0.1:0", "--data-dir", self.data_dir, *self.args],
+            stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=self.env)
+        ready = threading.Event()
+
+        def read():
+            for line in self.process.stderr:
+                self.log.append(line.rstrip("\n"))
+                found = re.match(r"listening on http://127\.0\.0\.1:(\d+)", line)
+                if found:
+                    self.port = int(found.group(1))
+                    ready.set()
+            ready.set()
+
+        self.reader = threading.Thread(target=read, daemon=True)
+        self.reader.start()
+        check(ready.wait(30), "profd did not say where it listens: " + " | ".join(self.log))
+        check(self.port or not self.expect_start, "profd ended at start: " + " | ".join(self.log))
+        return self
+
+    def stop(self, sig=signal.SIGTERM):
+        if self.process and self.process.poll() is None:
+            if sig == signal.SIGKILL:
+                for pid in [*self.children().values(), self.process.pid]:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+            else:
+                self.process.send_signal(sig)
+            self.process.wait(30)
+        if self.process:
+            self.reader.join(5)
+        return self.process.returncode if self.process else None
+
+    def __enter__(self):
+        return self.start()
+
+    def __exit__(self, kind, value, trace):
+        self.stop()
+        if kind and self.log:
+            print("daemon log:", *self.log[-30:], sep="\n  ")
+        if self.own_dir:
+            shutil.rmtree(self.data_dir, ignore_errors=True)
+
+    def children(self):
+        """{comm: pid} of the daemon's processes."""
+        found = {}
+        for pid in os.listdir("/proc"):
+            if not pid.isdigit():
+                continue
+            with contextlib.suppress(OSError):
+                with open(f"/proc/{pid}/stat") as f:
+                    text = f.read()
+                comm = text[text.index("(") + 1:text.rindex(")")]
+                if int(text[text.rindex(")") + 2:].split()[1]) == self.process.pid:
+                    found[comm] = int(pid)
+        return found
+
+    def request(self, method, path, body=None, headers=None, timeout=90):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        try:
+            data = body
+            sent = dict(headers or {})
+            if isinstance(body, (dict, list)):
+                data = json.dumps(body)
+                sent.setdefault("Content-Type", "application/json")
+            connection.request(method, path, data, sent)
+            answer = connection.getresponse()
+            return Answer(answer.status, dict(answer.getheaders()), answer.read())
+        finally:
+            connection.close()
+
+    def get(self, path, status=200, **kwargs):
+        answer = self.request("GET", path, **kwargs)
+        check(answer.status == status, f"GET {path}: {answer}")
+        return answer
+
+    def start_profile(self, service, seconds=5, kind="cpu", rate=99, **extra):
+        answer = self.request("POST", FAMILY_A + "/start", {
+            "service": service, "profileType": kind, "durationSeconds": seconds, "sampleRate": rate, **extra})
+        check(answer.status == 202, f"start: {answer}")
+        return answer.json()["id"]
+
+    def finish_profile(self, session, seconds=60, top=1000):
+        def done():
+            result = self.get(f"{FAMILY_A}/{session}?top={top}").json()
+            return result if result["status"] != "running" else None
+
+        return wait_until(done, seconds, "the session to end")
+
+    def profile(self, service, seconds=5, kind="cpu", rate=99, **extra):
+        session = self.start_profile(service, seconds, kind, rate, **extra)
+        result = self.finish_profile(session, seconds + 60)
+        check(result["status"] == "completed", f"session: {result}")
+        return result
+
+    def folded(self, session, query=""):
+        """[(frames root first, value)]"""
+        text = self.get(f"{FAMILY_A}/{session}/flamegraph?format=folded{query}").body.decode()
+        stacks = []
+        for line in text.splitlines():
+            stack, value = line.rsplit(" ", 1)
+            stacks.append((stack.split(";"), int(value)))
+        return stacks
+
+
+def compile_workload(name, *flags, sources=None, compiler=None, output=None):
+    """Builds tests/workloads/NAME into build/workloads/OUTPUT and returns its path."""
+    os.makedirs(WORKLOADS, exist_ok=True)
+    source = os.path.join(ROOT, "tests/workloads", name)
+    target = os.path.join(WORKLOADS, output or os.path.splitext(name)[0])
+    tool = compiler or ("g++" if name.endswith(".cpp") else "gcc")
+    subprocess.run([tool, "-o", target, source, *flags], check=True)
+    return target
+
+
+def build_truth(frame_pointers=False):
+    suffix = "fp" if frame_pointers else "nofp"
+    flag = "-fno-omit-frame-pointer" if frame_pointers else "-fomit-frame-pointer"
+    folder = os.path.join(WORKLOADS, suffix)
+    os.makedirs(folder, exist_ok=True)
+    compile_workload("truth_lib.cpp", "-O2", flag, "-fPIC", "-shared", output=f"{suffix}/libtruth.so")
+    return compile_workload("truth.cpp", "-O2", flag, "-L" + folder, "-ltruth", "-Wl,-rpath,$ORIGIN",
+                            "-lpthread", output=f"{suffix}/truth_{suffix}")
+
+
+@contextlib.contextmanager
+def running(*command, ready=True, env=None):
+    """A workload that prints `ready` first; killed at the end."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True,
+                               env=dict(os.environ, **(env or {})))
+    try:
+        if ready:
+            line = process.stdout.readline()
+            check(line.strip() == "ready", f"{command[0]} said {line!r}")
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def main(*tests):
+    """Runs the tests named on the command line, or all; exit status 1 if one failed."""
+    names = sys.argv[1:]
+    failed = 0
+    for test in tests:
+        if names and test.__name__ not in names:
+            continue
+        started = time.monotonic()
+        try:
+            test()
+            print(f"ok {test.__name__} ({time.monotonic() - started:.1f} s)", flush=True)
+        except Skip as reason:
+            print(f"skip {test.__name__}: {reason}", flush=True)
+        except Exception as error:  # every kind of failure is a line of the report
+            failed += 1
+            print(f"not ok {test.__name__}: {error}", flush=True)
+            traceback.print_exc(file=sys.stdout)
+    sys.exit(1 if failed else 0)

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CPU profiles against known answers: shares that the program measured itself, chains of known depth, the
+kernel part of a system-call-heavy program, many short-lived processes."""
+
+import json
+import os
+import subprocess
+
+from harness import (Daemon, band, build_truth, check, compile_workload, main, running)
+
+LEAVES = {"leaf_a": 0.44, "leaf_b": 0.25, "leaf_c": 0.15, "leaf_s": 0.10, "leaf_t": 0.06}
+# frames of one name on the stack of each leaf, as the source says
+CHAINS = {"leaf_a": ("chain_a", 9), "leaf_b": ("chain_b", 25), "leaf_c": ("chain_c", 118),
+          "leaf_s": ("chain_s", 17)}
+
+
+def profile_truth(daemon, program, seconds, threads):
+    with running(program, str(seconds + 60), str(threads)):
+        return daemon.profile(os.path.basename(program), seconds, rate=199)
+
+
+def check_truth(daemon, result, program):
+    samples = result["sampleCount"]
+    stacks = daemon.folded(result["id"])
+    total = sum(value for _, value in stacks)
+    check(samples > 300, f"only {samples} samples")
+    check(total == result["totalValue"], f"folded sums to {total}, the result to {result['totalValue']}")
+
+    complete = sum(v for s, v in stacks if s[0] in ("_start", "__clone3", "clone3", "__GI___clone3") or "main" in s)
+    check(complete >= 0.97 * total, f"{100 * complete / total:.1f} % of the stacks are complete")
+    unknown = sum(v * sum(f.startswith("[unknown]") for f in s) / len(s) for s, v in stacks)
+    check(unknown <= 0.01 * total, f"{100 * unknown / total:.2f} % of the frames are unknown")
+
+    for leaf, share in LEAVES.items():
+        mine = [(s, v) for s, v in stacks if leaf in s]
+        got = sum(v for _, v in mine) / total
+        check(abs(got - share) * 100 <= 2 + band(share, samples),
+              f"{program}: {leaf} has {100 * got:.2f} %, should be {100 * share:.0f} %")
+        if leaf in CHAINS:
+            name, count = CHAINS[leaf]
+            exact = sum(v for s, v in mine if s.count(name) == count) / max(sum(v for _, v in mine), 1)
+            check(exact >= 0.97, f"{leaf}: {100 * exact:.1f} % of its stacks hold exactly {count} x {name}")
+
+
+def shares_without_frame_pointers():
+    program = build_truth()
+    with Daemon() as daemon:
+        check_truth(daemon, profile_truth(daemon, program, 8, 2), program)
+
+
+def shares_with_frame_pointers():
+    program = build_truth(frame_pointers=True)
+    with Daemon() as daemon:
+        check_truth(daemon, profile_truth(daemon, program, 8, 2), program)
+
+
+def first_profile_of_a_new_program():
+    """A program that starts while a profile of the whole host runs is complete from its first samples."""
+    program = build_truth()
+    with Daemon() as daemon:
+        session = daemon.start_profile("*", 5, rate=199)
+        done = subprocess.run([program, "2", "1"], capture_output=True, text=True, check=True)
+        daemon.finish_profile(session)
+        stacks = [(s, v) for s, v in daemon.folded(session) if "leaf_a" in s or "leaf_c" in s]
+        truth = json.loads(done.stdout.splitlines()[-1])
+        total = sum(v for _, v in stacks)
+        due = truth["leaf_a"] + truth["leaf_c"]
+        check(0.9 * due < total < 1.1 * due, f"{total / 1e6:.0f} ms sampled of {due / 1e6:.0f} ms")
+        complete = sum(v for s, v in stacks if "main" in s)
+        check(complete >= 0.97 * total, f"{100 * complete / total:.1f} % complete")
+
+
+def kernel_part_of_system_calls():
+    program = compile_workload("syscalls.c", "-O2")
+    with Daemon() as daemon:
+        with running(program, "60"):
+            result = daemon.profile("syscalls", 4)
+        stacks = daemon.folded(result["id"])
+        total = sum(v for _, v in stacks)
+        kernel = sum(v for s, v in stacks if "read_loop" in s and any("vfs_read" in f for f in s))
+        check(kernel > 0.9 * total, f"only {100 * kernel / total:.1f} % pass read_loop and vfs_read")
+        for stack, _ in stacks:
+            if any("vfs_read" in f for f in stack):
+                user = stack.index("read_loop")
+                check(user < next(i for i, f in enumerate(stack) if "vfs_read" in f), f"order: {stack}")
+
+
+def short_lived_processes():
+    """100 programs of 5 ms a second: their CPU time belongs to the right service and function."""
+    program = compile_workload("short.c", "-O2")
+    with Daemon() as daemon:
+        session = daemon.start_profile("*", 8, rate=499)
+        done = subprocess.run([program, "storm", "100", "6"], capture_output=True, text=True, check=True)
+        daemon.finish_profile(session)
+        due = int(done.stdout)
+        stacks = daemon.folded(session, "&groupBy=process")
+        mine = [(s, v) for s, v in stacks if s[0].startswith("short")]
+        got = sum(v for _, v in mine)
+        burn = sum(v for s, v in mine if "storm_burn" in s)
+        check(got > 0.95 * due * 0.9, f"{got / 1e6:.0f} ms of {due / 1e6:.0f} ms attributed")
+        check(burn > 0.6 * got, f"{100 * burn / got:.0f} % in storm_burn")
+
+
+if __name__ == "__main__":
+    main(shares_without_frame_pointers, shares_with_frame_pointers, first_profile_of_a_new_program,
+         kernel_part_of_system_calls, short_lived_processes)
