@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+/* x86-64: register numbers of the System V ABI, AMD64 supplement, figure 3.36, and rows for code that has no
+ * entry of its own though every linker and libc writes it the same way: PLT sections (lld describes none of
+ * them), .init and .fini (crti.o and crtn.o have no CFI). Each is recognised by its bytes; what is not
+ * recognised stays a gap. */
+#include <dwarf.h>
+#include <elf.h>
+#include <string.h>
+
+#include "symbolize/cfi_internal.h"
+
+#define DWARF_RBP 6
+#define DWARF_RSP 7
+#define DWARF_RIP 16
+
+#define PLT_SECTION_BYTES_MAX  (64u << 20)
+#define INIT_SECTION_BYTES_MAX 4096u
+
+/* rsp + 8 + (((rip & 15) >= N) << 3): the lazy entry pushes 8 bytes in its instruction before offset N.
+ * bfd/elfxx-x86.c writes exactly these bytes, with N by the layout of the entries. */
+static bool plt_expression(struct bytes expr, struct unwind_rule *rule)
+{
+	static const uint8_t before[] = { DW_OP_breg7, 8, DW_OP_breg16, 0, DW_OP_lit15, DW_OP_and };
+	static const uint8_t after[] = { DW_OP_ge, DW_OP_lit3, DW_OP_shl, DW_OP_plus };
+	uint8_t nibble;
+
+	if (bytes_left(&expr) != sizeof(before) + 1 + sizeof(after) ||
+	    memcmp(expr.at, before, sizeof(before)) ||
+	    memcmp(expr.at + sizeof(before) + 1, after, sizeof(after)))
+		return false;
+	nibble = expr.at[sizeof(before)] - DW_OP_lit0;
+	if (nibble > 15)
+		return false;
+	*rule = (struct unwind_rule){ .cfa = UNWIND_CFA_PLT, .cfa_deref = nibble, .ra_offset = -8 };
+	return true;
+}
+
+/* mov $15, %rax; syscall: glibc's and musl's __restore_rt; debuggers know it by these bytes too. */
+static const uint8_t sigreturn[] = { 0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05 };
+
+/* ---- code without an entry ----------------------------------------------------------------------- */
+
+static const uint8_t endbr64[] = { 0xf3, 0x0f, 0x1e, 0xfa };
+
+static struct unwind_rule call_rule(const struct cfi_set *set, int32_t pushed_bytes)
+{
+	return (struct unwind_rule){ .cfa = UNWIND_CFA_SP,
+				     .cfa_offset = set->arch->call_cfa_offset + pushed_bytes,
+				     .ra_offset = set->arch->call_ra_offset };
+}
+
+static int add_step(struct cfi_set *set, uint64_t fo, struct unwind_rule rule)
+{
+	return cfi_step_vec_push(&set->steps,
+				 (struct cfi_step){ .fo = (uint32_t)fo, .rule = rule });
+}
+
+/* The steps from @first on become the rows of [@ev, @ev + @size_bytes). */
+static int add_range(struct cfi_set *set, uint64_t ev, uint64_t size_bytes, size_t first)
+{
+	return cfi_set_add(set, ev, size_bytes,
+			   (struct cfi_entry){ .source = CFI_SOURCE_SYNTH,
+					       .cie = (uint32_t)first,
+					       .len = (uint32_t)(set->steps.count - first) });
+}
+
+/* Offset in a 16-byte lazy PLT entry from which its push is done; 0 if it is none (jump only). */
+static int16_t plt_push_done_at(const uint8_t entry[16])
+{
+	if (entry[0] == 0xff && entry[1] == 0x25 && entry[6] == 0x68)
+		return 11; /* jmp *slot(%rip); push $n; jmp plt0 */
+	if (!memcmp(entry, endbr64, 4) && entry[4] == 0x68)
+		return 9; /* endbr64; push $n; jmp plt0 */
+	if (entry[0] == 0x68)
+		return 5; /* push $n; bnd jmp plt0 */
+	return 0;
+}
+
+/* .plt: entry 0 pushes the link map for the resolver, on top of what a lazy entry pushed. */
+static int synth_plt(struct cfi_set *set, const struct elf_section *section)
+{
+	size_t first = set->steps.count;
+	struct unwind_rule plt = { .cfa = UNWIND_CFA_PLT, .ra_offset = set->arch->call_ra_offset };
+	struct bytes b;
+	int rc;
+
+	if (section->size_bytes < 32 || elf_raw_bytes(set->elf, section->fo, 32, &b) < 0)
+		return 0;
+	plt.cfa_deref = plt_push_done_at(b.at + 16);
+	if (!plt.cfa_deref || b.at[0] != 0xff || b.at[1] != 0x35) /* push map(%rip), 6 bytes */
+		return 0;
+	if ((rc = add_step(set, section->fo, call_rule(set, 8))) < 0 ||
+	    (rc = add_step(set, section->fo + 6, call_rule(set, 16))) < 0 ||
+	    (rc = add_step(set, section->fo + 16, plt)) < 0)
+		return rc;
+	return add_range(set, section->ev, section->size_bytes, first);
+}
+
+/* Jumps only: nothing is ever pushed. */
+static int synth_jumps(struct cfi_set *set, const struct elf_section *section)
+{
+	size_t first = set->steps.count;
+	struct bytes b;
+	int rc;
+	unsigned at;
+
+	if (section->size_bytes < 8 || elf_raw_bytes(set->elf, section->fo, 8, &b) < 0)
+		return 0;
+	at = !memcmp(b.at, endbr64, 4) ? 4 : 0;
+	at += b.at[at] == 0xf2; /* bnd */
+	if (b.at[at] != 0xff || b.at[at + 1] != 0x25)
+		return 0;
+	rc = add_step(set, section->fo, call_rule(set, 0));
+	return rc < 0 ? rc : add_range(set, section->ev, section->size_bytes, first);
+}
+
+struct frame_code {
+	uint8_t set_up[4], take_down[5];
+	uint8_t set_up_len, take_down_len, down_at; /* down_at: bytes of take_down until sp is back */
+};
+
+/* .init and .fini: one function put together from pieces of many files, between the two that the C library
+ * brings. */
+static int synth_init(struct cfi_set *set, const struct elf_section *section)
+{
+	static const struct frame_code codes[] = {
+		/* sub $8, %rsp … add $8, %rsp; ret (glibc) */
+		{ { 0x48, 0x83, 0xec, 0x08 }, { 0x48, 0x83, 0xc4, 0x08, 0xc3 }, 4, 5, 4 },
+		/* push %rax … pop %rax; ret (musl) */
+		{ { 0x50 }, { 0x58, 0xc3 }, 1, 2, 1 },
+	};
+	size_t first = set->steps.count;
+	uint64_t size = section->size_bytes;
+	struct bytes b;
+	int rc;
+
+	if (size < 8 || size > INIT_SECTION_BYTES_MAX ||
+	    elf_raw_bytes(set->elf, section->fo, size, &b) < 0)
+		return 0;
+	for (size_t i = 0; i < ARRAY_SIZE(codes); i++) {
+		const struct frame_code *c = &codes[i];
+		uint64_t up = (memcmp(b.at, endbr64, 4) ? 0 : 4);
+		uint64_t down = size - c->take_down_len;
+
+		if (up + c->set_up_len > down || memcmp(b.at + up, c->set_up, c->set_up_len) ||
+		    memcmp(b.at + down, c->take_down, c->take_down_len))
+			continue;
+		if ((rc = add_step(set, section->fo, call_rule(set, 0))) < 0 ||
+		    (rc = add_step(set, section->fo + up + c->set_up_len, call_rule(set, 8))) < 0 ||
+		    (rc = add_step(set, section->fo + down + c->down_at, call_rule(set, 0))) < 0)
+			return rc;
+		return add_range(set, section->ev, size, first);
+	}
+	return 0;
+}
+
+static int synth_sections(struct cfi_set *set)
+{
+	static const struct {
+		const char *name;
+		int (*synth)(struct cfi_set *set, const struct elf_section *section);
+	} sections[] = {
+		{ ".plt", synth_plt },	     { ".plt.sec", synth_jumps }, { ".plt.got", synth_jumps },
+		{ ".plt.bnd", synth_jumps }, { ".iplt", synth_jumps },	  { ".init", synth_init },
+		{ ".fini", synth_init },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(sections); i++) {
+		struct elf_section section;
+		int rc;
+
+		if (elf_section_find(set->elf, sections[i].name, &section) < 0 ||
+		    section.type == SHT_NOBITS || section.size_bytes > PLT_SECTION_BYTES_MAX ||
+		    section.fo >= CFI_FO_END - PLT_SECTION_BYTES_MAX)
+			continue;
+		rc = sections[i].synth(set, &section);
+		/* A static program's .plt holds jumps for ifuncs only. */
+		if (!rc && !strcmp(sections[i].name, ".plt"))
+			rc = synth_jumps(set, &section);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+const struct cfi_arch cfi_arch_amd64 = {
+	.machine = EM_X86_64,
+	.sp = DWARF_RSP,
+	.fp = DWARF_RBP,
+	.ra = DWARF_RIP,
+	.call_ra_offset = -8,
+	.call_cfa_offset = 8,
+	/* struct rt_sigframe after its pretcode is popped: ucontext at sp, uc_mcontext at 40, rsp and rip
+	 * are its words 15 and 16 (arch/x86/include/uapi/asm/sigcontext.h). */
+	.signal_cfa_at = 160,
+	.signal_ra_at = 168,
+	.plt_expression = plt_expression,
+	.sigreturn = sigreturn,
+	.sigreturn_len = sizeof(sigreturn),
+	.synth_sections = synth_sections,
+};

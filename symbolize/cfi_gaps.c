@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Returns from signal handlers without an entry (musl, hand-written runtimes): looked for by their bytes in
+ * what the entries leave out, within bounds, because a file without any entry is one large gap. */
+#include <errno.h>
+#include <string.h>
+
+#include "symbolize/cfi_internal.h"
+
+#define SCAN_BYTES_MAX (16u << 20) /* of all gaps of one file */
+#define SCAN_GAPS_MAX  2048u
+#define GAP_BYTES_MIN  16u /* functions are aligned to 16: smaller gaps are padding */
+
+struct gap_scan {
+	struct cfi_set *set;
+	uint64_t bytes_left;
+	unsigned gaps_left;
+};
+
+static int add_sigreturn(struct cfi_set *set, uint32_t gap_fo, uint32_t fo)
+{
+	/* The handler returns to the first instruction, and return addresses are looked up one byte lower:
+	 * the range begins there, as glibc's own entry does. */
+	uint32_t start_fo = fo > gap_fo ? fo - 1 : fo;
+	struct cfi_entry entry = { .source = CFI_SOURCE_SYNTH,
+				   .cie = (uint32_t)set->steps.count,
+				   .len = 1,
+				   .start_fo = start_fo,
+				   .end_fo = fo + set->arch->sigreturn_len };
+	int rc = cfi_step_vec_push(&set->steps,
+				   (struct cfi_step){ .fo = start_fo,
+						      .rule = { .cfa = UNWIND_CFA_SIGNAL,
+								.flags = UNWIND_RULE_SIGNAL } });
+
+	return rc < 0 ? rc : cfi_entry_vec_push(&set->entries, entry);
+}
+
+static int scan_gap(struct gap_scan *scan, uint64_t start_fo, uint64_t end_fo)
+{
+	const struct cfi_arch *arch = scan->set->arch;
+	uint64_t len = end_fo - start_fo;
+	const uint8_t *at;
+	struct bytes b;
+
+	if (end_fo <= start_fo || len < GAP_BYTES_MIN || !scan->gaps_left || !scan->bytes_left)
+		return 0;
+	if (len > scan->bytes_left)
+		len = scan->bytes_left;
+	scan->bytes_left -= len;
+	scan->gaps_left--;
+	if (elf_raw_bytes(scan->set->elf, start_fo, len, &b) < 0)
+		return 0;
+	at = b.at;
+	while ((at = memmem(at, (size_t)(b.end - at), arch->sigreturn, arch->sigreturn_len))) {
+		int rc = add_sigreturn(scan->set, (uint32_t)start_fo,
+				       (uint32_t)(start_fo + (uint64_t)(at - b.at)));
+
+		if (rc < 0)
+			return rc;
+		at += arch->sigreturn_len;
+	}
+	return 0;
+}
+
+/* First of the @count ascending entries that ends above @fo. */
+static size_t entry_after(const struct cfi_entry *entries, size_t count, uint64_t fo)
+{
+	size_t low = 0;
+	size_t high = count;
+
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
+
+		if (entries[mid].end_fo <= fo)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
+}
+
+int cfi_gaps_sigreturn(struct cfi_set *set)
+{
+	struct gap_scan scan = { .set = set, .bytes_left = SCAN_BYTES_MAX, .gaps_left = SCAN_GAPS_MAX };
+	size_t count = set->entries.count; /* those added on the way are not looked at */
+
+	for (unsigned i = 0; i < set->segments.count; i++) {
+		const struct elf_segment *s = &set->segments.items[i];
+		uint64_t end_fo = s->fo + s->file_bytes;
+		uint64_t fo = s->fo;
+		int rc;
+
+		if (!(s->flags & PF_X) || end_fo >= CFI_FO_END)
+			continue;
+		for (size_t at = entry_after(set->entries.data, count, fo);
+		     at < count && set->entries.data[at].start_fo < end_fo; at++) {
+			rc = scan_gap(&scan, fo, set->entries.data[at].start_fo);
+			if (rc < 0)
+				return rc;
+			fo = set->entries.data[at].end_fo;
+		}
+		rc = scan_gap(&scan, fo, end_fo);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "symbolize/cfi_rows.h"
+
+#include <errno.h>
+
+#include "symbolize/cfi_internal.h"
+
+static int set_collect(struct cfi_set *set)
+{
+	int rc;
+
+	if ((rc = cfi_parse_eh_frame(set)) < 0 || (rc = cfi_parse_debug_frame(set)) < 0 ||
+	    (rc = set->arch->synth_sections(set)) < 0 || (rc = cfi_set_order(set)) < 0 ||
+	    (rc = cfi_gaps_sigreturn(set)) < 0)
+		return rc;
+	return cfi_set_order(set);
+}
+
+static int set_execute(struct cfi_set *set, struct cfi_builder *builder)
+{
+	static const struct unwind_rule none = { .cfa = UNWIND_CFA_NONE };
+	const struct cfi_entry *last = &set->entries.data[set->entries.count - 1];
+
+	for (const struct cfi_entry *e = set->entries.data; e <= last; e++) {
+		int rc = cfi_execute(set, e, builder);
+
+		if (rc < 0)
+			return rc;
+		/* Gives way to the next range if that begins right here. */
+		rc = cfi_builder_row(builder, e->end_fo, &none);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+int cfi_table_build(Elf *elf, struct cfi_table *ret)
+{
+	cleanup_cfi_set struct cfi_set set = { .arch = &cfi_arch_amd64, .elf = elf };
+	cleanup(cfi_builder) struct cfi_builder *builder = NULL;
+	int rc;
+
+	rc = elf_check(elf, set.arch->machine);
+	if (rc < 0)
+		return rc;
+	rc = elf_segments_load(elf, &set.segments);
+	if (rc < 0)
+		return rc;
+	rc = set_collect(&set);
+	if (rc < 0)
+		return rc;
+	if (!set.entries.count)
+		return -ENODATA;
+	rc = cfi_builder_create(set.entries.data[0].start_fo,
+				set.entries.data[set.entries.count - 1].end_fo, &builder);
+	if (rc < 0)
+		return rc;
+	rc = set_execute(&set, builder);
+	if (rc < 0)
+		return rc;
+	return cfi_builder_finish(builder, ret);
+}

@@ -1,0 +1,534 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "symbolize/elf_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <gelf.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <zlib.h>
+
+#include "agent/base/hash.h"
+#include "agent/base/io.h"
+
+#define NOTES_BYTES_MAX	  (64u << 10)
+#define CONTENT_BYTES_MAX (64ull << 20)
+#define READ_CHUNK_BYTES  (256u << 10)
+#define NT_GO_BUILD_ID	  4 /* cmd/internal/buildid: name "Go", type 4 */
+#define DYNSTR_BYTES_MAX  (256ull << 20)
+
+/* ---- any Elf handle ------------------------------------------------------------------------------ */
+
+int elf_check(Elf *elf, uint16_t machine)
+{
+	GElf_Ehdr ehdr;
+
+	if (elf_kind(elf) != ELF_K_ELF || gelf_getclass(elf) != ELFCLASS64 || !gelf_getehdr(elf, &ehdr))
+		return -ENOEXEC;
+	if (ehdr.e_ident[EI_DATA] != ELFDATA2LSB || ehdr.e_machine != machine ||
+	    (ehdr.e_type != ET_EXEC && ehdr.e_type != ET_DYN))
+		return -ENOEXEC;
+	return 0;
+}
+
+int elf_segments_load(Elf *elf, struct elf_segments *ret)
+{
+	struct elf_segments found = { .count = 0 };
+	size_t phnum = 0;
+
+	if (elf_getphdrnum(elf, &phnum) < 0)
+		return -ENOEXEC;
+	for (size_t i = 0; i < phnum && found.count < ELF_SEGMENTS_MAX; i++) {
+		GElf_Phdr phdr;
+		uint64_t end;
+
+		if (!gelf_getphdr(elf, (int)i, &phdr))
+			return -ENOEXEC;
+		if (phdr.p_type != PT_LOAD || !phdr.p_filesz)
+			continue;
+		if (__builtin_add_overflow(phdr.p_offset, phdr.p_filesz, &end) ||
+		    __builtin_add_overflow(phdr.p_vaddr, phdr.p_filesz, &end))
+			return -ENOEXEC;
+		found.items[found.count++] = (struct elf_segment){ .ev = phdr.p_vaddr,
+								   .fo = phdr.p_offset,
+								   .file_bytes = phdr.p_filesz,
+								   .flags = phdr.p_flags };
+	}
+	if (!found.count)
+		return -ENOEXEC;
+	*ret = found;
+	return 0;
+}
+
+int elf_segments_to_fo(const struct elf_segments *segments, uint64_t ev, uint32_t flags,
+		       uint64_t *ret_fo, uint64_t *ret_left)
+{
+	for (unsigned i = 0; i < segments->count; i++) {
+		const struct elf_segment *s = &segments->items[i];
+		uint64_t in = ev - s->ev;
+
+		if (in >= s->file_bytes || (s->flags & flags) != flags)
+			continue;
+		*ret_fo = s->fo + in;
+		if (ret_left)
+			*ret_left = s->file_bytes - in;
+		return 0;
+	}
+	return -ERANGE;
+}
+
+int elf_segments_to_ev(const struct elf_segments *segments, uint64_t fo, uint64_t *ret_ev)
+{
+	for (unsigned i = 0; i < segments->count; i++) {
+		const struct elf_segment *s = &segments->items[i];
+
+		if (fo - s->fo >= s->file_bytes)
+			continue;
+		*ret_ev = s->ev + (fo - s->fo);
+		return 0;
+	}
+	return -ERANGE;
+}
+
+int elf_section_find(Elf *elf, const char *name, struct elf_section *ret)
+{
+	size_t names = 0;
+	unsigned seen = 0;
+
+	if (elf_getshdrstrndx(elf, &names) < 0)
+		return -ENOENT;
+	for (Elf_Scn *scn = NULL; (scn = elf_nextscn(elf, scn)) && seen < ELF_SECTIONS_MAX; seen++) {
+		GElf_Shdr shdr;
+		const char *found;
+
+		if (!gelf_getshdr(scn, &shdr))
+			continue;
+		found = elf_strptr(elf, names, shdr.sh_name);
+		if (!found || strcmp(found, name))
+			continue;
+		*ret = (struct elf_section){ .ev = shdr.sh_addr,
+					     .fo = shdr.sh_offset,
+					     .size_bytes = shdr.sh_size,
+					     .type = shdr.sh_type,
+					     .flags = shdr.sh_flags,
+					     .scn = scn };
+		return 0;
+	}
+	return -ENOENT;
+}
+
+/* The size that decompression would give, from the section's own header: checked before any work. */
+static int section_inflate(Elf *elf, const struct elf_section *section, uint64_t max)
+{
+	struct bytes head;
+	GElf_Chdr chdr;
+	uint64_t size_bytes = 0;
+	const uint8_t *at;
+	int rc;
+
+	if (section->flags & SHF_COMPRESSED) {
+		if (!gelf_getchdr(section->scn, &chdr))
+			return -ENOEXEC;
+		if (chdr.ch_size > max)
+			return -E2BIG;
+		return elf_compress(section->scn, 0, 0) < 0 ? -ENOEXEC : 0;
+	}
+	/* GNU's older form: "ZLIB", size in 8 bytes big-endian, stream (binutils, Go before 1.19). */
+	rc = elf_raw_bytes(elf, section->fo, section->size_bytes < 12 ? section->size_bytes : 12, &head);
+	if (rc < 0)
+		return rc;
+	at = bytes_take(&head, 12);
+	if (!at || memcmp(at, "ZLIB", 4))
+		return 0;
+	for (int i = 4; i < 12; i++)
+		size_bytes = size_bytes << 8 | at[i];
+	if (size_bytes > max)
+		return -E2BIG;
+	return elf_compress_gnu(section->scn, 0, 0) < 0 ? -ENOEXEC : 0;
+}
+
+static bool section_is_old_compressed(Elf *elf, const struct elf_section *section)
+{
+	size_t names = 0;
+	GElf_Shdr shdr;
+	const char *name;
+
+	if (elf_getshdrstrndx(elf, &names) < 0 || !gelf_getshdr(section->scn, &shdr))
+		return false;
+	name = elf_strptr(elf, names, shdr.sh_name);
+	return name && !strncmp(name, ".z", 2);
+}
+
+int elf_section_bytes(Elf *elf, const struct elf_section *section, uint64_t max, struct bytes *ret)
+{
+	Elf_Data *data;
+	int rc;
+
+	if (section->type == SHT_NOBITS)
+		return -ENODATA;
+	if (section->size_bytes > max)
+		return -E2BIG;
+	if (section->flags & SHF_COMPRESSED || section_is_old_compressed(elf, section)) {
+		rc = section_inflate(elf, section, max);
+		if (rc < 0)
+			return rc;
+		data = elf_getdata(section->scn, NULL);
+	} else {
+		data = elf_rawdata(section->scn, NULL);
+	}
+	if (!data)
+		return -ENOEXEC;
+	if (!data->d_buf || !data->d_size)
+		return -ENODATA;
+	*ret = bytes_of(data->d_buf, data->d_size);
+	return 0;
+}
+
+int elf_raw_bytes(Elf *elf, uint64_t fo, uint64_t len, struct bytes *ret)
+{
+	Elf_Data *data;
+
+	if (fo > INT64_MAX || len > INT64_MAX - fo)
+		return -ENODATA;
+	data = elf_getdata_rawchunk(elf, (int64_t)fo, len, ELF_T_BYTE);
+	if (!data || (len && !data->d_buf) || data->d_size < len)
+		return -ENODATA;
+	*ret = bytes_of(data->d_buf, len);
+	return 0;
+}
+
+/* ---- identity ------------------------------------------------------------------------------------ */
+
+/* Calls @found for every note of @data; stops when it returns true. ELF notes: three words, then name
+ * and descriptor, each padded to 4 bytes (to @align in the gABI's 8-byte form, which only property notes
+ * use). */
+static bool notes_find(struct bytes notes, const char *name, uint32_t type, struct bytes *ret)
+{
+	size_t name_size = strlen(name) + 1;
+
+	while (!notes.failed && bytes_left(&notes) >= 12) {
+		uint32_t name_len = bytes_u32(&notes);
+		uint32_t desc_len = bytes_u32(&notes);
+		uint32_t note_type = bytes_u32(&notes);
+		const char *note_name = bytes_take(&notes, ((uint64_t)name_len + 3) & ~3ull);
+		const void *desc = bytes_take(&notes, desc_len);
+		uint64_t pad = -(uint64_t)desc_len & 3;
+
+		if (!note_name || !desc)
+			return false;
+		if (note_type == type && name_len == name_size && !memcmp(note_name, name, name_size)) {
+			*ret = bytes_of(desc, desc_len);
+			return true;
+		}
+		if (bytes_left(&notes) < pad)
+			return false;
+		(void)!bytes_take(&notes, pad);
+	}
+	return false;
+}
+
+/* Looks in PT_NOTE segments first (what is mapped), then in note sections: separate debug files keep
+ * their notes only there. */
+static bool elf_note_find(Elf *elf, const char *name, uint32_t type, struct bytes *ret)
+{
+	size_t phnum = 0;
+	unsigned seen = 0;
+
+	if (elf_getphdrnum(elf, &phnum) < 0)
+		phnum = 0;
+	for (size_t i = 0; i < phnum && i < ELF_SEGMENTS_MAX; i++) {
+		GElf_Phdr phdr;
+		struct bytes notes;
+
+		if (!gelf_getphdr(elf, (int)i, &phdr) || phdr.p_type != PT_NOTE ||
+		    phdr.p_filesz > NOTES_BYTES_MAX)
+			continue;
+		if (!elf_raw_bytes(elf, phdr.p_offset, phdr.p_filesz, &notes) &&
+		    notes_find(notes, name, type, ret))
+			return true;
+	}
+	for (Elf_Scn *scn = NULL; (scn = elf_nextscn(elf, scn)) && seen < ELF_SECTIONS_MAX; seen++) {
+		GElf_Shdr shdr;
+		struct bytes notes;
+
+		if (!gelf_getshdr(scn, &shdr) || shdr.sh_type != SHT_NOTE ||
+		    shdr.sh_size > NOTES_BYTES_MAX)
+			continue;
+		if (!elf_raw_bytes(elf, shdr.sh_offset, shdr.sh_size, &notes) &&
+		    notes_find(notes, name, type, ret))
+			return true;
+	}
+	return false;
+}
+
+static void file_load_build_id(struct elf_file *file)
+{
+	struct bytes id;
+
+	if (!elf_note_find(file->elf, "GNU", NT_GNU_BUILD_ID, &id))
+		return;
+	if (!bytes_left(&id) || bytes_left(&id) > ELF_BUILD_ID_MAX)
+		return;
+	file->build_id_len = (uint8_t)bytes_left(&id);
+	memcpy(file->build_id, id.at, file->build_id_len);
+}
+
+/* .gnu_debuglink: file name, NUL, padding to 4 bytes, CRC-32 (GDB manual, "Separate Debug Files"). */
+static void file_load_debug_link(struct elf_file *file)
+{
+	struct elf_section section;
+	struct bytes link;
+	const char *name;
+	size_t len;
+
+	if (elf_section_find(file->elf, ".gnu_debuglink", &section) < 0 ||
+	    elf_section_bytes(file->elf, &section, 4096, &link) < 0)
+		return;
+	name = bytes_cstr(&link);
+	if (!name)
+		return;
+	len = strlen(name);
+	if (!len || len >= sizeof(file->debug_link) || strchr(name, '/') || !strcmp(name, "..") ||
+	    !strcmp(name, "."))
+		return;
+	(void)!bytes_take(&link, 3 - len % 4);
+	file->debug_crc = bytes_u32(&link);
+	if (!link.failed)
+		memcpy(file->debug_link, name, len + 1);
+}
+
+int elf_file_open_take(int fd_take, struct elf_file **ret)
+{
+	cleanup_free struct elf_file *file = NULL;
+	GElf_Ehdr ehdr;
+	struct stat st;
+
+	if (fstat(fd_take, &st) < 0)
+		return -errno;
+	if (!S_ISREG(st.st_mode) || st.st_size < (off_t)sizeof(Elf64_Ehdr))
+		return -ENOEXEC;
+	if ((uint64_t)st.st_size > ELF_FILE_BYTES_MAX)
+		return -E2BIG;
+	file = calloc(1, sizeof(*file));
+	if (!file)
+		return -ENOMEM;
+	if (elf_version(EV_CURRENT) == EV_NONE)
+		return -ENOEXEC;
+	file->elf = elf_begin(fd_take, ELF_C_READ, NULL);
+	if (!file->elf)
+		return -ENOEXEC;
+	if (elf_kind(file->elf) != ELF_K_ELF || gelf_getclass(file->elf) != ELFCLASS64 ||
+	    !gelf_getehdr(file->elf, &ehdr) || ehdr.e_ident[EI_DATA] != ELFDATA2LSB) {
+		elf_end(file->elf);
+		return -ENOEXEC;
+	}
+	file->fd = fd_take;
+	file->size_bytes = (uint64_t)st.st_size;
+	file_load_build_id(file);
+	file_load_debug_link(file);
+	*ret = take_ptr(file);
+	return 0;
+}
+
+void elf_file_close(struct elf_file *file)
+{
+	if (!file)
+		return;
+	elf_end(file->elf);
+	(void)close(file->fd);
+	free(file);
+}
+
+static uint64_t key_of(const void *data, size_t len, uint64_t seed)
+{
+	uint64_t key = hash_bytes(data, len, seed);
+
+	return key ? key : 1;
+}
+
+uint64_t elf_key_of_build_id(const uint8_t *build_id, size_t len)
+{
+	return key_of(build_id, len, 0x6275696c642d6964ull); /* "build-id" */
+}
+
+/* Hash of [@fo, @fo + @len) of the file, folded into *@key. A short read ends it: the file changed. */
+static int hash_range(const struct elf_file *file, uint64_t fo, uint64_t len, uint8_t *chunk,
+		      uint64_t *key)
+{
+	while (len) {
+		size_t want = len < READ_CHUNK_BYTES ? (size_t)len : READ_CHUNK_BYTES;
+		int rc = io_pread_all(file->fd, chunk, want, fo);
+
+		if (rc < 0)
+			return rc;
+		*key = hash_bytes(chunk, want, *key);
+		fo += want;
+		len -= want;
+	}
+	return 0;
+}
+
+static int file_content_key(const struct elf_file *file, uint64_t *ret)
+{
+	cleanup_free uint8_t *chunk = malloc(READ_CHUNK_BYTES);
+	struct elf_segments segments;
+	uint64_t key = hash_mix64(file->size_bytes);
+	uint64_t left = CONTENT_BYTES_MAX;
+	int rc;
+
+	if (!chunk)
+		return -ENOMEM;
+	rc = hash_range(file, 0, sizeof(Elf64_Ehdr), chunk, &key);
+	if (rc < 0)
+		return rc;
+	rc = elf_segments_load(file->elf, &segments);
+	if (rc < 0)
+		return rc;
+	for (unsigned i = 0; i < segments.count; i++) {
+		const struct elf_segment *s = &segments.items[i];
+		uint64_t len = s->file_bytes < left ? s->file_bytes : left;
+
+		key = hash_combine(hash_combine(key, s->ev), s->file_bytes);
+		if (!(s->flags & PF_X))
+			continue;
+		if (s->fo > file->size_bytes || len > file->size_bytes - s->fo)
+			return -ENOEXEC;
+		rc = hash_range(file, s->fo, len, chunk, &key);
+		if (rc < 0)
+			return rc;
+		left -= len;
+	}
+	*ret = key ? key : 1;
+	return 0;
+}
+
+int elf_file_key(const struct elf_file *file, uint64_t *ret)
+{
+	struct bytes go_id;
+
+	if (file->build_id_len) {
+		*ret = elf_key_of_build_id(file->build_id, file->build_id_len);
+		return 0;
+	}
+	/* cmd/go writes an empty id with -trimpath -buildid=: only a full one identifies a build. */
+	if (elf_note_find(file->elf, "Go", NT_GO_BUILD_ID, &go_id) && bytes_left(&go_id) >= 16) {
+		*ret = key_of(go_id.at, bytes_left(&go_id), 0x676f206275696c64ull); /* "go build" */
+		return 0;
+	}
+	return file_content_key(file, ret);
+}
+
+static int file_crc(const struct elf_file *file, uint32_t *ret)
+{
+	cleanup_free uint8_t *chunk = malloc(READ_CHUNK_BYTES);
+	uLong crc = crc32(0, NULL, 0);
+
+	if (!chunk)
+		return -ENOMEM;
+	for (uint64_t at = 0; at < file->size_bytes;) {
+		uint64_t left = file->size_bytes - at;
+		size_t want = left < READ_CHUNK_BYTES ? (size_t)left : READ_CHUNK_BYTES;
+		int rc = io_pread_all(file->fd, chunk, want, at);
+
+		if (rc < 0)
+			return rc;
+		crc = crc32(crc, chunk, (uInt)want);
+		at += want;
+	}
+	*ret = (uint32_t)crc;
+	return 0;
+}
+
+bool elf_file_debug_matches(const struct elf_file *file, const struct elf_file *debug)
+{
+	uint32_t crc = 0;
+
+	if (file->build_id_len && debug->build_id_len)
+		return file->build_id_len == debug->build_id_len &&
+		       !memcmp(file->build_id, debug->build_id, file->build_id_len);
+	return file->debug_link[0] && !file_crc(debug, &crc) && crc == file->debug_crc;
+}
+
+static bool file_has_section(const struct elf_file *file, const char *name)
+{
+	struct elf_section section;
+
+	return !elf_section_find(file->elf, name, &section) && section.type != SHT_NOBITS &&
+	       section.size_bytes;
+}
+
+bool elf_file_has_symtab(const struct elf_file *file)
+{
+	return file_has_section(file, ".symtab");
+}
+
+bool elf_file_has_dwarf(const struct elf_file *file)
+{
+	return file_has_section(file, ".debug_info") || file_has_section(file, ".zdebug_info");
+}
+
+/* The string table's address and size and the soname's offset, from PT_DYNAMIC. */
+static bool dynamic_soname_at(Elf *elf, uint64_t *ret_ev, uint64_t *ret_left)
+{
+	uint64_t strtab_ev = 0;
+	uint64_t strtab_bytes = 0;
+	uint64_t name = UINT64_MAX;
+	struct bytes dynamic = { 0 };
+	size_t phnum = 0;
+
+	if (elf_getphdrnum(elf, &phnum) < 0)
+		return false;
+	for (size_t i = 0; i < phnum && i < ELF_SEGMENTS_MAX; i++) {
+		GElf_Phdr phdr;
+
+		if (gelf_getphdr(elf, (int)i, &phdr) && phdr.p_type == PT_DYNAMIC &&
+		    phdr.p_filesz <= NOTES_BYTES_MAX &&
+		    !elf_raw_bytes(elf, phdr.p_offset, phdr.p_filesz, &dynamic))
+			break;
+	}
+	while (bytes_left(&dynamic) >= sizeof(Elf64_Dyn)) {
+		uint64_t tag = bytes_u64(&dynamic);
+		uint64_t value = bytes_u64(&dynamic);
+
+		if (tag == DT_NULL)
+			break;
+		if (tag == DT_STRTAB)
+			strtab_ev = value;
+		else if (tag == DT_STRSZ)
+			strtab_bytes = value;
+		else if (tag == DT_SONAME)
+			name = value;
+	}
+	if (name >= strtab_bytes || strtab_bytes > DYNSTR_BYTES_MAX)
+		return false;
+	*ret_ev = strtab_ev + name;
+	*ret_left = strtab_bytes - name;
+	return true;
+}
+
+void elf_file_soname(const struct elf_file *file, char *ret, size_t size)
+{
+	struct elf_segments segments;
+	struct bytes text;
+	uint64_t ev;
+	uint64_t left;
+	uint64_t fo;
+	uint64_t in_segment;
+	size_t len;
+
+	ret[0] = '\0';
+	if (!dynamic_soname_at(file->elf, &ev, &left) ||
+	    elf_segments_load(file->elf, &segments) < 0 ||
+	    elf_segments_to_fo(&segments, ev, 0, &fo, &in_segment) < 0)
+		return;
+	if (left > in_segment)
+		left = in_segment;
+	if (left > size - 1)
+		left = size - 1;
+	if (elf_raw_bytes(file->elf, fo, left, &text) < 0)
+		return;
+	len = strnlen((const char *)text.at, left);
+	memcpy(ret, text.at, len);
+	ret[len] = '\0';
+}
