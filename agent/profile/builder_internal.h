@@ -19,8 +19,6 @@
 #define PROFILE_SAMPLES_MAX	 (1u << 27)
 #define PROFILE_EVENTS_MAX	 (1u << 28)
 
-#define PROFILE_TRUNCATED "[truncated]"
-
 struct profile_builder {
 	struct profile *p; /* owned until handed over */
 	int error;	   /* first failure, sticky */

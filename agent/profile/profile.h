@@ -70,6 +70,8 @@ enum profile_frame_kind {
 	PROFILE_FRAME_MARKER,  /* [truncated], [on cpu, not sampled], … */
 };
 
+#define PROFILE_TRUNCATED "[truncated]" /* name of the marker that is the outermost frame of a cut stack */
+
 enum profile_frame_flag {
 	PROFILE_FRAME_INLINED = 1, /* inlined into its parent frame */
 	PROFILE_FRAME_GUESSED = 2,

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "agent/profile/package_name.h"
+#include "agent/profile/stack_resolver.h"
+#include "agent/wire/feed.h"
+#include "bpf/profiler.h"
+#include "tests/support/profile_text.h"
+
+enum { APP = 1, LIBC = 2, KERNEL = 3, JIT = 4 };
+
+#define AT(module, offset)   prof_frame_module(module, offset, 0)
+#define CALL(module, offset) prof_frame_module(module, offset, PROF_FRAME_RETURN)
+#define TRUNCATED	     ((uint64_t)PROF_FRAME_TRUNCATED << PROF_FRAME_KIND_SHIFT)
+
+static bool find_module(void *ctx, uint32_t module, struct stack_module *ret)
+{
+	static const struct stack_module table[] = {
+		[APP] = { 100, "/usr/bin/app (deleted)", (const uint8_t *)"\1\2", 2, FEED_MODULE_ELF },
+		[LIBC] = { 200, "/lib/libc.so.6", NULL, 0, FEED_MODULE_ELF },
+		[KERNEL] = { 300, "[kernel]", NULL, 0, FEED_MODULE_KERNEL },
+		[JIT] = { 400, "", NULL, 0, FEED_MODULE_JIT },
+	};
+
+	if (module >= ARRAY_SIZE(table) || !table[module].kind)
+		return false;
+	*ret = table[module];
+	return true;
+}
+
+struct asked {
+	unsigned finds, prefetches, offsets;
+};
+
+static int find_names(void *ctx, uint64_t key, uint64_t offset, struct name_frame *ret)
+{
+	static const struct {
+		uint64_t key, from, to;
+		struct name_frame frames[3];
+		int count;
+	} table[] = {
+		{ 100, 0x10, 0x20, { { "main", "", "main.c", 3, 1, 0 } }, 1 },
+		{ 100,
+		  0x20,
+		  0x30,
+		  { { "inner", "", "a.h", 7, 6, 0 },
+		    { "middle", "", "a.h", 17, 16, 0 },
+		    { "outer", "", "main.c", 27, 26, 0 } },
+		  3 },
+		{ 100, 0x30, 0x40, { { "example.com/x/y%2ez.(*T).M", "", "", 0, 0, PROFILE_FRAME_GO } }, 1 },
+		{ 300, 0x10, 0x20, { { "do_syscall_64", "", "", 0, 0, 0 } }, 1 },
+	};
+	struct asked *asked = ctx;
+	size_t i;
+
+	asked->finds++;
+	for (i = 0; i < ARRAY_SIZE(table); i++) {
+		if (table[i].key != key || offset < table[i].from || offset >= table[i].to)
+			continue;
+		memcpy(ret, table[i].frames, sizeof(table[i].frames));
+		return table[i].count;
+	}
+	return 0;
+}
+
+static void prefetch(void *ctx, uint64_t key, const uint64_t *offsets, size_t count)
+{
+	struct asked *asked = ctx;
+	size_t i;
+
+	asked->prefetches++;
+	asked->offsets += (unsigned)count;
+	for (i = 1; i < count; i++)
+		assert_true(offsets[i - 1] < offsets[i]);
+}
+
+struct fixture {
+	struct asked asked;
+	struct name_source names;
+	struct stack_modules modules;
+	struct profile_builder *b;
+	struct stack_resolver *r;
+	uint32_t attrs;
+};
+
+static void setup(struct fixture *f, size_t memo_max)
+{
+	struct profile_meta meta = { .type = PROFILE_CPU };
+
+	*f = (struct fixture){ 0 };
+	f->names = (struct name_source){ &f->asked, find_names, prefetch };
+	f->modules = (struct stack_modules){ NULL, find_module };
+	f->b = profile_builder_create(&meta, 1000);
+	f->r = stack_resolver_create(f->b, &f->modules, &f->names, memo_max);
+	f->attrs = profile_builder_attrs(f->b, &(struct profile_attrs){ 0 }, NULL);
+}
+
+static void add(struct fixture *f, const uint64_t *user, size_t user_count, const uint64_t *kernel,
+		size_t kernel_count)
+{
+	uint32_t node = 0;
+
+	assert_int_equal(stack_resolver_node(f->r, (struct stack_frames){ user, user_count },
+					     (struct stack_frames){ kernel, kernel_count }, &node),
+			 0);
+	profile_builder_sample(f->b, node, f->attrs, (int64_t[]){ 1, 1 });
+}
+
+static struct profile *finish(struct fixture *f)
+{
+	struct profile_quality quality = { 0 };
+	struct profile *p = NULL;
+
+	assert_int_equal(profile_builder_finish(f->b, &quality, &p), 0);
+	stack_resolver_destroy(f->r);
+	profile_builder_destroy(f->b);
+	return p;
+}
+
+static void test_stacks(void **state)
+{
+	const struct {
+		uint64_t user[4];
+		size_t user_count;
+		uint64_t kernel[2];
+		size_t kernel_count;
+		const char *text;
+	} rows[] = {
+		{ { AT(APP, 0x25), CALL(APP, 0x15) }, 2, { 0 }, 0,
+		  "main;outer;middle;inner 1\n" },
+		{ { AT(APP, 0x15) }, 1, { AT(KERNEL, 0x11) }, 1, "main;do_syscall_64 1\n" },
+		{ { 0 }, 0, { AT(KERNEL, 0x11) }, 1, "do_syscall_64 1\n" },
+		/* A call that is the last instruction of its function returns into the next one. */
+		{ { AT(LIBC, 0x5), CALL(APP, 0x20) }, 2, { 0 }, 0,
+		  "main;[unknown] libc.so.6+0x5 1\n" },
+		{ { AT(APP, 0x15), TRUNCATED }, 2, { 0 }, 0, "[truncated];main 1\n" },
+		{ { AT(APP, 0x15) }, 1, { AT(KERNEL, 0x11), TRUNCATED }, 2,
+		  "[truncated];main;do_syscall_64 1\n" },
+		{ { AT(APP, 0x99) }, 1, { 0 }, 0, "[unknown] app+0x99 1\n" },
+		{ { AT(77, 0x99) }, 1, { 0 }, 0, "[unknown] 0x99 1\n" },
+		{ { prof_frame_address(PROF_FRAME_ADDRESS, 0x7f001234, 0) }, 1, { 0 }, 0,
+		  "[unknown] 0x7f001234 1\n" },
+		{ { 0 }, 0, { prof_frame_address(PROF_FRAME_KERNEL, 0xffffffff81000000, 0) }, 1,
+		  "[unknown] 0xffffffff81000000 1\n" },
+		{ { AT(JIT, 0x7f0000), CALL(JIT, 0x7f1000), CALL(APP, 0x15) }, 3, { 0 }, 0,
+		  "main;[jit];[jit] 1\n" },
+		{ { (uint64_t)PROF_FRAME_MARKER << PROF_FRAME_KIND_SHIFT }, 1, { 0 }, 0,
+		  "[on cpu, not sampled] 1\n" },
+	};
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(rows); i++) {
+		cleanup(profile) struct profile *p = NULL;
+		cleanup_free char *text = NULL;
+		struct fixture f;
+
+		setup(&f, 0);
+		add(&f, rows[i].user, rows[i].user_count, rows[i].kernel, rows[i].kernel_count);
+		p = finish(&f);
+		text = profile_to_text(p);
+		assert_string_equal(text, rows[i].text);
+	}
+}
+
+static const struct profile_frame *leaf(const struct profile *p)
+{
+	return &p->frames[p->nodes[p->node_count - 1].frame];
+}
+
+static void test_frame_facts(void **state)
+{
+	cleanup(profile) struct profile *p = NULL;
+	struct fixture f;
+
+	setup(&f, 0);
+	add(&f, (uint64_t[]){ AT(APP, 0x25) | PROF_FRAME_GUESSED }, 1, NULL, 0);
+	p = finish(&f);
+	assert_int_equal(p->node_count, 4);
+	assert_int_equal(leaf(p)->flags, PROFILE_FRAME_INLINED | PROFILE_FRAME_GUESSED);
+	assert_int_equal(leaf(p)->line, 7);
+	assert_int_equal(leaf(p)->offset, 0x25);
+	assert_int_equal(p->frames[p->nodes[1].frame].flags, PROFILE_FRAME_GUESSED);
+	assert_int_equal(p->functions[leaf(p)->function].line, 6);
+	assert_string_equal(profile_string(p, p->functions[leaf(p)->function].package), "app");
+	assert_int_equal(p->mappings[leaf(p)->mapping].build_id_len, 2);
+	assert_true(p->quality.guessed_frame_pct == 100);
+}
+
+static void test_kinds_and_packages(void **state)
+{
+	const struct {
+		uint64_t user, kernel;
+		uint8_t kind;
+		const char *package;
+	} rows[] = {
+		{ AT(APP, 0x35), 0, PROFILE_FRAME_GO, "example.com/x/y.z" },
+		{ AT(APP, 0x15), 0, PROFILE_FRAME_NATIVE, "app" },
+		{ AT(LIBC, 1), 0, PROFILE_FRAME_UNKNOWN, "libc.so.6" },
+		{ 0, AT(KERNEL, 0x11), PROFILE_FRAME_KERNEL, "kernel" },
+		{ 0, AT(KERNEL, 0x1), PROFILE_FRAME_UNKNOWN, "kernel" },
+	};
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(rows); i++) {
+		cleanup(profile) struct profile *p = NULL;
+		struct fixture f;
+
+		setup(&f, 0);
+		add(&f, &rows[i].user, rows[i].user != 0, &rows[i].kernel, rows[i].kernel != 0);
+		p = finish(&f);
+		assert_int_equal(leaf(p)->kind, rows[i].kind);
+		assert_string_equal(profile_string(p, p->functions[leaf(p)->function].package),
+				    rows[i].package);
+	}
+}
+
+static void test_each_place_is_asked_once(void **state)
+{
+	uint64_t stack[] = { AT(APP, 0x25), CALL(APP, 0x16), AT(LIBC, 9) };
+	cleanup(profile) struct profile *p = NULL;
+	struct fixture f;
+	int i;
+
+	setup(&f, 0);
+	for (i = 0; i < 100; i++)
+		add(&f, stack, ARRAY_SIZE(stack), NULL, 0);
+	/* The same place once as a sampled pc and once as a call. */
+	add(&f, (uint64_t[]){ AT(APP, 0x15) }, 1, NULL, 0);
+	assert_int_equal(f.asked.finds, 3);
+	p = finish(&f);
+	assert_int_equal(p->totals[0], 101);
+}
+
+static void test_memo_bound(void **state)
+{
+	cleanup(profile) struct profile *small = NULL, *large = NULL;
+	cleanup_free char *a = NULL, *b = NULL;
+	struct fixture f;
+	size_t memo;
+
+	for (memo = 1; memo <= 1000; memo += 999) {
+		uint64_t i;
+
+		setup(&f, memo);
+		for (i = 0; i < 0x40; i++)
+			add(&f, (uint64_t[]){ AT(APP, i), CALL(APP, 0x40 - i), AT(LIBC, i % 3) }, 3,
+			    NULL, 0);
+		*(memo == 1 ? &small : &large) = finish(&f);
+	}
+	a = profile_to_text(small);
+	b = profile_to_text(large);
+	assert_string_equal(a, b);
+}
+
+static void test_prefetch(void **state)
+{
+	uint64_t words[] = { AT(APP, 0x25), CALL(APP, 0x26), AT(LIBC, 9),  AT(LIBC, 8),
+			     TRUNCATED,	    AT(77, 1),	     AT(APP, 0x25) };
+	cleanup(profile) struct profile *p = NULL;
+	struct fixture f;
+
+	setup(&f, 0);
+	assert_int_equal(stack_resolver_prefetch(f.r, words, ARRAY_SIZE(words)), 0);
+	assert_int_equal(f.asked.prefetches, 2);
+	assert_int_equal(f.asked.offsets, 3);
+	add(&f, words, 1, NULL, 0);
+	/* What the memo holds is not asked for again. */
+	assert_int_equal(stack_resolver_prefetch(f.r, words, 1), 0);
+	assert_int_equal(f.asked.prefetches, 2);
+	p = finish(&f);
+}
+
+static void test_go_packages(void **state)
+{
+	static const struct {
+		const char *symbol, *package;
+	} rows[] = {
+		{ "main.main", "main" },
+		{ "runtime.gcBgMarkWorker.func2", "runtime" },
+		{ "encoding/json.(*decodeState).object", "encoding/json" },
+		{ "gopkg.in/yaml%2ev3.Unmarshal", "gopkg.in/yaml.v3" },
+		{ "github.com/a/b.F[github.com/c/d.T]", "github.com/a/b" },
+		{ "type:.eq.main.T", "" },
+		{ "go:buildid", "" },
+		{ "memmove", "" },
+		{ "", "" },
+		{ "a/b", "" },
+		{ ".x", "" },
+		{ "x%zz.y", "x%zz" },
+		{ "x%00.y", "x%00" },
+	};
+	char out[64];
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(rows); i++) {
+		out[0] = 0;
+		assert_int_equal(package_of_go(rows[i].symbol, out, sizeof(out)),
+				 strlen(rows[i].package));
+		assert_string_equal(out, rows[i].package);
+	}
+	assert_int_equal(package_of_go("abcdefgh.x", out, 4), 3);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_stacks),
+		cmocka_unit_test(test_frame_facts),
+		cmocka_unit_test(test_kinds_and_packages),
+		cmocka_unit_test(test_each_place_is_asked_once),
+		cmocka_unit_test(test_memo_bound),
+		cmocka_unit_test(test_prefetch),
+		cmocka_unit_test(test_go_packages),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
