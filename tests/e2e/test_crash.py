@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each process killed in mid-session, and the whole daemon killed many times under load: what is lost is what
+contract.md section 9 and the design allow, and it is stated."""
+
+import os
+import random
+import shutil
+import signal
+import tempfile
+import time
+
+from harness import FAMILY_A, Daemon, build_truth, check, main, running, wait_until
+
+RATE = 199
+
+
+def kill_one(comm, seconds=8):
+    """Kills one process in the middle of a session on a busy program; the finished result and its stacks."""
+    program = build_truth()
+    with Daemon() as daemon, running(program, "120"):
+        session = daemon.start_profile(os.path.basename(program), seconds, rate=RATE)
+        wait_until(lambda: daemon.get(f"{FAMILY_A}/{session}").json()["sampleCount"] > 100, 30, "samples")
+        victim = daemon.children()[comm]
+        os.kill(victim, signal.SIGKILL)
+        wait_until(lambda: daemon.children().get(comm) not in (None, victim), 10, comm + " to come back")
+
+        def ended():
+            try:
+                answer = daemon.request("GET", f"{FAMILY_A}/{session}?top=1000")
+            except OSError:
+                return None  # the server itself is away
+            result = answer.json()
+            return result if answer.status == 200 and result["status"] != "running" else None
+
+        result = wait_until(ended, 60, "the session to end")
+        check(result["status"] == "completed", result)
+        return result, daemon.folded(session)
+
+
+def expected_ns(result):
+    return result["durationSeconds"] * 1e9
+
+
+def symbolizer_killed():
+    result, stacks = kill_one("profd-symbols")
+    check(result["totalValue"] > 0.93 * expected_ns(result), f"{result['totalValue']} of {expected_ns(result)}")
+    named = sum(v for s, v in stacks if "main" in s)
+    check(named > 0.97 * sum(v for _, v in stacks), "names are missing after the symbolizer came back")
+
+
+def server_killed():
+    result, stacks = kill_one("profd-server")
+    check(result["totalValue"] > 0.93 * expected_ns(result), f"{result['totalValue']} of {expected_ns(result)}")
+    check(result["totalValue"] < 1.07 * expected_ns(result), "samples were counted twice")
+    check(result["quality"]["lost"] == 0, result["quality"])
+
+
+def collector_killed():
+    result, _ = kill_one("profd-collect")
+    notes = " ".join(result["quality"].get("notes", []))
+    check("collector" in notes or "gap" in notes, f"the gap is not stated: {result['quality']}")
+    check(result["totalValue"] > 0.5 * expected_ns(result), "sampling did not come back")
+
+
+def reader_killed():
+    result, _ = kill_one("profd-reader", seconds=4)
+    check(result["totalValue"] > 0.93 * expected_ns(result), "samples were lost")
+
+
+def daemon_killed_many_times():
+    """kill -9 of everything at random moments: nothing corrupt, no completed session missing, ready again."""
+    program = build_truth()
+    folder = tempfile.mkdtemp(prefix="profd-e2e-")
+    random.seed(50)
+    completed, running_ids = set(), []
+    times = int(os.environ.get("CRASHES", "50"))
+    try:
+        with running(program, "600"):
+            for turn in range(times):
+                daemon = Daemon(data_dir=folder).start()
+                for session in running_ids:  # what ran when it was killed has ended, with data or a reason
+                    result = daemon.get(f"{FAMILY_A}/{session}").json()
+                    check(result["status"] in ("completed", "failed"), f"turn {turn}: {result}")
+                    check(result["status"] == "completed" or result["failureReason"], result)
+                    if result["status"] == "completed":
+                        completed.add(session)
+                running_ids = [daemon.start_profile(os.path.basename(program), 1, rate=RATE),
+                               daemon.start_profile("*", 3600, rate=19)]
+                end = time.monotonic() + random.uniform(0, 2.0)
+                while time.monotonic() < end:
+                    result = daemon.get(f"{FAMILY_A}/{running_ids[0]}").json()
+                    if result["status"] == "completed":
+                        completed.add(result["id"])
+                    time.sleep(0.05)
+                daemon.stop(signal.SIGKILL)
+            with Daemon(data_dir=folder) as daemon:
+                check(not any("damaged" in line or "corrupt" in line for line in daemon.log), daemon.log)
+                for session in completed:
+                    result = daemon.get(f"{FAMILY_A}/{session}").json()
+                    check(result["status"] == "completed", result)
+                    check(sum(v for _, v in daemon.folded(session)) == result["totalValue"], session)
+        check(len(completed) > times / 10, f"only {len(completed)} sessions completed")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main(symbolizer_killed, server_killed, collector_killed, reader_killed, daemon_killed_many_times)

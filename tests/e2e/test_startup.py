@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts that cannot work say in one line what is missing and what to do, exit non-zero and leave nothing
+behind; the informational commands answer."""
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+
+from harness import BUILD, Daemon, Skip, check, main
+
+PROFD = os.path.join(BUILD, "profd")
+
+
+def refused(arguments, words, user=None):
+    """Runs profd, expects exit != 0 and exactly one line on standard error that holds every word."""
+    scratch = tempfile.mkdtemp(prefix="profd-e2e-")
+    os.chmod(scratch, 0o755)
+    data = os.path.join(scratch, "data")
+    command = [PROFD, *[a.replace("DATA", data).replace("SCRATCH", scratch) for a in arguments]]
+    if user:
+        if not shutil.which("setpriv"):
+            raise Skip("setpriv (util-linux) is not installed")
+        reachable = os.path.join(scratch, "profd")
+        shutil.copy(PROFD, reachable)
+        command = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", reachable, *command[1:]]
+    before = set(os.listdir("/run"))
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        check(done.returncode not in (0, None) and done.returncode > 0, f"exit {done.returncode}: {lines}")
+        check(len(lines) == 1, f"not one line: {lines}")
+        for word in words:
+            check(word in lines[0], f"'{word}' not in: {lines[0]}")
+        left = [f for f in os.listdir(scratch) if f not in ("profd", "c.conf", "conf.d")]
+        check(not left, f"left behind: {left}")
+        check(set(os.listdir("/run")) <= before, "something new in /run")
+        return lines[0]
+    finally:
+        shutil.rmtree(scratch)
+
+
+def without_privileges():
+    refused(["--listen", "127.0.0.1:0", "--data-dir", "DATA"], ["CAP_"], user="65534")
+
+
+def without_btf():
+    refused(["--listen", "127.0.0.1:0", "--data-dir", "DATA", "--disable-feature=btf"], ["BTF"])
+
+
+def port_taken():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        refused(["--listen", f"127.0.0.1:{port}", "--data-dir", "DATA"], [str(port), "--listen"])
+
+
+def address_malformed():
+    refused(["--listen", "localhost", "--data-dir", "DATA"], ["ADDR:PORT"])
+
+
+def data_directory_not_writable():
+    refused(["--listen", "127.0.0.1:0", "--data-dir", "/proc/nowhere"], ["/proc/nowhere", "--data-dir"])
+
+
+def data_directory_in_use():
+    with Daemon() as daemon:
+        refused(["--listen", "127.0.0.1:0", "--data-dir", daemon.data_dir], ["another profd"])
+
+
+def configuration_errors():
+    cases = [
+        ("[server]\nlisten = 127.0.0.1:0\ncolour = red\n", [":3:", "colour", "[server]"]),
+        ("[sever]\nlisten = 127.0.0.1:0\n", [":2:", "[sever]"]),
+        ("[limits]\nbody_bytes = lots\n", [":2:", "body_bytes"]),
+        ("[store]\nretention_days = 0\n", [":2:", "retention_days"]),
+        ("[collect]\ncpu_budget_pct = -1\n", [":2:", "cpu_budget_pct"]),
+        ("[continuous]\nspan = 10\n", [":2:", "span", "10s"]),
+        ("listen\n", [":1:"]),
+        ("[auth]\njwt_algorithm = none\n", ["jwt_algorithm"]),
+        ("[tenant a/b]\nservices = x\n", ["a/b"]),
+        ("[export x]\nkind = carrier-pigeon\n", ["kind"]),
+    ]
+    for text, words in cases:
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "profd.conf")
+            with open(path, "w") as f:
+                f.write(text)
+            refused(["--config", path, "--data-dir", "DATA"], words)
+    refused(["--config", "/nonexistent.conf"], ["/nonexistent.conf", "--config"])
+
+
+def drop_ins_are_read():
+    with tempfile.TemporaryDirectory() as folder:
+        os.mkdir(os.path.join(folder, "conf.d"))
+        with open(os.path.join(folder, "profd.conf"), "w") as f:
+            f.write("[limits]\nconnections = 5\n")
+        with open(os.path.join(folder, "conf.d", "10-bad.conf"), "w") as f:
+            f.write("[limits]\n\nconnections = 0\n")
+        refused(["--config", f"{folder}/profd.conf", "--data-dir", "DATA"], ["10-bad.conf:3:", "connections"])
+
+
+def unknown_feature():
+    refused(["--listen", "127.0.0.1:0", "--data-dir", "DATA", "--disable-feature=warp"], ["warp"])
+
+
+def informational_commands():
+    version = subprocess.run([PROFD, "--version"], capture_output=True, text=True)
+    check(version.returncode == 0 and version.stdout.startswith("profd "), version.stdout)
+    features = subprocess.run([PROFD, "--features"], capture_output=True, text=True)
+    check(features.returncode == 0 and "bpf_loop" in features.stdout, features.stdout)
+    with tempfile.TemporaryDirectory() as folder:
+        checked = subprocess.run([PROFD, "--check", "--data-dir", folder], capture_output=True, text=True)
+        check(checked.returncode == 0 and not os.listdir(folder), checked.stderr)
+
+
+def stop_is_clean():
+    daemon = Daemon().start()
+    children = daemon.children()
+    check(len(children) == 4, f"processes: {children}")
+    check(daemon.stop() == 0, f"exit {daemon.process.returncode}: {daemon.log}")
+    for comm, pid in children.items():
+        check(not os.path.exists(f"/proc/{pid}"), f"{comm} lives on")
+    shutil.rmtree(daemon.data_dir)
+
+
+if __name__ == "__main__":
+    main(without_privileges, without_btf, port_taken, address_malformed, data_directory_not_writable,
+         data_directory_in_use, configuration_errors, drop_ins_are_read, unknown_feature,
+         informational_commands, stop_is_clean)
