@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cost of profd against perf on the same load in the same run. CPU time is read from the kernel's accounting:
+user + system time of every process of a tool, plus, for profd, the run time of its BPF programs
+(kernel.bpf_stats_enabled, less the 57 ns per run that the measuring itself costs here), which the kernel
+charges to whoever was interrupted. Ratios travel between machines; absolute figures do not."""
+
+import argparse
+import contextlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+
+from harness import FAMILY_A, Daemon, build_truth, check, running
+
+STATS = "/proc/sys/kernel/bpf_stats_enabled"
+STATS_FLOOR_NS = 57  # performance.md, 1: cost of one measured run of an empty program
+TICK = os.sysconf("SC_CLK_TCK")
+CPUS = os.cpu_count()
+rows = []
+
+
+def row(name, ours, base, must, text=""):
+    ratio = ours / base if base else float("nan")
+    verdict = "" if must is None else "met" if ratio <= must else "MISSED"
+    rows.append((name, f"{ours:.4g}", f"{base:.4g}", f"{ratio:.2f}", "" if must is None else f"<= {must}", verdict, text))
+
+
+def absolute(name, ours, must, text="", smaller=True):
+    good = ours <= must if smaller else ours >= must
+    rows.append((name, f"{ours:.4g}", "", "", f"{'<=' if smaller else '>='} {must}", "met" if good else "MISSED", text))
+
+
+def cpu_s(pids):
+    total = 0.0
+    for pid in pids:
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as f:
+            fields = f.read().rsplit(") ", 1)[1].split()
+            total += (int(fields[11]) + int(fields[12])) / TICK
+    return total
+
+
+def bpf_programs(pids):
+    """(run time in s less the floor, runs) of the programs that these processes hold."""
+    shown = subprocess.run(["bpftool", "prog", "show", "-j"], capture_output=True, text=True, check=True)
+    time_ns = runs = 0
+    for program in json.loads(shown.stdout):
+        if any(p["pid"] in pids for p in program.get("pids", [])):
+            runs += program.get("run_cnt", 0)
+            time_ns += program.get("run_time_ns", 0)
+    return max(time_ns - runs * STATS_FLOOR_NS, 0) / 1e9, runs
+
+
+def pids_of(daemon):
+    return [daemon.process.pid, *daemon.children().values()]
+
+
+@contextlib.contextmanager
+def bpf_stats():
+    with open(STATS, "r+") as f:
+        f.write("1")
+    try:
+        yield
+    finally:
+        with open(STATS, "r+") as f:
+            f.write("0")
+
+
+def profd_cost(service, rate, seconds, settle=3.0):
+    """Agent CPU s (BPF included), BPF s, samples and the result of one session over a steady load."""
+    with Daemon() as daemon, bpf_stats():
+        time.sleep(settle)
+        pids = pids_of(daemon)
+        before, bpf_before = cpu_s(pids), bpf_programs(pids)
+        session = daemon.start_profile(service, seconds, rate=rate)
+        result = daemon.finish_profile(session, seconds + 60)
+        bpf_after = bpf_programs(pids)
+        bpf = bpf_after[0] - bpf_before[0]
+        return cpu_s(pids) - before + bpf, bpf, result
+
+
+def child_cpu_s(command, **kwargs):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **kwargs)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def perf_cost(call_graph, rate, seconds):
+    """CPU s of perf record over the whole host and of perf script over what it wrote."""
+    with tempfile.TemporaryDirectory() as folder:
+        data = os.path.join(folder, "perf.data")
+        record = child_cpu_s(["perf", "record", "-q", "-e", "cpu-clock", "-a", "-F", str(rate), "--call-graph",
+                              call_graph, "-o", data, "--", "sleep", str(seconds)])
+        script = child_cpu_s(["perf", "script", "--no-inline", "-i", data])
+        return record + script, os.path.getsize(data)
+
+
+def busy(seconds):
+    """Both cores busy without frame pointers: profd against perf record --call-graph dwarf + perf script."""
+    program = build_truth()
+    with running(program, "100000", str(CPUS)):
+        ours, bpf, result = profd_cost("*", 99, seconds)
+        base, _ = perf_cost("dwarf", 99, seconds)
+    samples = result["sampleCount"]
+    row("agent CPU s, 99 Hz, no frame pointers / perf dwarf + script", ours, base, 1.0,
+        f"{1e6 * ours / samples:.1f} us a sample, of it BPF {1e6 * bpf / samples:.1f}")
+
+
+def busy_fp(seconds):
+    """The same with frame pointers: against perf record -g + perf script."""
+    program = build_truth(frame_pointers=True)
+    with running(program, "100000", str(CPUS)):
+        ours, bpf, result = profd_cost("*", 99, seconds)
+        base, _ = perf_cost("fp", 99, seconds)
+    samples = result["sampleCount"]
+    row("agent CPU s, 99 Hz, frame pointers / perf -g + script", ours, base, 1.5,
+        f"{1e6 * ours / samples:.1f} us a sample, of it BPF {1e6 * bpf / samples:.1f}")
+
+
+def idle(seconds):
+    """An idle host with a 19 Hz session open: share of one CPU."""
+    ours, bpf, _ = profd_cost("*", 19, seconds)
+    absolute("idle host, 19 Hz session, % of one CPU", 100 * ours / seconds, 0.2, f"of it BPF {100 * bpf / seconds:.3f}")
+
+
+def memory(_):
+    """PSS of all processes plus what the kernel charges for BPF maps, with 200 processes mapped."""
+    with contextlib.ExitStack() as stack:
+        for _i in range(200):
+            stack.enter_context(running("python3", "-c", "import json,ssl,time;print('ready',flush=True);time.sleep(600)"))
+        with Daemon() as daemon:
+            daemon.profile("*", 10, rate=99)
+            pss = 0
+            for pid in pids_of(daemon):
+                with open(f"/proc/{pid}/smaps_rollup") as f:
+                    pss += sum(int(line.split()[1]) for line in f if line.startswith("Pss:"))
+            shown = subprocess.run(["bpftool", "map", "show", "-j"], capture_output=True, text=True, check=True)
+            pids = pids_of(daemon)
+            maps = sum(m.get("bytes_memlock", 0) for m in json.loads(shown.stdout)
+                       if any(p["pid"] in pids for p in m.get("pids", [])))
+            absolute("memory with 200 processes, MB", pss / 1024 + maps / 1048576, 100,
+                     f"PSS {pss / 1024:.0f}, BPF maps {maps / 1048576:.0f}")
+
+
+def loss(seconds):
+    """999 Hz on all cores: lost samples, and samples against what was due."""
+    program = build_truth()
+    with running(program, "100000", str(CPUS)):
+        _, _, result = profd_cost("*", 999, seconds)
+    absolute("lost samples at 999 Hz", result["quality"]["lost"], 0)
+    absolute("share of due samples at 999 Hz", result["sampleCount"] / (999.0 * seconds * CPUS), 0.98, smaller=False)
+
+
+def startup(_):
+    """Start to serving: CPU time of all processes, with the programs of this host running."""
+    with Daemon() as daemon:
+        time.sleep(2)
+        absolute("start-up CPU, s", cpu_s(pids_of(daemon)), 1.0)
+
+
+BENCHES = [busy, busy_fp, idle, memory, loss, startup]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=int, default=60, help="length of each timed span")
+    parser.add_argument("name", nargs="*", help="benches to run: " + " ".join(b.__name__ for b in BENCHES))
+    arguments = parser.parse_args()
+    check(os.geteuid() == 0, "the benches need root")
+    for bench in BENCHES:
+        if not arguments.name or bench.__name__ in arguments.name:
+            print(f"{bench.__name__}: {bench.__doc__}", file=sys.stderr)
+            bench(arguments.seconds)
+    print("| measure | profd | rival | ratio | must | verdict | |\n|---|---|---|---|---|---|---|")
+    for cells in rows:
+        print("| " + " | ".join(cells) + " |")
+    sys.exit(any(cells[5] == "MISSED" for cells in rows))
+
+
+if __name__ == "__main__":
+    main()
