@@ -89,6 +89,9 @@ SUPPORT_OBJ := $(patsubst %.c,$(O)/%.o,$(wildcard tests/support/*.c))
 $(O)/tests/%: $(O)/tests/%.o $(SUPPORT_OBJ) $(LIB)
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
 
+# Programs that fail the n-th allocation (tests/support/alloc_fail.h).
+$(O)/tests/unit/%_nomem: LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
+
 tests: $(UNIT_BIN) $(ROOT_BIN) ## build the test programs
 
 check: $(UNIT_BIN) ## unit tests, no root needed
