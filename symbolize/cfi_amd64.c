@@ -40,6 +40,12 @@ static const uint8_t sigreturn[] = { 0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0
 
 /* ---- code without an entry ----------------------------------------------------------------------- */
 
+struct code_section {
+	uint64_t ev;
+	uint64_t fo;
+	uint64_t len; /* bytes */
+};
+
 static const uint8_t endbr64[] = { 0xf3, 0x0f, 0x1e, 0xfa };
 
 static struct unwind_rule call_rule(const struct cfi_set *set, int32_t pushed_bytes)
@@ -77,14 +83,14 @@ static int16_t plt_push_done_at(const uint8_t entry[16])
 }
 
 /* .plt: entry 0 pushes the link map for the resolver, on top of what a lazy entry pushed. */
-static int synth_plt(struct cfi_set *set, const struct elf_section *section)
+static int synth_plt(struct cfi_set *set, const struct code_section *section)
 {
 	size_t first = set->steps.count;
 	struct unwind_rule plt = { .cfa = UNWIND_CFA_PLT, .ra_offset = set->arch->call_ra_offset };
 	struct bytes b;
 	int rc;
 
-	if (section->size_bytes < 32 || elf_raw_bytes(set->elf, section->fo, 32, &b) < 0)
+	if (section->len < 32 || elf_raw_bytes(set->elf, section->fo, 32, &b) < 0)
 		return 0;
 	plt.cfa_deref = plt_push_done_at(b.at + 16);
 	if (!plt.cfa_deref || b.at[0] != 0xff || b.at[1] != 0x35) /* push map(%rip), 6 bytes */
@@ -93,25 +99,25 @@ static int synth_plt(struct cfi_set *set, const struct elf_section *section)
 	    (rc = add_step(set, section->fo + 6, call_rule(set, 16))) < 0 ||
 	    (rc = add_step(set, section->fo + 16, plt)) < 0)
 		return rc;
-	return add_range(set, section->ev, section->size_bytes, first);
+	return add_range(set, section->ev, section->len, first);
 }
 
 /* Jumps only: nothing is ever pushed. */
-static int synth_jumps(struct cfi_set *set, const struct elf_section *section)
+static int synth_jumps(struct cfi_set *set, const struct code_section *section)
 {
 	size_t first = set->steps.count;
 	struct bytes b;
 	int rc;
 	unsigned at;
 
-	if (section->size_bytes < 8 || elf_raw_bytes(set->elf, section->fo, 8, &b) < 0)
+	if (section->len < 8 || elf_raw_bytes(set->elf, section->fo, 8, &b) < 0)
 		return 0;
 	at = !memcmp(b.at, endbr64, 4) ? 4 : 0;
 	at += b.at[at] == 0xf2; /* bnd */
 	if (b.at[at] != 0xff || b.at[at + 1] != 0x25)
 		return 0;
 	rc = add_step(set, section->fo, call_rule(set, 0));
-	return rc < 0 ? rc : add_range(set, section->ev, section->size_bytes, first);
+	return rc < 0 ? rc : add_range(set, section->ev, section->len, first);
 }
 
 struct frame_code {
@@ -121,7 +127,7 @@ struct frame_code {
 
 /* .init and .fini: one function put together from pieces of many files, between the two that the C library
  * brings. */
-static int synth_init(struct cfi_set *set, const struct elf_section *section)
+static int synth_init(struct cfi_set *set, const struct code_section *section)
 {
 	static const struct frame_code codes[] = {
 		/* sub $8, %rsp … add $8, %rsp; ret (glibc) */
@@ -130,7 +136,7 @@ static int synth_init(struct cfi_set *set, const struct elf_section *section)
 		{ { 0x50 }, { 0x58, 0xc3 }, 1, 2, 1 },
 	};
 	size_t first = set->steps.count;
-	uint64_t size = section->size_bytes;
+	uint64_t size = section->len;
 	struct bytes b;
 	int rc;
 
@@ -158,7 +164,7 @@ static int synth_sections(struct cfi_set *set)
 {
 	static const struct {
 		const char *name;
-		int (*synth)(struct cfi_set *set, const struct elf_section *section);
+		int (*synth)(struct cfi_set *set, const struct code_section *section);
 	} sections[] = {
 		{ ".plt", synth_plt },	     { ".plt.sec", synth_jumps }, { ".plt.got", synth_jumps },
 		{ ".plt.bnd", synth_jumps }, { ".iplt", synth_jumps },	  { ".init", synth_init },
@@ -166,11 +172,12 @@ static int synth_sections(struct cfi_set *set)
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(sections); i++) {
-		struct elf_section section;
+		struct code_section section;
 		int rc;
 
-		if (elf_section_find(set->elf, sections[i].name, &section) < 0 ||
-		    section.type == SHT_NOBITS || section.size_bytes > PLT_SECTION_BYTES_MAX ||
+		if (!elf_section_place(set->elf, sections[i].name, &section.ev, &section.fo,
+				       &section.len) ||
+		    section.len > PLT_SECTION_BYTES_MAX ||
 		    section.fo >= CFI_FO_END - PLT_SECTION_BYTES_MAX)
 			continue;
 		rc = sections[i].synth(set, &section);

@@ -296,6 +296,7 @@ static int advance(struct machine *m, uint64_t delta)
 
 static int set_location(struct machine *m)
 {
+	const struct elf_segment *segment;
 	uint64_t ev;
 	uint64_t fo;
 	int rc;
@@ -305,8 +306,9 @@ static int set_location(struct machine *m)
 		return 0;
 	}
 	ev = cfi_read_pointer(m->set, &m->insns, m->cie->fde_encoding, m->cie->address_bytes);
-	if (m->insns.failed || elf_segments_to_fo(&m->set->segments, ev, PF_X, &fo, NULL) < 0 ||
-	    fo < m->fo) {
+	segment = m->insns.failed ? NULL : elf_segments_code(&m->set->segments, ev);
+	fo = segment ? segment->offset_fo + (ev - segment->start_ev) : 0;
+	if (!segment || fo < m->fo) {
 		m->failed = true;
 		return 0;
 	}

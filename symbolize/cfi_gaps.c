@@ -83,13 +83,13 @@ int cfi_gaps_sigreturn(struct cfi_set *set)
 	struct gap_scan scan = { .set = set, .bytes_left = SCAN_BYTES_MAX, .gaps_left = SCAN_GAPS_MAX };
 	size_t count = set->entries.count; /* those added on the way are not looked at */
 
-	for (unsigned i = 0; i < set->segments.count; i++) {
+	for (size_t i = 0; i < set->segments.count; i++) {
 		const struct elf_segment *s = &set->segments.items[i];
-		uint64_t end_fo = s->fo + s->file_bytes;
-		uint64_t fo = s->fo;
+		uint64_t fo = s->offset_fo;
+		uint64_t end_fo = fo + (s->end_ev - s->start_ev);
 		int rc;
 
-		if (!(s->flags & PF_X) || end_fo >= CFI_FO_END)
+		if (!s->executable || end_fo < fo || end_fo >= CFI_FO_END)
 			continue;
 		for (size_t at = entry_after(set->entries.data, count, fo);
 		     at < count && set->entries.data[at].start_fo < end_fo; at++) {

@@ -18,6 +18,7 @@
 
 #include "agent/base/vec.h"
 #include "symbolize/cfi_rows.h"
+#include "symbolize/elf_debug.h"
 #include "symbolize/elf_file.h"
 
 #define CFI_SECTION_BYTES_MAX (256ull << 20) /* largest seen: 30 MB (a browser) */
@@ -149,6 +150,7 @@ struct cfi_set {
 	const struct cfi_arch *arch;
 	Elf *elf; /* borrowed */
 	struct elf_segments segments;
+	struct elf_section eh_frame, debug_frame; /* entries point into them */
 	struct cfi_cie_vec cies;
 	struct cfi_entry_vec entries;
 	struct cfi_step_vec steps;

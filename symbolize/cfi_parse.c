@@ -36,27 +36,28 @@ void cfi_set_deinit(struct cfi_set *set)
 	cfi_cie_vec_deinit(&set->cies);
 	cfi_entry_vec_deinit(&set->entries);
 	cfi_step_vec_deinit(&set->steps);
+	elf_section_deinit(&set->eh_frame);
+	elf_section_deinit(&set->debug_frame);
 }
 
 int cfi_set_add(struct cfi_set *set, uint64_t start_ev, uint64_t size_bytes, struct cfi_entry entry)
 {
 	uint64_t fo;
-	uint64_t left;
+	uint64_t end_fo;
+	uint64_t end_ev;
 
+	if (__builtin_add_overflow(start_ev, size_bytes, &end_ev))
+		end_ev = UINT64_MAX;
 	/* Functions that the linker discarded keep an entry at 0 (ld) or near -1 (lld). */
-	if (!start_ev || !size_bytes ||
-	    elf_segments_to_fo(&set->segments, start_ev, PF_X, &fo, &left) < 0 || fo >= CFI_FO_END)
+	if (!start_ev || !elf_segments_range(&set->segments, start_ev, end_ev, &fo, &end_fo) ||
+	    fo >= CFI_FO_END - 1 || end_fo <= fo)
 		return 0;
-	if (size_bytes > left)
-		size_bytes = left;
-	if (size_bytes > CFI_FO_END - 1 - fo)
-		size_bytes = CFI_FO_END - 1 - fo;
-	if (!size_bytes)
-		return 0;
+	if (end_fo > CFI_FO_END - 1)
+		end_fo = CFI_FO_END - 1;
 	if (set->entries.count >= CFI_ENTRIES_MAX)
 		return -E2BIG;
 	entry.start_fo = (uint32_t)fo;
-	entry.end_fo = (uint32_t)(fo + size_bytes);
+	entry.end_fo = (uint32_t)end_fo;
 	return cfi_entry_vec_push(&set->entries, entry);
 }
 
@@ -96,7 +97,7 @@ static bool read_indirect(struct cfi_set *set, uint64_t *ev)
 	uint64_t fo;
 	uint64_t left;
 
-	if (!set->indirect_left || elf_segments_to_fo(&set->segments, *ev, 0, &fo, &left) < 0 || left < 8)
+	if (!set->indirect_left || !elf_segments_to_fo(&set->segments, *ev, &fo, &left) || left < 8)
 		return false;
 	set->indirect_left--;
 	if (elf_raw_bytes(set->elf, fo, 8, &word) < 0)
@@ -328,14 +329,13 @@ static int frame_section_parse(struct frame_section *fs, struct bytes b)
 /* What pointers may be relative to: .text, and the global offset table. */
 static void set_load_bases(struct cfi_set *set)
 {
-	struct elf_section section;
+	uint64_t fo;
+	uint64_t len;
 
 	set->indirect_left = INDIRECT_MAX;
-	if (!elf_section_find(set->elf, ".text", &section))
-		set->text_ev = section.ev;
-	if (!elf_section_find(set->elf, ".got.plt", &section) ||
-	    !elf_section_find(set->elf, ".got", &section))
-		set->data_ev = section.ev;
+	(void)elf_section_place(set->elf, ".text", &set->text_ev, &fo, &len);
+	if (!elf_section_place(set->elf, ".got.plt", &set->data_ev, &fo, &len))
+		(void)elf_section_place(set->elf, ".got", &set->data_ev, &fo, &len);
 }
 
 /* Files without section headers: PT_GNU_EH_FRAME is .eh_frame_hdr, whose first pointer is .eh_frame (LSB
@@ -367,7 +367,7 @@ static int parse_eh_frame_by_header(struct cfi_set *set)
 	encoding = bytes_u8(&b);
 	(void)bytes_u16(&b);
 	ev = cfi_read_pointer(set, &b, encoding, 8);
-	if (!ev || elf_segments_to_fo(&set->segments, ev, 0, &fo, &left) < 0)
+	if (!ev || !elf_segments_to_fo(&set->segments, ev, &fo, &left))
 		return 0;
 	if (left > CFI_SECTION_BYTES_MAX)
 		return -E2BIG;
@@ -381,41 +381,27 @@ static int parse_eh_frame_by_header(struct cfi_set *set)
 int cfi_parse_eh_frame(struct cfi_set *set)
 {
 	struct frame_section fs = { .set = set, .source = CFI_SOURCE_EH_FRAME };
-	struct elf_section section;
-	struct bytes b;
 	int rc;
 
 	set_load_bases(set);
-	if (elf_section_find(set->elf, ".eh_frame", &section) < 0)
-		return parse_eh_frame_by_header(set);
-	rc = elf_section_bytes(set->elf, &section, CFI_SECTION_BYTES_MAX, &b);
+	rc = elf_section_load_max(set->elf, ".eh_frame", CFI_SECTION_BYTES_MAX, &set->eh_frame);
 	if (rc == -E2BIG || rc == -ENOMEM)
 		return rc;
 	if (rc < 0)
-		return 0;
-	set->frame_start = b.at;
-	set->frame_ev = section.ev;
-	return frame_section_parse(&fs, b);
+		return parse_eh_frame_by_header(set);
+	set->frame_start = set->eh_frame.bytes;
+	set->frame_ev = set->eh_frame.ev;
+	return frame_section_parse(&fs, bytes_of(set->eh_frame.bytes, set->eh_frame.len));
 }
 
 int cfi_parse_debug_frame(struct cfi_set *set)
 {
-	static const char *const names[] = { ".debug_frame", ".zdebug_frame" };
-	struct elf_section section;
-	struct bytes b;
+	struct frame_section fs = { .set = set, .source = CFI_SOURCE_DEBUG_FRAME };
+	int rc = elf_section_load_max(set->elf, ".debug_frame", CFI_SECTION_BYTES_MAX, &set->debug_frame);
 
-	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-		struct frame_section fs = { .set = set, .source = CFI_SOURCE_DEBUG_FRAME };
-		int rc;
-
-		if (elf_section_find(set->elf, names[i], &section) < 0)
-			continue;
-		rc = elf_section_bytes(set->elf, &section, CFI_SECTION_BYTES_MAX, &b);
-		if (rc == -ENOMEM)
-			return rc;
-		/* Only a supplement: too large is as if it were stripped. */
-		if (!rc)
-			return frame_section_parse(&fs, b);
-	}
-	return 0;
+	if (rc == -ENOMEM)
+		return rc;
+	if (rc < 0) /* only a supplement: damaged or too large is as if it were stripped */
+		return 0;
+	return frame_section_parse(&fs, bytes_of(set->debug_frame.bytes, set->debug_frame.len));
 }

@@ -67,6 +67,21 @@ bool elf_segments_range(const struct elf_segments *segments, uint64_t ev, uint64
 	return true;
 }
 
+bool elf_segments_to_fo(const struct elf_segments *segments, uint64_t ev, uint64_t *ret_fo,
+			uint64_t *ret_left)
+{
+	for (size_t i = 0; i < segments->count; i++) {
+		const struct elf_segment *at = &segments->items[i];
+
+		if (ev < at->start_ev || ev >= at->end_ev)
+			continue;
+		*ret_fo = at->offset_fo + (ev - at->start_ev);
+		*ret_left = at->end_ev - ev;
+		return true;
+	}
+	return false;
+}
+
 /* ---- sections -------------------------------------------------------------------------------- */
 
 void elf_section_deinit(struct elf_section *section)
@@ -99,13 +114,13 @@ static int inflate_zlib(void *to, size_t to_len, const uint8_t *from, size_t fro
 	return !to_len && !stream.avail_out && (rc == Z_OK || rc == Z_STREAM_END) ? 0 : -ENOEXEC;
 }
 
-static int decompress(unsigned type, uint64_t size, const uint8_t *from, size_t from_len,
+static int decompress(unsigned type, uint64_t size, uint64_t max, const uint8_t *from, size_t from_len,
 		      struct elf_section *ret)
 {
 	cleanup_free void *plain = NULL;
 	int rc;
 
-	if (size > ELF_DEBUG_SECTION_MAX)
+	if (size > max)
 		return -E2BIG;
 	plain = malloc(size ? size : 1);
 	if (!plain)
@@ -130,11 +145,11 @@ static int load_raw(Elf_Scn *scn, struct elf_section *ret)
 
 	if (!data || (data->d_size && !data->d_buf))
 		return -ENOEXEC;
-	*ret = (struct elf_section){ data->d_buf, data->d_size, NULL };
+	*ret = (struct elf_section){ .bytes = data->d_buf, .len = data->d_size };
 	return 0;
 }
 
-static int load_compressed(Elf *elf, Elf_Scn *scn, struct elf_section *ret)
+static int load_compressed(Elf *elf, Elf_Scn *scn, uint64_t max, struct elf_section *ret)
 {
 	size_t head = gelf_getclass(elf) == ELFCLASS64 ? sizeof(Elf64_Chdr) : sizeof(Elf32_Chdr);
 	struct elf_section raw;
@@ -145,11 +160,11 @@ static int load_compressed(Elf *elf, Elf_Scn *scn, struct elf_section *ret)
 		return rc;
 	if (raw.len < head || !gelf_getchdr(scn, &chdr))
 		return -ENOEXEC;
-	return decompress(chdr.ch_type, chdr.ch_size, raw.bytes + head, raw.len - head, ret);
+	return decompress(chdr.ch_type, chdr.ch_size, max, raw.bytes + head, raw.len - head, ret);
 }
 
 /* Source: "ZLIB", u64 big-endian size, zlib stream (binutils before gABI compression). */
-static int load_zdebug(Elf_Scn *scn, struct elf_section *ret)
+static int load_zdebug(Elf_Scn *scn, uint64_t max, struct elf_section *ret)
 {
 	struct elf_section raw;
 	uint64_t size;
@@ -160,7 +175,7 @@ static int load_zdebug(Elf_Scn *scn, struct elf_section *ret)
 	if (raw.len < 12 || memcmp(raw.bytes, "ZLIB", 4))
 		return -ENOEXEC;
 	memcpy(&size, raw.bytes + 4, 8);
-	return decompress(ELFCOMPRESS_ZLIB, be64toh(size), raw.bytes + 12, raw.len - 12, ret);
+	return decompress(ELFCOMPRESS_ZLIB, be64toh(size), max, raw.bytes + 12, raw.len - 12, ret);
 }
 
 /* ".debug_x" also matches ".zdebug_x". */
@@ -170,31 +185,67 @@ static bool is_zdebug(const char *have, const char *name)
 	       !strcmp(have + 8, name + 7);
 }
 
-int elf_section_load(Elf *elf, const char *name, struct elf_section *ret)
+/* The first section called @name that has contents, also in its .zdebug_ form. */
+static Elf_Scn *section_find(Elf *elf, const char *name, GElf_Shdr *shdr, bool *zdebug)
 {
 	Elf_Scn *scn = NULL;
 	size_t names;
 
 	if (elf_getshdrstrndx(elf, &names) != 0)
-		return -ENOENT;
+		return NULL;
 	while ((scn = elf_nextscn(elf, scn))) {
-		GElf_Shdr shdr;
 		const char *have;
 
-		if (!gelf_getshdr(scn, &shdr) || shdr.sh_type == SHT_NOBITS || !shdr.sh_size)
+		if (!gelf_getshdr(scn, shdr) || shdr->sh_type == SHT_NOBITS || !shdr->sh_size)
 			continue;
-		have = elf_strptr(elf, names, shdr.sh_name);
-		if (!have)
-			continue;
-		if (is_zdebug(have, name))
-			return load_zdebug(scn, ret);
-		if (strcmp(have, name))
-			continue;
-		if (shdr.sh_flags & SHF_COMPRESSED)
-			return load_compressed(elf, scn, ret);
-		return load_raw(scn, ret);
+		have = elf_strptr(elf, names, shdr->sh_name);
+		*zdebug = have && is_zdebug(have, name);
+		if (have && (*zdebug || !strcmp(have, name)))
+			return scn;
 	}
-	return -ENOENT;
+	return NULL;
+}
+
+int elf_section_load_max(Elf *elf, const char *name, uint64_t max, struct elf_section *ret)
+{
+	GElf_Shdr shdr;
+	bool zdebug;
+	Elf_Scn *scn = section_find(elf, name, &shdr, &zdebug);
+	int rc;
+
+	if (!scn)
+		return -ENOENT;
+	if (shdr.sh_size > max)
+		return -E2BIG;
+	if (zdebug)
+		rc = load_zdebug(scn, max, ret);
+	else if (shdr.sh_flags & SHF_COMPRESSED)
+		rc = load_compressed(elf, scn, max, ret);
+	else
+		rc = load_raw(scn, ret);
+	if (rc < 0)
+		return rc;
+	ret->ev = shdr.sh_addr;
+	ret->fo = shdr.sh_offset;
+	return 0;
+}
+
+bool elf_section_place(Elf *elf, const char *name, uint64_t *ret_ev, uint64_t *ret_fo, uint64_t *ret_len)
+{
+	GElf_Shdr shdr;
+	bool zdebug;
+
+	if (!section_find(elf, name, &shdr, &zdebug))
+		return false;
+	*ret_ev = shdr.sh_addr;
+	*ret_fo = shdr.sh_offset;
+	*ret_len = shdr.sh_size;
+	return true;
+}
+
+int elf_section_load(Elf *elf, const char *name, struct elf_section *ret)
+{
+	return elf_section_load_max(elf, name, ELF_DEBUG_SECTION_MAX, ret);
 }
 
 /* ---- .gnu_debugdata -------------------------------------------------------------------------- */

@@ -37,12 +37,17 @@ const struct elf_segment *elf_segments_code(const struct elf_segments *segments,
 /* [@ev, @end_ev) of code as file offsets, cut at the end of its segment. False if it is not in code. */
 bool elf_segments_range(const struct elf_segments *segments, uint64_t ev, uint64_t end_ev,
 			uint64_t *ret_fo, uint64_t *ret_end_fo);
+/* File offset of @ev in any segment, and the bytes from there to the segment's end. False if in none. */
+bool elf_segments_to_fo(const struct elf_segments *segments, uint64_t ev, uint64_t *ret_fo,
+			uint64_t *ret_left);
 
 /* A section's bytes. @bytes lie in the file's image, in libelf or in @owned. */
 struct elf_section {
 	const uint8_t *bytes;
 	size_t len;
 	void *owned;
+	uint64_t ev; /* where it is loaded, 0 = nowhere */
+	uint64_t fo;
 };
 void elf_section_deinit(struct elf_section *section);
 static inline void cleanup_elf_section_fn(struct elf_section *section)
@@ -55,6 +60,12 @@ static inline void cleanup_elf_section_fn(struct elf_section *section)
  * zlib or zstd, or the older .zdebug_ form). @ret is borrowed from @elf but for what it owns.
  * -ENOENT no such section, -ENOEXEC damaged, -E2BIG over the bound, -ENOMEM. */
 int elf_section_load(Elf *elf, const char *name, struct elf_section *ret) must_use;
+/* The same with a bound of its own: -E2BIG before more than @max bytes are read or inflated. */
+int elf_section_load_max(Elf *elf, const char *name, uint64_t max, struct elf_section *ret) must_use;
+/* Where the section called @name is loaded and how long it is in the file; false if there is none with
+ * contents. Reads no contents. */
+bool elf_section_place(Elf *elf, const char *name, uint64_t *ret_ev, uint64_t *ret_fo,
+		       uint64_t *ret_len);
 
 /* Opens the ELF file inside .gnu_debugdata (XZ). @ret_fd is a memfd that must live as long as @ret; the
  * caller releases both. -ENOENT, -E2BIG, -ENOEXEC, or errno of memfd. */

@@ -11,8 +11,12 @@
 
 #include "agent/base/hash.h"
 #include "agent/base/io.h"
+#include "symbolize/elf_debug.h"
 
 #define NOTES_BYTES_MAX	  (64u << 10)
+#define DEBUG_LINK_SECTION_MAX 4096u
+#define PHDRS_MAX	  64u
+#define SECTIONS_MAX	  65536u /* looked at; a debug file with a section per function has 10^4 */
 #define CONTENT_BYTES_MAX (64ull << 20)
 #define READ_CHUNK_BYTES  (256u << 10)
 #define NT_GO_BUILD_ID	  4 /* cmd/internal/buildid: name "Go", type 4 */
@@ -29,159 +33,6 @@ int elf_check(Elf *elf, uint16_t machine)
 	if (ehdr.e_ident[EI_DATA] != ELFDATA2LSB || ehdr.e_machine != machine ||
 	    (ehdr.e_type != ET_EXEC && ehdr.e_type != ET_DYN))
 		return -ENOEXEC;
-	return 0;
-}
-
-int elf_segments_load(Elf *elf, struct elf_segments *ret)
-{
-	struct elf_segments found = { .count = 0 };
-	size_t phnum = 0;
-
-	if (elf_getphdrnum(elf, &phnum) < 0)
-		return -ENOEXEC;
-	for (size_t i = 0; i < phnum && found.count < ELF_SEGMENTS_MAX; i++) {
-		GElf_Phdr phdr;
-		uint64_t end;
-
-		if (!gelf_getphdr(elf, (int)i, &phdr))
-			return -ENOEXEC;
-		if (phdr.p_type != PT_LOAD || !phdr.p_filesz)
-			continue;
-		if (__builtin_add_overflow(phdr.p_offset, phdr.p_filesz, &end) ||
-		    __builtin_add_overflow(phdr.p_vaddr, phdr.p_filesz, &end))
-			return -ENOEXEC;
-		found.items[found.count++] = (struct elf_segment){ .ev = phdr.p_vaddr,
-								   .fo = phdr.p_offset,
-								   .file_bytes = phdr.p_filesz,
-								   .flags = phdr.p_flags };
-	}
-	if (!found.count)
-		return -ENOEXEC;
-	*ret = found;
-	return 0;
-}
-
-int elf_segments_to_fo(const struct elf_segments *segments, uint64_t ev, uint32_t flags,
-		       uint64_t *ret_fo, uint64_t *ret_left)
-{
-	for (unsigned i = 0; i < segments->count; i++) {
-		const struct elf_segment *s = &segments->items[i];
-		uint64_t in = ev - s->ev;
-
-		if (in >= s->file_bytes || (s->flags & flags) != flags)
-			continue;
-		*ret_fo = s->fo + in;
-		if (ret_left)
-			*ret_left = s->file_bytes - in;
-		return 0;
-	}
-	return -ERANGE;
-}
-
-int elf_segments_to_ev(const struct elf_segments *segments, uint64_t fo, uint64_t *ret_ev)
-{
-	for (unsigned i = 0; i < segments->count; i++) {
-		const struct elf_segment *s = &segments->items[i];
-
-		if (fo - s->fo >= s->file_bytes)
-			continue;
-		*ret_ev = s->ev + (fo - s->fo);
-		return 0;
-	}
-	return -ERANGE;
-}
-
-int elf_section_find(Elf *elf, const char *name, struct elf_section *ret)
-{
-	size_t names = 0;
-	unsigned seen = 0;
-
-	if (elf_getshdrstrndx(elf, &names) < 0)
-		return -ENOENT;
-	for (Elf_Scn *scn = NULL; (scn = elf_nextscn(elf, scn)) && seen < ELF_SECTIONS_MAX; seen++) {
-		GElf_Shdr shdr;
-		const char *found;
-
-		if (!gelf_getshdr(scn, &shdr))
-			continue;
-		found = elf_strptr(elf, names, shdr.sh_name);
-		if (!found || strcmp(found, name))
-			continue;
-		*ret = (struct elf_section){ .ev = shdr.sh_addr,
-					     .fo = shdr.sh_offset,
-					     .size_bytes = shdr.sh_size,
-					     .type = shdr.sh_type,
-					     .flags = shdr.sh_flags,
-					     .scn = scn };
-		return 0;
-	}
-	return -ENOENT;
-}
-
-/* The size that decompression would give, from the section's own header: checked before any work. */
-static int section_inflate(Elf *elf, const struct elf_section *section, uint64_t max)
-{
-	struct bytes head;
-	GElf_Chdr chdr;
-	uint64_t size_bytes = 0;
-	const uint8_t *at;
-	int rc;
-
-	if (section->flags & SHF_COMPRESSED) {
-		if (!gelf_getchdr(section->scn, &chdr))
-			return -ENOEXEC;
-		if (chdr.ch_size > max)
-			return -E2BIG;
-		return elf_compress(section->scn, 0, 0) < 0 ? -ENOEXEC : 0;
-	}
-	/* GNU's older form: "ZLIB", size in 8 bytes big-endian, stream (binutils, Go before 1.19). */
-	rc = elf_raw_bytes(elf, section->fo, section->size_bytes < 12 ? section->size_bytes : 12, &head);
-	if (rc < 0)
-		return rc;
-	at = bytes_take(&head, 12);
-	if (!at || memcmp(at, "ZLIB", 4))
-		return 0;
-	for (int i = 4; i < 12; i++)
-		size_bytes = size_bytes << 8 | at[i];
-	if (size_bytes > max)
-		return -E2BIG;
-	return elf_compress_gnu(section->scn, 0, 0) < 0 ? -ENOEXEC : 0;
-}
-
-static bool section_is_old_compressed(Elf *elf, const struct elf_section *section)
-{
-	size_t names = 0;
-	GElf_Shdr shdr;
-	const char *name;
-
-	if (elf_getshdrstrndx(elf, &names) < 0 || !gelf_getshdr(section->scn, &shdr))
-		return false;
-	name = elf_strptr(elf, names, shdr.sh_name);
-	return name && !strncmp(name, ".z", 2);
-}
-
-int elf_section_bytes(Elf *elf, const struct elf_section *section, uint64_t max, struct bytes *ret)
-{
-	Elf_Data *data;
-	int rc;
-
-	if (section->type == SHT_NOBITS)
-		return -ENODATA;
-	if (section->size_bytes > max)
-		return -E2BIG;
-	if (section->flags & SHF_COMPRESSED || section_is_old_compressed(elf, section)) {
-		rc = section_inflate(elf, section, max);
-		if (rc < 0)
-			return rc;
-		data = elf_getdata(section->scn, NULL);
-	} else {
-		data = elf_rawdata(section->scn, NULL);
-	}
-	if (!data)
-		return -ENOEXEC;
-	if (!data->d_buf || !data->d_size)
-		return -ENODATA;
-	*ret = bytes_of(data->d_buf, data->d_size);
 	return 0;
 }
 
@@ -237,7 +88,7 @@ static bool elf_note_find(Elf *elf, const char *name, uint32_t type, struct byte
 
 	if (elf_getphdrnum(elf, &phnum) < 0)
 		phnum = 0;
-	for (size_t i = 0; i < phnum && i < ELF_SEGMENTS_MAX; i++) {
+	for (size_t i = 0; i < phnum && i < PHDRS_MAX; i++) {
 		GElf_Phdr phdr;
 		struct bytes notes;
 
@@ -248,7 +99,7 @@ static bool elf_note_find(Elf *elf, const char *name, uint32_t type, struct byte
 		    notes_find(notes, name, type, ret))
 			return true;
 	}
-	for (Elf_Scn *scn = NULL; (scn = elf_nextscn(elf, scn)) && seen < ELF_SECTIONS_MAX; seen++) {
+	for (Elf_Scn *scn = NULL; (scn = elf_nextscn(elf, scn)) && seen < SECTIONS_MAX; seen++) {
 		GElf_Shdr shdr;
 		struct bytes notes;
 
@@ -277,14 +128,14 @@ static void file_load_build_id(struct elf_file *file)
 /* .gnu_debuglink: file name, NUL, padding to 4 bytes, CRC-32 (GDB manual, "Separate Debug Files"). */
 static void file_load_debug_link(struct elf_file *file)
 {
-	struct elf_section section;
+	cleanup_elf_section struct elf_section section = { 0 };
 	struct bytes link;
 	const char *name;
 	size_t len;
 
-	if (elf_section_find(file->elf, ".gnu_debuglink", &section) < 0 ||
-	    elf_section_bytes(file->elf, &section, 4096, &link) < 0)
+	if (elf_section_load_max(file->elf, ".gnu_debuglink", DEBUG_LINK_SECTION_MAX, &section) < 0)
 		return;
+	link = bytes_of(section.bytes, section.len);
 	name = bytes_cstr(&link);
 	if (!name)
 		return;
@@ -385,16 +236,15 @@ static int file_content_key(const struct elf_file *file, uint64_t *ret)
 	rc = elf_segments_load(file->elf, &segments);
 	if (rc < 0)
 		return rc;
-	for (unsigned i = 0; i < segments.count; i++) {
+	for (size_t i = 0; i < segments.count; i++) {
 		const struct elf_segment *s = &segments.items[i];
-		uint64_t len = s->file_bytes < left ? s->file_bytes : left;
+		uint64_t file_bytes = s->end_ev - s->start_ev;
+		uint64_t len = file_bytes < left ? file_bytes : left;
 
-		key = hash_combine(hash_combine(key, s->ev), s->file_bytes);
-		if (!(s->flags & PF_X))
+		key = hash_combine(hash_combine(key, s->start_ev), file_bytes);
+		if (!s->executable)
 			continue;
-		if (s->fo > file->size_bytes || len > file->size_bytes - s->fo)
-			return -ENOEXEC;
-		rc = hash_range(file, s->fo, len, chunk, &key);
+		rc = hash_range(file, s->offset_fo, len, chunk, &key);
 		if (rc < 0)
 			return rc;
 		left -= len;
@@ -452,10 +302,11 @@ bool elf_file_debug_matches(const struct elf_file *file, const struct elf_file *
 
 static bool file_has_section(const struct elf_file *file, const char *name)
 {
-	struct elf_section section;
+	uint64_t ev;
+	uint64_t fo;
+	uint64_t len;
 
-	return !elf_section_find(file->elf, name, &section) && section.type != SHT_NOBITS &&
-	       section.size_bytes;
+	return elf_section_place(file->elf, name, &ev, &fo, &len);
 }
 
 bool elf_file_has_symtab(const struct elf_file *file)
@@ -465,7 +316,7 @@ bool elf_file_has_symtab(const struct elf_file *file)
 
 bool elf_file_has_dwarf(const struct elf_file *file)
 {
-	return file_has_section(file, ".debug_info") || file_has_section(file, ".zdebug_info");
+	return file_has_section(file, ".debug_info");
 }
 
 /* The string table's address and size and the soname's offset, from PT_DYNAMIC. */
@@ -479,7 +330,7 @@ static bool dynamic_soname_at(Elf *elf, uint64_t *ret_ev, uint64_t *ret_left)
 
 	if (elf_getphdrnum(elf, &phnum) < 0)
 		return false;
-	for (size_t i = 0; i < phnum && i < ELF_SEGMENTS_MAX; i++) {
+	for (size_t i = 0; i < phnum && i < PHDRS_MAX; i++) {
 		GElf_Phdr phdr;
 
 		if (gelf_getphdr(elf, (int)i, &phdr) && phdr.p_type == PT_DYNAMIC &&
@@ -520,7 +371,7 @@ void elf_file_soname(const struct elf_file *file, char *ret, size_t size)
 	ret[0] = '\0';
 	if (!dynamic_soname_at(file->elf, &ev, &left) ||
 	    elf_segments_load(file->elf, &segments) < 0 ||
-	    elf_segments_to_fo(&segments, ev, 0, &fo, &in_segment) < 0)
+	    !elf_segments_to_fo(&segments, ev, &fo, &in_segment))
 		return;
 	if (left > in_segment)
 		left = in_segment;

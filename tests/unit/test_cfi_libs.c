@@ -17,6 +17,7 @@
 
 #include "agent/base/clock.h"
 #include "symbolize/cfi_rows.h"
+#include "symbolize/elf_debug.h"
 #include "symbolize/elf_file.h"
 
 #define RBP 6
@@ -224,18 +225,18 @@ static unsigned probe_segment(const struct cfi_table *table, const struct elf_se
 	const struct unwind_rule *last = NULL;
 	uint64_t left = 0;
 	unsigned probes = 0;
-	uint64_t step = s->file_bytes / (PROBES_MAX / 4) + 1;
+	uint64_t step = (s->end_ev - s->start_ev) / (PROBES_MAX / 4) + 1;
 
-	for (uint64_t at = 0; at < s->file_bytes; at++) {
-		const struct unwind_rule *rule = cfi_table_find(table, s->fo + at);
+	for (uint64_t at = 0; at < s->end_ev - s->start_ev; at++) {
+		const struct unwind_rule *rule = cfi_table_find(table, s->offset_fo + at);
 		bool due = at % step == 0;
 
 		if (due)
 			left = step < 8 ? step : 8; /* and the next few changes from here */
 		if (due || (rule != last && left)) {
-			struct expectation e = expect_at(cfi, s->ev + at);
+			struct expectation e = expect_at(cfi, s->start_ev + at);
 
-			assert_rule(rule, &e, path, s->ev + at);
+			assert_rule(rule, &e, path, s->start_ev + at);
 			probes++;
 			if (!due)
 				left--;
@@ -270,7 +271,7 @@ static void check_file(const char *path)
 	assert_int_equal(elf_segments_load(file->elf, &segments), 0);
 	cfi = dwarf_getcfi_elf(file->elf);
 	for (unsigned i = 0; i < segments.count; i++)
-		if (segments.items[i].flags & PF_X)
+		if (segments.items[i].executable)
 			probes += probe_segment(&table, &segments.items[i], cfi, path);
 	assert_true(probes > 50);
 	if (cfi)
