@@ -97,9 +97,9 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, PROF_OUTCOMES_MAX);
+	__uint(max_entries, 1);
 	__type(key, uint32_t);
-	__type(value, uint64_t);
+	__type(value, struct prof_outcomes);
 } outcomes SEC(".maps");
 
 struct {

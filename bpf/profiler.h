@@ -231,6 +231,11 @@ struct prof_config {
 	uint32_t self_tgid[4];	   /* profd's own processes are sampled like any other; for accounting */
 };
 
+/* One element per CPU: totals by outcome id since loading. */
+struct prof_outcomes {
+	uint64_t totals[PROF_OUTCOMES_MAX];
+};
+
 /* Which program a cost belongs to: index into the map of costs. */
 enum prof_program {
 	PROF_PROGRAM_CPU = 0,

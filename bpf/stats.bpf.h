@@ -10,10 +10,11 @@
 
 static __always_inline void outcome_count(uint32_t id)
 {
-	uint64_t *total = bpf_map_lookup_elem(&outcomes, &id);
+	uint32_t zero = 0;
+	struct prof_outcomes *counters = bpf_map_lookup_elem(&outcomes, &zero);
 
-	if (total)
-		(*total)++;
+	if (counters && id < PROF_OUTCOMES_MAX)
+		counters->totals[id]++;
 }
 
 struct cost_timer {

@@ -35,8 +35,9 @@ int bpf_agent_set_target(struct bpf_agent *agent, uint32_t tgid,
 			 const struct prof_target *target) must_use;
 void bpf_agent_clear_target(struct bpf_agent *agent, uint32_t tgid);
 
-/* Mappings. @start and @end are page-aligned addresses; @bias: address - bias = file offset.
- * -ENOSPC when the table is full (counted by the caller; the young-process path still works). */
+/* Mappings. @start and @end are page-aligned addresses; @bias: address - bias = file offset. A range is
+ * removed as it was added, not in parts. -ENOSPC when the table is full (counted by the caller; the
+ * young-process path still works as long as PROF_WANT_MAPPED is not set). */
 int bpf_agent_map_add(struct bpf_agent *agent, uint32_t tgid, uint64_t start, uint64_t end,
 		      const struct prof_mapping *mapping) must_use;
 void bpf_agent_map_remove(struct bpf_agent *agent, uint32_t tgid, uint64_t start, uint64_t end);
@@ -46,8 +47,9 @@ int bpf_agent_file_add(struct bpf_agent *agent, const struct prof_file_key *key,
 		       const struct prof_file *file) must_use;
 void bpf_agent_file_remove(struct bpf_agent *agent, const struct prof_file_key *key);
 
-/* Publishes a module's unwind table image (bpf/unwind_table.h), read from @memfd by mmap: checked here
- * again before it reaches the kernel. Charged bytes are returned. -EPROTO, -ENOSPC, -ENOMEM. */
+/* Publishes a module's unwind table image (bpf/unwind_table.h), copied from the first @bytes of @memfd
+ * and checked in the copy before any program sees it. Replaces the module's former table. Charged bytes
+ * are returned. -EPROTO, -ENOSPC, -ENOMEM. Waits for an RCU grace period, some milliseconds. */
 int bpf_agent_table_publish(struct bpf_agent *agent, uint32_t module, int memfd, uint64_t bytes,
 			    uint64_t *ret_charged_bytes) must_use;
 void bpf_agent_table_drop(struct bpf_agent *agent, uint32_t module);

@@ -17,10 +17,12 @@ enum feature {
 	FEATURE_RINGBUF,	 /* required */
 	FEATURE_TP_BTF,		 /* required */
 	FEATURE_HARDWARE_CYCLES, /* else cpu-clock */
-	FEATURE_TASK_PT_REGS,	 /* else user registers only when sampled in user mode */
-	FEATURE_BPF_LOOP,	 /* else tail calls, fewer frames */
+	FEATURE_TASK_BTF,	 /* else task fields by bpf_probe_read_kernel() */
+	FEATURE_TASK_PT_REGS,	 /* else no user stack when sampled in the kernel */
+	FEATURE_BPF_LOOP,	 /* else a plain loop, 128 frames */
 	FEATURE_TASK_STORAGE,	 /* off-CPU */
 	FEATURE_VMA_ITER,	 /* young processes unwound at their first sample */
+	FEATURE_FIND_VMA,	 /* young processes: the mapping of the innermost frame */
 	FEATURE_MAX,
 };
 

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/collect/bpf_agent.h"
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <string.h>
+
+#include "agent/base/clock.h"
+#include "agent/collect/bpf_internal.h"
+#include "agent/collect/mapping_trie.h"
+#include "profiler.skel.h"
+
+_Static_assert(PROF_OUTCOMES_MAX == 64, "struct bpf_costs");
+
+static int attach_life(struct bpf_agent *agent, struct err *err)
+{
+	struct profiler_bpf *skel = agent->skel;
+	const struct {
+		struct bpf_program *program;
+		struct bpf_link **link;
+	} always[] = {
+		{ skel->progs.life_exec, &skel->links.life_exec },
+		{ skel->progs.life_fork, &skel->links.life_fork },
+		{ skel->progs.life_exit, &skel->links.life_exit },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(always); i++) {
+		*always[i].link = bpf_program__attach_trace(always[i].program);
+		if (!*always[i].link)
+			return err_set(err, errno, NULL, NULL,
+				       "BPF program %s could not be attached: %s",
+				       bpf_program__name(always[i].program), strerror(errno));
+	}
+	return 0;
+}
+
+int bpf_agent_create(const struct features *features, struct bpf_agent **ret, struct err *err)
+{
+	cleanup(bpf_agent) struct bpf_agent *agent = NULL;
+	struct profiler_bpf *skel;
+	int rc;
+
+	rc = features_require(features, err);
+	if (rc < 0)
+		return rc;
+	agent = calloc(1, sizeof(*agent));
+	if (!agent)
+		return err_set(err, ENOMEM, NULL, NULL, "out of memory");
+	agent->features = *features;
+	rc = libbpf_num_possible_cpus();
+	if (rc < 0)
+		return err_set(err, -rc, NULL, NULL, "the number of CPUs is unknown: %s",
+			       strerror(-rc));
+	agent->possible_cpus = (unsigned)rc;
+	u64map_init(&agent->tables, PROF_MODULES_MAX);
+	rc = bpf_load(agent, err);
+	if (rc < 0)
+		return rc;
+	skel = agent->skel;
+	perf_events_init(&agent->perf,
+			 bpf_program__autoload(skel->progs.cpu_sample) ?
+				 skel->progs.cpu_sample :
+				 skel->progs.cpu_sample_compat,
+			 features_has(features, FEATURE_HARDWARE_CYCLES));
+	rc = bpf_ring_init(&agent->ring, bpf_map__fd(skel->maps.events),
+			   bpf_map__max_entries(skel->maps.events));
+	if (rc < 0)
+		return err_set(err, -rc, NULL, NULL, "the ring buffer could not be mapped: %s",
+			       strerror(-rc));
+	rc = attach_life(agent, err);
+	if (rc < 0)
+		return rc;
+	*ret = take_ptr(agent);
+	return 0;
+}
+
+void bpf_agent_destroy(struct bpf_agent *agent)
+{
+	if (!agent)
+		return;
+	perf_events_deinit(&agent->perf);
+	bpf_ring_deinit(&agent->ring);
+	profiler_bpf__destroy(agent->skel);
+	u64map_deinit(&agent->tables);
+	free(agent);
+}
+
+int bpf_agent_set_cpu_rate(struct bpf_agent *agent, uint32_t rate_hz, struct err *err)
+{
+	struct prof_config *config = &agent->skel->bss->config;
+	int rc = perf_events_set_rate(&agent->perf, rate_hz, err);
+
+	if (rc < 0)
+		return rc;
+	if (rate_hz)
+		config->cpu_period_ns = NS_PER_S / rate_hz;
+	config->cpu_active = rate_hz > 0;
+	return 0;
+}
+
+void bpf_agent_set_undecided(struct bpf_agent *agent, bool sample)
+{
+	agent->skel->bss->config.sample_undecided = sample;
+}
+
+int bpf_agent_follow_cpus(struct bpf_agent *agent)
+{
+	return perf_events_follow(&agent->perf);
+}
+
+bool bpf_agent_uses_hardware(const struct bpf_agent *agent)
+{
+	return agent->perf.hardware;
+}
+
+int bpf_agent_set_target(struct bpf_agent *agent, uint32_t tgid, const struct prof_target *target)
+{
+	return bpf_map_update_elem(bpf_map__fd(agent->skel->maps.targets), &tgid, target, BPF_ANY);
+}
+
+void bpf_agent_clear_target(struct bpf_agent *agent, uint32_t tgid)
+{
+	(void)bpf_map_delete_elem(bpf_map__fd(agent->skel->maps.targets), &tgid);
+}
+
+int bpf_agent_map_add(struct bpf_agent *agent, uint32_t tgid, uint64_t start, uint64_t end,
+		      const struct prof_mapping *mapping)
+{
+	return mapping_trie_add(bpf_map__fd(agent->skel->maps.mappings), tgid, start, end, mapping);
+}
+
+void bpf_agent_map_remove(struct bpf_agent *agent, uint32_t tgid, uint64_t start, uint64_t end)
+{
+	mapping_trie_remove(bpf_map__fd(agent->skel->maps.mappings), tgid, start, end);
+}
+
+int bpf_agent_file_add(struct bpf_agent *agent, const struct prof_file_key *key,
+		       const struct prof_file *file)
+{
+	return bpf_map_update_elem(bpf_map__fd(agent->skel->maps.files), key, file, BPF_ANY);
+}
+
+void bpf_agent_file_remove(struct bpf_agent *agent, const struct prof_file_key *key)
+{
+	(void)bpf_map_delete_elem(bpf_map__fd(agent->skel->maps.files), key);
+}
+
+/* Hands one record to the sink if its size is right for its kind. The kernel's side is ours, so a wrong
+ * one means a mismatch of versions and is left out. */
+static void dispatch(void *ctx, const void *data, size_t bytes)
+{
+	const struct bpf_sink *sink = ctx;
+	const struct prof_event_head *head = data;
+	const struct prof_stack_event *stack = data;
+
+	if (bytes < sizeof(*head) || head->size_bytes != bytes)
+		return;
+	switch (head->kind) {
+	case PROF_EVENT_STACK:
+		if (bytes >= sizeof(*stack) &&
+		    bytes == sizeof(*stack) + stack->frame_count * sizeof(stack->frames[0]))
+			sink->on_stack(sink->ctx, stack);
+		break;
+	case PROF_EVENT_SAMPLE:
+		if (bytes == sizeof(struct prof_sample_event))
+			sink->on_sample(sink->ctx, data);
+		break;
+	case PROF_EVENT_EXEC:
+	case PROF_EVENT_FORK:
+	case PROF_EVENT_EXIT:
+	case PROF_EVENT_UNKNOWN_PC:
+		if (bytes == sizeof(struct prof_task_event))
+			sink->on_task(sink->ctx, data);
+		break;
+	default:
+		break;
+	}
+}
+
+int bpf_agent_poll(struct bpf_agent *agent, const struct bpf_sink *sink)
+{
+	struct bpf_sink copy = *sink;
+
+	return bpf_ring_consume(&agent->ring, dispatch, &copy);
+}
+
+double bpf_agent_fill(const struct bpf_agent *agent)
+{
+	return (double)bpf_ring_used(&agent->ring) / (double)agent->ring.data_bytes;
+}
+
+void bpf_agent_forget_stack(struct bpf_agent *agent, uint64_t stack_hash)
+{
+	(void)bpf_map_delete_elem(bpf_map__fd(agent->skel->maps.sent_stacks), &stack_hash);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The inside of struct bpf_agent, for bpf_agent.c, bpf_load.c, bpf_costs.c and unwind_publish.c only. */
+#ifndef PROFD_COLLECT_BPF_INTERNAL_H
+#define PROFD_COLLECT_BPF_INTERNAL_H
+
+#include "agent/base/u64map.h"
+#include "agent/collect/bpf_agent.h"
+#include "agent/collect/bpf_ring.h"
+#include "agent/collect/perf_events.h"
+
+struct profiler_bpf;
+
+struct bpf_agent {
+	struct profiler_bpf *skel; /* owned */
+	struct features features;
+	struct perf_events perf;
+	struct bpf_ring ring;
+	struct u64map tables;	    /* module id -> bytes charged for its table */
+	uint64_t table_bytes;	    /* sum of them */
+	unsigned possible_cpus;
+};
+
+/* Opens the object, sets sizes and features, loads it, leaving out what this kernel refuses and halving
+ * the maps when memory is refused. What was left out is cleared in agent->features. */
+int bpf_load(struct bpf_agent *agent, struct err *err) must_use;
+
+/* Bytes charged for the map @fd as the kernel counts them, 0 if it does not say. */
+uint64_t bpf_map_charged_bytes(int fd);
+
+#endif

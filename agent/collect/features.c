@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/collect/features.h"
+
+#include <bpf/bpf.h>
+#include <bpf/btf.h>
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <linux/bpf.h>
+#include <linux/perf_event.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Each probe returns 0, or a negative errno that feature_refused() turns into a sentence. */
+struct probe {
+	const char *name;
+	bool required;
+	const char *fallback;	 /* what happens without; "" for required ones */
+	const char *remedy;	 /* if the kernel has not got it */
+	int (*try)(const struct btf *btf);
+};
+
+static int try_btf(const struct btf *btf)
+{
+	return btf ? 0 : -ENOENT;
+}
+
+static int try_perf_event(uint32_t type, uint64_t event_config)
+{
+	struct perf_event_attr attr = {
+		.size = sizeof(attr),
+		.type = type,
+		.config = event_config,
+		.freq = 1,
+		.sample_freq = 1,
+		.disabled = 1,
+	};
+	cleanup_close int fd = -1;
+
+	/* Any CPU will do; 0 may be offline. */
+	for (int cpu = 0; cpu < 64 && fd < 0; cpu++) {
+		fd = (int)syscall(SYS_perf_event_open, &attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC);
+		if (fd < 0 && errno != ENODEV)
+			return -errno;
+	}
+	return fd < 0 ? -ENODEV : 0;
+}
+
+static int try_cpu_clock(const struct btf *btf)
+{
+	return try_perf_event(PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CPU_CLOCK);
+}
+
+static int try_cycles(const struct btf *btf)
+{
+	return try_perf_event(PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES);
+}
+
+/* Creating a ring buffer needs CAP_BPF on every kernel, so it also tells whether bpf() is permitted:
+ * libbpf's own probes take a refusal for a yes. */
+static int try_ringbuf(const struct btf *btf)
+{
+	cleanup_close int fd = bpf_map_create(BPF_MAP_TYPE_RINGBUF, "probe", 0, 0,
+					      (uint32_t)sysconf(_SC_PAGESIZE), NULL);
+
+	if (fd == -EINVAL)
+		return -EOPNOTSUPP;
+	return fd < 0 ? fd : 0;
+}
+
+static int try_helper(enum bpf_prog_type type, enum bpf_func_id helper)
+{
+	int rc = try_ringbuf(NULL);
+
+	if (rc)
+		return rc;
+	rc = libbpf_probe_bpf_helper(type, helper, NULL);
+	return rc > 0 ? 0 : rc < 0 ? rc : -EOPNOTSUPP;
+}
+
+/* Loads `return 0` on the exec tracepoint. */
+static int try_tp_btf(const struct btf *btf)
+{
+	const struct bpf_insn code[] = {
+		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0 },
+		{ .code = BPF_JMP | BPF_EXIT },
+	};
+	LIBBPF_OPTS(bpf_prog_load_opts, opts, .expected_attach_type = BPF_TRACE_RAW_TP);
+	cleanup_close int fd = -1;
+	int id;
+
+	id = btf ? btf__find_by_name_kind(btf, "btf_trace_sched_process_exec", BTF_KIND_TYPEDEF) :
+		   -ENOENT;
+	if (id < 0)
+		return -EOPNOTSUPP;
+	opts.attach_btf_id = (uint32_t)id;
+	fd = bpf_prog_load(BPF_PROG_TYPE_TRACING, "probe", "GPL", code, ARRAY_SIZE(code), &opts);
+	return fd < 0 ? fd : 0;
+}
+
+static int try_task_btf(const struct btf *btf)
+{
+	return try_helper(BPF_PROG_TYPE_PERF_EVENT, BPF_FUNC_get_current_task_btf);
+}
+
+static int try_task_pt_regs(const struct btf *btf)
+{
+	return try_helper(BPF_PROG_TYPE_PERF_EVENT, BPF_FUNC_task_pt_regs);
+}
+
+static int try_loop(const struct btf *btf)
+{
+	return try_helper(BPF_PROG_TYPE_PERF_EVENT, BPF_FUNC_loop);
+}
+
+static int try_find_vma(const struct btf *btf)
+{
+	return try_helper(BPF_PROG_TYPE_PERF_EVENT, BPF_FUNC_find_vma);
+}
+
+static int try_task_storage(const struct btf *btf)
+{
+	int rc = try_ringbuf(NULL);
+
+	if (rc)
+		return rc;
+	rc = libbpf_probe_bpf_map_type(BPF_MAP_TYPE_TASK_STORAGE, NULL);
+	return rc > 0 ? 0 : rc < 0 ? rc : -EOPNOTSUPP;
+}
+
+/* Calling a kfunc by hand needs its BTF id and its iterator type; that the names exist is the sign, and
+ * bpf_agent_create() loads without them if the kernel still refuses the program. */
+static int try_vma_iter(const struct btf *btf)
+{
+	static const char *const names[] = { "bpf_iter_task_vma_new", "bpf_iter_task_vma_next",
+					     "bpf_iter_task_vma_destroy" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		if (!btf || btf__find_by_name_kind(btf, names[i], BTF_KIND_FUNC) < 0)
+			return -EOPNOTSUPP;
+	return 0;
+}
+
+static const struct probe probes[FEATURE_MAX] = {
+	[FEATURE_BTF] = { "btf", true, "", "a kernel with CONFIG_DEBUG_INFO_BTF=y is needed",
+			  try_btf },
+	[FEATURE_PERF_EVENT] = { "perf_event", true, "", "a kernel with CONFIG_PERF_EVENTS=y is needed",
+				 try_cpu_clock },
+	[FEATURE_RINGBUF] = { "ringbuf", true, "", "kernel 5.8 or newer is needed", try_ringbuf },
+	[FEATURE_TP_BTF] = { "tp_btf", true, "", "kernel 5.10 or newer with BTF is needed",
+			     try_tp_btf },
+	[FEATURE_HARDWARE_CYCLES] = { "hardware_cycles", false,
+				      "the cpu-clock timer; code that runs with interrupts off is "
+				      "charged to where they come on again",
+				      "no performance counters here (usual in virtual machines)",
+				      try_cycles },
+	[FEATURE_TASK_BTF] = { "task_btf", false, "task fields are read one by one",
+			       "kernel 5.11 or newer has it", try_task_btf },
+	[FEATURE_TASK_PT_REGS] = { "task_pt_regs", false,
+				   "samples taken inside the kernel have no user stack",
+				   "kernel 5.15 or newer has it", try_task_pt_regs },
+	[FEATURE_BPF_LOOP] = { "bpf_loop", false, "stacks are cut at 128 frames instead of 512",
+			       "kernel 5.17 or newer has it", try_loop },
+	[FEATURE_TASK_STORAGE] = { "task_storage", false, "no off-CPU types",
+				   "kernel 5.11 or newer has it", try_task_storage },
+	[FEATURE_VMA_ITER] = { "vma_iter", false, "find_vma", "kernel 6.7 or newer has it",
+			       try_vma_iter },
+	[FEATURE_FIND_VMA] = { "find_vma", false,
+			       "first samples of a new process hold bare addresses",
+			       "kernel 5.17 or newer has it", try_find_vma },
+};
+
+static void feature_refused(char *reason, size_t size, int rc, const char *remedy)
+{
+	if (rc == -EPERM || rc == -EACCES)
+		snprintf(reason, size, "not permitted: give CAP_BPF and CAP_PERFMON (kernel 5.8 and "
+				       "newer), or run as root");
+	else
+		snprintf(reason, size, "%s: %s", strerror(-rc), remedy);
+}
+
+static int ignore_message(enum libbpf_print_level level, const char *format, va_list args)
+{
+	return 0;
+}
+
+void features_probe(struct features *features)
+{
+	libbpf_print_fn_t print = libbpf_set_print(ignore_message);
+	struct btf *btf = btf__load_vmlinux_btf();
+
+	for (size_t i = 0; i < FEATURE_MAX; i++) {
+		int rc = probes[i].try(btf);
+
+		features->found[i] = rc == 0;
+		features->reason[i][0] = '\0';
+		if (rc)
+			feature_refused(features->reason[i], sizeof(features->reason[i]), rc,
+					probes[i].remedy);
+	}
+	btf__free(btf);
+	libbpf_set_print(print);
+}
+
+int features_disable(struct features *features, const char *name, struct err *err)
+{
+	char names[256] = "";
+	size_t used = 0;
+
+	for (size_t i = 0; i < FEATURE_MAX; i++) {
+		if (!strcmp(probes[i].name, name)) {
+			features->disabled[i] = true;
+			return 0;
+		}
+		used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", i ? ", " : "",
+					 probes[i].name);
+	}
+	return err_set(err, EINVAL, "InvalidParam", "disable-feature",
+		       "no feature '%.64s'; the features are %s", name, names);
+}
+
+void features_print(const struct features *features, FILE *out)
+{
+	for (size_t i = 0; i < FEATURE_MAX; i++) {
+		fprintf(out, "%-16s %-9s", probes[i].name,
+			features->disabled[i] ? "disabled" :
+			features->found[i]    ? "yes" :
+						"no");
+		if (!features->found[i])
+			fprintf(out, " %s", features->reason[i]);
+		if (!features_has(features, (enum feature)i))
+			fprintf(out, "%s%s", features->found[i] ? " " : "; ",
+				probes[i].required ? "required" : "instead: ");
+		if (!features_has(features, (enum feature)i) && !probes[i].required)
+			fputs(probes[i].fallback, out);
+		fputc('\n', out);
+	}
+}
+
+int features_require(const struct features *features, struct err *err)
+{
+	for (size_t i = 0; i < FEATURE_MAX; i++) {
+		if (!probes[i].required || features_has(features, (enum feature)i))
+			continue;
+		if (features->disabled[i])
+			return err_set(err, EOPNOTSUPP, NULL, NULL,
+				       "feature %s is required and was disabled", probes[i].name);
+		return err_set(err, strstr(features->reason[i], "permitted") ? EPERM : EOPNOTSUPP,
+			       NULL, NULL, "feature %s: %s", probes[i].name, features->reason[i]);
+	}
+	return 0;
+}
