@@ -50,7 +50,6 @@ enum {
 	BPF_ANY = 0,
 	BPF_NOEXIST = 1,
 	BPF_F_NO_PREALLOC = 1,
-	BPF_F_RDONLY_PROG = 1 << 7,
 	BPF_F_MMAPABLE = 1 << 10,
 	BPF_F_INNER_MAP = 1 << 12,
 };

@@ -38,7 +38,7 @@ struct prof_config config = {};
 /* An unwind table. The inner maps that the collector creates have any number of elements. */
 struct unwind_table_map {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP | BPF_F_RDONLY_PROG);
+	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
 	__uint(max_entries, 1);
 	__uint(key_size, sizeof(uint32_t));
 	__uint(value_size, UNWIND_ELEMENT_BYTES);

@@ -37,7 +37,7 @@ int bpf_agent_table_publish(struct bpf_agent *agent, uint32_t module, int memfd,
 			    uint64_t *ret_charged_bytes)
 {
 	LIBBPF_OPTS(bpf_map_create_opts, opts,
-		    .map_flags = BPF_F_MMAPABLE | BPF_F_INNER_MAP | BPF_F_RDONLY_PROG);
+		    .map_flags = BPF_F_MMAPABLE | BPF_F_INNER_MAP);
 	cleanup_close int fd = -1;
 	uint64_t charged;
 	int rc;
