@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/collect/module_files.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include "agent/base/bytes.h"
+#include "agent/base/io.h"
+#include "agent/collect/proc_maps.h"
+
+#define OPEN_FLAGS     (O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
+#define NOTES_MAX      65536u
+#define DEBUG_PATH_MAX 8192u
+#define MAPS_LINES_MAX 65536u
+
+/* ---- mapped files ------------------------------------------------------------------------------ */
+
+/* @inode 0 = any. */
+static int accept_file(int fd, uint64_t inode)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if (!S_ISREG(st.st_mode) || (inode && st.st_ino != inode))
+		return -ENOENT;
+	return 0;
+}
+
+static int open_checked(const char *path, uint64_t inode)
+{
+	cleanup_close int fd = open(path, OPEN_FLAGS);
+	int rc;
+
+	if (fd < 0)
+		return -errno;
+	rc = accept_file(fd, inode);
+	return rc < 0 ? rc : take_fd(&fd);
+}
+
+/* Opens @path with @root as the root directory; absolute links stay inside. */
+static int open_in_root(int root_fd, const char *path, uint64_t inode)
+{
+	struct open_how how = { .flags = OPEN_FLAGS, .resolve = RESOLVE_IN_ROOT };
+	cleanup_close int fd =
+		(int)syscall(SYS_openat2, root_fd, path, &how, sizeof(how));
+	int rc;
+
+	if (fd < 0)
+		return -errno;
+	rc = accept_file(fd, inode);
+	return rc < 0 ? rc : take_fd(&fd);
+}
+
+/* Root directory of @tgid, 0 = the host's. */
+static int open_root(uint32_t tgid)
+{
+	char path[40] = "/";
+	int fd;
+
+	if (tgid)
+		(void)snprintf(path, sizeof(path), "/proc/%u/root", tgid);
+	fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+static int open_map_file(const struct module_origin *origin)
+{
+	char path[96];
+
+	(void)snprintf(path, sizeof(path), "/proc/%u/map_files/%llx-%llx", origin->tgid,
+		       (unsigned long long)origin->start_va, (unsigned long long)origin->end_va);
+	return open_checked(path, 0);
+}
+
+int module_files_open(const struct module *module)
+{
+	const struct module_origin *origin = &module->origin;
+	uint32_t roots[3] = { origin->tgid, origin->parent_tgid, 0 };
+	char exe[40];
+	int fd = -ENOENT;
+
+	if (origin->tgid) {
+		fd = open_map_file(origin);
+		if (fd >= 0 || fd == -EMFILE || fd == -ENFILE)
+			return fd;
+		(void)snprintf(exe, sizeof(exe), "/proc/%u/exe", origin->tgid);
+		fd = open_checked(exe, module->file.inode);
+		if (fd >= 0)
+			return fd;
+	}
+	for (size_t i = 0; module->path[0] == '/' && i < ARRAY_SIZE(roots); i++) {
+		cleanup_close int root_fd = -1;
+
+		if (!roots[i] && i < 2)
+			continue;
+		root_fd = open_root(roots[i]);
+		if (root_fd < 0)
+			continue;
+		fd = open_in_root(root_fd, module->path, module->file.inode);
+		if (fd >= 0)
+			return fd;
+	}
+	return -ENOENT;
+}
+
+/* ---- debug files ------------------------------------------------------------------------------- */
+
+static int try_build_id(int root_fd, const struct debug_wish *wish)
+{
+	char path[64 + 2 * FEED_BUILD_ID_MAX];
+	size_t at;
+
+	if (wish->build_id_len < 2 || wish->build_id_len > FEED_BUILD_ID_MAX)
+		return -ENOENT;
+	at = (size_t)snprintf(path, sizeof(path), "/usr/lib/debug/.build-id/%02x/",
+			      wish->build_id[0]);
+	for (size_t i = 1; i < wish->build_id_len; i++)
+		at += (size_t)snprintf(path + at, sizeof(path) - at, "%02x", wish->build_id[i]);
+	(void)snprintf(path + at, sizeof(path) - at, ".debug");
+	return open_in_root(root_fd, path, 0);
+}
+
+static int try_link(int root_fd, const struct debug_wish *wish)
+{
+	static const char *const shapes[][2] = { { "", "/" },
+						 { "", "/.debug/" },
+						 { "/usr/lib/debug", "/" } };
+	const char *slash = strrchr(wish->path, '/');
+	char path[DEBUG_PATH_MAX];
+
+	if (!wish->link[0] || strchr(wish->link, '/') || wish->path[0] != '/' || !slash)
+		return -ENOENT;
+	for (size_t i = 0; i < ARRAY_SIZE(shapes); i++) {
+		int len = snprintf(path, sizeof(path), "%s%.*s%s%s", shapes[i][0],
+				   (int)(slash - wish->path), wish->path, shapes[i][1], wish->link);
+		int fd;
+
+		/* A file that links to itself is no debug file. */
+		if (len < 0 || (size_t)len >= sizeof(path) || strcmp(path, wish->path) == 0)
+			continue;
+		fd = open_in_root(root_fd, path, 0);
+		if (fd >= 0)
+			return fd;
+	}
+	return -ENOENT;
+}
+
+int module_files_open_debug(const struct debug_wish *wish)
+{
+	uint32_t roots[2] = { wish->tgid, 0 };
+
+	for (size_t i = wish->tgid ? 0 : 1; i < ARRAY_SIZE(roots); i++) {
+		cleanup_close int root_fd = open_root(roots[i]);
+		int fd;
+
+		if (root_fd < 0)
+			continue;
+		fd = try_build_id(root_fd, wish);
+		if (fd < 0)
+			fd = try_link(root_fd, wish);
+		if (fd >= 0)
+			return fd;
+	}
+	return -ENOENT;
+}
+
+/* ---- kernel ------------------------------------------------------------------------------------ */
+
+uint8_t module_files_find_build_id(const void *notes, size_t len, uint8_t *ret_build_id)
+{
+	struct bytes b = bytes_of(notes, len);
+
+	while (bytes_left(&b) > 0) {
+		uint32_t name_len = bytes_u32(&b), id_len = bytes_u32(&b), type = bytes_u32(&b);
+		const char *name = bytes_take(&b, (name_len + 3ull) & ~3ull);
+		const void *id = bytes_take(&b, (id_len + 3ull) & ~3ull);
+
+		if (b.failed)
+			return 0;
+		if (type == NT_GNU_BUILD_ID && name_len == 4 && memcmp(name, "GNU", 4) == 0 &&
+		    id_len > 0 && id_len <= FEED_BUILD_ID_MAX) {
+			memcpy(ret_build_id, id, id_len);
+			return (uint8_t)id_len;
+		}
+	}
+	return 0;
+}
+
+/* Symbols come by address, after the per-CPU ones; _text is among the first few thousand. */
+static int find_text(FILE *file, uint64_t *ret_va)
+{
+	char line[512];
+
+	while (fgets(line, sizeof(line), file)) {
+		unsigned long long va;
+		char type, name[64];
+
+		if (sscanf(line, "%llx %c %63s", &va, &type, name) != 3 ||
+		    strcmp(name, "_text") != 0)
+			continue;
+		if (va == 0)
+			return -EPERM;
+		*ret_va = va;
+		return 0;
+	}
+	return -ENODATA;
+}
+
+int module_files_open_kernel(uint64_t *ret_text_va, uint8_t *ret_build_id, uint8_t *ret_len)
+{
+	cleanup_fclose FILE *file = fopen("/proc/kallsyms", "re");
+	cleanup_close int fd = -1;
+	cleanup_free char *notes = NULL;
+	size_t len = 0;
+	int rc;
+
+	if (!file)
+		return -errno;
+	rc = find_text(file, ret_text_va);
+	if (rc < 0)
+		return rc;
+	fd = open("/proc/kallsyms", O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	*ret_len = 0;
+	if (io_read_file(AT_FDCWD, "/sys/kernel/notes", NOTES_MAX, &notes, &len) == 0)
+		*ret_len = module_files_find_build_id(notes, len, ret_build_id);
+	return take_fd(&fd);
+}
+
+/* ---- vDSO -------------------------------------------------------------------------------------- */
+
+struct vdso_extent {
+	uint64_t start, end;
+};
+
+static int find_extent(void *ctx, const struct proc_map *map)
+{
+	struct vdso_extent *extent = ctx;
+
+	if (map->start_va == extent->start)
+		extent->end = map->end_va;
+	return 0;
+}
+
+int module_files_open_vdso(void)
+{
+	struct vdso_extent extent = { .start = getauxval(AT_SYSINFO_EHDR) };
+	cleanup_close int fd = -1;
+	int rc;
+
+	if (!extent.start)
+		return -ENODATA;
+	rc = proc_maps_read((uint32_t)getpid(), MAPS_LINES_MAX, find_extent, &extent);
+	if (rc < 0)
+		return rc;
+	if (!extent.end)
+		return -ENODATA;
+	fd = io_memfd("profd-vdso", 0);
+	if (fd < 0)
+		return fd;
+	rc = io_write_all(fd, (const void *)(uintptr_t)extent.start,
+			  (size_t)(extent.end - extent.start));
+	return rc < 0 ? rc : take_fd(&fd);
+}

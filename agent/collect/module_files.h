@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening files that processes have mapped, and their separate debug files. Paths come from the target:
+ * they are resolved inside its own root directory (openat2(2), RESOLVE_IN_ROOT), never block on a FIFO or
+ * a terminal, and only regular files are taken. Nothing is read here. */
+#ifndef PROFD_COLLECT_MODULE_FILES_H
+#define PROFD_COLLECT_MODULE_FILES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "agent/base/cleanup.h"
+#include "agent/collect/module_table.h"
+
+/* Opens the file of @module where it was last mapped: through /proc/PID/map_files, which is the mapped file
+ * whatever became of its name; else by its path as the process, its parent or the host sees it, accepted
+ * only if the inode is the mapped one. Descriptor or negative errno (-ENOENT: nowhere). */
+int module_files_open(const struct module *module) must_use;
+
+struct debug_wish {
+	const uint8_t *build_id;
+	size_t build_id_len; /* 0 = none */
+	const char *link;    /* .gnu_debuglink, "" = none; no '/' */
+	const char *path;    /* of the module */
+	uint32_t tgid;	     /* a process that has it mapped; 0 = none */
+};
+
+/* Looks where gdb looks: /usr/lib/debug/.build-id/xx/rest.debug, then the link beside the file, in .debug/
+ * beside it and in /usr/lib/debug/ + its directory; first in the process's root, then in the host's.
+ * Descriptor or -ENOENT. That the file belongs to the module is for the symbolizer to check. */
+int module_files_open_debug(const struct debug_wish *wish) must_use;
+
+/* /proc/kallsyms, its _text address and the build-id in /sys/kernel/notes.
+ * -EPERM when the addresses are hidden (no CAP_SYSLOG). */
+int module_files_open_kernel(uint64_t *ret_text_va, uint8_t *ret_build_id, uint8_t *ret_len) must_use;
+/* The build-id note out of @len bytes of ELF notes; length, 0 = none. Pure. */
+uint8_t module_files_find_build_id(const void *notes, size_t len, uint8_t *ret_build_id);
+
+/* A memfd with this process's vDSO, which is every process's; the architecture's 64-bit one. -ENODATA. */
+int module_files_open_vdso(void) must_use;
+
+#endif

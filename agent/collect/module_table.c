@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/collect/module_table.h"
+
+#include <string.h>
+
+#include "agent/base/hash.h"
+#include "agent/base/u64map.h"
+#include "agent/base/vec.h"
+
+VEC_DEFINE(module, struct module *);
+
+struct module_table {
+	struct module_vec modules; /* index = id - 1 */
+	struct u64map by_file;	   /* hash of device and inode -> id */
+	struct u64map by_key;	   /* key -> canonical id */
+	uint64_t table_bytes;
+	struct module *overflow;
+};
+
+struct module_table *module_table_create(void)
+{
+	struct module_table *table = calloc(1, sizeof(*table));
+
+	if (!table)
+		return NULL;
+	u64map_init(&table->by_file, PROF_MODULES_MAX);
+	u64map_init(&table->by_key, PROF_MODULES_MAX);
+	return table;
+}
+
+void module_table_destroy(struct module_table *table)
+{
+	if (!table)
+		return;
+	for (size_t i = 0; i < table->modules.count; i++) {
+		free(table->modules.data[i]->path);
+		free(table->modules.data[i]);
+	}
+	module_vec_deinit(&table->modules);
+	u64map_deinit(&table->by_file);
+	u64map_deinit(&table->by_key);
+	free(table);
+}
+
+struct module *module_table_get(const struct module_table *table, uint32_t id)
+{
+	return id >= 1 && id <= table->modules.count ? table->modules.data[id - 1] : NULL;
+}
+
+uint32_t module_table_count(const struct module_table *table)
+{
+	return (uint32_t)table->modules.count;
+}
+
+static struct module *add(struct module_table *table, enum feed_module_kind kind, const char *path)
+{
+	struct module *module = calloc(1, sizeof(*module));
+
+	if (!module)
+		return NULL;
+	module->path = strdup(path);
+	module->id = (uint32_t)table->modules.count + 1;
+	module->canonical = module->id;
+	module->kind = kind;
+	if (!module->path || module_vec_push(&table->modules, module) < 0) {
+		free(module->path);
+		free(module);
+		return NULL;
+	}
+	return module;
+}
+
+/* The last id stands for everything beyond. */
+static struct module *overflow(struct module_table *table)
+{
+	if (!table->overflow) {
+		table->overflow = add(table, FEED_MODULE_UNREADABLE, "[too many files]");
+		if (table->overflow) {
+			table->overflow->state = MODULE_FAILED;
+			table->overflow->key = hash_bytes("overflow", 8, 0);
+		}
+	}
+	return table->overflow;
+}
+
+struct module *module_table_add(struct module_table *table, enum feed_module_kind kind,
+				const char *path)
+{
+	if (table->modules.count + 2 >= PROF_MODULES_MAX)
+		return NULL;
+	return add(table, kind, path);
+}
+
+static uint64_t file_hash(const struct module_file *file)
+{
+	return hash_combine(hash_combine(file->inode, file->dev_major), file->dev_minor);
+}
+
+static bool same_file(struct module *module, const struct module_file *file)
+{
+	if (module->file.inode != file->inode || module->file.dev_major != file->dev_major ||
+	    module->file.dev_minor != file->dev_minor)
+		return false;
+	if (!module->file.generation)
+		module->file.generation = file->generation;
+	return !file->generation || module->file.generation == file->generation;
+}
+
+struct module *module_table_file(struct module_table *table, const struct module_file *file,
+				 const char *path)
+{
+	uint64_t hash = file_hash(file), id;
+	struct module *module;
+
+	if (u64map_get(&table->by_file, hash, &id)) {
+		module = module_table_get(table, (uint32_t)id);
+		if (same_file(module, file))
+			return module;
+	}
+	module = module_table_add(table, FEED_MODULE_ELF, path);
+	if (!module)
+		return overflow(table);
+	module->file = *file;
+	/* Without memory for the key the file is taken for a new one next time. */
+	(void)!u64map_put(&table->by_file, hash, module->id);
+	return module;
+}
+
+void module_table_forget_file(struct module_table *table, struct module *module)
+{
+	uint64_t hash = file_hash(&module->file), id;
+
+	if (u64map_get(&table->by_file, hash, &id) && id == module->id)
+		(void)u64map_remove(&table->by_file, hash);
+}
+
+void module_table_set_key(struct module_table *table, struct module *module, uint64_t key)
+{
+	uint64_t id;
+
+	module->key = key;
+	module->changed = true;
+	if (u64map_get(&table->by_key, key, &id)) {
+		module->canonical = (uint32_t)id;
+		return;
+	}
+	module->canonical = module->id;
+	(void)!u64map_put(&table->by_key, key, module->id);
+}
+
+struct module *module_table_canonical(const struct module_table *table, uint32_t id)
+{
+	struct module *module = module_table_get(table, id);
+
+	return module ? module_table_get(table, module->canonical) : NULL;
+}
+
+uint64_t module_table_bytes(const struct module_table *table)
+{
+	return table->table_bytes;
+}
+
+void module_table_charge(struct module_table *table, struct module *module, uint64_t bytes)
+{
+	table->table_bytes += bytes - module->table_bytes;
+	module->table_bytes = bytes;
+}
+
+struct module *module_table_least_used(const struct module_table *table)
+{
+	struct module *least = NULL;
+
+	for (size_t i = 0; i < table->modules.count; i++) {
+		struct module *module = table->modules.data[i];
+
+		if (module->table_bytes && (!least || module->used_ns < least->used_ns))
+			least = module;
+	}
+	return least;
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Mapped files and the other things that frames can lie in (kernel, vDSO, JIT memory of a process), with
+ * dense ids. A file is known by device, inode and, where the kernel says it, inode generation. Files with
+ * the same content identity (key) share the first one's id and unwind table: the canonical module. Pure
+ * bookkeeping; opening files and talking to the symbolizer is module_index.c. */
+#ifndef PROFD_COLLECT_MODULE_TABLE_H
+#define PROFD_COLLECT_MODULE_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "agent/base/cleanup.h"
+#include "agent/wire/feed.h"
+#include "bpf/profiler.h"
+
+/* Device as in /proc/PID/maps. */
+struct module_file {
+	uint64_t inode;
+	uint64_t generation; /* 0 = not known */
+	uint32_t dev_major, dev_minor;
+};
+
+/* Where a file was last seen mapped: where to open it. */
+struct module_origin {
+	uint64_t start_va, end_va;
+	uint32_t tgid;
+	uint32_t parent_tgid; /* shares the mount namespace more often than not */
+};
+
+enum module_state {
+	MODULE_SEEN,   /* nobody asked for it yet */
+	MODULE_ASKED,  /* queued for or at the symbolizer */
+	MODULE_READY,  /* indexed */
+	MODULE_FAILED, /* unreadable or not ELF */
+};
+
+struct module {
+	uint32_t id;
+	uint32_t kind;	    /* enum feed_module_kind */
+	uint64_t key;	    /* 0 = not known yet */
+	struct module_file file;
+	struct module_origin origin;
+	char *path;	    /* owned, never NULL */
+	enum module_state state;
+	uint32_t flags;	    /* enum control_index_flag */
+	uint32_t runtime;   /* bits of enum feed_proc_flag */
+	uint32_t canonical; /* id of the module that stands for this one, often itself */
+	uint32_t mappings;  /* how often it was mapped: what to index first */
+	uint64_t table_bytes; /* charged for its published unwind table; 0 = none */
+	uint64_t used_ns;   /* when a stack last went through it, CLOCK_MONOTONIC */
+	uint8_t build_id_len;
+	uint8_t build_id[FEED_BUILD_ID_MAX];
+	bool fed;	    /* the feed has it */
+	bool changed;	    /* flags or canonical id differ from what is in the BPF tables */
+	bool table_evicted; /* had a table that gave way to others */
+};
+
+struct module_table;
+
+struct module_table *module_table_create(void);
+void module_table_destroy(struct module_table *table);
+CLEANUP_DEFINE(module_table, struct module_table *, module_table_destroy);
+
+/* NULL if there is none of this id. Modules live as long as the table. */
+struct module *module_table_get(const struct module_table *table, uint32_t id);
+uint32_t module_table_count(const struct module_table *table);
+/* The module of @file, added at its first sight; a known file of another inode generation is another
+ * file. When all ids are used up, one module that stands for all further files; NULL without memory. */
+struct module *module_table_file(struct module_table *table, const struct module_file *file,
+				 const char *path);
+/* One without a file. NULL: no more ids or memory. */
+struct module *module_table_add(struct module_table *table, enum feed_module_kind kind,
+				const char *path);
+/* Makes the next look-up of @module's file find another module: its content was replaced in place. */
+void module_table_forget_file(struct module_table *table, struct module *module);
+
+/* Records the identity; from now on the canonical module of that key stands for @module. */
+void module_table_set_key(struct module_table *table, struct module *module, uint64_t key);
+struct module *module_table_canonical(const struct module_table *table, uint32_t id);
+
+/* Unwind tables published, and which to take away first: the one unused for longest (NULL = none). */
+uint64_t module_table_bytes(const struct module_table *table);
+void module_table_charge(struct module_table *table, struct module *module, uint64_t bytes);
+struct module *module_table_least_used(const struct module_table *table);
+
+#endif

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Stacks by the hash that BPF gives them, and their normal form: every frame that lies in a module is
+ * (module, offset), and the id is a hash over (module key, offset, flags), so that it is the same in every
+ * process, after every restart and on every host (design.md decision 19). Bounded by bytes; eviction by
+ * clock (a stack used since the hand last passed stays). Pure. */
+#ifndef PROFD_COLLECT_STACK_TABLE_H
+#define PROFD_COLLECT_STACK_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "agent/base/cleanup.h"
+#include "agent/wire/feed.h"
+#include "bpf/profiler.h"
+
+#define STACK_TABLE_BYTES_MAX (16u << 20)
+
+enum stack_flag {
+	STACK_USED = 1,	       /* since the clock's hand last passed */
+	STACK_PROVISIONAL = 2, /* a module's key is not known yet: the id will change */
+	STACK_ADDRESSES = 4,   /* frames are left that lie in no known module */
+};
+
+struct stack {
+	uint64_t hash;		  /* of BPF */
+	uint64_t id;		  /* 0 = not normalized yet */
+	uint64_t resolved_at;	  /* resolver's version when it was last normalized */
+	uint32_t sent_generation; /* of the server that the feed has it for; 0 = none */
+	uint16_t frame_count;
+	uint8_t outcome;
+	uint8_t flags;		  /* enum stack_flag */
+	uint64_t *frames;	  /* leaf first */
+};
+
+struct stack_table;
+
+/* @evicted is told the hash of every stack that leaves (may be NULL). */
+struct stack_table *stack_table_create(size_t bytes_max, void (*evicted)(void *ctx, uint64_t hash),
+				       void *ctx);
+void stack_table_destroy(struct stack_table *table);
+CLEANUP_DEFINE(stack_table, struct stack_table *, stack_table_destroy);
+
+/* Adds a stack as BPF sent it; one that is known stays as it is. -EPROTO more frames than
+ * FEED_FRAMES_MAX or none, -ENOMEM. */
+int stack_table_put(struct stack_table *table, uint64_t hash, const uint64_t *frames,
+		    uint16_t frame_count, uint8_t outcome) must_use;
+/* Marks it used. NULL = unknown. Borrowed until the next put. */
+struct stack *stack_table_find(struct stack_table *table, uint64_t hash);
+struct stack *stack_table_by_id(struct stack_table *table, uint64_t id);
+size_t stack_table_bytes(const struct stack_table *table);
+size_t stack_table_count(const struct stack_table *table);
+
+struct stack_resolver {
+	void *ctx;
+	/* The normal form of a frame: a MODULE frame of the canonical module, else the frame as it is. */
+	uint64_t (*frame)(void *ctx, uint64_t frame);
+	/* The stable identity of a module; false while it is not known. */
+	bool (*key)(void *ctx, uint32_t module, uint64_t *ret);
+	uint64_t version; /* changes whenever another answer may be had */
+	uint64_t salt;	  /* for ids that are not stable: unique to this collector life and process */
+};
+
+/* Brings @stack into normal form if it never was, or if it is not final and the resolver's version has
+ * changed. True if the id changed. */
+bool stack_table_normalize(struct stack_table *table, struct stack *stack,
+			   const struct stack_resolver *resolver);
+
+#endif
