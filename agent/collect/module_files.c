@@ -20,6 +20,43 @@
 #define DEBUG_PATH_MAX 8192u
 #define MAPS_LINES_MAX 65536u
 
+/* ---- vDSO -------------------------------------------------------------------------------------- */
+
+struct vdso_extent {
+	uint64_t start, end;
+};
+
+static int find_extent(void *ctx, const struct proc_map *map)
+{
+	struct vdso_extent *extent = ctx;
+
+	if (map->start_va == extent->start)
+		extent->end = map->end_va;
+	return 0;
+}
+
+/* This process's vDSO is every 64-bit process's: one image of the kernel. */
+static int open_vdso(void)
+{
+	struct vdso_extent extent = { .start = getauxval(AT_SYSINFO_EHDR) };
+	cleanup_close int fd = -1;
+	int rc;
+
+	if (!extent.start)
+		return -ENODATA;
+	rc = proc_maps_read((uint32_t)getpid(), MAPS_LINES_MAX, find_extent, &extent);
+	if (rc < 0)
+		return rc;
+	if (!extent.end)
+		return -ENODATA;
+	fd = io_memfd("profd-vdso", 0);
+	if (fd < 0)
+		return fd;
+	rc = io_write_all(fd, (const void *)(uintptr_t)extent.start,
+			  (size_t)(extent.end - extent.start));
+	return rc < 0 ? rc : take_fd(&fd);
+}
+
 /* ---- mapped files ------------------------------------------------------------------------------ */
 
 /* @inode 0 = any. */
@@ -80,12 +117,12 @@ static int open_map_file(const struct module_origin *origin)
 	return open_checked(path, 0);
 }
 
-int module_files_open(const struct module *module)
+static int open_mapped(const struct module *module)
 {
 	const struct module_origin *origin = &module->origin;
 	uint32_t roots[3] = { origin->tgid, origin->parent_tgid, 0 };
 	char exe[40];
-	int fd = -ENOENT;
+	int fd;
 
 	if (origin->tgid) {
 		fd = open_map_file(origin);
@@ -111,6 +148,20 @@ int module_files_open(const struct module *module)
 	return -ENOENT;
 }
 
+int module_files_open(const struct module *module)
+{
+	int fd;
+
+	switch (module->kind) {
+	case FEED_MODULE_KERNEL:
+		fd = open("/proc/kallsyms", O_RDONLY | O_CLOEXEC);
+		return fd < 0 ? -errno : fd;
+	case FEED_MODULE_VDSO:
+		return open_vdso();
+	default:
+		return open_mapped(module);
+	}
+}
 /* ---- debug files ------------------------------------------------------------------------------- */
 
 static int try_build_id(int root_fd, const struct debug_wish *wish)
@@ -214,10 +265,9 @@ static int find_text(FILE *file, uint64_t *ret_va)
 	return -ENODATA;
 }
 
-int module_files_open_kernel(uint64_t *ret_text_va, uint8_t *ret_build_id, uint8_t *ret_len)
+int module_files_read_kernel(uint64_t *ret_text_va, uint8_t *ret_build_id, uint8_t *ret_len)
 {
 	cleanup_fclose FILE *file = fopen("/proc/kallsyms", "re");
-	cleanup_close int fd = -1;
 	cleanup_free char *notes = NULL;
 	size_t len = 0;
 	int rc;
@@ -227,47 +277,8 @@ int module_files_open_kernel(uint64_t *ret_text_va, uint8_t *ret_build_id, uint8
 	rc = find_text(file, ret_text_va);
 	if (rc < 0)
 		return rc;
-	fd = open("/proc/kallsyms", O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
 	*ret_len = 0;
 	if (io_read_file(AT_FDCWD, "/sys/kernel/notes", NOTES_MAX, &notes, &len) == 0)
 		*ret_len = module_files_find_build_id(notes, len, ret_build_id);
-	return take_fd(&fd);
-}
-
-/* ---- vDSO -------------------------------------------------------------------------------------- */
-
-struct vdso_extent {
-	uint64_t start, end;
-};
-
-static int find_extent(void *ctx, const struct proc_map *map)
-{
-	struct vdso_extent *extent = ctx;
-
-	if (map->start_va == extent->start)
-		extent->end = map->end_va;
 	return 0;
-}
-
-int module_files_open_vdso(void)
-{
-	struct vdso_extent extent = { .start = getauxval(AT_SYSINFO_EHDR) };
-	cleanup_close int fd = -1;
-	int rc;
-
-	if (!extent.start)
-		return -ENODATA;
-	rc = proc_maps_read((uint32_t)getpid(), MAPS_LINES_MAX, find_extent, &extent);
-	if (rc < 0)
-		return rc;
-	if (!extent.end)
-		return -ENODATA;
-	fd = io_memfd("profd-vdso", 0);
-	if (fd < 0)
-		return fd;
-	rc = io_write_all(fd, (const void *)(uintptr_t)extent.start,
-			  (size_t)(extent.end - extent.start));
-	return rc < 0 ? rc : take_fd(&fd);
 }

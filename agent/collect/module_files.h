@@ -10,10 +10,12 @@
 
 #include "agent/base/cleanup.h"
 #include "agent/collect/module_table.h"
+#include "agent/wire/feed.h"
 
-/* Opens the file of @module where it was last mapped: through /proc/PID/map_files, which is the mapped file
- * whatever became of its name; else by its path as the process, its parent or the host sees it, accepted
- * only if the inode is the mapped one. Descriptor or negative errno (-ENOENT: nowhere). */
+/* Opens what the symbolizer needs for @module. A mapped file: through /proc/PID/map_files where it was last
+ * mapped, which is that file whatever became of its name; else by its path as the process, its parent or
+ * the host sees it, accepted only if the inode is the mapped one. The kernel: /proc/kallsyms. The vDSO: a
+ * memfd with this process's. Descriptor or negative errno (-ENOENT: nowhere). */
 int module_files_open(const struct module *module) must_use;
 
 struct debug_wish {
@@ -29,13 +31,11 @@ struct debug_wish {
  * Descriptor or -ENOENT. That the file belongs to the module is for the symbolizer to check. */
 int module_files_open_debug(const struct debug_wish *wish) must_use;
 
-/* /proc/kallsyms, its _text address and the build-id in /sys/kernel/notes.
- * -EPERM when the addresses are hidden (no CAP_SYSLOG). */
-int module_files_open_kernel(uint64_t *ret_text_va, uint8_t *ret_build_id, uint8_t *ret_len) must_use;
+/* Address of _text from /proc/kallsyms and the build-id in /sys/kernel/notes (length 0 = none).
+ * -EPERM when addresses are hidden (no CAP_SYSLOG). */
+int module_files_read_kernel(uint64_t *ret_text_va, uint8_t *ret_build_id,
+			     uint8_t *ret_len) must_use;
 /* The build-id note out of @len bytes of ELF notes; length, 0 = none. Pure. */
 uint8_t module_files_find_build_id(const void *notes, size_t len, uint8_t *ret_build_id);
-
-/* A memfd with this process's vDSO, which is every process's; the architecture's 64-bit one. -ENODATA. */
-int module_files_open_vdso(void) must_use;
 
 #endif

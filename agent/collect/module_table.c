@@ -136,16 +136,16 @@ void module_table_forget_file(struct module_table *table, struct module *module)
 
 void module_table_set_key(struct module_table *table, struct module *module, uint64_t key)
 {
+	uint32_t before = module->canonical;
 	uint64_t id;
 
 	module->key = key;
-	module->changed = true;
-	if (u64map_get(&table->by_key, key, &id)) {
-		module->canonical = (uint32_t)id;
-		return;
-	}
 	module->canonical = module->id;
-	(void)!u64map_put(&table->by_key, key, module->id);
+	if (u64map_get(&table->by_key, key, &id))
+		module->canonical = (uint32_t)id;
+	else
+		(void)!u64map_put(&table->by_key, key, module->id);
+	module->changed |= module->canonical != before;
 }
 
 struct module *module_table_canonical(const struct module_table *table, uint32_t id)

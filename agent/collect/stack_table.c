@@ -12,6 +12,7 @@
 #define ENTRY_BYTES (sizeof(struct stack) + sizeof(struct stack *) + 4 * 17)
 /* Ids of this version of the hash below; another way of hashing is another space of ids. */
 #define ID_SEED	    0x50524f4649445331ull
+#define USES_MAX    3
 
 VEC_DEFINE(stack, struct stack *);
 
@@ -90,7 +91,7 @@ static void evict(struct stack_table *table, size_t slot)
 	stack_free(stack);
 }
 
-/* Two rounds at most: the first takes the marks away, the second finds one without. */
+/* Ends: every step takes a use or a stack away. */
 static void make_room(struct stack_table *table, size_t bytes)
 {
 	while (table->slots.count > 0 && table->bytes + bytes > table->bytes_max) {
@@ -99,8 +100,8 @@ static void make_room(struct stack_table *table, size_t bytes)
 		if (table->hand >= table->slots.count)
 			table->hand = 0;
 		stack = table->slots.data[table->hand];
-		if (stack->flags & STACK_USED) {
-			stack->flags &= (uint8_t)~STACK_USED;
+		if (stack->uses) {
+			stack->uses--;
 			table->hand++;
 		} else {
 			evict(table, table->hand);
@@ -128,7 +129,6 @@ int stack_table_put(struct stack_table *table, uint64_t hash, const uint64_t *fr
 	stack->frame_count = frame_count;
 	stack->outcome = outcome;
 	stack->hash = hash;
-	stack->flags = STACK_USED;
 	make_room(table, bytes_of_stack(stack));
 	rc = stack_vec_push(&table->slots, stack);
 	if (rc < 0)
@@ -147,8 +147,8 @@ struct stack *stack_table_find(struct stack_table *table, uint64_t hash)
 {
 	struct stack *stack = look_up(&table->by_hash, hash);
 
-	if (stack)
-		stack->flags |= STACK_USED;
+	if (stack && stack->uses < USES_MAX)
+		stack->uses++;
 	return stack;
 }
 
@@ -209,7 +209,7 @@ bool stack_table_normalize(struct stack_table *table, struct stack *stack,
 	}
 	if (id == 0)
 		id = 1;
-	stack->flags = (uint8_t)((stack->flags & STACK_USED) | flags);
+	stack->flags = flags;
 	stack->resolved_at = resolver->version;
 	if (id == stack->id)
 		return false;

@@ -2,7 +2,8 @@
 /* Stacks by the hash that BPF gives them, and their normal form: every frame that lies in a module is
  * (module, offset), and the id is a hash over (module key, offset, flags), so that it is the same in every
  * process, after every restart and on every host (design.md decision 19). Bounded by bytes; eviction by
- * clock (a stack used since the hand last passed stays). Pure. */
+ * a clock that counts uses, so that a flood of stacks seen once does not push out those in every
+ * sample. Pure. */
 #ifndef PROFD_COLLECT_STACK_TABLE_H
 #define PROFD_COLLECT_STACK_TABLE_H
 
@@ -17,9 +18,8 @@
 #define STACK_TABLE_BYTES_MAX (16u << 20)
 
 enum stack_flag {
-	STACK_USED = 1,	       /* since the clock's hand last passed */
-	STACK_PROVISIONAL = 2, /* a module's key is not known yet: the id will change */
-	STACK_ADDRESSES = 4,   /* frames are left that lie in no known module */
+	STACK_PROVISIONAL = 1, /* a module's key is not known yet: the id will change */
+	STACK_ADDRESSES = 2,   /* frames are left that lie in no known module */
 };
 
 struct stack {
@@ -30,6 +30,7 @@ struct stack {
 	uint16_t frame_count;
 	uint8_t outcome;
 	uint8_t flags;		  /* enum stack_flag */
+	uint8_t uses;		  /* rounds of the clock's hand that it survives, at most 3 */
 	uint64_t *frames;	  /* leaf first */
 };
 
@@ -45,7 +46,7 @@ CLEANUP_DEFINE(stack_table, struct stack_table *, stack_table_destroy);
  * FEED_FRAMES_MAX or none, -ENOMEM. */
 int stack_table_put(struct stack_table *table, uint64_t hash, const uint64_t *frames,
 		    uint16_t frame_count, uint8_t outcome) must_use;
-/* Marks it used. NULL = unknown. Borrowed until the next put. */
+/* Counts a use. NULL = unknown. Borrowed until the next put. */
 struct stack *stack_table_find(struct stack_table *table, uint64_t hash);
 struct stack *stack_table_by_id(struct stack_table *table, uint64_t id);
 size_t stack_table_bytes(const struct stack_table *table);

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/collect/module_index.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "agent/base/channel.h"
+#include "agent/base/clock.h"
+#include "agent/base/hash.h"
+#include "agent/base/log.h"
+#include "agent/base/vec.h"
+#include "agent/collect/module_files.h"
+#include "agent/wire/control.h"
+
+#define ANSWER_TIMEOUT_NS (30 * NS_PER_S)
+#define TRIES_MAX	  3
+#define OPEN_WAITING_MAX  64 /* urgent modules opened but not sent yet */
+
+VEC_DEFINE(u32, uint32_t);
+
+struct wait {
+	uint32_t module;
+	int fd;		  /* owned; -1 = opened when it is sent */
+	uint64_t sent_ns; /* 0 = not sent to the present symbolizer */
+	uint8_t tries;	  /* symbolizers that died with it */
+};
+
+VEC_DEFINE(wait, struct wait);
+
+struct module_index {
+	struct module_table *modules;
+	struct module_index_sink sink;
+	int channel_fd;
+	struct wait_vec flight; /* sent, or to be sent first: urgent ones and those of a dead symbolizer */
+	struct u32_vec queue;	/* module ids, in order, from queue_at on */
+	size_t queue_at;
+	struct channel_message *message;
+};
+
+struct module_index *module_index_create(struct module_table *modules,
+					 const struct module_index_sink *sink)
+{
+	struct module_index *index = calloc(1, sizeof(*index));
+
+	if (!index)
+		return NULL;
+	index->message = malloc(sizeof(*index->message));
+	if (!index->message) {
+		free(index);
+		return NULL;
+	}
+	index->modules = modules;
+	index->sink = *sink;
+	index->channel_fd = -1;
+	return index;
+}
+
+static void wait_close(struct wait *wait)
+{
+	if (wait->fd >= 0)
+		(void)close(wait->fd);
+	wait->fd = -1;
+}
+
+void module_index_destroy(struct module_index *index)
+{
+	if (!index)
+		return;
+	for (size_t i = 0; i < index->flight.count; i++)
+		wait_close(&index->flight.data[i]);
+	wait_vec_deinit(&index->flight);
+	u32_vec_deinit(&index->queue);
+	if (index->channel_fd >= 0)
+		(void)close(index->channel_fd);
+	free(index->message);
+	free(index);
+}
+
+int module_index_fd(const struct module_index *index)
+{
+	return index->channel_fd;
+}
+
+size_t module_index_pending(const struct module_index *index)
+{
+	return index->flight.count + index->queue.count - index->queue_at;
+}
+
+/* ---- outcome of a module ----------------------------------------------------------------------- */
+
+static void give_up(struct module_index *index, struct module *module, int error)
+{
+	uint64_t key = hash_combine(hash_combine(module->file.inode, module->file.dev_major),
+				    module->file.dev_minor);
+
+	if (module->key) { /* a former symbolizer has read it; its answer stands */
+		module->state = MODULE_READY;
+		return;
+	}
+	log_debug("module %u %s is not readable: %s", module->id, module->path, strerror(-error));
+	module->state = MODULE_FAILED;
+	if (module->kind == FEED_MODULE_ELF)
+		module->kind = FEED_MODULE_UNREADABLE;
+	module_table_set_key(index->modules, module,
+			     hash_bytes(module->path, strlen(module->path), key));
+	index->sink.indexed(index->sink.ctx, module, -1, 0);
+}
+
+static void accept_answer(struct module_index *index, struct module *module,
+			  const struct control_indexed *answer, int table_fd)
+{
+	module->state = MODULE_READY;
+	module->changed |= module->flags != answer->flags;
+	module->flags = answer->flags;
+	module->runtime = answer->runtime;
+	module->build_id_len = answer->build_id_len;
+	memcpy(module->build_id, answer->build_id, sizeof(module->build_id));
+	module_table_set_key(index->modules, module, answer->key);
+	index->sink.indexed(index->sink.ctx, module, table_fd, answer->table_bytes);
+}
+
+static void drop_wait(struct module_index *index, size_t at)
+{
+	wait_close(&index->flight.data[at]);
+	index->flight.count--;
+	memmove(&index->flight.data[at], &index->flight.data[at + 1],
+		(index->flight.count - at) * sizeof(*index->flight.data));
+}
+
+/* ---- asking ------------------------------------------------------------------------------------ */
+
+static void push_wait(struct module_index *index, struct module *module, int fd)
+{
+	struct wait wait = { .module = module->id, .fd = fd };
+
+	module->state = MODULE_ASKED;
+	if (wait_vec_push(&index->flight, wait) < 0) {
+		wait_close(&wait);
+		module->state = MODULE_SEEN;
+	}
+}
+
+void module_index_ask(struct module_index *index, struct module *module, bool urgent)
+{
+	if (module->state != MODULE_SEEN)
+		return;
+	if (urgent && index->flight.count < OPEN_WAITING_MAX) {
+		int fd = module_files_open(module);
+
+		if (fd >= 0)
+			push_wait(index, module, fd);
+		else
+			give_up(index, module, fd);
+		return;
+	}
+	if (u32_vec_push(&index->queue, module->id) == 0)
+		module->state = MODULE_ASKED;
+}
+
+static int send_request(struct module_index *index, struct wait *wait, uint64_t now_ns)
+{
+	const struct module *module = module_table_get(index->modules, wait->module);
+	struct control_index request = {
+		.head = { .kind = CONTROL_INDEX, .request = module->id },
+		.kind = module->kind,
+		.want_rows = module->kind != FEED_MODULE_KERNEL && !module->table_bytes,
+		.build_id_len = module->build_id_len,
+	};
+	size_t path_len = strnlen(module->path, sizeof(request.path) - 1);
+	int rc;
+
+	memcpy(request.build_id, module->build_id, sizeof(request.build_id));
+	memcpy(request.path, module->path, path_len);
+	rc = channel_send(index->channel_fd, &request, sizeof(request), &wait->fd, 1);
+	if (rc == 0)
+		wait->sent_ns = now_ns;
+	return rc;
+}
+
+/* Opens the next of the queue and puts it behind those on the way. False when the queue is empty. */
+static bool take_from_queue(struct module_index *index)
+{
+	struct module *module;
+	int fd;
+
+	if (index->queue_at == index->queue.count) {
+		index->queue.count = 0;
+		index->queue_at = 0;
+		return false;
+	}
+	module = module_table_get(index->modules, index->queue.data[index->queue_at++]);
+	fd = module_files_open(module);
+	if (fd < 0)
+		give_up(index, module, fd);
+	else
+		push_wait(index, module, fd);
+	return true;
+}
+
+/* The first request to send next, or the number of them: none may go now. One that was with a dead
+ * symbolizer goes alone. */
+static size_t next_to_send(const struct module_index *index)
+{
+	bool any_sent = false;
+
+	for (size_t i = 0; i < index->flight.count; i++) {
+		if (!index->flight.data[i].sent_ns)
+			continue;
+		if (index->flight.data[i].tries)
+			return index->flight.count;
+		any_sent = true;
+	}
+	for (size_t i = 0; i < index->flight.count; i++)
+		if (!index->flight.data[i].sent_ns && !(index->flight.data[i].tries && any_sent))
+			return i;
+	return index->flight.count;
+}
+
+static void give_up_late_ones(struct module_index *index, uint64_t now_ns)
+{
+	for (size_t i = index->flight.count; i-- > 0;) {
+		const struct wait *wait = &index->flight.data[i];
+		struct module *module = module_table_get(index->modules, wait->module);
+
+		if (!wait->sent_ns || now_ns - wait->sent_ns < ANSWER_TIMEOUT_NS)
+			continue;
+		drop_wait(index, i);
+		give_up(index, module, -ETIMEDOUT);
+	}
+}
+
+void module_index_pump(struct module_index *index, uint64_t now_ns)
+{
+	give_up_late_ones(index, now_ns);
+	while (index->channel_fd >= 0) {
+		size_t at;
+
+		while (index->flight.count < MODULE_INDEX_FLIGHT_MAX && take_from_queue(index))
+			;
+		at = next_to_send(index);
+		if (at == index->flight.count)
+			return;
+		if (send_request(index, &index->flight.data[at], now_ns) < 0)
+			return; /* the queue is full, or receive will find the peer gone */
+	}
+}
+
+static void ask_again(struct module_index *index)
+{
+	for (uint32_t id = 1; id <= module_table_count(index->modules); id++) {
+		struct module *module = module_table_get(index->modules, id);
+
+		if (module->state == MODULE_READY && module->canonical == id &&
+		    module->kind != FEED_MODULE_JIT &&
+		    u32_vec_push(&index->queue, id) == 0)
+			module->state = MODULE_ASKED;
+	}
+}
+
+void module_index_set_peer(struct module_index *index, int channel_fd)
+{
+	if (index->channel_fd >= 0)
+		(void)close(index->channel_fd);
+	index->channel_fd = channel_fd;
+	ask_again(index);
+	for (size_t i = index->flight.count; i-- > 0;) {
+		struct wait *wait = &index->flight.data[i];
+		struct module *module = module_table_get(index->modules, wait->module);
+
+		if (!wait->sent_ns)
+			continue;
+		wait->sent_ns = 0;
+		if (++wait->tries < TRIES_MAX)
+			continue;
+		drop_wait(index, i);
+		log_warn("the symbolizer died %d times with %s: its frames stay without names",
+			 TRIES_MAX, module->path);
+		give_up(index, module, -EIO);
+	}
+}
+
+/* ---- answers ----------------------------------------------------------------------------------- */
+
+static void on_indexed(struct module_index *index, const struct channel_message *message)
+{
+	const struct control_indexed *answer = (const void *)message->data;
+	struct module *module;
+	int error;
+
+	if (message->len != sizeof(*answer) || answer->build_id_len > FEED_BUILD_ID_MAX)
+		return;
+	module = module_table_get(index->modules, answer->head.request);
+	for (size_t i = 0; i < index->flight.count; i++) {
+		if (index->flight.data[i].module != answer->head.request)
+			continue;
+		drop_wait(index, i);
+		error = answer->status < 0 ? answer->status : answer->key ? 0 : -EPROTO;
+		if (error)
+			give_up(index, module, error);
+		else
+			accept_answer(index, module, answer, message->fds[0]);
+		return;
+	}
+}
+
+static void on_debug_want(struct module_index *index, const struct channel_message *message)
+{
+	const struct control_debug_want *want = (const void *)message->data;
+	struct control_debug answer = { .head = { .kind = CONTROL_DEBUG } };
+	const struct module *module;
+	struct debug_wish wish;
+	cleanup_close int fd = -1;
+
+	if (message->len != sizeof(*want) || want->build_id_len > FEED_BUILD_ID_MAX ||
+	    !memchr(want->link, '\0', sizeof(want->link)))
+		return;
+	answer.head.request = want->head.request;
+	module = module_table_get(index->modules, want->index_request);
+	if (module) {
+		wish = (struct debug_wish){ .build_id = want->build_id,
+					    .build_id_len = want->build_id_len,
+					    .link = want->link,
+					    .path = module->path,
+					    .tgid = module->origin.tgid };
+		fd = module_files_open_debug(&wish);
+	}
+	answer.status = fd >= 0 ? 0 : -ENOENT;
+	if (channel_send_wait(index->channel_fd, &answer, sizeof(answer), &fd, fd >= 0, 20) < 0)
+		log_debug("the symbolizer did not take a debug file in time");
+}
+
+void module_index_receive(struct module_index *index)
+{
+	while (index->channel_fd >= 0) {
+		const struct channel_head *head = (const void *)index->message->data;
+		int rc = channel_receive(index->channel_fd, index->message);
+
+		if (rc == 0)
+			return;
+		if (rc == -EPROTO)
+			continue;
+		if (rc < 0) {
+			(void)close(index->channel_fd);
+			index->channel_fd = -1;
+			return;
+		}
+		if (head->kind == CONTROL_INDEXED)
+			on_indexed(index, index->message);
+		else if (head->kind == CONTROL_DEBUG_WANT)
+			on_debug_want(index, index->message);
+		channel_message_close(index->message);
+	}
+}

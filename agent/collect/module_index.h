@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The conversation with the symbolizer: which modules are to be indexed, their open descriptors on the way
+ * there, the answers, and its questions for debug files. The symbolizer parses hostile files and may die at
+ * any time: what was unanswered is asked again from its successor, then one module at a time, so that a
+ * file that kills it three times in a row is given up and no other with it. */
+#ifndef PROFD_COLLECT_MODULE_INDEX_H
+#define PROFD_COLLECT_MODULE_INDEX_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "agent/base/cleanup.h"
+#include "agent/collect/module_table.h"
+
+#define MODULE_INDEX_FLIGHT_MAX 64 /* requests unanswered, each with an open descriptor */
+
+struct module_index_sink {
+	void *ctx;
+	/* @module is READY or FAILED now. @table_fd (-1 = none) holds @table_bytes of unwind table and is
+	 * closed after the call. */
+	void (*indexed)(void *ctx, struct module *module, int table_fd, uint64_t table_bytes);
+};
+
+struct module_index;
+
+struct module_index *module_index_create(struct module_table *modules,
+					 const struct module_index_sink *sink);
+void module_index_destroy(struct module_index *index);
+CLEANUP_DEFINE(module_index, struct module_index *, module_index_destroy);
+
+/* A new symbolizer; takes the channel over. What its predecessor had indexed is asked for again, without
+ * tables, so that it can name frames of modules that are not in its cache. */
+void module_index_set_peer(struct module_index *index, int channel_fd);
+/* For epoll, -1 while there is no symbolizer. */
+int module_index_fd(const struct module_index *index);
+
+/* Asks for a module that nobody asked for (others are left alone). An urgent one overtakes the rest and is
+ * opened now, because its process may be gone in a millisecond. */
+void module_index_ask(struct module_index *index, struct module *module, bool urgent);
+/* Sends what there is room for; gives up on what is unanswered for too long. */
+void module_index_pump(struct module_index *index, uint64_t now_ns);
+/* Handles what has arrived. The symbolizer being gone is noticed here. */
+void module_index_receive(struct module_index *index);
+/* Modules asked for and not answered yet. */
+size_t module_index_pending(const struct module_index *index);
+
+#endif

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The collector's end of the conversation against a symbolizer played by the test. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "agent/base/channel.h"
+#include "agent/base/clock.h"
+#include "agent/collect/module_index.h"
+#include "agent/wire/control.h"
+
+struct told {
+	unsigned ready, failed;
+	uint64_t table_bytes;
+	bool had_table;
+};
+
+static void on_indexed(void *ctx, struct module *module, int table_fd, uint64_t table_bytes)
+{
+	struct told *told = ctx;
+
+	told->ready += module->state == MODULE_READY;
+	told->failed += module->state == MODULE_FAILED;
+	told->had_table |= table_fd >= 0;
+	told->table_bytes = table_bytes;
+}
+
+struct fixture {
+	struct module_table *modules;
+	struct module_index *index;
+	struct told told;
+	int peer; /* the symbolizer's end */
+	struct channel_message message;
+};
+
+static void connect_peer(struct fixture *f)
+{
+	int fds[2];
+
+	if (f->peer >= 0)
+		(void)close(f->peer);
+	assert_int_equal(channel_pair(fds), 0);
+	f->peer = fds[1];
+	module_index_set_peer(f->index, fds[0]);
+}
+
+static int setup(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+	struct module_index_sink sink = { .indexed = on_indexed };
+
+	if (!f)
+		return -1;
+	sink.ctx = &f->told;
+	f->peer = -1;
+	f->modules = module_table_create();
+	f->index = module_index_create(f->modules, &sink);
+	connect_peer(f);
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+
+	module_index_destroy(f->index);
+	module_table_destroy(f->modules);
+	(void)close(f->peer);
+	free(f);
+	return 0;
+}
+
+/* A module for a file that exists: found by path and inode on the host. */
+static struct module *real_module(struct fixture *f, const char *path)
+{
+	struct module_file file = { .dev_major = 1 };
+	struct stat st;
+
+	assert_int_equal(stat(path, &st), 0);
+	file.inode = st.st_ino;
+	return module_table_file(f->modules, &file, path);
+}
+
+/* Takes the next request as the symbolizer would; NULL = none. The descriptor is checked and closed. */
+static const struct control_index *next_request(struct fixture *f)
+{
+	struct stat st;
+
+	if (channel_receive(f->peer, &f->message) != 1)
+		return NULL;
+	assert_int_equal(f->message.len, sizeof(struct control_index));
+	assert_int_equal(f->message.fd_count, 1);
+	assert_int_equal(fstat(f->message.fds[0], &st), 0);
+	channel_message_close(&f->message);
+	return (const void *)f->message.data;
+}
+
+static void answer(struct fixture *f, uint32_t request, int status, uint64_t key, int table_fd)
+{
+	struct control_indexed indexed = { .head = { .kind = CONTROL_INDEXED, .request = request },
+					   .status = status,
+					   .key = key,
+					   .flags = INDEXED_FP,
+					   .table_bytes = 64,
+					   .build_id_len = 2,
+					   .build_id = { 0xab, 0xcd } };
+
+	assert_int_equal(channel_send(f->peer, &indexed, sizeof(indexed), &table_fd, table_fd >= 0),
+			 0);
+	module_index_receive(f->index);
+}
+
+static void a_module_is_indexed(void **state)
+{
+	struct fixture *f = *state;
+	struct module *module = real_module(f, "/bin/true");
+	const struct control_index *request;
+	int table[2];
+
+	module_index_ask(f->index, module, false);
+	module_index_ask(f->index, module, true); /* asked already */
+	module_index_pump(f->index, 1);
+	request = next_request(f);
+	assert_non_null(request);
+	assert_int_equal(request->kind, FEED_MODULE_ELF);
+	assert_int_equal(request->want_rows, 1);
+	assert_string_equal(request->path, "/bin/true");
+	assert_int_equal(module->state, MODULE_ASKED);
+	assert_int_equal(module_index_pending(f->index), 1);
+	assert_int_equal(pipe(table), 0);
+	answer(f, request->head.request, 0, 0x1234, table[0]);
+	assert_int_equal(module->state, MODULE_READY);
+	assert_true(module->key == 0x1234);
+	assert_int_equal(module->flags, INDEXED_FP);
+	assert_int_equal(module->build_id_len, 2);
+	assert_int_equal(f->told.ready, 1);
+	assert_true(f->told.had_table);
+	assert_true(f->told.table_bytes == 64);
+	assert_int_equal(module_index_pending(f->index), 0);
+	assert_null(next_request(f));
+	(void)close(table[0]);
+	(void)close(table[1]);
+}
+
+static void what_cannot_be_opened_or_parsed_has_an_identity_all_the_same(void **state)
+{
+	struct fixture *f = *state;
+	struct module_file nowhere = { .inode = 3, .dev_major = 9 };
+	struct module *missing = module_table_file(f->modules, &nowhere, "/no/such/file");
+	struct module *script = real_module(f, "/etc/passwd");
+	const struct control_index *request;
+
+	module_index_ask(f->index, missing, true);
+	assert_int_equal(missing->state, MODULE_FAILED);
+	module_index_ask(f->index, script, false);
+	module_index_pump(f->index, 1);
+	request = next_request(f);
+	assert_non_null(request);
+	answer(f, request->head.request, -ENOEXEC, 0, -1);
+	assert_int_equal(script->state, MODULE_FAILED);
+	assert_int_equal(script->kind, FEED_MODULE_UNREADABLE);
+	assert_true(script->key != 0 && missing->key != 0 && script->key != missing->key);
+	assert_int_equal(f->told.failed, 2);
+}
+
+/* Another inode under the same name is another file: not taken. */
+static void a_path_is_believed_only_with_its_inode(void **state)
+{
+	struct fixture *f = *state;
+	struct module_file other = { .inode = 1, .dev_major = 9 };
+	struct module *module = module_table_file(f->modules, &other, "/bin/true");
+
+	module_index_ask(f->index, module, true);
+	assert_int_equal(module->state, MODULE_FAILED);
+	assert_null(next_request(f));
+}
+
+static void urgent_ones_overtake_and_flight_is_bounded(void **state)
+{
+	static const char *const paths[] = { "/bin/true", "/bin/ls", "/bin/cat" };
+	struct fixture *f = *state;
+	unsigned sent = 0;
+
+	module_index_ask(f->index, real_module(f, paths[0]), false);
+	module_index_ask(f->index, real_module(f, paths[1]), false);
+	module_index_ask(f->index, real_module(f, paths[2]), true);
+	module_index_pump(f->index, 1);
+	assert_string_equal(next_request(f)->path, paths[2]);
+	assert_string_equal(next_request(f)->path, paths[0]);
+	assert_string_equal(next_request(f)->path, paths[1]);
+	/* More files than may be open: the rest waits for answers. */
+	for (uint32_t i = 0; i < 200; i++) {
+		struct module_file file = { .inode = 1, .dev_major = 100 + i };
+		struct stat st;
+		struct module *module;
+
+		assert_int_equal(stat("/bin/true", &st), 0);
+		file.inode = st.st_ino;
+		module = module_table_file(f->modules, &file, "/bin/true");
+		module_index_ask(f->index, module, false);
+	}
+	module_index_pump(f->index, 2);
+	while (next_request(f))
+		sent++;
+	assert_true(sent > 0 && sent <= MODULE_INDEX_FLIGHT_MAX - 3);
+	assert_int_equal(module_index_pending(f->index), 203);
+}
+
+/* The first death puts all of them under suspicion: they go alone then, and only the one that kills
+ * three symbolizers is given up. */
+static void a_file_that_kills_the_symbolizer_is_found(void **state)
+{
+	struct fixture *f = *state;
+	struct module *good = real_module(f, "/bin/true"), *bad = real_module(f, "/bin/ls");
+	unsigned deaths = 0;
+
+	module_index_ask(f->index, bad, true);
+	module_index_ask(f->index, good, true);
+	for (int round = 0; round < 10 && module_index_pending(f->index); round++) {
+		const struct control_index *request;
+		bool died = false;
+
+		module_index_pump(f->index, (uint64_t)round + 1);
+		while (!died && (request = next_request(f))) {
+			if (request->head.request == bad->id)
+				died = true;
+			else
+				answer(f, request->head.request, 0, 77, -1);
+			module_index_pump(f->index, (uint64_t)round + 1);
+		}
+		if (died) {
+			deaths++;
+			connect_peer(f);
+		}
+	}
+	assert_int_equal(deaths, 3);
+	assert_int_equal(bad->state, MODULE_FAILED);
+	assert_int_equal(good->state, MODULE_READY);
+}
+
+static void a_new_symbolizer_is_told_what_the_old_one_knew(void **state)
+{
+	struct fixture *f = *state;
+	struct module *module = real_module(f, "/bin/true");
+	const struct control_index *request;
+
+	module_index_ask(f->index, module, true);
+	module_index_pump(f->index, 1);
+	request = next_request(f);
+	answer(f, request->head.request, 0, 77, -1);
+	module_table_charge(f->modules, module, 100); /* its table is published */
+	connect_peer(f);
+	module_index_pump(f->index, 2);
+	request = next_request(f);
+	assert_non_null(request);
+	assert_int_equal(request->head.request, module->id);
+	assert_int_equal(request->want_rows, 0);
+	/* Even if this one cannot read it: what is known stays. */
+	answer(f, request->head.request, -E2BIG, 0, -1);
+	assert_int_equal(module->state, MODULE_READY);
+	assert_true(module->key == 77);
+}
+
+static void silence_is_given_up(void **state)
+{
+	struct fixture *f = *state;
+	struct module *module = real_module(f, "/bin/true");
+
+	module_index_ask(f->index, module, true);
+	module_index_pump(f->index, 1);
+	module_index_pump(f->index, 20 * NS_PER_S);
+	assert_int_equal(module->state, MODULE_ASKED);
+	module_index_pump(f->index, 40 * NS_PER_S);
+	assert_int_equal(module->state, MODULE_FAILED);
+	assert_int_equal(module_index_pending(f->index), 0);
+}
+
+static void debug_files_are_looked_for_and_lies_ignored(void **state)
+{
+	struct fixture *f = *state;
+	struct module *module = real_module(f, "/bin/true");
+	struct control_debug_want want = { .head = { .kind = CONTROL_DEBUG_WANT, .request = 9 },
+					   .index_request = module->id,
+					   .link = "cat" };
+	const struct control_debug *got = (const void *)f->message.data;
+	struct stat st, expected;
+
+	/* The "debug file" beside /bin/true that exists everywhere is /bin/cat. */
+	assert_int_equal(channel_send(f->peer, &want, sizeof(want), NULL, 0), 0);
+	module_index_receive(f->index);
+	assert_int_equal(channel_receive(f->peer, &f->message), 1);
+	assert_int_equal(got->head.request, 9);
+	assert_int_equal(got->status, 0);
+	assert_int_equal(fstat(f->message.fds[0], &st), 0);
+	assert_int_equal(stat("/bin/cat", &expected), 0);
+	assert_true(st.st_ino == expected.st_ino);
+	channel_message_close(&f->message);
+	strcpy(want.link, "../etc/passwd");
+	assert_int_equal(channel_send(f->peer, &want, sizeof(want), NULL, 0), 0);
+	module_index_receive(f->index);
+	assert_int_equal(channel_receive(f->peer, &f->message), 1);
+	assert_int_equal(got->status, -ENOENT);
+	/* Short, unterminated and senseless messages change nothing. */
+	memset(want.link, 'x', sizeof(want.link));
+	assert_int_equal(channel_send(f->peer, &want, sizeof(want), NULL, 0), 0);
+	assert_int_equal(channel_send(f->peer, &want, 12, NULL, 0), 0);
+	want.head.kind = 999;
+	assert_int_equal(channel_send(f->peer, &want, sizeof(want), NULL, 0), 0);
+	answer(f, 4711, 0, 5, -1);
+	assert_int_equal(channel_receive(f->peer, &f->message), 0);
+	assert_int_equal(f->told.ready, 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(a_module_is_indexed),
+		TEST(what_cannot_be_opened_or_parsed_has_an_identity_all_the_same),
+		TEST(a_path_is_believed_only_with_its_inode),
+		TEST(urgent_ones_overtake_and_flight_is_bounded),
+		TEST(a_file_that_kills_the_symbolizer_is_found),
+		TEST(a_new_symbolizer_is_told_what_the_old_one_knew),
+		TEST(silence_is_given_up),
+		TEST(debug_files_are_looked_for_and_lies_ignored),
+	};
+
+	return cmocka_run_group_tests_name("module_index", tests, NULL, NULL);
+}
