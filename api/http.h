@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One HTTP exchange as the handlers see it: plain data in, plain data out, no socket and no library type, so
+ * that the whole surface behind server.c runs in unit tests and fuzz targets. */
+#ifndef PROFD_API_HTTP_H
+#define PROFD_API_HTTP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "agent/base/buf.h"
+#include "agent/base/cleanup.h"
+#include "agent/base/err.h"
+#include "agent/session/session.h"
+#include "api/query.h"
+
+struct route;
+
+#define HTTP_PATH_PARAMS_MAX 2
+#define HTTP_SEGMENT_MAX     1024 /* bytes of one decoded path parameter */
+#define HTTP_REQUEST_ID_SIZE 65
+#define HTTP_ANSWER_MAX	     (512u << 20) /* bytes of one rendered answer */
+
+enum http_role { HTTP_ROLE_NONE, HTTP_ROLE_READ, HTTP_ROLE_PROFILE, HTTP_ROLE_ADMIN };
+
+struct http_request {
+	/* What arrived; borrowed for the length of the call. */
+	const char *method;
+	const char *target; /* raw: path, and query after '?' */
+	const char *body;   /* NUL-terminated after body_len bytes */
+	size_t body_len;
+	bool over_unix_socket;
+	uint32_t peer_uid; /* over the Unix socket, else ignored */
+	const char *(*header)(void *ctx, const char *name); /* NULL = absent */
+	void *header_ctx;
+
+	/* What dispatch made of it. */
+	const struct route *route;
+	char path[HTTP_PATH_PARAMS_MAX][HTTP_SEGMENT_MAX]; /* decoded parameters, in order */
+	struct query query;
+	char request_id[HTTP_REQUEST_ID_SIZE];
+	char tenant[TENANT_NAME_SIZE];
+	enum http_role role;
+};
+
+#define HTTP_HEADERS_MAX 12
+
+struct http_answer {
+	unsigned status; /* 200 unless set */
+	struct buf body;
+	const char *content_type; /* literal */
+	struct {
+		const char *name; /* literal */
+		char value[512];
+	} headers[HTTP_HEADERS_MAX];
+	unsigned header_count;
+	bool no_store;	   /* Cache-Control: no-store instead of revalidation by ETag */
+	bool no_compress;  /* the body is compressed by its own format */
+};
+
+void http_answer_deinit(struct http_answer *answer);
+/* Adds a header; control characters in the value are dropped, a value that does not fit is cut. */
+void http_answer_header(struct http_answer *answer, const char *name, const char *fmt, ...)
+	printf_like(3, 4);
+/* Value of an added header, NULL if absent. */
+const char *http_answer_find(const struct http_answer *answer, const char *name);
+
+static inline const char *http_header(const struct http_request *request, const char *name)
+{
+	return request->header ? request->header(request->header_ctx, name) : NULL;
+}
+
+static inline void cleanup_http_answer_fn(struct http_answer *answer)
+{
+	http_answer_deinit(answer);
+}
+#define cleanup_http_answer __attribute__((cleanup(cleanup_http_answer_fn)))
+
+#endif

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Errors of contract.md section 8: one table from error_code to status and title, two forms on the wire. */
+#ifndef PROFD_API_HTTP_ERROR_H
+#define PROFD_API_HTTP_ERROR_H
+
+#include <stdbool.h>
+
+#include "agent/base/buf.h"
+#include "agent/base/err.h"
+
+struct http_error {
+	const char *code; /* "UnknownService" */
+	unsigned status;
+	const char *title;
+};
+
+/* By err->word, else by errno: EINVAL InvalidParam, ENOENT NotFound, EBUSY AgentBusy, … Never NULL; an unknown
+ * word is Internal. @rc is the function's negative errno, used when @err is empty. */
+const struct http_error *http_error_of(const struct err *err, int rc);
+
+/* The body. @family_c: exactly message, error_code, details. @details is the text of a JSON object or NULL:
+ * then {"field": …} where the error names one. */
+void http_error_body(const struct http_error *error, const struct err *err, bool family_c,
+		     const char *request_id, const char *details, struct buf *out);
+
+#endif
