@@ -62,6 +62,8 @@ $(O)/%.o: %.c | $(SKELS)
 	@mkdir -p $(@D)
 	$(call say,CC,$<)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
+$(O)/api/assets.o: $(wildcard api/ui/*/*)
+
 $(LIB): $(LIB_OBJ)
 	$(call say,AR,$@)rm -f $@ && ar rcs $@ $^
 

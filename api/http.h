@@ -28,7 +28,8 @@ struct http_request {
 	const char *method;
 	const char *target; /* raw: path, and query after '?' */
 	const char *body;   /* NUL-terminated after body_len bytes */
-	size_t body_len;
+	size_t body_len; /* as sent; more than the limit allows when @body was not kept */
+	uint64_t header_bytes; /* of the header block */
 	bool over_unix_socket;
 	uint32_t peer_uid; /* over the Unix socket, else ignored */
 	const char *(*header)(void *ctx, const char *name); /* NULL = absent */
@@ -74,6 +75,6 @@ static inline void cleanup_http_answer_fn(struct http_answer *answer)
 {
 	http_answer_deinit(answer);
 }
-#define cleanup_http_answer __attribute__((cleanup(cleanup_http_answer_fn)))
+#define cleanup_http_answer __attribute__((__cleanup__(cleanup_http_answer_fn)))
 
 #endif

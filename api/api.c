@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/api.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "agent/base/clock.h"
+#include "api/api_internal.h"
+#include "api/server.h"
+
+/* Defaults of contract.md section 8, for members left 0. */
+static void set_defaults(struct api_options *options)
+{
+	if (!options->body_bytes)
+		options->body_bytes = 1u << 20;
+	if (!options->url_bytes)
+		options->url_bytes = 8u << 10;
+	if (!options->header_bytes)
+		options->header_bytes = 16u << 10;
+	if (!options->header_timeout_ns)
+		options->header_timeout_ns = 10 * NS_PER_S;
+	if (!options->body_timeout_ns)
+		options->body_timeout_ns = 10 * NS_PER_S;
+	if (!options->answer_timeout_ns)
+		options->answer_timeout_ns = 60 * NS_PER_S;
+	if (!options->connections)
+		options->connections = 256;
+}
+
+/* "https://profd.example:8443/base" -> "profd.example", with brackets kept around IPv6. */
+static char *host_of_url(const char *url)
+{
+	const char *at = strstr(url, "://");
+	const char *end;
+
+	if (!at)
+		return NULL;
+	at += 3;
+	end = at[0] == '[' ? strchr(at, ']') : at + strcspn(at, ":/?#");
+	if (!end || end == at)
+		return NULL;
+	return strndup(at, (size_t)(end - at) + (*end == ']'));
+}
+
+int api_create(const struct api_options *options, struct api **ret, struct err *err)
+{
+	cleanup(api) struct api *api = calloc(1, sizeof(*api));
+
+	if (!api)
+		return -ENOMEM;
+	api->options = *options;
+	set_defaults(&api->options);
+	api->started_ns = clock_monotonic_ns();
+	if (options->public_url) {
+		api->public_host = host_of_url(options->public_url);
+		if (!api->public_host)
+			return err_set(err, EINVAL, NULL, "public_url",
+				       "[server] public_url must look like https://host[:port], "
+				       "got %.200s",
+				       options->public_url);
+	}
+	if (route_count > API_ROUTES_MAX)
+		return -E2BIG;
+	*ret = take_ptr(api);
+	return 0;
+}
+
+void api_destroy(struct api *api)
+{
+	if (!api)
+		return;
+	free(api->public_host);
+	free(api);
+}
+
+int api_start(const struct api_options *options, struct api **ret, struct err *err)
+{
+	cleanup(api) struct api *api = NULL;
+	int rc = api_create(options, &api, err);
+
+	if (rc == 0)
+		rc = server_start(api, &api->server, err);
+	if (rc < 0)
+		return rc;
+	*ret = take_ptr(api);
+	return 0;
+}
+
+void api_stop(struct api *api, uint64_t grace_ns)
+{
+	if (!api)
+		return;
+	atomic_store(&api->stopping, true);
+	server_stop(api->server, grace_ns);
+	api_destroy(api);
+}

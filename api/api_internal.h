@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of api/ share: the object behind struct api and the counters of /metrics. */
+#ifndef PROFD_API_API_INTERNAL_H
+#define PROFD_API_API_INTERNAL_H
+
+#include <stdatomic.h>
+
+#include "api/api.h"
+#include "api/http.h"
+#include "api/router.h"
+
+#define API_ROUTES_MAX	 96
+#define API_STATUSES_MAX 64 /* distinct status codes counted per route */
+
+struct api_counters {
+	/* [route][slot]; the last route is "no route". Slots by http_status_slot(). */
+	_Atomic uint64_t requests[API_ROUTES_MAX + 1][API_STATUSES_MAX];
+	_Atomic uint64_t handler_ns[API_ROUTES_MAX + 1];
+	_Atomic uint64_t connections_total, connections_open, connections_refused;
+	_Atomic uint64_t deadline_header, deadline_body, deadline_answer;
+	_Atomic uint64_t bytes_out;
+};
+
+struct api {
+	struct api_options options;
+	char *public_host; /* host[:port] of public_url, owned, NULL = none */
+	uint64_t started_ns; /* monotonic */
+	atomic_bool stopping; /* waits inside handlers end */
+	struct api_counters counters;
+	struct server *server;
+};
+
+/* Runs one request to its end: checks, route, authorization, query, handler, error document, common headers.
+ * Always leaves a complete answer. The caller zeroes @answer and releases request and answer. */
+void api_dispatch(struct api *api, struct http_request *request, struct http_answer *answer);
+void http_request_deinit(struct http_request *request);
+
+/* Prepares everything but the listeners: what unit tests and fuzz targets use. */
+int api_create(const struct api_options *options, struct api **ret, struct err *err) must_use;
+void api_destroy(struct api *api);
+CLEANUP_DEFINE(api, struct api *, api_destroy);
+
+/* Index of a status code in api_counters.requests, and back (0 = unused slot). */
+unsigned http_status_slot(unsigned status);
+unsigned http_status_of_slot(unsigned slot);
+
+#endif

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/connections.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "agent/base/clock.h"
+#include "api/http_error.h"
+
+#define SWEEP_INTERVAL_NS (100 * NS_PER_MS)
+
+struct connection {
+	struct connection *next, **link;
+	int fd;
+	bool raw;
+	bool speaks;
+	bool shut;
+	enum connection_phase phase;
+	uint64_t deadline_ns; /* monotonic, 0 = none */
+};
+
+struct connections {
+	struct connections_options options;
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	pthread_t thread;
+	bool started;
+	bool stop;
+	struct connection *first;
+};
+
+/* The error document as a complete answer; the socket is non-blocking and the answer is small. */
+static void write_refusal(int fd, unsigned status)
+{
+	struct err err = { .word = status == 413 ? "BodyTooLarge" : "RequestTimeout" };
+	const struct http_error *error = http_error_of(&err, 0);
+	struct buf body = { .max = 4096 }, all = { .max = 8192 };
+
+	(void)snprintf(err.text, sizeof(err.text), "%s",
+		       status == 413 ? "the body is larger than accepted"
+				     : "the request did not arrive completely in time");
+	http_error_body(error, &err, false, NULL, NULL, &body);
+	buf_printf(&all,
+		   "HTTP/1.1 %u %s\r\nContent-Type: application/problem+json\r\n"
+		   "Cache-Control: no-store\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n",
+		   error->status, error->title, body.len);
+	buf_add(&all, body.data, body.len);
+	if (!all.error)
+		(void)!send(fd, all.data, all.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+	buf_deinit(&body);
+	buf_deinit(&all);
+}
+
+static void shut_down(struct connection *connection, unsigned status)
+{
+	if (connection->shut)
+		return;
+	connection->shut = true;
+	connection->deadline_ns = 0;
+	if (status && connection->raw)
+		write_refusal(connection->fd, status);
+	(void)shutdown(connection->fd, SHUT_RDWR);
+}
+
+static void sweep(struct connections *c)
+{
+	uint64_t now_ns = clock_monotonic_ns();
+
+	for (struct connection *x = c->first; x; x = x->next) {
+		if (!x->deadline_ns || now_ns < x->deadline_ns)
+			continue;
+		if (c->options.expired)
+			c->options.expired(c->options.ctx, x->phase);
+		shut_down(x, x->speaks ? 408 : 0);
+	}
+}
+
+static void *run(void *arg)
+{
+	struct connections *c = arg;
+
+	(void)pthread_mutex_lock(&c->lock);
+	while (!c->stop) {
+		struct timespec until;
+		uint64_t at_ns = clock_monotonic_ns() + SWEEP_INTERVAL_NS;
+
+		until = (struct timespec){ (time_t)(at_ns / NS_PER_S), (long)(at_ns % NS_PER_S) };
+		if (c->first)
+			(void)pthread_cond_timedwait(&c->wake, &c->lock, &until);
+		else
+			(void)pthread_cond_wait(&c->wake, &c->lock);
+		sweep(c);
+	}
+	(void)pthread_mutex_unlock(&c->lock);
+	return NULL;
+}
+
+int connections_create(const struct connections_options *options, struct connections **ret)
+{
+	struct connections *c = calloc(1, sizeof(*c));
+	pthread_condattr_t attr;
+	int rc;
+
+	if (!c)
+		return -ENOMEM;
+	c->options = *options;
+	(void)pthread_mutex_init(&c->lock, NULL);
+	(void)pthread_condattr_init(&attr);
+	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	(void)pthread_cond_init(&c->wake, &attr);
+	(void)pthread_condattr_destroy(&attr);
+	rc = pthread_create(&c->thread, NULL, run, c);
+	if (rc) {
+		connections_destroy(c);
+		return -rc;
+	}
+	c->started = true;
+	*ret = c;
+	return 0;
+}
+
+void connections_destroy(struct connections *c)
+{
+	if (!c)
+		return;
+	if (c->started) {
+		(void)pthread_mutex_lock(&c->lock);
+		c->stop = true;
+		(void)pthread_cond_signal(&c->wake);
+		(void)pthread_mutex_unlock(&c->lock);
+		(void)pthread_join(c->thread, NULL);
+	}
+	(void)pthread_cond_destroy(&c->wake);
+	(void)pthread_mutex_destroy(&c->lock);
+	free(c);
+}
+
+struct connection *connections_add(struct connections *c, int fd, bool raw)
+{
+	struct connection *x = calloc(1, sizeof(*x));
+
+	if (!x)
+		return NULL;
+	x->fd = fd;
+	x->raw = raw;
+	(void)pthread_mutex_lock(&c->lock);
+	x->next = c->first;
+	x->link = &c->first;
+	if (c->first)
+		c->first->link = &x->next;
+	c->first = x;
+	(void)pthread_cond_signal(&c->wake);
+	(void)pthread_mutex_unlock(&c->lock);
+	connections_enter(c, x, CONNECTION_HEADER, true);
+	return x;
+}
+
+void connections_remove(struct connections *c, struct connection *connection)
+{
+	(void)pthread_mutex_lock(&c->lock);
+	*connection->link = connection->next;
+	if (connection->next)
+		connection->next->link = connection->link;
+	(void)pthread_mutex_unlock(&c->lock);
+	free(connection);
+}
+
+void connections_enter(struct connections *c, struct connection *connection,
+		       enum connection_phase phase, bool speaks)
+{
+	uint64_t timeout_ns = c->options.timeout_ns[phase];
+
+	(void)pthread_mutex_lock(&c->lock);
+	connection->phase = phase;
+	connection->speaks = speaks;
+	if (!connection->shut)
+		connection->deadline_ns = timeout_ns ? clock_monotonic_ns() + timeout_ns : 0;
+	(void)pthread_mutex_unlock(&c->lock);
+}
+
+void connections_refuse(struct connections *c, struct connection *connection, unsigned status)
+{
+	(void)pthread_mutex_lock(&c->lock);
+	shut_down(connection, status);
+	(void)pthread_mutex_unlock(&c->lock);
+}
+
+int connection_fd(const struct connection *connection)
+{
+	return connection->fd;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Open connections and their absolute deadlines. libmicrohttpd only knows an idle timeout, which a client
+ * that drips one byte a second never meets; here every phase of a request has an end, kept by one sweeping
+ * thread that answers 408 where nothing was answered yet and shuts the socket down. Thread-safe. */
+#ifndef PROFD_API_CONNECTIONS_H
+#define PROFD_API_CONNECTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "agent/base/cleanup.h"
+
+struct connections;
+struct connection;
+
+enum connection_phase {
+	CONNECTION_HEADER, /* until the header block is complete; also between two requests */
+	CONNECTION_BODY,
+	CONNECTION_HANDLER, /* no deadline: calls may wait for a session by contract */
+	CONNECTION_ANSWER,
+	CONNECTION_PHASES,
+};
+
+struct connections_options {
+	uint64_t timeout_ns[CONNECTION_PHASES]; /* 0 = none */
+	/* Called under the lock when a deadline has passed; may be NULL. */
+	void (*expired)(void *ctx, enum connection_phase phase);
+	void *ctx;
+};
+
+int connections_create(const struct connections_options *options, struct connections **ret) must_use;
+/* Every connection must have been removed. Ends the thread. */
+void connections_destroy(struct connections *c);
+CLEANUP_DEFINE(connections, struct connections *, connections_destroy);
+
+/* @fd is borrowed until connections_remove(). @raw: plain bytes may be written to it (no TLS). NULL when out
+ * of memory. */
+struct connection *connections_add(struct connections *c, int fd, bool raw);
+void connections_remove(struct connections *c, struct connection *connection);
+/* Starts a phase and its deadline. @speaks: an answer of ours would be the first and awaited one. */
+void connections_enter(struct connections *c, struct connection *connection,
+		       enum connection_phase phase, bool speaks);
+/* Writes a refusal on a connection nobody else writes to and shuts it down. */
+void connections_refuse(struct connections *c, struct connection *connection, unsigned status);
+int connection_fd(const struct connection *connection);
+
+#endif

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The way of every request: request id, size of the address, Host, route, caller, query, handler, error
+ * document, common headers. Order matters: what a stranger may learn grows step by step, and nothing of
+ * agent/ is called before the request is known to be well formed and allowed. */
+#include <ctype.h>
+#include <errno.h>
+#include <strings.h>
+#include <string.h>
+
+#include "agent/base/clock.h"
+#include "agent/base/hash.h"
+#include "agent/base/log.h"
+#include "agent/base/parse.h"
+#include "agent/base/ulid.h"
+#include "api/api_internal.h"
+#include "api/auth.h"
+#include "api/http_error.h"
+
+static const uint16_t statuses[] = { 200, 202, 204, 303, 304, 400, 401, 403, 404, 405, 406, 408, 409,
+				     413, 414, 415, 422, 429, 431, 500, 503 };
+
+unsigned http_status_slot(unsigned status)
+{
+	for (unsigned i = 0; i < ARRAY_SIZE(statuses); i++)
+		if (statuses[i] == status)
+			return i;
+	return ARRAY_SIZE(statuses);
+}
+
+unsigned http_status_of_slot(unsigned slot)
+{
+	return slot < ARRAY_SIZE(statuses) ? statuses[slot] : 0;
+}
+
+void http_request_deinit(struct http_request *request)
+{
+	query_deinit(&request->query);
+}
+
+/* A client's id is echoed when it is short printable ASCII, else replaced. */
+static void take_request_id(struct http_request *request)
+{
+	const char *given = http_header(request, "X-Request-ID");
+	size_t len = given ? strlen(given) : 0;
+	bool plain = len > 0 && len < HTTP_REQUEST_ID_SIZE;
+
+	for (size_t i = 0; plain && i < len; i++)
+		plain = given[i] > 0x20 && given[i] < 0x7f && given[i] != '"' && given[i] != '\\';
+	if (plain)
+		memcpy(request->request_id, given, len + 1);
+	else
+		ulid_make(clock_realtime_ns(), request->request_id);
+}
+
+/* "host", "host:port", "[v6]:port" -> length of the host part. */
+static size_t host_length(const char *text)
+{
+	const char *end;
+
+	if (text[0] == '[') {
+		end = strchr(text, ']');
+		return end ? (size_t)(end - text + 1) : strlen(text);
+	}
+	return strcspn(text, ":");
+}
+
+static bool host_is(const char *host, size_t len, const char *name)
+{
+	return strlen(name) == len && strncasecmp(host, name, len) == 0;
+}
+
+/* Names that a page on another site cannot have: DNS rebinding reaches us with the attacker's name. */
+static bool host_allowed(const struct api *api, const char *host)
+{
+	size_t len = host_length(host);
+
+	if (host_is(host, len, "localhost") || host_is(host, len, "[::1]"))
+		return true;
+	if (strncmp(host, "127.", 4) == 0) {
+		size_t i = 4;
+
+		while (i < len && (isdigit((unsigned char)host[i]) || host[i] == '.'))
+			i++;
+		if (i == len)
+			return true;
+	}
+	return api->public_host && host_is(host, len, api->public_host);
+}
+
+static bool is_change(const char *method)
+{
+	return strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0;
+}
+
+/* A browser says where a changing request comes from: only our own pages may. */
+static int check_origin(const struct api *api, const struct http_request *request, struct err *err)
+{
+	const char *origin = http_header(request, "Origin");
+	const char *host = http_header(request, "Host");
+	const char *at;
+
+	if (!origin || !is_change(request->method))
+		return 0;
+	at = strstr(origin, "://");
+	if (at && host && strcasecmp(at + 3, host) == 0)
+		return 0;
+	if (at && api->public_host && host_is(at + 3, host_length(at + 3), api->public_host))
+		return 0;
+	return err_set(err, EACCES, "Forbidden", "Origin",
+		       "requests that change something are refused from pages of another site");
+}
+
+static int check_envelope(const struct api *api, const struct http_request *request, struct err *err)
+{
+	const char *host = http_header(request, "Host");
+	size_t len = strlen(request->target);
+
+	if (len > api->options.url_bytes)
+		return err_set(err, E2BIG, "UriTooLong", "url",
+			       "the address has %zu bytes, at most %llu are accepted", len,
+			       (unsigned long long)api->options.url_bytes);
+	if (request->header_bytes > api->options.header_bytes)
+		return err_set(err, E2BIG, "HeadersTooLarge", "headers",
+			       "the header block has more than %llu bytes",
+			       (unsigned long long)api->options.header_bytes);
+	if (request->target[0] != '/')
+		return err_set(err, EINVAL, "InvalidParam", "path",
+			       "the request target must be an absolute path");
+	for (size_t i = 0; i < len; i++)
+		if ((unsigned char)request->target[i] <= 0x20 || request->target[i] == 0x7f)
+			return err_set(err, EINVAL, "InvalidParam", "path",
+				       "the address holds a control character or a blank");
+	if (request->over_unix_socket)
+		return 0;
+	if (!host || !host[0])
+		return err_set(err, EINVAL, "InvalidParam", "Host", "the Host header is required");
+	if (!host_allowed(api, host))
+		return err_set(err, EACCES, "Forbidden", "Host",
+			       "this Host is not served; use localhost or set [server] public_url");
+	return check_origin(api, request, err);
+}
+
+static bool media_is_json(const char *type)
+{
+	size_t len = strcspn(type, "; \t");
+
+	return (len == 16 && strncasecmp(type, "application/json", 16) == 0) ||
+	       (len > 5 && strncasecmp(type, "application/", 12) == 0 &&
+		strncasecmp(type + len - 5, "+json", 5) == 0);
+}
+
+static int check_body(const struct api *api, const struct http_request *request, struct err *err)
+{
+	const char *type = http_header(request, "Content-Type");
+	const char *encoding = http_header(request, "Content-Encoding");
+
+	if (request->body_len > api->options.body_bytes)
+		return err_set(err, E2BIG, "BodyTooLarge", "body",
+			       "the body has more than %llu bytes",
+			       (unsigned long long)api->options.body_bytes);
+	if (!(request->route->flags & ROUTE_JSON))
+		return 0;
+	if (encoding && strcasecmp(encoding, "identity") != 0)
+		return err_set(err, EINVAL, "UnsupportedMediaType", "Content-Encoding",
+			       "compressed bodies are not accepted");
+	if (!type || !media_is_json(type))
+		return err_set(err, EINVAL, "UnsupportedMediaType", "Content-Type",
+			       "the body must be application/json");
+	return 0;
+}
+
+static int take_tenant(struct http_request *request, struct err *err)
+{
+	const char *tenant = http_header(request, "X-Tenant-ID");
+
+	if (tenant && !parse_is_name(tenant))
+		return err_set(err, EINVAL, "InvalidParam", "X-Tenant-ID",
+			       "X-Tenant-ID must be 1 to 64 of A-Z a-z 0-9 . _ -");
+	(void)snprintf(request->tenant, sizeof(request->tenant), "%s", tenant ? tenant : "default");
+	return 0;
+}
+
+static int find_route(struct http_call *call, size_t path_len)
+{
+	struct http_request *request = call->request;
+	char allow[64];
+	int rc = router_find(request->method, request->target, path_len, &request->route,
+			     request->path, allow, call->err);
+
+	if (rc == -EPERM) {
+		http_answer_header(call->answer, "Allow", "%s", allow);
+		return err_set(call->err, EPERM, "MethodNotAllowed", "method",
+			       "%.16s is not possible here, only %s", request->method, allow);
+	}
+	if (rc == -ENOENT)
+		return err_set(call->err, ENOENT, "NotFound", NULL, "there is nothing at this path");
+	return rc;
+}
+
+static int run(struct http_call *call)
+{
+	struct http_request *request = call->request;
+	size_t path_len = strcspn(request->target, "?");
+	const char *query = request->target[path_len] ? request->target + path_len + 1 : NULL;
+	int rc = check_envelope(call->api, request, call->err);
+
+	if (rc == 0)
+		rc = find_route(call, path_len);
+	if (rc == 0)
+		rc = take_tenant(request, call->err);
+	if (rc == 0)
+		rc = auth_check(call);
+	if (rc == 0)
+		rc = check_body(call->api, request, call->err);
+	if (rc == 0)
+		rc = query_parse(query, request->route->params, clock_realtime_ns(),
+				 &request->query, call->err);
+	if (rc < 0)
+		return rc;
+	rc = request->route->handler(call);
+	if (rc == 0 && call->answer->body.error)
+		rc = call->answer->body.error == -EFBIG
+			     ? err_set(call->err, EFBIG, "LimitReached", NULL,
+				       "the answer would be too large; ask for fewer nodes")
+			     : call->answer->body.error;
+	return rc;
+}
+
+static void write_error(struct http_call *call, int rc)
+{
+	const struct http_error *error = http_error_of(call->err, rc);
+	struct http_answer *answer = call->answer;
+	bool family_c = strncmp(call->request->target, "/v0", 3) == 0;
+
+	buf_deinit(&answer->body);
+	answer->body.max = HTTP_ANSWER_MAX;
+	answer->status = error->status;
+	answer->no_store = true;
+	answer->content_type = family_c ? "application/json" : "application/problem+json";
+	http_error_body(error, call->err, family_c, call->request->request_id,
+			call->details.len ? call->details.data : NULL, &answer->body);
+	if (error->status == 401)
+		http_answer_header(answer, "WWW-Authenticate", "Bearer");
+	if (call->err->retry_after_s || error->status == 429 || error->status == 503)
+		http_answer_header(answer, "Retry-After", "%u",
+				   call->err->retry_after_s ? call->err->retry_after_s : 5);
+	if (error->status >= 500 && error->status != 503)
+		log_warn("%.16s %.200s answered %u: %s", call->request->method,
+			 call->request->route ? call->request->route->pattern : "?", error->status,
+			 call->err->text);
+}
+
+/* Strong validator over the bytes; 304 when the client has them. */
+static void revalidate(const struct http_request *request, struct http_answer *answer)
+{
+	const char *known = http_header(request, "If-None-Match");
+	char tag[40];
+
+	if (answer->status != 200 || is_change(request->method) || answer->no_store)
+		return;
+	(void)snprintf(tag, sizeof(tag), "\"%016llx%08zx\"",
+		       (unsigned long long)hash_bytes(answer->body.data, answer->body.len, 7),
+		       answer->body.len);
+	http_answer_header(answer, "ETag", "%s", tag);
+	if (known && strstr(known, tag)) {
+		buf_deinit(&answer->body);
+		answer->status = 304;
+		answer->content_type = NULL;
+	}
+}
+
+static void finish(const struct http_request *request, struct http_answer *answer)
+{
+	http_answer_header(answer, "X-Request-ID", "%s", request->request_id);
+	http_answer_header(answer, "X-Content-Type-Options", "nosniff");
+	revalidate(request, answer);
+	http_answer_header(answer, "Cache-Control", "%s",
+			   answer->no_store ? "no-store" : "private, no-cache");
+}
+
+void api_dispatch(struct api *api, struct http_request *request, struct http_answer *answer)
+{
+	struct err err = { 0 };
+	struct http_call call = { .api = api, .request = request, .answer = answer, .err = &err };
+	uint64_t begin_ns = clock_monotonic_ns();
+	unsigned index;
+	int rc;
+
+	answer->body.max = HTTP_ANSWER_MAX;
+	call.details.max = 1u << 16;
+	take_request_id(request);
+	rc = run(&call);
+	if (rc < 0)
+		write_error(&call, rc);
+	if (!answer->status)
+		answer->status = 200;
+	finish(request, answer);
+	buf_deinit(&call.details);
+	index = request->route ? (unsigned)(request->route - routes) : API_ROUTES_MAX;
+	atomic_fetch_add(&api->counters.requests[index][http_status_slot(answer->status)], 1);
+	atomic_fetch_add(&api->counters.handler_ns[index], clock_monotonic_ns() - begin_ns);
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/quality_json.h"
+
+#include <stddef.h>
+
+const char *outcome_name(unsigned id)
+{
+	static const char *const names[PROFILE_OUTCOMES_MAX] = {
+#define OUTCOME(id, name, sentence) [id] = #name,
+#include "bpf/outcome.def"
+#undef OUTCOME
+	};
+
+	return id < PROFILE_OUTCOMES_MAX ? names[id] : NULL;
+}
+
+static void known(struct json_out *json, const char *name, double value)
+{
+	if (value >= 0)
+		json_out_real(json, name, value, 3);
+}
+
+void quality_json(struct json_out *json, const char *name, const struct profile_quality *quality)
+{
+	uint32_t notes = quality->note_count;
+
+	json_out_open(json, name, '{');
+	if (quality->samples >= 0)
+		json_out_int(json, "samples", quality->samples);
+	if (quality->lost >= 0)
+		json_out_int(json, "lost", quality->lost);
+	known(json, "truncatedPct", quality->truncated_pct);
+	known(json, "unknownFramePct", quality->unknown_frame_pct);
+	known(json, "guessedFramePct", quality->guessed_frame_pct);
+	known(json, "effectiveRate", quality->effective_rate);
+	known(json, "overheadPct", quality->overhead_pct);
+	json_out_open(json, "unwindErrors", '{');
+	for (unsigned i = 1; i < PROFILE_OUTCOMES_MAX; i++)
+		if (quality->outcomes[i] && outcome_name(i))
+			json_out_uint(json, outcome_name(i), quality->outcomes[i]);
+	json_out_close(json, '}');
+	json_out_open(json, "notes", '[');
+	for (uint32_t i = 0; i < notes && i < sizeof(quality->notes) / sizeof(quality->notes[0]); i++)
+		json_out_text(json, NULL, quality->notes[i]);
+	json_out_close(json, ']');
+	json_out_close(json, '}');
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+/* One self-contained page: viewer inline, data as base64 of gzip of format=flame. It makes no request and opens
+ * from a file. Names reach it only inside base64 and are shown by textContent, so none can become markup. */
+#include "api/render/html.h"
+
+#include <errno.h>
+#include <gnutls/crypto.h>
+#include <gnutls/gnutls.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "api/assets.h"
+#include "api/compress.h"
+#include "api/render/render.h"
+
+static const char *const scripts[] = { asset_flame_model_js, asset_flame_format_js,
+				       asset_flame_view_js, asset_flame_table_js,
+				       asset_flame_app_js };
+
+static char policy[512];
+
+static void add_base64(struct buf *out, const void *data, size_t len)
+{
+	static const char letters[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	const uint8_t *at = data;
+
+	for (; len > 0 && !out->error; at += 3, len = len > 3 ? len - 3 : 0) {
+		uint32_t bits = (uint32_t)at[0] << 16 | (len > 1 ? (uint32_t)at[1] << 8 : 0) |
+				(len > 2 ? at[2] : 0);
+		char four[4] = { letters[bits >> 18], letters[bits >> 12 & 63],
+				 len > 1 ? letters[bits >> 6 & 63] : '=',
+				 len > 2 ? letters[bits & 63] : '=' };
+
+		buf_add(out, four, 4);
+	}
+}
+
+static void add_source(struct buf *out, const char *const *texts, size_t count, const char *type)
+{
+	struct buf all = { 0 };
+	uint8_t digest[32];
+
+	for (size_t i = 0; i < count; i++)
+		buf_add_str(&all, texts[i]);
+	if (!all.error && gnutls_hash_fast(GNUTLS_DIG_SHA256, all.data, all.len, digest) == 0) {
+		buf_printf(out, "%s 'sha256-", type);
+		add_base64(out, digest, sizeof(digest));
+		buf_add_str(out, "'; ");
+	}
+	buf_deinit(&all);
+}
+
+static void make_policy(void)
+{
+	const char *styles[] = { asset_flame_page_css };
+	struct buf text = { .max = sizeof(policy) - 1 };
+
+	buf_add_str(&text, "default-src 'none'; ");
+	add_source(&text, scripts, ARRAY_SIZE(scripts), "script-src");
+	add_source(&text, styles, 1, "style-src");
+	buf_add_str(&text, "base-uri 'none'; form-action 'none'; "
+			   "require-trusted-types-for 'script'; trusted-types 'none'");
+	if (!text.error)
+		memcpy(policy, text.data, text.len + 1);
+	buf_deinit(&text);
+}
+
+const char *html_content_policy(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	(void)pthread_once(&once, make_policy);
+	return policy;
+}
+
+static void add_escaped(struct buf *out, const char *text)
+{
+	for (; *text; text++) {
+		switch (*text) {
+		case '<':
+			buf_add_str(out, "&lt;");
+			break;
+		case '&':
+			buf_add_str(out, "&amp;");
+			break;
+		case '"':
+			buf_add_str(out, "&quot;");
+			break;
+		default:
+			buf_add_char(out, *text);
+		}
+	}
+}
+
+static int add_data(const struct profile *p, const struct render_options *options, struct buf *out,
+		    struct err *err)
+{
+	struct buf plain = { .max = out->max }, packed = { .max = out->max };
+	int rc = render_flame(p, options, &plain, err);
+
+	if (rc == 0)
+		rc = compress_gzip(plain.data, plain.len, 6, &packed);
+	if (rc == 0)
+		add_base64(out, packed.data, packed.len);
+	buf_deinit(&plain);
+	buf_deinit(&packed);
+	return rc;
+}
+
+static int add_part(const char *name, size_t len, const struct profile *p,
+		    const struct render_options *options, struct buf *out, struct err *err)
+{
+	char title[320];
+
+	if (strncmp(name, "title", len) == 0) {
+		render_title(p, options, title, sizeof(title));
+		add_escaped(out, title);
+	} else if (strncmp(name, "csp", len) == 0) {
+		buf_add_str(out, html_content_policy());
+	} else if (strncmp(name, "css", len) == 0) {
+		buf_add_str(out, asset_flame_page_css);
+	} else if (strncmp(name, "js", len) == 0) {
+		for (size_t i = 0; i < ARRAY_SIZE(scripts); i++)
+			buf_add_str(out, scripts[i]);
+	} else if (strncmp(name, "data", len) == 0) {
+		return add_data(p, options, out, err);
+	}
+	return 0;
+}
+
+int render_html(const struct profile *p, const struct render_options *options, struct buf *out,
+		struct err *err)
+{
+	const char *at = asset_flame_page_html;
+	int rc = 0;
+
+	while (rc == 0 && *at) {
+		const char *open = strstr(at, "{{");
+		const char *end = open ? strstr(open, "}}") : NULL;
+
+		if (!end) {
+			buf_add_str(out, at);
+			break;
+		}
+		buf_add(out, at, (size_t)(open - at));
+		rc = add_part(open + 2, (size_t)(end - open - 2), p, options, out, err);
+		at = end + 2;
+	}
+	return rc < 0 ? rc : out->error;
+}

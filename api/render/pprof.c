@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+/* pprof: gzip of perftools.profiles.Profile. Source: github.com/google/pprof proto/profile.proto; what its
+ * reader checks: ids not 0 and unique, as many values as sample types, string 0 is "". Locations hold file
+ * offsets; mappings start at 0 and carry the build id, so that any tool can symbolize again. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "api/compress.h"
+#include "api/render/chains.h"
+#include "api/render/proto.h"
+#include "api/render/render.h"
+
+enum { /* field numbers */
+	PROFILE_SAMPLE_TYPE = 1,
+	PROFILE_SAMPLE = 2,
+	PROFILE_MAPPING = 3,
+	PROFILE_LOCATION = 4,
+	PROFILE_FUNCTION = 5,
+	PROFILE_STRING_TABLE = 6,
+	PROFILE_TIME_NANOS = 9,
+	PROFILE_DURATION_NANOS = 10,
+	PROFILE_PERIOD_TYPE = 11,
+	PROFILE_PERIOD = 12,
+	PROFILE_COMMENT = 13,
+	PROFILE_DEFAULT_SAMPLE_TYPE = 14,
+	VALUE_TYPE_TYPE = 1,
+	VALUE_TYPE_UNIT = 2,
+	SAMPLE_LOCATION_ID = 1,
+	SAMPLE_VALUE = 2,
+	SAMPLE_LABEL = 3,
+	LABEL_KEY = 1,
+	LABEL_STR = 2,
+	LABEL_NUM = 3,
+	MAPPING_ID = 1,
+	MAPPING_LIMIT = 3,
+	MAPPING_FILENAME = 5,
+	MAPPING_BUILD_ID = 6,
+	MAPPING_HAS_FUNCTIONS = 7,
+	MAPPING_HAS_FILENAMES = 8,
+	MAPPING_HAS_LINE_NUMBERS = 9,
+	MAPPING_HAS_INLINE_FRAMES = 10,
+	LOCATION_ID = 1,
+	LOCATION_MAPPING_ID = 2,
+	LOCATION_ADDRESS = 3,
+	LOCATION_LINE = 4,
+	LINE_FUNCTION_ID = 1,
+	LINE_LINE = 2,
+	FUNCTION_ID = 1,
+	FUNCTION_NAME = 2,
+	FUNCTION_SYSTEM_NAME = 3,
+	FUNCTION_FILENAME = 4,
+	FUNCTION_START_LINE = 5,
+};
+
+#define KEYS_MAX 32
+
+struct pprof {
+	const struct profile *p;
+	struct chains chains;
+	struct buf *out;
+	struct buf part, inner; /* reused */
+	/* Texts that are no strings of the profile are numbered behind them. */
+	struct buf extra_text; /* encoded string table entries */
+	uint32_t extra_count;
+	struct {
+		const char *text; /* literal */
+		uint32_t number;
+	} keys[KEYS_MAX];
+	unsigned key_count;
+};
+
+static uint32_t add_text(struct pprof *w, const char *value)
+{
+	proto_text(&w->extra_text, PROFILE_STRING_TABLE, value);
+	return w->p->string_count + w->extra_count++;
+}
+
+/* For the few literal words; each is stored once. */
+static uint32_t text(struct pprof *w, const char *word)
+{
+	uint32_t number;
+
+	for (unsigned i = 0; i < w->key_count; i++)
+		if (strcmp(w->keys[i].text, word) == 0)
+			return w->keys[i].number;
+	number = add_text(w, word);
+	if (w->key_count < KEYS_MAX) {
+		w->keys[w->key_count].text = word;
+		w->keys[w->key_count++].number = number;
+	}
+	return number;
+}
+
+static void value_type(struct pprof *w, unsigned field, const struct profile_value_type *type)
+{
+	proto_uint(&w->part, VALUE_TYPE_TYPE, text(w, type->name));
+	proto_uint(&w->part, VALUE_TYPE_UNIT, text(w, type->unit));
+	proto_message(w->out, field, &w->part);
+}
+
+static void label_text(struct pprof *w, uint32_t key, uint32_t value)
+{
+	if (!value)
+		return;
+	proto_uint(&w->inner, LABEL_KEY, key);
+	proto_uint(&w->inner, LABEL_STR, value);
+	proto_message(&w->part, SAMPLE_LABEL, &w->inner);
+}
+
+static void label_number(struct pprof *w, const char *key, uint64_t value)
+{
+	if (!value)
+		return;
+	proto_uint(&w->inner, LABEL_KEY, text(w, key));
+	proto_uint(&w->inner, LABEL_NUM, value);
+	proto_message(&w->part, SAMPLE_LABEL, &w->inner);
+}
+
+static const char *extra_label(enum profile_type type)
+{
+	switch (type) {
+	case PROFILE_IO:
+		return "kind";
+	case PROFILE_GOROUTINE:
+		return "created_by";
+	default:
+		return "lock";
+	}
+}
+
+static void sample_labels(struct pprof *w, const struct profile_attrs *attrs)
+{
+	const struct profile *p = w->p;
+
+	if (attrs->process < p->process_count) {
+		const struct profile_process *process = &p->processes[attrs->process];
+
+		label_text(w, text(w, "process"), process->comm);
+		label_number(w, "pid", process->pid);
+	}
+	label_text(w, text(w, "thread"), attrs->thread_name);
+	label_number(w, "tid", attrs->tid);
+	label_text(w, text(w, "state"), attrs->state);
+	label_text(w, text(w, "wait"), attrs->wait);
+	label_text(w, text(w, extra_label(p->meta.type)), attrs->extra);
+	for (uint32_t i = 0; i < attrs->label_count; i++)
+		label_text(w, p->labels[attrs->label_first + i].name,
+			   p->labels[attrs->label_first + i].value);
+}
+
+static void write_samples(struct pprof *w)
+{
+	const struct profile *p = w->p;
+	unsigned values = profile_type_info(p->meta.type)->value_count;
+
+	for (uint32_t i = 0; i < p->sample_count && !w->out->error; i++) {
+		const struct profile_sample *sample = &p->samples[i];
+
+		for (uint32_t n = sample->node; n; n = w->chains.up[n])
+			buf_add_varint(&w->inner, w->chains.of_node[n]);
+		proto_message(&w->part, SAMPLE_LOCATION_ID, &w->inner);
+		for (unsigned v = 0; v < values; v++)
+			buf_add_varint(&w->inner, (uint64_t)sample->values[v]);
+		proto_message(&w->part, SAMPLE_VALUE, &w->inner);
+		sample_labels(w, &p->attrs[sample->attrs]);
+		proto_message(w->out, PROFILE_SAMPLE, &w->part);
+	}
+}
+
+struct mapping_facts {
+	bool functions, files, lines, inlines;
+	uint64_t end; /* offset behind the last frame */
+};
+
+static void find_facts(const struct profile *p, struct mapping_facts *facts)
+{
+	for (uint32_t i = 0; i < p->frame_count; i++) {
+		const struct profile_frame *frame = &p->frames[i];
+		struct mapping_facts *known = &facts[frame->mapping];
+
+		known->functions |= frame->kind != PROFILE_FRAME_UNKNOWN;
+		known->files |= p->functions[frame->function].file != 0;
+		known->lines |= frame->line != 0;
+		known->inlines |= (frame->flags & PROFILE_FRAME_INLINED) != 0;
+		if (frame->offset >= known->end)
+			known->end = frame->offset + 1;
+	}
+}
+
+static void write_mapping(struct pprof *w, uint32_t id, const struct mapping_facts *facts)
+{
+	const struct profile_mapping *mapping = &w->p->mappings[id];
+	char hex[2 * sizeof(mapping->build_id) + 1] = "";
+
+	for (unsigned i = 0; i < mapping->build_id_len && i < sizeof(mapping->build_id); i++)
+		(void)snprintf(hex + 2 * i, 3, "%02x", mapping->build_id[i]);
+	proto_uint(&w->part, MAPPING_ID, id);
+	proto_uint(&w->part, MAPPING_LIMIT, (facts->end + 4095) / 4096 * 4096);
+	proto_uint(&w->part, MAPPING_FILENAME, mapping->path);
+	if (hex[0])
+		proto_uint(&w->part, MAPPING_BUILD_ID, add_text(w, hex));
+	proto_uint(&w->part, MAPPING_HAS_FUNCTIONS, facts->functions);
+	proto_uint(&w->part, MAPPING_HAS_FILENAMES, facts->files);
+	proto_uint(&w->part, MAPPING_HAS_LINE_NUMBERS, facts->lines);
+	proto_uint(&w->part, MAPPING_HAS_INLINE_FRAMES, facts->inlines);
+	proto_message(w->out, PROFILE_MAPPING, &w->part);
+}
+
+static int write_mappings(struct pprof *w)
+{
+	cleanup_free struct mapping_facts *facts =
+		calloc(w->p->mapping_count + 1, sizeof(*facts));
+
+	if (!facts)
+		return -ENOMEM;
+	find_facts(w->p, facts);
+	for (uint32_t i = 1; i < w->p->mapping_count; i++)
+		write_mapping(w, i, &facts[i]);
+	return 0;
+}
+
+static void write_locations(struct pprof *w)
+{
+	const struct profile *p = w->p;
+
+	for (uint32_t i = 1; i < w->chains.count; i++) {
+		const struct profile_frame *outermost = NULL;
+
+		for (uint32_t c = i; c; c = w->chains.items[c].outer)
+			outermost = &p->frames[w->chains.items[c].frame];
+		proto_uint(&w->part, LOCATION_ID, i);
+		proto_uint(&w->part, LOCATION_MAPPING_ID, outermost->mapping);
+		proto_uint(&w->part, LOCATION_ADDRESS, outermost->offset);
+		for (uint32_t c = i; c; c = w->chains.items[c].outer) {
+			const struct profile_frame *frame = &p->frames[w->chains.items[c].frame];
+
+			proto_uint(&w->inner, LINE_FUNCTION_ID, (uint64_t)frame->function + 1);
+			proto_uint(&w->inner, LINE_LINE, frame->line);
+			proto_message(&w->part, LOCATION_LINE, &w->inner);
+		}
+		proto_message(w->out, PROFILE_LOCATION, &w->part);
+	}
+}
+
+static void write_functions(struct pprof *w)
+{
+	const struct profile *p = w->p;
+
+	for (uint32_t i = 0; i < p->function_count; i++) {
+		const struct profile_function *function = &p->functions[i];
+
+		proto_uint(&w->part, FUNCTION_ID, (uint64_t)i + 1);
+		proto_uint(&w->part, FUNCTION_NAME, function->name);
+		proto_uint(&w->part, FUNCTION_SYSTEM_NAME, function->name);
+		proto_uint(&w->part, FUNCTION_FILENAME, function->file);
+		proto_uint(&w->part, FUNCTION_START_LINE, function->line);
+		proto_message(w->out, PROFILE_FUNCTION, &w->part);
+	}
+}
+
+/* Go's and Pyroscope's readers tell types apart by the period type. */
+static void write_head(struct pprof *w)
+{
+	static const struct profile_value_type cpu = { "cpu", "nanoseconds" };
+	static const struct profile_value_type space = { "space", "bytes" };
+	static const struct profile_value_type contentions = { "contentions", "count" };
+	static const struct profile_value_type goroutine = { "goroutine", "count" };
+	const struct profile_meta *meta = &w->p->meta;
+	const struct profile_type_info *info = profile_type_info(meta->type);
+
+	for (unsigned i = 0; i < info->value_count; i++)
+		value_type(w, PROFILE_SAMPLE_TYPE, &info->values[i]);
+	if (meta->type == PROFILE_CPU && meta->sample_rate) {
+		value_type(w, PROFILE_PERIOD_TYPE, &cpu);
+		proto_uint(w->out, PROFILE_PERIOD, 1000000000u / meta->sample_rate);
+	} else if (meta->type == PROFILE_MEMORY || meta->type == PROFILE_ALLOC) {
+		value_type(w, PROFILE_PERIOD_TYPE, &space);
+		proto_uint(w->out, PROFILE_PERIOD, 1);
+	} else if (meta->type == PROFILE_BLOCK || meta->type == PROFILE_MUTEX) {
+		value_type(w, PROFILE_PERIOD_TYPE, &contentions);
+		proto_uint(w->out, PROFILE_PERIOD, 1);
+	} else if (meta->type == PROFILE_GOROUTINE) {
+		value_type(w, PROFILE_PERIOD_TYPE, &goroutine);
+		proto_uint(w->out, PROFILE_PERIOD, 1);
+	}
+	proto_uint(w->out, PROFILE_TIME_NANOS, meta->start_ns);
+	proto_uint(w->out, PROFILE_DURATION_NANOS, meta->duration_ns);
+	proto_uint(w->out, PROFILE_DEFAULT_SAMPLE_TYPE,
+		   text(w, info->values[info->value_index].name));
+}
+
+static void write_comments(struct pprof *w)
+{
+	const struct profile *p = w->p;
+	char line[400];
+
+	if (p->meta.service[0]) {
+		(void)snprintf(line, sizeof(line), "service=%s host=%s", p->meta.service,
+			       p->meta.host);
+		proto_uint(w->out, PROFILE_COMMENT, add_text(w, line));
+	}
+	for (uint32_t i = 0; i < p->quality.note_count; i++)
+		proto_uint(w->out, PROFILE_COMMENT, add_text(w, p->quality.notes[i]));
+}
+
+static void write_strings(struct pprof *w)
+{
+	for (uint32_t i = 0; i < w->p->string_count; i++)
+		proto_text(w->out, PROFILE_STRING_TABLE, profile_string(w->p, i));
+	buf_add(w->out, w->extra_text.data, w->extra_text.len);
+}
+
+int render_pprof(const struct profile *p, const struct render_options *options, struct buf *out,
+		 struct err *err)
+{
+	struct buf plain = { .max = out->max };
+	struct pprof w = { .p = p, .out = &plain };
+	int rc = chains_build(p, &w.chains);
+
+	(void)options;
+	(void)err;
+	if (rc == 0) {
+		write_head(&w);
+		write_samples(&w);
+		rc = write_mappings(&w);
+	}
+	if (rc == 0) {
+		write_locations(&w);
+		write_functions(&w);
+		write_comments(&w);
+		write_strings(&w);
+		rc = w.extra_text.error ? w.extra_text.error : plain.error;
+	}
+	if (rc == 0)
+		rc = compress_gzip(plain.data, plain.len, 6, out);
+	buf_deinit(&plain);
+	buf_deinit(&w.part);
+	buf_deinit(&w.inner);
+	buf_deinit(&w.extra_text);
+	chains_deinit(&w.chains);
+	return rc;
+}

@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: Apache-2.0
+/* One thread per connection, because some calls block by contract (POST /sessions, /debug/pprof/profile)
+ * and must not hold up others; the connection limit bounds the threads. libmicrohttpd parses requests; what it
+ * does beyond that is switched off: no unescaping (it would cut a path at %00), no idle timeout. */
+#include "api/server.h"
+
+#include <errno.h>
+#include <microhttpd.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+
+#include "agent/base/clock.h"
+#include "agent/base/log.h"
+#include "agent/base/parse.h"
+#include "api/compress.h"
+#include "api/connections.h"
+
+#define THREAD_STACK_BYTES (512u << 10)
+/* Beyond url_bytes and header_bytes, so that we and not the library refuse what is moderately too large. */
+#define POOL_SLACK_BYTES (64u << 10)
+/* A body over the limit is read to its end up to here, so that the client gets to see the answer. */
+#define DRAIN_MAX_BYTES (16u << 20)
+#define COMPRESS_MIN_BYTES 1024
+
+struct listener {
+	struct server *server;
+	struct MHD_Daemon *daemon;
+	int fd; /* owned while the daemon runs */
+	bool unix_socket;
+};
+
+struct server {
+	struct api *api;
+	struct connections *connections;
+	struct listener listeners[2];
+	atomic_uint active; /* exchanges between dispatch and the end of their answer */
+};
+
+/* One request on a connection. */
+struct exchange {
+	char *target; /* raw, owned */
+	struct buf body;
+	uint64_t body_seen; /* bytes, also those beyond the limit */
+	uint64_t header_bytes;
+	bool headers_done;
+	bool counted;
+};
+
+static struct connection *connection_of(struct MHD_Connection *mhd)
+{
+	const union MHD_ConnectionInfo *info =
+		MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+
+	return info ? info->socket_context : NULL;
+}
+
+static void on_connection(void *cls, struct MHD_Connection *mhd, void **socket_context,
+			  enum MHD_ConnectionNotificationCode code)
+{
+	struct listener *listener = cls;
+	struct server *server = listener->server;
+	struct api_counters *counters = &server->api->counters;
+	const union MHD_ConnectionInfo *info;
+
+	if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+		info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
+		*socket_context = info ? connections_add(server->connections, info->connect_fd, true)
+				       : NULL;
+		atomic_fetch_add(&counters->connections_total, 1);
+		atomic_fetch_add(&counters->connections_open, 1);
+	} else {
+		if (*socket_context)
+			connections_remove(server->connections, *socket_context);
+		*socket_context = NULL;
+		atomic_fetch_sub(&counters->connections_open, 1);
+	}
+}
+
+/* Called with the raw request line's target as soon as it is complete. */
+static void *on_target(void *cls, const char *target, struct MHD_Connection *mhd)
+{
+	struct listener *listener = cls;
+	struct exchange *exchange = calloc(1, sizeof(*exchange));
+	struct connection *connection = connection_of(mhd);
+
+	(void)listener;
+	if (!exchange)
+		return NULL;
+	exchange->target = strdup(target);
+	if (!exchange->target || !connection) {
+		free(exchange->target);
+		free(exchange);
+		return NULL;
+	}
+	return exchange;
+}
+
+static void on_completed(void *cls, struct MHD_Connection *mhd, void **context,
+			 enum MHD_RequestTerminationCode code)
+{
+	struct listener *listener = cls;
+	struct exchange *exchange = *context;
+	struct connection *connection = connection_of(mhd);
+
+	(void)code;
+	if (exchange) {
+		if (exchange->counted)
+			atomic_fetch_sub(&listener->server->active, 1);
+		free(exchange->target);
+		buf_deinit(&exchange->body);
+		free(exchange);
+		*context = NULL;
+	}
+	/* Idle between requests: closing without a word is what clients of kept connections expect. */
+	if (connection)
+		connections_enter(listener->server->connections, connection, CONNECTION_HEADER,
+				  false);
+}
+
+static size_t no_unescape(void *cls, struct MHD_Connection *mhd, char *text)
+{
+	(void)cls;
+	(void)mhd;
+	return strlen(text);
+}
+
+static void on_log(void *cls, const char *fmt, va_list args)
+{
+	char text[256];
+
+	(void)cls;
+	(void)vsnprintf(text, sizeof(text), fmt, args);
+	text[strcspn(text, "\n")] = '\0';
+	log_debug("http: %s", text);
+}
+
+static enum MHD_Result count_header(void *cls, enum MHD_ValueKind kind, const char *key,
+				    const char *value)
+{
+	uint64_t *bytes = cls;
+
+	(void)kind;
+	*bytes += strlen(key) + (value ? strlen(value) : 0) + 4;
+	return MHD_YES;
+}
+
+static const char *find_header(void *ctx, const char *name)
+{
+	return MHD_lookup_connection_value(ctx, MHD_HEADER_KIND, name);
+}
+
+static void set_peer(const struct listener *listener, const struct connection *connection,
+		     struct http_request *request)
+{
+	struct ucred peer;
+	socklen_t len = sizeof(peer);
+
+	if (!listener->unix_socket)
+		return;
+	request->over_unix_socket = true;
+	request->peer_uid = UINT32_MAX;
+	if (getsockopt(connection_fd(connection), SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0)
+		request->peer_uid = peer.uid;
+}
+
+static void compress_answer(struct MHD_Connection *mhd, struct http_answer *answer)
+{
+	const char *accepted = find_header(mhd, "Accept-Encoding");
+	struct buf packed = { .max = HTTP_ANSWER_MAX };
+
+	if (answer->no_compress || answer->body.len < COMPRESS_MIN_BYTES)
+		return;
+	http_answer_header(answer, "Vary", "Accept-Encoding");
+	if (!accepted || !strstr(accepted, "gzip"))
+		return;
+	if (compress_gzip(answer->body.data, answer->body.len, 1, &packed) < 0) {
+		buf_deinit(&packed);
+		return;
+	}
+	buf_deinit(&answer->body);
+	answer->body = packed;
+	http_answer_header(answer, "Content-Encoding", "gzip");
+}
+
+static enum MHD_Result queue_answer(struct server *server, struct MHD_Connection *mhd,
+				    struct http_answer *answer)
+{
+	struct MHD_Response *response;
+	enum MHD_Result queued;
+	size_t len = answer->body.len;
+	char *data = len ? buf_take(&answer->body, &len) : NULL;
+
+	response = MHD_create_response_from_buffer(data ? len : 0, data ? data : (void *)"",
+						   data ? MHD_RESPMEM_MUST_FREE
+							: MHD_RESPMEM_PERSISTENT);
+	if (!response) {
+		free(data);
+		return MHD_NO;
+	}
+	if (answer->content_type)
+		(void)MHD_add_response_header(response, "Content-Type", answer->content_type);
+	for (unsigned i = 0; i < answer->header_count; i++)
+		(void)MHD_add_response_header(response, answer->headers[i].name,
+					      answer->headers[i].value);
+	atomic_fetch_add(&server->api->counters.bytes_out, data ? len : 0);
+	queued = MHD_queue_response(mhd, answer->status, response);
+	MHD_destroy_response(response);
+	return queued;
+}
+
+static enum MHD_Result answer_exchange(struct listener *listener, struct MHD_Connection *mhd,
+				       struct exchange *exchange, const char *method)
+{
+	struct server *server = listener->server;
+	struct connection *connection = connection_of(mhd);
+	cleanup_http_answer struct http_answer answer = { 0 };
+	struct http_request request = {
+		.method = method,
+		.target = exchange->target,
+		.body = exchange->body.data ? exchange->body.data : "",
+		.body_len = exchange->body_seen,
+		.header_bytes = exchange->header_bytes,
+		.header = find_header,
+		.header_ctx = mhd,
+	};
+	enum MHD_Result queued;
+
+	connections_enter(server->connections, connection, CONNECTION_HANDLER, false);
+	atomic_fetch_add(&server->active, 1);
+	exchange->counted = true;
+	set_peer(listener, connection, &request);
+	api_dispatch(server->api, &request, &answer);
+	http_request_deinit(&request);
+	compress_answer(mhd, &answer);
+	connections_enter(server->connections, connection, CONNECTION_ANSWER, false);
+	queued = queue_answer(server, mhd, &answer);
+	return queued;
+}
+
+/* True when the body need not be waited for: the client said how large it is and asks first, or it is far
+ * beyond what is read to its end. */
+static bool refuse_early(const struct server *server, struct MHD_Connection *mhd,
+			 struct exchange *exchange)
+{
+	const char *length = find_header(mhd, "Content-Length");
+	const char *expect = find_header(mhd, "Expect");
+	uint64_t bytes;
+
+	if (!length || parse_u64(length, 0, UINT64_MAX, &bytes) < 0 ||
+	    bytes <= server->api->options.body_bytes)
+		return false;
+	if (!expect && bytes <= DRAIN_MAX_BYTES)
+		return false;
+	exchange->body_seen = bytes;
+	return true;
+}
+
+static enum MHD_Result take_body(struct server *server, struct MHD_Connection *mhd,
+				 struct exchange *exchange, const char *data, size_t *len)
+{
+	exchange->body_seen += *len;
+	if (exchange->body_seen <= server->api->options.body_bytes)
+		buf_add(&exchange->body, data, *len);
+	*len = 0;
+	if (exchange->body_seen > DRAIN_MAX_BYTES) {
+		connections_refuse(server->connections, connection_of(mhd), 413);
+		return MHD_NO;
+	}
+	return exchange->body.error ? MHD_NO : MHD_YES;
+}
+
+static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const char *url,
+				  const char *method, const char *version, const char *data,
+				  size_t *data_len, void **context)
+{
+	struct listener *listener = cls;
+	struct server *server = listener->server;
+	struct exchange *exchange = *context;
+
+	(void)url;
+	(void)version;
+	if (!exchange)
+		return MHD_NO;
+	if (!exchange->headers_done) {
+		exchange->headers_done = true;
+		exchange->body.max = server->api->options.body_bytes;
+		(void)MHD_get_connection_values(mhd, MHD_HEADER_KIND, count_header,
+						&exchange->header_bytes);
+		connections_enter(server->connections, connection_of(mhd), CONNECTION_BODY, true);
+		if (refuse_early(server, mhd, exchange))
+			return answer_exchange(listener, mhd, exchange, method);
+		return MHD_YES;
+	}
+	if (*data_len > 0)
+		return take_body(server, mhd, exchange, data, data_len);
+	return answer_exchange(listener, mhd, exchange, method);
+}
+
+static void on_expired(void *ctx, enum connection_phase phase)
+{
+	struct api_counters *counters = ctx;
+
+	if (phase == CONNECTION_HEADER)
+		atomic_fetch_add(&counters->deadline_header, 1);
+	else if (phase == CONNECTION_BODY)
+		atomic_fetch_add(&counters->deadline_body, 1);
+	else
+		atomic_fetch_add(&counters->deadline_answer, 1);
+}
+
+static int listener_start(struct server *server, struct listener *listener, int fd,
+			  bool unix_socket)
+{
+	const struct api_options *options = &server->api->options;
+	size_t pool = options->url_bytes + options->header_bytes + POOL_SLACK_BYTES;
+
+	listener->server = server;
+	listener->unix_socket = unix_socket;
+	listener->fd = fd;
+	listener->daemon = MHD_start_daemon(
+		MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL |
+			MHD_USE_ITC | MHD_USE_ERROR_LOG,
+		0, NULL, NULL, on_request, listener, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
+		MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
+		(unsigned)options->connections, MHD_OPTION_CONNECTION_MEMORY_LIMIT, pool,
+		MHD_OPTION_NOTIFY_CONNECTION, on_connection, listener, MHD_OPTION_NOTIFY_COMPLETED,
+		on_completed, listener, MHD_OPTION_URI_LOG_CALLBACK, on_target, listener,
+		MHD_OPTION_UNESCAPE_CALLBACK, no_unescape, NULL, MHD_OPTION_THREAD_STACK_SIZE,
+		(size_t)THREAD_STACK_BYTES, MHD_OPTION_END);
+	if (!listener->daemon) {
+		listener->fd = -1;
+		return -EIO;
+	}
+	return 0;
+}
+
+int server_start(struct api *api, struct server **ret, struct err *err)
+{
+	const struct api_options *options = &api->options;
+	struct server *server = calloc(1, sizeof(*server));
+	struct connections_options limits = {
+		.timeout_ns = { [CONNECTION_HEADER] = options->header_timeout_ns,
+				[CONNECTION_BODY] = options->body_timeout_ns,
+				[CONNECTION_ANSWER] = options->answer_timeout_ns },
+		.expired = on_expired,
+		.ctx = &api->counters,
+	};
+	int rc;
+
+	if (!server)
+		return -ENOMEM;
+	server->api = api;
+	server->listeners[0].fd = server->listeners[1].fd = -1;
+	rc = connections_create(&limits, &server->connections);
+	if (rc == 0 && options->listen_fd >= 0)
+		rc = listener_start(server, &server->listeners[0], options->listen_fd, false);
+	if (rc == 0 && options->socket_fd >= 0)
+		rc = listener_start(server, &server->listeners[1], options->socket_fd, true);
+	if (rc < 0) {
+		/* On failure the descriptors stay the caller's. */
+		for (unsigned i = 0; i < ARRAY_SIZE(server->listeners); i++)
+			if (server->listeners[i].daemon)
+				(void)MHD_quiesce_daemon(server->listeners[i].daemon);
+		for (unsigned i = 0; i < ARRAY_SIZE(server->listeners); i++)
+			server->listeners[i].fd = -1;
+		server_stop(server, 0);
+		return err_set(err, -rc, NULL, NULL, "cannot start the HTTP server: %s",
+			       strerror(-rc));
+	}
+	*ret = server;
+	return 0;
+}
+
+void server_stop(struct server *server, uint64_t grace_ns)
+{
+	uint64_t end_ns = clock_monotonic_ns() + grace_ns;
+
+	if (!server)
+		return;
+	for (unsigned i = 0; i < ARRAY_SIZE(server->listeners); i++)
+		if (server->listeners[i].daemon && server->listeners[i].fd >= 0)
+			(void)MHD_quiesce_daemon(server->listeners[i].daemon);
+	while (atomic_load(&server->active) > 0 && clock_monotonic_ns() < end_ns)
+		clock_sleep_ns(5 * NS_PER_MS);
+	for (unsigned i = 0; i < ARRAY_SIZE(server->listeners); i++) {
+		if (server->listeners[i].daemon)
+			MHD_stop_daemon(server->listeners[i].daemon);
+		if (server->listeners[i].fd >= 0)
+			(void)close(server->listeners[i].fd);
+	}
+	connections_destroy(server->connections);
+	free(server);
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of functions: a real <table>, rows appended as they are scrolled to.
+'use strict';
+
+/** Element with attributes and children; text is only ever text. */
+function h(tag, attributes, ...children) {
+	const element = document.createElement(tag);
+	for (const [name, v] of Object.entries(attributes || {})) {
+		if (name.startsWith('on')) element.addEventListener(name.slice(2), v);
+		else if (v !== null && v !== undefined && v !== false) element.setAttribute(name, v === true ? '' : v);
+	}
+	element.append(...children.filter(c => c !== null && c !== undefined));
+	return element;
+}
+
+class FunctionTable {
+	constructor(holder, events) {
+		this.holder = holder;
+		this.events = events;
+		this.sort = 'self';
+		this.selected = -1;
+		holder.addEventListener('scroll', () => this.more());
+	}
+
+	show(model, totals) {
+		this.model = model;
+		this.totals = totals;
+		const kind = model.doc.unit, scale = model.doc.scale;
+		this.unit = unitFor(kind, Math.max(...[0, 1].map(i => (i ? model.doc.total : 0))) * scale);
+		this.render(null);
+	}
+
+	render(hit) {
+		const m = this.model, { self, total } = this.totals;
+		const order = Array.from({ length: m.functions }, (_, f) => f)
+			.filter(f => (f !== m.fn[0] || m.count === 1) && (total[f] !== 0 || self[f] !== 0) && (!hit || hit[f]));
+		const by = { self: (a, b) => self[b] - self[a] || total[b] - total[a],
+			total: (a, b) => total[b] - total[a] || self[b] - self[a],
+			name: (a, b) => functionName(m, a).localeCompare(functionName(m, b)) };
+		order.sort(by[this.sort]);
+		this.order = order;
+		const head = (key, text, number) => h('th', { scope: 'col', class: number ? 'num' : null,
+			'aria-sort': this.sort === key ? (key === 'name' ? 'ascending' : 'descending') : null },
+			h('button', { type: 'button', onclick: () => { this.sort = key; this.render(hit); this.events.sorted(key); } },
+				text + (this.sort === key ? (key === 'name' ? ' ▲' : ' ▼') : '')));
+		this.body = h('tbody', {});
+		this.shown = 0;
+		this.holder.replaceChildren(h('table', { 'aria-label': 'Functions', 'aria-rowcount': order.length + 1 },
+			h('thead', {}, h('tr', {}, head('name', 'Function'), head('self', 'Self', true), head('total', 'Total', true))),
+			this.body));
+		if (!order.length) this.body.append(h('tr', {}, h('td', { colspan: 3 }, 'No function matches.')));
+		this.holder.scrollTop = 0;
+		this.more();
+	}
+
+	more() {
+		const near = () => this.holder.scrollTop + this.holder.clientHeight + 400 > this.holder.scrollHeight;
+		for (let rounds = 0; rounds < 40 && this.shown < this.order.length && (rounds === 0 || near()); rounds++) {
+			const end = Math.min(this.order.length, this.shown + 60);
+			this.body.append(...this.order.slice(this.shown, end).map(f => this.row(f)));
+			this.shown = end;
+		}
+	}
+
+	row(f) {
+		const m = this.model, { self, total } = this.totals, scale = m.doc.scale, all = m.doc.total;
+		const cell = v => {
+			const td = h('td', { class: 'bar', title: value(v * scale, m.doc.unit) },
+				number(v * scale, this.unit) + (this.unit.name ? ' ' + this.unit.name : ''), h('small', {}, percent(v, all)));
+			td.style.setProperty('--w', (all ? 100 * v / all : 0).toFixed(2) + '%');
+			return td;
+		};
+		const name = functionName(m, f);
+		const row = h('tr', { 'data-f': f, 'aria-selected': f === this.selected ? 'true' : null,
+			onclick: () => this.events.picked(f), ondblclick: () => this.events.searched(f),
+			oncontextmenu: e => { e.preventDefault(); this.events.menu(f, e.clientX, e.clientY); } },
+			h('td', { title: visible(name) }, visible(shortName(name, m.doc.fn.kind[f]))), cell(self[f]), cell(total[f]));
+		return row;
+	}
+
+	select(f, reveal) {
+		this.selected = f;
+		for (const row of this.body.children)
+			if (row.dataset.f === String(f)) {
+				row.setAttribute('aria-selected', 'true');
+				if (reveal) row.scrollIntoView({ block: 'nearest' });
+			} else {
+				row.removeAttribute('aria-selected');
+			}
+	}
+}

@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Every format of one profile with awkward contents: sums agree, names stay text, and the tools of the
+ * formats' owners read them. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <cjson/cJSON.h>
+
+#include "api/json_in.h"
+#include "api/render/flame_tree.h"
+#include "api/render/html.h"
+#include "tests/support/profile_text.h"
+#include "tests/support/render_fixture.h"
+
+static char *render(render_fn *fn, const struct profile *p, size_t *ret_len)
+{
+	struct render_options options = { .value_index = profile_value_index(p) };
+	struct buf out = { 0 };
+	struct err err = { 0 };
+
+	assert_int_equal(fn(p, &options, &out, &err), 0);
+	return buf_take(&out, ret_len);
+}
+
+static int64_t folded_sum(const char *text)
+{
+	int64_t sum = 0;
+
+	for (const char *line = text; *line; line = strchr(line, '\n') + 1) {
+		const char *end = strchr(line, '\n');
+		const char *blank = end;
+
+		while (blank[-1] != ' ')
+			blank--;
+		sum += strtoll(blank, NULL, 10);
+	}
+	return sum;
+}
+
+static void test_folded(void **state)
+{
+	cleanup(profile) struct profile *p = render_fixture();
+	cleanup_free char *text = render(render_folded, p, NULL);
+
+	(void)state;
+	assert_string_equal(
+		text,
+		"[truncated];[unknown] api+0x5050 50000000\n"
+		"main 10000000\n"
+		"main;</script><img src=x onerror=alert(1)>\"'&  30000000\n"
+		"main;encoding/json.(*decodeState).object;encoding/json.(*decodeState).object 60000000\n"
+		"main;work<std::pair<int, char>, A:B> 50000000\n"
+		"main;work<std::pair<int, char>, A:B>;do_syscall_64 40000000\n"
+		"main;work<std::pair<int, char>, A:B>;helper;tiny 200000000\n");
+	assert_int_equal(folded_sum(text), RENDER_FIXTURE_TOTAL_NS);
+}
+
+static double sum_self(const cJSON *node)
+{
+	double sum = cJSON_GetObjectItem(node, "self")->valuedouble;
+	double total = sum;
+
+	for (const cJSON *c = cJSON_GetObjectItem(node, "children")->child; c; c = c->next) {
+		sum += sum_self(c);
+		total += cJSON_GetObjectItem(c, "value")->valuedouble;
+	}
+	/* Each value is its own self and its children's values. */
+	assert_true(cJSON_GetObjectItem(node, "value")->valuedouble == total);
+	return sum;
+}
+
+static void test_json(void **state)
+{
+	cleanup(profile) struct profile *p = render_fixture();
+	cleanup_free char *text = render(render_json, p, NULL);
+	cleanup(json) cJSON *root = cJSON_Parse(text);
+
+	(void)state;
+	assert_non_null(root);
+	assert_string_equal(cJSON_GetObjectItem(root, "name")->valuestring, "all");
+	assert_true(sum_self(root) == RENDER_FIXTURE_TOTAL_NS);
+	assert_null(strstr(text, "</script>"));
+}
+
+/* Pruning keeps the sum: what is cut is a child of its own. */
+static void test_pruning(void **state)
+{
+	cleanup(profile) struct profile *p = render_fixture_large(5000);
+	static const uint32_t limits[] = { 1, 2, 10, 100, 1000, 4999, 1000000 };
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(limits); i++) {
+		struct render_options options = { .value_index = 1, .max_nodes = limits[i] };
+		cleanup_flame_tree struct flame_tree tree = { 0 };
+		uint32_t real = 0;
+		int64_t self = 0;
+
+		assert_int_equal(flame_tree_build(p, &options, &tree), 0);
+		for (uint32_t n = 0; n < tree.count; n++) {
+			const struct flame_node *node = &tree.nodes[n];
+
+			self += node->self;
+			real += node->pruned == 0;
+			if (n > 0) {
+				assert_true(node->parent < n);
+				assert_int_equal(node->depth, tree.nodes[node->parent].depth + 1);
+			}
+		}
+		assert_int_equal(self, p->totals[1]);
+		assert_int_equal(tree.nodes[0].total, p->totals[1]);
+		assert_true(real <= limits[i]);
+		if (limits[i] == 1000000)
+			assert_int_equal(tree.pruned_nodes, 0);
+	}
+}
+
+static void test_root(void **state)
+{
+	cleanup(profile) struct profile *p = render_fixture();
+	struct render_options options = { .value_index = 1, .root_count = 2 };
+	cleanup_flame_tree struct flame_tree tree = { 0 };
+	char scratch[FLAME_NAME_SIZE];
+
+	(void)state;
+	options.root[0] = flame_name_hash("main");
+	options.root[1] = flame_name_hash("work<std::pair<int, char>, A;B>");
+	assert_int_equal(flame_tree_build(p, &options, &tree), 0);
+	assert_string_equal(flame_tree_name(p, &tree.nodes[0], scratch),
+			    "work<std::pair<int, char>, A;B>");
+	assert_int_equal(tree.nodes[0].total, 290000000);
+	options.root[0] = flame_name_hash("nowhere");
+	flame_tree_deinit(&tree);
+	assert_int_equal(flame_tree_build(p, &options, &tree), -ENOENT);
+}
+
+static void test_flame(void **state)
+{
+	cleanup(profile) struct profile *p = render_fixture();
+	cleanup_free char *text = render(render_flame, p, NULL);
+	cleanup(json) cJSON *doc = cJSON_Parse(text);
+	const cJSON *node = cJSON_GetObjectItem(doc, "node");
+	double scale = cJSON_GetObjectItem(doc, "scale")->valuedouble, sum = 0;
+	int count = cJSON_GetArraySize(cJSON_GetObjectItem(node, "fn"));
+
+	(void)state;
+	assert_true(scale == 10000000);
+	assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItem(node, "up")), count);
+	for (const cJSON *c = cJSON_GetObjectItem(node, "self")->child; c; c = c->next)
+		sum += c->valuedouble * scale;
+	assert_true(sum == RENDER_FIXTURE_TOTAL_NS);
+	assert_string_equal(cJSON_GetObjectItem(doc, "unit")->valuestring, "nanoseconds");
+	assert_null(cJSON_GetObjectItem(cJSON_GetObjectItem(doc, "quality"), "overheadPct"));
+}
+
+/* An empty profile is a picture of nothing in every format. */
+static void test_empty(void **state)
+{
+	cleanup(profile) struct profile *p = profile_from_text(PROFILE_CPU, NULL, 0);
+
+	(void)state;
+	for (const struct render_format *f = render_formats; f->name; f++) {
+		struct render_options options = { .value_index = 1 };
+		struct buf out = { 0 };
+		struct err err = { 0 };
+		int rc = f->render(p, &options, &out, &err);
+
+		if (rc < 0 && rc != -ENOTSUP)
+			fail_msg("%s: %d", f->name, rc);
+		buf_deinit(&out);
+	}
+}
+
+/* Each allocation bound is a clean error. */
+static void test_bound(void **state)
+{
+	cleanup(profile) struct profile *p = render_fixture();
+
+	(void)state;
+	for (const struct render_format *f = render_formats; f->name; f++) {
+		struct render_options options = { .value_index = 1 };
+		struct buf out = { .max = 100 };
+		struct err err = { 0 };
+
+		if (f->render(p, &options, &out, &err) >= 0)
+			fail_msg("%s wrote beyond its bound", f->name);
+		buf_deinit(&out);
+	}
+}
+
+static void test_html(void **state)
+{
+	cleanup(profile) struct profile *p = render_fixture();
+	cleanup_free char *text = render(render_html, p, NULL);
+	const char *data;
+
+	(void)state;
+	assert_non_null(strstr(text, html_content_policy()));
+	assert_non_null(strstr(html_content_policy(), "script-src 'sha256-"));
+	/* One script that runs and one block of data; no name of the profile outside base64. */
+	data = strstr(text, "</script>");
+	assert_non_null(data);
+	data = strstr(data + 1, "</script>");
+	assert_non_null(data);
+	assert_null(strstr(data + 1, "</script>"));
+	assert_null(strstr(text, "onerror"));
+	assert_null(strstr(text, "http://"));
+	assert_null(strstr(text, "https://"));
+}
+
+static void test_svg(void **state)
+{
+	cleanup(profile) struct profile *p = render_fixture();
+	cleanup(profile) struct profile *large = render_fixture_large(50000);
+	cleanup_free char *text = render(render_svg, p, NULL);
+	size_t len = 0;
+	cleanup_free char *big = render(render_svg, large, &len);
+
+	(void)state;
+	assert_null(strstr(text, "<script"));
+	assert_null(strstr(text, "<img"));
+	assert_non_null(strstr(text, "work&lt;std::pair&lt;int, char&gt;, A;B&gt;"));
+	assert_non_null(strstr(text, "45.45 %"));
+	assert_true(len < 1500000);
+	assert_non_null(strstr(big, "narrower than 3 px"));
+}
+
+static void test_csv(void **state)
+{
+	cleanup(profile) struct profile *p = render_fixture();
+	cleanup_free char *text = render(render_csv, p, NULL);
+
+	(void)state;
+	assert_true(strncmp(text, "funcName,package,", 17) == 0);
+	assert_non_null(strstr(text, "\"tiny\",\"\",\"/src/helper.h\",100,45.4545,45.4545,"
+				     "200000000,200000000,20\r\n"));
+	assert_non_null(strstr(text, "alert(1)>\"\"'&"));
+}
+
+/* Runs a shell command with @data as its input and returns what it printed; NULL if it failed. */
+static char *pipe_through(const char *command, const char *data, size_t len)
+{
+	char path[] = "/tmp/profd-render-XXXXXX", line[512];
+	struct buf out = { .max = 1u << 20 };
+	int fd = mkstemp(path), rc;
+	FILE *from;
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, data, len), (ssize_t)len);
+	(void)close(fd);
+	(void)snprintf(line, sizeof(line), command, path);
+	from = popen(line, "r");
+	assert_non_null(from);
+	while (fgets(line, sizeof(line), from))
+		buf_add_str(&out, line);
+	rc = pclose(from);
+	(void)unlink(path);
+	buf_add_str(&out, "");
+	if (rc != 0) {
+		print_message("%s", out.data ? out.data : "");
+		buf_deinit(&out);
+		return NULL;
+	}
+	return buf_take(&out, NULL);
+}
+
+static void test_pprof(void **state)
+{
+	cleanup(profile) struct profile *p = render_fixture();
+	size_t len = 0;
+	cleanup_free char *data = render(render_pprof, p, &len);
+	cleanup_free char *top = NULL, *raw = NULL;
+
+	(void)state;
+	if (system("go version >/dev/null 2>&1") != 0) {
+		print_message("skip: no go tool to read the profile back\n");
+		skip();
+	}
+	top = pipe_through("go tool pprof -top -nodecount=3 %s 2>&1", data, len);
+	assert_non_null(top);
+	assert_non_null(strstr(top, "Type: cpu"));
+	assert_non_null(strstr(top, "440ms"));
+	assert_non_null(strstr(top, "tiny"));
+	raw = pipe_through("go tool pprof -raw %s 2>&1", data, len);
+	assert_non_null(raw);
+	assert_non_null(strstr(raw, "samples/count cpu/nanoseconds[dflt]"));
+	assert_non_null(strstr(raw, "deadbeef"));
+	assert_non_null(strstr(raw, "endpoint:[/login]"));
+	assert_non_null(strstr(raw, "tid:[101]"));
+	/* One location holds the whole inlined chain, innermost first. */
+	assert_non_null(strstr(raw, "tiny /src/helper.h"));
+}
+
+static void test_protoc(void **state)
+{
+	cleanup(profile) struct profile *p = render_fixture();
+	size_t len = 0;
+	cleanup_free char *data = render(render_pprof, p, &len);
+	cleanup_free char *text = NULL;
+
+	(void)state;
+	if (system("protoc --version >/dev/null 2>&1") != 0) {
+		print_message("skip: no protoc\n");
+		skip();
+	}
+	text = pipe_through("zcat %s | protoc --decode_raw 2>&1", data, len);
+	assert_non_null(text);
+	assert_non_null(strstr(text, "encoding/json.(*decodeState).object"));
+}
+
+static void test_speedscope(void **state)
+{
+	cleanup(profile) struct profile *p = render_fixture();
+	cleanup_free char *text = render(render_speedscope, p, NULL);
+	cleanup(json) cJSON *doc = cJSON_Parse(text);
+	int frames = cJSON_GetArraySize(
+		cJSON_GetObjectItem(cJSON_GetObjectItem(doc, "shared"), "frames"));
+	const cJSON *profiles = cJSON_GetObjectItem(doc, "profiles");
+
+	(void)state;
+	assert_int_equal(cJSON_GetArraySize(profiles), 4); /* all, and three threads */
+	for (const cJSON *one = profiles->child; one; one = one->next) {
+		const cJSON *samples = cJSON_GetObjectItem(one, "samples");
+		const cJSON *weights = cJSON_GetObjectItem(one, "weights");
+		double sum = 0;
+
+		assert_int_equal(cJSON_GetArraySize(samples), cJSON_GetArraySize(weights));
+		for (const cJSON *w = weights->child; w; w = w->next)
+			sum += w->valuedouble;
+		assert_true(sum == cJSON_GetObjectItem(one, "endValue")->valuedouble);
+		for (const cJSON *s = samples->child; s; s = s->next)
+			for (const cJSON *f = s->child; f; f = f->next)
+				assert_in_range(f->valueint, 0, frames - 1);
+	}
+	assert_true(cJSON_GetObjectItem(profiles->child, "endValue")->valuedouble ==
+		    RENDER_FIXTURE_TOTAL_NS);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_folded),	 cmocka_unit_test(test_json),
+		cmocka_unit_test(test_pruning),	 cmocka_unit_test(test_root),
+		cmocka_unit_test(test_flame),	 cmocka_unit_test(test_empty),
+		cmocka_unit_test(test_bound),	 cmocka_unit_test(test_html),
+		cmocka_unit_test(test_svg),	 cmocka_unit_test(test_csv),
+		cmocka_unit_test(test_pprof),	 cmocka_unit_test(test_protoc),
+		cmocka_unit_test(test_speedscope),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
