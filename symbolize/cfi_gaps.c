@@ -8,6 +8,7 @@
 
 #define SCAN_BYTES_MAX (16u << 20) /* of all gaps of one file */
 #define SCAN_GAPS_MAX  2048u
+#define DYNAMIC_BYTES_MAX 65536u
 #define GAP_BYTES_MIN  16u /* functions are aligned to 16: smaller gaps are padding */
 
 struct gap_scan {
@@ -78,11 +79,31 @@ static size_t entry_after(const struct cfi_entry *entries, size_t count, uint64_
 	return low;
 }
 
+/* A file that needs another library leaves signals to that one: only a C library, a static program or a
+ * runtime of its own brings the code. */
+static bool needs_a_library(Elf *elf)
+{
+	cleanup_elf_section struct elf_section dynamic = { 0 };
+
+	if (elf_section_load_max(elf, ".dynamic", DYNAMIC_BYTES_MAX, &dynamic) < 0)
+		return false;
+	for (struct bytes b = bytes_of(dynamic.bytes, dynamic.len); bytes_left(&b) >= 16;) {
+		uint64_t tag = bytes_u64(&b);
+
+		(void)bytes_u64(&b);
+		if (tag == DT_NEEDED)
+			return true;
+	}
+	return false;
+}
+
 int cfi_gaps_sigreturn(struct cfi_set *set)
 {
 	struct gap_scan scan = { .set = set, .bytes_left = SCAN_BYTES_MAX, .gaps_left = SCAN_GAPS_MAX };
 	size_t count = set->entries.count; /* those added on the way are not looked at */
 
+	if (needs_a_library(set->elf))
+		return 0;
 	for (size_t i = 0; i < set->segments.count; i++) {
 		const struct elf_segment *s = &set->segments.items[i];
 		uint64_t fo = s->offset_fo;

@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "agent/base/hash.h"
 #include "agent/base/u64map.h"
 #include "symbolize/cfi_internal.h"
 
@@ -25,12 +24,15 @@ struct table_row {
 _Static_assert(sizeof(struct table_row) == 4, "layout");
 _Static_assert(sizeof(struct table_page) == 8, "layout");
 
+#define RECENT_RULES 256u
+
 VEC_DEFINE(table_row, struct table_row);
 VEC_DEFINE(unwind_rule, struct unwind_rule);
 
 struct cfi_builder {
 	struct unwind_rule_vec rules;
 	struct u64map rule_of; /* hash of a rule -> index; the next free hash if two collide */
+	uint16_t recent[RECENT_RULES]; /* by the hash's top bits: a file uses few rules most of the time */
 	struct table_row_vec rows;
 	struct table_page *pages;
 	uint32_t first_page;
@@ -45,12 +47,13 @@ struct cfi_builder {
 
 /* ---- building ------------------------------------------------------------------------------------ */
 
+/* One multiplication: this runs for every row. */
 static uint64_t rule_hash(const struct unwind_rule *rule)
 {
 	uint64_t words[2];
 
 	memcpy(words, rule, sizeof(words));
-	return hash_combine(words[0], words[1]);
+	return (words[0] ^ (words[1] << 29 | words[1] >> 35)) * 0x9e3779b97f4a7c15ull;
 }
 
 static int rule_push(struct cfi_builder *b, const struct unwind_rule *rule, uint64_t hash, uint16_t *ret)
@@ -72,18 +75,29 @@ static int rule_push(struct cfi_builder *b, const struct unwind_rule *rule, uint
 static int rule_intern(struct cfi_builder *b, const struct unwind_rule *rule, uint16_t *ret)
 {
 	uint64_t hash = rule_hash(rule);
+	uint16_t *recent = &b->recent[hash >> 56];
 	uint64_t index;
+	int rc;
 
+	if (*recent < b->rules.count && !memcmp(&b->rules.data[*recent], rule, sizeof(*rule))) {
+		*ret = *recent;
+		return 0;
+	}
 	for (; u64map_get(&b->rule_of, hash, &index); hash++) {
 		if (memcmp(&b->rules.data[index], rule, sizeof(*rule)))
 			continue;
-		*ret = (uint16_t)index;
+		*recent = (uint16_t)index;
+		*ret = *recent;
 		return 0;
 	}
 	/* The last place is kept for what does not fit: no real file comes near. */
 	if (b->rules.count >= UNWIND_RULES_MAX - 1 && rule->cfa != UNWIND_CFA_UNSUPPORTED)
 		return rule_intern(b, &(struct unwind_rule){ .cfa = UNWIND_CFA_UNSUPPORTED }, ret);
-	return rule_push(b, rule, hash, ret);
+	rc = rule_push(b, rule, hash, recent);
+	if (rc < 0)
+		return rc;
+	*ret = *recent;
+	return 0;
 }
 
 static int row_push(struct cfi_builder *b, uint16_t offset, uint16_t rule)
