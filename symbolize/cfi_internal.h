@@ -115,6 +115,7 @@ struct cfi_cie {
 	uint8_t address_bytes;
 	bool has_augmentation_data; /* 'z' */
 	bool signal;		    /* 'S' */
+	bool readable;		    /* false: its FDEs are ignored */
 	bool usable;		    /* false: its FDEs are UNSUPPORTED */
 	struct cfi_state initial;   /* after its own instructions */
 };

@@ -149,7 +149,7 @@ uint64_t cfi_read_pointer(struct cfi_set *set, struct bytes *b, uint8_t encoding
 
 /* The letters after 'z' describe the augmentation data; an unknown one hides the rest, whose length is
  * known all the same. Without 'z' nothing can be skipped. */
-static bool cie_read_augmentation(const struct frame_section *fs, const char *text, struct bytes *b,
+static bool cie_read_augmentation(const char *text, struct bytes *b,
 				  struct cfi_cie *cie)
 {
 	struct bytes data = *b;
@@ -186,8 +186,8 @@ static bool cie_read_augmentation(const struct frame_section *fs, const char *te
 	return !data.failed;
 }
 
-/* @b is after the id. False: no FDE of it can be read. */
-static bool cie_read(const struct frame_section *fs, struct bytes *b, struct cfi_cie *cie)
+/* @b is after the id. False: not even the addresses of its FDEs can be read. */
+static bool cie_read_head(struct bytes *b, struct cfi_cie *cie)
 {
 	uint8_t version = bytes_u8(b);
 	const char *augmentation = bytes_cstr(b);
@@ -204,19 +204,19 @@ static bool cie_read(const struct frame_section *fs, struct bytes *b, struct cfi
 	cie->code_align = bytes_varint(b);
 	cie->data_align = bytes_sleb128(b);
 	cie->ra_reg = version == 1 ? bytes_u8(b) : (uint32_t)bytes_varint(b);
-	if (b->failed || !cie_read_augmentation(fs, augmentation, b, cie))
-		return false;
-	return cie->ra_reg == fs->set->arch->ra &&
-	       cfi_execute_initial(fs->set->arch, cie, *b, &cie->initial);
+	return !b->failed && cie_read_augmentation(augmentation, b, cie);
 }
 
 static int cie_add(struct frame_section *fs, struct frame_entry *e)
 {
+	const struct cfi_arch *arch = fs->set->arch;
 	struct cfi_cie cie = { .offset = e->offset };
 
 	if (fs->set->cies.count >= CFI_CIES_MAX)
 		return -E2BIG;
-	cie.usable = cie_read(fs, &e->body, &cie);
+	cie.readable = cie_read_head(&e->body, &cie);
+	cie.usable = cie.readable && cie.ra_reg == arch->ra &&
+		     cfi_execute_initial(arch, &cie, e->body, &cie.initial);
 	return cfi_cie_vec_push(&fs->set->cies, cie);
 }
 
@@ -252,7 +252,7 @@ static int fde_add(struct frame_section *fs, struct frame_entry *e)
 	uint64_t start_ev;
 	uint64_t size_bytes;
 
-	if (!cie)
+	if (!cie || !cie->readable)
 		return 0;
 	start_ev = cfi_read_pointer(fs->set, b, cie->fde_encoding, cie->address_bytes);
 	size_bytes = read_format(b, cie->fde_encoding & 0x0f, cie->address_bytes);
