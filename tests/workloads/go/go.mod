@@ -1,0 +1,3 @@
+module profd.test/workloads
+
+go 1.18
