@@ -104,13 +104,48 @@ struct vm_area_struct {
 	struct file *vm_file;
 };
 
-struct mm_struct___x86 {
+struct mm_struct;
+
+struct mm_struct___arch {
 	struct {
 		void *vdso;
 	} context;
 };
 
-struct mm_struct;
+/* Before v6.1 (763ecb035029 "mm: remove the vma linked list"). */
+struct vm_area_struct___list {
+	struct vm_area_struct *vm_next;
+};
+
+struct mm_struct___list {
+	struct vm_area_struct *mmap;
+};
+
+/* Since v6.1 (d4af56c5c7c6 "mm: start tracking VMAs with maple tree"). */
+struct maple_tree {
+	void *ma_root;
+};
+
+struct mm_struct___tree {
+	struct maple_tree mm_mt;
+};
+
+struct maple_range_64 {
+	unsigned long pivot[15];
+	void *slot[16];
+};
+
+struct maple_arange_64 {
+	unsigned long pivot[9];
+	void *slot[10];
+};
+
+enum maple_type {
+	maple_dense,
+	maple_leaf_64,
+	maple_range_64,
+	maple_arange_64,
+};
 
 struct sched_info {
 	unsigned long long run_delay; /* ns on run queues since the thread began */

@@ -21,16 +21,15 @@
 
 #include "bpf/arch_x86_64.bpf.h"
 
-#define YOUNG_VMAS_MAX	 64u   /* executable mappings of a process without published ones */
-#define YOUNG_SCAN_MAX	 1024u /* mappings looked at to find them */
+#define YOUNG_VMAS_MAX	 64u /* executable mappings of a process without published ones */
 #define UNKNOWN_PCS_MAX	 1024u
 #define STACK_FRAMES_MAX (PROF_FRAMES_MAX + 1) /* and the marker of a cut stack */
 
 /* Set before loading. */
 const volatile bool have_task_btf = false;
 const volatile bool have_task_pt_regs = false;
-const volatile bool have_find_vma = false;
-const volatile bool have_vma_iter = false;
+const volatile bool have_bpf_loop = false;
+const volatile bool have_vma_walk = false;
 
 /* Written by the collector at any time through the mapping of .bss. */
 struct prof_config config = {};
@@ -135,8 +134,17 @@ struct scratch {
 	uint64_t unknown_pc;
 
 	uint32_t vma_count;
-	uint32_t vma_seen;
 	struct young_vma vmas[YOUNG_VMAS_MAX];
+	struct { /* reading them, see young.bpf.h */
+		uint64_t vdso;
+		uint64_t root;
+		uint64_t node;
+		uint64_t node_end; /* last address of the node */
+		uint64_t cursor;   /* mappings below are done */
+		uint32_t whole;
+		uint32_t overflow;
+		uint64_t words[32]; /* the node */
+	} young;
 
 	struct prof_sample_event sample;
 	struct arch_regs regs;

@@ -193,11 +193,10 @@ static __always_inline void walk_begin(struct scratch *s, uint32_t tgid,
 	s->guessed_any = 0;
 	s->unknown_pc = 0;
 	s->vma_count = 0;
-	s->vma_seen = 0;
 	s->going = 1;
 	s->code_is_listed = target && target->wanted & PROF_WANT_MAPPED;
-	if (!s->code_is_listed)
-		young_begin(s);
+	if (!s->code_is_listed && have_vma_walk)
+		s->code_is_listed = young_read(s);
 }
 
 #endif

@@ -23,7 +23,7 @@
 #define SENT_MIN	   32768u
 #define SENT_MAX	   262144u
 #define MAPPINGS_MAX	   262144u /* not preallocated: about 110 bytes each when used */
-#define FILES_MAX	   16384u  /* not preallocated */
+#define FILES_MAX	   8192u
 #define LOAD_TRIES	   4
 
 /* libbpf says why only in text; its last complaint becomes part of the error. */
@@ -72,8 +72,7 @@ static int set_sizes(struct bpf_agent *agent, unsigned try)
 		  per_cpu(cpus, TARGETS_PER_CPU, TARGETS_MIN, TARGETS_MAX) >> try },
 		{ skel->maps.sent_stacks, per_cpu(cpus, SENT_PER_CPU, SENT_MIN, SENT_MAX) >> try },
 		{ skel->maps.mappings, MAPPINGS_MAX },
-		{ skel->maps.files, features_has(&agent->features, FEATURE_FIND_VMA) ? FILES_MAX :
-										       1 },
+		{ skel->maps.files, FILES_MAX },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
@@ -82,10 +81,6 @@ static int set_sizes(struct bpf_agent *agent, unsigned try)
 		if (rc < 0)
 			return rc;
 	}
-	/* Kernels with the iterator (v6.7) also let sampling programs use maps that are not preallocated
-	 * (v6.1, 96da3f7d489d "bpf: Remove tracing program restriction on map types"). */
-	if (features_has(&agent->features, FEATURE_VMA_ITER))
-		return bpf_map__set_map_flags(skel->maps.files, BPF_F_NO_PREALLOC);
 	return 0;
 }
 
@@ -99,9 +94,8 @@ static int set_features(struct bpf_agent *agent)
 	skel->rodata->have_task_btf = features_has(features, FEATURE_TASK_BTF);
 	skel->rodata->have_task_pt_regs = features_has(features, FEATURE_TASK_BTF) &&
 					  features_has(features, FEATURE_TASK_PT_REGS);
-	/* kernels without bpf_loop() refuse callbacks and kfuncs even in code that never runs */
-	skel->rodata->have_find_vma = loop && features_has(features, FEATURE_FIND_VMA);
-	skel->rodata->have_vma_iter = loop && features_has(features, FEATURE_VMA_ITER);
+	skel->rodata->have_bpf_loop = loop;
+	skel->rodata->have_vma_walk = features_has(features, FEATURE_VMA_WALK);
 	rc = bpf_program__set_autoload(skel->progs.cpu_sample, loop);
 	return rc ? rc : bpf_program__set_autoload(skel->progs.cpu_sample_compat, !loop);
 }
@@ -129,8 +123,8 @@ static int load_once(struct bpf_agent *agent, unsigned try)
 int bpf_load(struct bpf_agent *agent, struct err *err)
 {
 	/* left out one after the other when the verifier refuses the whole */
-	static const enum feature optional[] = { FEATURE_VMA_ITER, FEATURE_FIND_VMA,
-						 FEATURE_BPF_LOOP, FEATURE_TASK_PT_REGS };
+	static const enum feature optional[] = { FEATURE_VMA_WALK, FEATURE_BPF_LOOP,
+						 FEATURE_TASK_PT_REGS };
 	size_t left_out = 0;
 	unsigned try = 0;
 	int rc;

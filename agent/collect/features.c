@@ -113,11 +113,6 @@ static int try_loop(const struct btf *btf)
 	return try_helper(BPF_PROG_TYPE_PERF_EVENT, BPF_FUNC_loop);
 }
 
-static int try_find_vma(const struct btf *btf)
-{
-	return try_helper(BPF_PROG_TYPE_PERF_EVENT, BPF_FUNC_find_vma);
-}
-
 static int try_task_storage(const struct btf *btf)
 {
 	int rc = try_ringbuf(NULL);
@@ -128,17 +123,37 @@ static int try_task_storage(const struct btf *btf)
 	return rc > 0 ? 0 : rc < 0 ? rc : -EOPNOTSUPP;
 }
 
-/* Calling a kfunc by hand needs its BTF id and its iterator type; that the names exist is the sign, and
- * bpf_agent_create() loads without them if the kernel still refuses the program. */
-static int try_vma_iter(const struct btf *btf)
+static bool has_member(const struct btf *btf, const char *type, const char *member)
 {
-	static const char *const names[] = { "bpf_iter_task_vma_new", "bpf_iter_task_vma_next",
-					     "bpf_iter_task_vma_destroy" };
+	int id = btf ? btf__find_by_name_kind(btf, type, BTF_KIND_STRUCT) : -ENOENT;
+	const struct btf_type *found = id > 0 ? btf__type_by_id(btf, (uint32_t)id) : NULL;
+	const struct btf_member *members = found ? btf_members(found) : NULL;
 
-	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
-		if (!btf || btf__find_by_name_kind(btf, names[i], BTF_KIND_FUNC) < 0)
-			return -EOPNOTSUPP;
-	return 0;
+	for (uint16_t i = 0; found && i < btf_vlen(found); i++) {
+		const struct btf_type *inner = btf__type_by_id(btf, members[i].type);
+		const char *name = btf__name_by_offset(btf, members[i].name_off);
+
+		if (!strcmp(name, member))
+			return true;
+		if (name[0] || !btf_is_composite(inner))
+			continue;
+		/* struct mm_struct wraps its members in one structure without a name */
+		for (uint16_t k = 0; k < btf_vlen(inner); k++)
+			if (!strcmp(btf__name_by_offset(btf, btf_members(inner)[k].name_off), member))
+				return true;
+	}
+	return false;
+}
+
+/* The structures that bpf/young.bpf.h follows: a list of mappings before v6.1, a maple tree since. */
+static int try_vma_walk(const struct btf *btf)
+{
+	if (has_member(btf, "mm_struct", "mmap") && has_member(btf, "vm_area_struct", "vm_next"))
+		return 0;
+	if (has_member(btf, "mm_struct", "mm_mt") && has_member(btf, "maple_arange_64", "pivot") &&
+	    has_member(btf, "maple_range_64", "pivot"))
+		return try_loop(btf);
+	return -EOPNOTSUPP;
 }
 
 static const struct probe probes[FEATURE_MAX] = {
@@ -163,11 +178,10 @@ static const struct probe probes[FEATURE_MAX] = {
 			       "kernel 5.17 or newer has it", try_loop },
 	[FEATURE_TASK_STORAGE] = { "task_storage", false, "no off-CPU types",
 				   "kernel 5.11 or newer has it", try_task_storage },
-	[FEATURE_VMA_ITER] = { "vma_iter", false, "find_vma", "kernel 6.7 or newer has it",
-			       try_vma_iter },
-	[FEATURE_FIND_VMA] = { "find_vma", false,
+	[FEATURE_VMA_WALK] = { "vma_walk", false,
 			       "first samples of a new process hold bare addresses",
-			       "kernel 5.17 or newer has it", try_find_vma },
+			       "this kernel keeps mappings in a way that is not known",
+			       try_vma_walk },
 };
 
 static void feature_refused(char *reason, size_t size, int rc, const char *remedy)

@@ -21,8 +21,7 @@ enum feature {
 	FEATURE_TASK_PT_REGS,	 /* else no user stack when sampled in the kernel */
 	FEATURE_BPF_LOOP,	 /* else a plain loop, 128 frames */
 	FEATURE_TASK_STORAGE,	 /* off-CPU */
-	FEATURE_VMA_ITER,	 /* young processes unwound at their first sample */
-	FEATURE_FIND_VMA,	 /* young processes: the mapping of the innermost frame */
+	FEATURE_VMA_WALK,	 /* young processes unwound at their first sample */
 	FEATURE_MAX,
 };
 

@@ -23,13 +23,31 @@
 #include "agent/collect/proc_maps.h"
 #include "symbolize/cfi_rows.h"
 
+#define GROW(array, count)                                                                         \
+	do {                                                                                       \
+		if (((count) & ((count) - 1)) == 0) {                                              \
+			(array) = realloc((array), ((count) ? (count) * 2 : 1) * sizeof(*(array))); \
+			assert_non_null(array);                                                    \
+		}                                                                                  \
+	} while (0)
+
+/* Functions of one file, read once; another path replaces them. */
+static struct {
+	char path[PATH_MAX];
+	struct named_range {
+		uint64_t start_fo, end_fo;
+		char name[64];
+	} *ranges;
+	size_t count;
+} functions;
+
 /* ---- programs -------------------------------------------------------------------------------- */
 
 static char folder[64];
 
 bool bpf_target_skip(void)
 {
-	struct features features;
+	struct features features = { 0 };
 	struct err err = { 0 };
 
 	features_probe(&features);
@@ -79,6 +97,8 @@ void bpf_target_cleanup(void)
 	(void)snprintf(command, sizeof(command), "rm -rf %s", folder);
 	(void)!system(command);
 	folder[0] = '\0';
+	free(functions.ranges);
+	memset(&functions, 0, sizeof(functions));
 }
 
 pid_t bpf_target_start(const char *path, const char *argument)
@@ -242,7 +262,7 @@ void bpf_target_want(struct bpf_agent *agent, pid_t pid, uint32_t wanted)
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-static uint64_t address_of_offset(Elf *elf, uint64_t offset)
+static uint64_t offset_of_address(Elf *elf, uint64_t address)
 {
 	size_t count = 0;
 	GElf_Phdr phdr;
@@ -250,55 +270,63 @@ static uint64_t address_of_offset(Elf *elf, uint64_t offset)
 	(void)elf_getphdrnum(elf, &count);
 	for (size_t i = 0; i < count; i++)
 		if (gelf_getphdr(elf, (int)i, &phdr) && phdr.p_type == PT_LOAD &&
-		    offset - phdr.p_offset < phdr.p_filesz)
-			return offset - phdr.p_offset + phdr.p_vaddr;
+		    address - phdr.p_vaddr < phdr.p_filesz)
+			return address - phdr.p_vaddr + phdr.p_offset;
 	return 0;
+}
+
+static void add_function(Elf *elf, const GElf_Sym *symbol, const char *name)
+{
+	struct named_range *range;
+
+	if (GELF_ST_TYPE(symbol->st_info) != STT_FUNC || !symbol->st_size)
+		return;
+	GROW(functions.ranges, functions.count);
+	range = &functions.ranges[functions.count++];
+	range->start_fo = offset_of_address(elf, symbol->st_value);
+	range->end_fo = range->start_fo + symbol->st_size;
+	(void)snprintf(range->name, sizeof(range->name), "%s", name);
+}
+
+static void load_functions(const char *path)
+{
+	cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+	Elf_Scn *section = NULL;
+	GElf_Shdr header;
+	GElf_Sym symbol;
+	Elf *elf;
+
+	functions.count = 0;
+	(void)snprintf(functions.path, sizeof(functions.path), "%s", path);
+	elf = elf_begin(fd, ELF_C_READ_MMAP, NULL);
+	assert_non_null(elf);
+	while ((section = elf_nextscn(elf, section))) {
+		if (!gelf_getshdr(section, &header) || header.sh_type != SHT_SYMTAB)
+			continue;
+		for (int i = 0; gelf_getsym(elf_getdata(section, NULL), i, &symbol); i++)
+			add_function(elf, &symbol,
+				     elf_strptr(elf, header.sh_link, symbol.st_name));
+	}
+	elf_end(elf);
 }
 
 const char *bpf_target_function(const char *path, uint64_t frame)
 {
-	static char name[256];
-	cleanup_close int fd = -1;
-	uint64_t address;
-	Elf_Scn *section = NULL;
-	Elf *elf;
+	uint32_t module = prof_frame_module_id(frame);
+	uint64_t offset = prof_frame_offset(frame) - !!(frame & PROF_FRAME_RETURN);
 
-	name[0] = '\0';
-	if (prof_frame_kind(frame) != PROF_FRAME_MODULE ||
-	    prof_frame_module_id(frame) >= module_count ||
-	    strcmp(modules[prof_frame_module_id(frame)].path, path) != 0)
-		return name;
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	elf = elf_begin(fd, ELF_C_READ_MMAP, NULL);
-	assert_non_null(elf);
-	address = address_of_offset(elf, prof_frame_offset(frame) - !!(frame & PROF_FRAME_RETURN));
-	while ((section = elf_nextscn(elf, section))) {
-		Elf_Data *data;
-		GElf_Shdr header;
-		GElf_Sym symbol;
-
-		if (!gelf_getshdr(section, &header) || header.sh_type != SHT_SYMTAB)
-			continue;
-		data = elf_getdata(section, NULL);
-		for (int i = 0; gelf_getsym(data, i, &symbol); i++)
-			if (GELF_ST_TYPE(symbol.st_info) == STT_FUNC &&
-			    address - symbol.st_value < symbol.st_size)
-				(void)snprintf(name, sizeof(name), "%s",
-					       elf_strptr(elf, header.sh_link, symbol.st_name));
-	}
-	elf_end(elf);
-	return name;
+	if (prof_frame_kind(frame) != PROF_FRAME_MODULE || module >= module_count ||
+	    strcmp(modules[module].path, path) != 0)
+		return "";
+	if (strcmp(functions.path, path) != 0)
+		load_functions(path);
+	for (size_t i = 0; i < functions.count; i++)
+		if (offset >= functions.ranges[i].start_fo && offset < functions.ranges[i].end_fo)
+			return functions.ranges[i].name;
+	return "";
 }
 
 /* ---- recording ------------------------------------------------------------------------------- */
-
-#define GROW(array, count)                                                                         \
-	do {                                                                                       \
-		if (((count) & ((count) - 1)) == 0) {                                              \
-			(array) = realloc((array), ((count) ? (count) * 2 : 1) * sizeof(*(array))); \
-			assert_non_null(array);                                                    \
-		}                                                                                  \
-	} while (0)
 
 static void on_stack(void *ctx, const struct prof_stack_event *event)
 {

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The executable mappings of a process whose mappings are not published yet, read from the kernel's own
+ * structures at the moment of the sample.
+ *
+ * No lock is taken and no helper or kfunc asked: bpf_find_vma() may be called once an interrupt, and the
+ * task_vma iterator refuses where interrupts are off (-EBUSY in current stable kernels), which is where
+ * samplers run. Instead the structure is followed with bpf_probe_read_kernel(): the program runs inside an
+ * RCU read section, maple nodes and mappings are freed after a grace period only, and a read that meets a
+ * change of another thread yields a mapping too few, never a fault.
+ *
+ *   v6.1 and newer: the maple tree mm->mm_mt (lib/maple_tree.c): every node is 256 bytes; a pointer to it
+ *                   carries the node's type in bits 3…6; slot i holds what ends at pivot i; a pivot of 0
+ *                   behind the first, or one that reaches the node's own end, is the last.
+ *   before:	     the list mm->mmap, vma->vm_next. */
+#ifndef PROFD_BPF_YOUNG_BPF_H
+#define PROFD_BPF_YOUNG_BPF_H
+
+#include "bpf/stats.bpf.h"
+
+#include <bpf/bpf_core_read.h>
+
+#define YOUNG_TREE_TURNS 128u /* nodes read: two or three for each ten mappings */
+#define YOUNG_LIST_MAX	 96u  /* mappings looked at on kernels with the list */
+#define MAPLE_NODE_MASK	 255ull
+#define MAPLE_TYPE_MASK	 15u
+#define MAPLE_TYPE_SHIFT 3u
+#define MAPLE_SLOTS	 16u
+
+/* The file's identity as /proc/PID/maps prints it: where an overlay mapped the file of a layer, the
+ * kernel prints the overlay's own inode (since v6.8). */
+static __always_inline void young_file(struct file *file, struct prof_file_key *key)
+{
+	struct inode *inode = BPF_CORE_READ(file, f_inode);
+	uint32_t device;
+
+	if (bpf_core_field_exists(struct backing_file, user_path) &&
+	    BPF_CORE_READ(file, f_mode) & FMODE_BACKING) {
+		struct backing_file *backing = (void *)file;
+
+		inode = BPF_CORE_READ(backing, user_path.dentry, d_inode);
+	}
+	device = BPF_CORE_READ(inode, i_sb, s_dev);
+	key->inode = BPF_CORE_READ(inode, i_ino);
+	key->dev_major = device >> 20; /* MAJOR(), include/linux/kdev_t.h */
+	key->dev_minor = device & ((1u << 20) - 1);
+}
+
+/* Remembers one mapping if it is executable. Without a file: the vDSO gets the key of all zeros, other
+ * memory (JIT) one that no file has. */
+static __always_inline void young_add(struct scratch *s, struct vm_area_struct *vma)
+{
+	uint32_t at = s->vma_count;
+	struct young_vma *young;
+	struct file *file;
+
+	if (!(BPF_CORE_READ(vma, vm_flags) & VM_EXEC))
+		return;
+	if (at >= YOUNG_VMAS_MAX) {
+		s->young.overflow = 1;
+		return;
+	}
+	file = BPF_CORE_READ(vma, vm_file);
+	young = &s->vmas[at];
+	young->start = BPF_CORE_READ(vma, vm_start);
+	young->end = BPF_CORE_READ(vma, vm_end);
+	young->file_offset = 0;
+	young->file = (struct prof_file_key){};
+	if (file) {
+		young->file_offset = (uint64_t)BPF_CORE_READ(vma, vm_pgoff) << PAGE_SHIFT;
+		young_file(file, &young->file);
+	} else if (young->start != s->young.vdso) {
+		young->file.dev_major = ~0u;
+	}
+	s->vma_count = at + 1;
+}
+
+/* ---- the list ------------------------------------------------------------------------------ */
+
+static __always_inline void young_list(struct scratch *s, struct mm_struct *mm)
+{
+	struct mm_struct___list *with_list = (void *)mm;
+	struct vm_area_struct *vma = BPF_CORE_READ(with_list, mmap);
+
+	for (uint32_t i = 0; vma && i < YOUNG_LIST_MAX; i++) {
+		struct vm_area_struct___list *next = (void *)vma;
+
+		young_add(s, vma);
+		vma = BPF_CORE_READ(next, vm_next);
+	}
+	s->young.whole = !vma;
+}
+
+/* ---- the tree ------------------------------------------------------------------------------ */
+
+static __always_inline void tree_restart(struct scratch *s)
+{
+	s->young.node = s->young.root;
+	s->young.node_end = ~0ull;
+}
+
+/* All mappings of a leaf; then from the root again, behind it. */
+static __always_inline long tree_leaf(struct scratch *s)
+{
+	const uint32_t pivots = bpf_core_field_offset(struct maple_range_64, pivot) / 8;
+	const uint32_t slots = bpf_core_field_offset(struct maple_range_64, slot) / 8;
+
+	for (uint32_t i = 0; i < MAPLE_SLOTS; i++) {
+		uint64_t entry = s->young.words[(slots + i) & 31];
+		uint64_t pivot = s->young.words[(pivots + i) & 31];
+		bool last = i == MAPLE_SLOTS - 1 || (i && !pivot) || pivot >= s->young.node_end;
+
+		if (entry >> 63 && !(entry & 3)) /* not a gap, not the node's own metadata */
+			young_add(s, (void *)entry);
+		if (last)
+			break;
+	}
+	if (s->young.node_end >= ARCH_USER_END) {
+		s->young.whole = 1;
+		return 1;
+	}
+	s->young.cursor = s->young.node_end + 1;
+	tree_restart(s);
+	return 0;
+}
+
+/* The child that the cursor lies in. @words: index of the first pivot and slot, number of slots. */
+static __always_inline void tree_child(struct scratch *s, uint32_t pivots, uint32_t slots,
+				       uint32_t count)
+{
+	for (uint32_t i = 0; i < MAPLE_SLOTS; i++) {
+		uint64_t pivot = s->young.words[(pivots + i) & 31];
+
+		s->young.node = s->young.words[(slots + i) & 31];
+		if (i >= count - 1 || (i && !pivot) || pivot >= s->young.node_end)
+			return;
+		if (s->young.cursor <= pivot) {
+			s->young.node_end = pivot;
+			return;
+		}
+	}
+}
+
+struct young_context {
+	struct scratch *scratch; /* the context of a callback must lie on the stack */
+};
+
+/* Reads one node. */
+static long tree_turn(uint32_t turn, void *context)
+{
+	struct scratch *s = ((struct young_context *)context)->scratch;
+	uint64_t node = s->young.node;
+	uint32_t type = node >> MAPLE_TYPE_SHIFT & MAPLE_TYPE_MASK;
+
+	if (bpf_probe_read_kernel(s->young.words, sizeof(s->young.words),
+				  (void *)(node & ~MAPLE_NODE_MASK)))
+		return 1;
+	if (type == bpf_core_enum_value(enum maple_type, maple_leaf_64))
+		return tree_leaf(s);
+	if (type == bpf_core_enum_value(enum maple_type, maple_arange_64))
+		tree_child(s, bpf_core_field_offset(struct maple_arange_64, pivot) / 8,
+			   bpf_core_field_offset(struct maple_arange_64, slot) / 8,
+			   bpf_core_field_size(struct maple_arange_64, slot) / 8);
+	else if (type == bpf_core_enum_value(enum maple_type, maple_range_64))
+		tree_child(s, bpf_core_field_offset(struct maple_range_64, pivot) / 8,
+			   bpf_core_field_offset(struct maple_range_64, slot) / 8, MAPLE_SLOTS);
+	else
+		return 1;
+	return 0;
+}
+
+static __always_inline void young_tree(struct scratch *s, struct mm_struct *mm)
+{
+	struct young_context context = { .scratch = s };
+	struct mm_struct___tree *with_tree = (void *)mm;
+
+	s->young.root = (uint64_t)BPF_CORE_READ(with_tree, mm_mt.ma_root);
+	s->young.cursor = 0;
+	tree_restart(s);
+	bpf_loop(YOUNG_TREE_TURNS, tree_turn, &context, 0);
+}
+
+/* ---- both ---------------------------------------------------------------------------------- */
+
+/* Fills s->vmas, in the order of addresses. True if no executable mapping is missing. */
+static __always_inline bool young_read(struct scratch *s)
+{
+	struct task_struct *task = (void *)bpf_get_current_task();
+	struct mm_struct *mm = BPF_CORE_READ(task, mm);
+	struct mm_struct___arch *with_vdso = (void *)mm;
+
+	s->young.whole = 0;
+	s->young.overflow = 0;
+	s->young.vdso = (uint64_t)BPF_CORE_READ(with_vdso, context.vdso);
+	if (bpf_core_field_exists(struct mm_struct___list, mmap))
+		young_list(s, mm);
+	else if (have_bpf_loop && bpf_core_field_exists(struct mm_struct___tree, mm_mt))
+		young_tree(s, mm);
+	return s->young.whole && !s->young.overflow;
+}
+
+#endif
