@@ -46,7 +46,7 @@ PROGRAMS := $(if $(wildcard agent/main.c),$(O)/profd) $(if $(CTL_SRC),$(O)/profc
 .SUFFIXES:
 .SECONDARY:
 .PHONY: all help clean tests check check-root check-asan fuzz fuzz-replay bench insns lint format \
-	format-check coverage install
+	coverage install deb
 
 all: $(LIB) $(PROGRAMS) ## build profd and profctl into build/
 
@@ -156,15 +156,29 @@ lint: ## include directions, sizes, headers alone, SPDX, static analysis, shell 
 		--enable=warning,portability --suppress=missingIncludeSystem --suppress=preprocessorErrorDirective \
 		--suppress=normalCheckLevelMaxBranches --suppress=nullPointerOutOfMemory \
 		-D__x86_64__ $(filter-out %.bpf.c,$(filter %.c,$(C_FILES)))
-	shellcheck -x tools/quickstart tools/test tools/check_tree tools/check_headers .ci/run
+	shellcheck -x tools/quickstart tools/test tools/check_tree tools/check_headers .ci/run \
+		tools/packaging/deb tests/vm/run tools/bench/run
 	@echo "ok lint"
 
-install: all ## install below $(DESTDIR)$(prefix), with the systemd unit
+GENERATED := $(O)/profctl.1 $(O)/profctl.bash $(O)/profctl.zsh $(O)/profctl.fish
+
+$(O)/profctl.%: $(O)/profctl
+	$(call say,GEN,$@)$(O)/profctl --generate $(if $(filter 1,$*),man,$*) > $@
+
+install: all $(GENERATED) ## install below $(DESTDIR)$(prefix), with the systemd unit
 	install -D -m 755 $(O)/profd $(DESTDIR)$(prefix)/sbin/profd
 	install -D -m 755 $(O)/profctl $(DESTDIR)$(prefix)/bin/profctl
-	install -D -m 644 tools/packaging/profd.service $(DESTDIR)/lib/systemd/system/profd.service
-	install -D -m 644 tools/packaging/profd.sysusers $(DESTDIR)/usr/lib/sysusers.d/profd.conf
-	install -D -m 644 tools/packaging/profd.sysctl $(DESTDIR)/usr/lib/sysctl.d/50-profd.conf
+	install -D -m 644 tools/packaging/profd.8 $(DESTDIR)$(prefix)/share/man/man8/profd.8
+	install -D -m 644 $(O)/profctl.1 $(DESTDIR)$(prefix)/share/man/man1/profctl.1
+	install -D -m 644 $(O)/profctl.bash $(DESTDIR)$(prefix)/share/bash-completion/completions/profctl
+	install -D -m 644 $(O)/profctl.zsh $(DESTDIR)$(prefix)/share/zsh/vendor-completions/_profctl
+	install -D -m 644 $(O)/profctl.fish $(DESTDIR)$(prefix)/share/fish/vendor_completions.d/profctl.fish
+	install -D -m 644 tools/packaging/debian/profd.service $(DESTDIR)/lib/systemd/system/profd.service
+	install -D -m 644 tools/packaging/debian/profd.sysusers $(DESTDIR)/usr/lib/sysusers.d/profd.conf
+	install -D -m 644 tools/packaging/debian/profd.sysctl $(DESTDIR)/usr/lib/sysctl.d/50-profd.conf
 	install -D -m 644 tools/packaging/profd.conf $(DESTDIR)/etc/profd/profd.conf
+
+deb: ## Debian packages of the committed tree into build/deb
+	tools/packaging/deb $(O)
 
 -include $(shell find $(O) -name '*.d' 2>/dev/null)

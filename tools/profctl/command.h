@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The commands of profctl: one table (main.c) from which dispatch, help, completion and man pages come.
+/* The commands of profctl: one table (commands.c) from which dispatch, help, completion and man pages come.
  * Exit codes: 0 done, 1 failed, 2 wrong usage. */
 #ifndef PROFCTL_COMMAND_H
 #define PROFCTL_COMMAND_H
@@ -27,11 +27,25 @@ struct arguments {
 struct command {
 	const char *name;
 	const char *usage;   /* positional arguments */
-	const char *options; /* letters of the options it takes, as in option_table of main.c */
+	const char *options; /* letters of the options it takes, as in command_options[] */
 	int min_args, max_args; /* -1 = any */
 	const char *help;
 	int (*run)(const struct arguments *args); /* exit code */
 };
+
+/* An option of commands; `letter` ties it to those that take it. */
+struct command_option {
+	char letter;
+	const char *name;
+	const char *value; /* NULL = a flag */
+	const char *help;
+};
+
+#define COMMAND_OPTIONS 10
+
+extern const struct command commands[];
+extern const size_t command_count;
+extern const struct command_option command_options[COMMAND_OPTIONS];
 
 int command_record(const struct arguments *args);
 int command_start(const struct arguments *args);

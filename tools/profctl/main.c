@@ -6,47 +6,16 @@
 
 #include "agent/base/parse.h"
 #include "tools/profctl/command.h"
-
-static const struct command commands[] = {
-	{ "status", "", "", 0, 0, "health, rates and cost of the daemon", command_status },
-	{ "services", "", "", 0, 0, "services of this host and what uses its CPUs", command_services },
-	{ "top", "[SERVICE]", "tdrn", 0, 1, "profile and print the top functions (default: whole host)",
-	  command_top },
-	{ "record", "-- COMMAND [ARG...]", "trn", 1, -1,
-	  "run a command, profile it from start to end, print its top functions", command_record },
-	{ "start", "SERVICE", "tdrfnw", 1, 1, "start a profile and print its id", command_start },
-	{ "stop", "ID", "", 1, 1, "end a running profile early, or delete a finished one", command_stop },
-	{ "get", "ID", "n", 1, 1, "a profile's state and top functions", command_get },
-	{ "flamegraph", "ID [FILE]", "F", 1, 2, "write a profile in any format (default html)",
-	  command_flamegraph },
-	{ "history", "", "stSl", 0, 0, "profiles taken so far, newest first", command_history },
-};
-
-/* `letter` ties an option to the commands that take it. */
-static const struct {
-	char letter;
-	const char *name, *value, *help;
-} command_options[] = {
-	{ 't', "type", "TYPE", "cpu (default), offcpu, wall, block, mutex, memory, alloc, goroutine, io" },
-	{ 'd', "duration", "SECONDS", "1 to 3600, default 30 (top: 5)" },
-	{ 'r', "rate", "HZ", "samples per second, 1 to 1000, default 99" },
-	{ 'n', "top", "N", "functions to print, default 20" },
-	{ 'f', "follow", NULL, "wait for the result and print it" },
-	{ 'w', "wait", "SECONDS", "wait so long for the service to appear" },
-	{ 'F', "format", "FORMAT", "html svg json folded pprof firefox speedscope otlp perfscript callgrind csv" },
-	{ 's', "service", "NAME", "only this service" },
-	{ 'S', "status", "STATUS", "running, completed or failed" },
-	{ 'l', "limit", "N", "entries, 1 to 100, default 20" },
-};
+#include "tools/profctl/generate.h"
 
 static void print_help(void)
 {
 	(void)printf("Usage: profctl [--url URL | --socket PATH] [--token-file FILE] [--tenant NAME]\n"
 		     "               [-o json|table|folded|pprof] COMMAND [OPTIONS] [ARGUMENTS]\n\nCommands:\n");
-	for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
+	for (size_t i = 0; i < command_count; i++)
 		(void)printf("  %-10s %-22s %s\n", commands[i].name, commands[i].usage, commands[i].help);
 	(void)printf("\nOptions of commands:\n");
-	for (size_t i = 0; i < ARRAY_SIZE(command_options); i++)
+	for (size_t i = 0; i < COMMAND_OPTIONS; i++)
 		(void)printf("  -%c, --%s%s%-*s %s\n", command_options[i].letter, command_options[i].name,
 			     command_options[i].value ? " " : "",
 			     (int)(20 - strlen(command_options[i].name)),
@@ -110,12 +79,12 @@ static int set_option(struct arguments *args, int letter, const char *value)
 static int parse_command(const struct command *command, int argc, char **argv,
 			 struct arguments *args)
 {
-	struct option longs[ARRAY_SIZE(command_options) + 1] = { 0 };
-	char shorts[2 * ARRAY_SIZE(command_options) + 2] = "+";
+	struct option longs[COMMAND_OPTIONS + 1] = { 0 };
+	char shorts[2 * COMMAND_OPTIONS + 2] = "+";
 	size_t count = 0, at = 1;
 	int letter;
 
-	for (size_t i = 0; i < ARRAY_SIZE(command_options); i++) {
+	for (size_t i = 0; i < COMMAND_OPTIONS; i++) {
 		bool value = command_options[i].value != NULL;
 
 		if (!strchr(command->options, command_options[i].letter))
@@ -170,7 +139,7 @@ static int run(int argc, char **argv, struct client_options *connection, struct 
 	const struct command *command = NULL;
 	int rc;
 
-	for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
+	for (size_t i = 0; i < command_count; i++)
 		if (!strcmp(commands[i].name, argv[0]))
 			command = &commands[i];
 	if (!command)
@@ -187,7 +156,7 @@ static int run(int argc, char **argv, struct client_options *connection, struct 
 
 int main(int argc, char **argv)
 {
-	enum { URL = 0x100, SOCKET, TOKEN_FILE, TENANT, HELP, VERSION };
+	enum { URL = 0x100, SOCKET, TOKEN_FILE, TENANT, HELP, VERSION, GENERATE };
 	static const struct option longs[] = {
 		{ "url", required_argument, NULL, URL },
 		{ "socket", required_argument, NULL, SOCKET },
@@ -196,6 +165,7 @@ int main(int argc, char **argv)
 		{ "output", required_argument, NULL, 'o' },
 		{ "help", no_argument, NULL, 'h' },
 		{ "version", no_argument, NULL, VERSION },
+		{ "generate", required_argument, NULL, GENERATE },
 		{ 0 },
 	};
 	struct client_options connection = { 0 };
@@ -226,6 +196,9 @@ int main(int argc, char **argv)
 		case VERSION:
 			(void)printf("profctl %s\n", PROFD_VERSION);
 			return 0;
+		case GENERATE:
+			return generate(optarg) < 0 ? usage("--generate takes man, bash, zsh or fish, not ", optarg)
+						    : 0;
 		default:
 			return EXIT_USAGE;
 		}
