@@ -8,6 +8,7 @@
 
 #include "agent/base/io.h"
 #include "symbolize/demangle.h"
+#include "symbolize/dwarf_index.h"
 #include "symbolize/elf_symbols.h"
 #include "symbolize/index_builder.h"
 #include "symbolize/kallsyms.h"
@@ -128,6 +129,16 @@ static int load_symbols(Elf *elf, Elf *debug, const struct elf_segments *segment
 	return rc < 0 ? rc : load_minidebug(elf, segments, builder);
 }
 
+static int load_dwarf(Elf *elf, Elf *debug, const struct elf_segments *segments,
+		      struct index_builder *builder)
+{
+	int rc = debug ? dwarf_index_load(debug, NULL, segments, false, builder) : -ENOENT;
+
+	if (rc == -ENOENT)
+		rc = dwarf_index_load(elf, NULL, segments, false, builder);
+	return rc == -ENOENT || rc == -ENOEXEC ? 0 : rc;
+}
+
 static int finish(struct index_builder *builder, struct symbol_index **ret)
 {
 	cleanup_free void *image = NULL;
@@ -152,6 +163,13 @@ int symbol_index_build(Elf *elf, Elf *debug, struct symbol_index **ret)
 	if (rc < 0)
 		return rc;
 	rc = load_symbols(elf, debug, &segments, &builder);
+	if (rc >= 0)
+		rc = load_dwarf(elf, debug, &segments, &builder);
+	if (rc == -E2BIG) {
+		/* Too much debug information: function names alone are better than nothing. */
+		index_builder_deinit(&builder);
+		rc = load_symbols(elf, debug, &segments, &builder);
+	}
 	return rc < 0 ? rc : finish(&builder, ret);
 }
 
