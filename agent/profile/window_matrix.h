@@ -28,6 +28,7 @@ enum window_function_flag {
 
 struct window_function {
 	uint32_t name, package, file; /* offsets in text; package without a library's version */
+	uint32_t label;		      /* offset in text: the package as it was first seen, for people */
 	uint32_t line;
 	uint8_t kind;		      /* enum profile_frame_kind */
 	uint8_t flags;		      /* enum window_function_flag */

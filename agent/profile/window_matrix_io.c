@@ -180,6 +180,7 @@ void window_matrix_write(const struct window_matrix *m, struct buf *out)
 		buf_add_varint(out, f->name);
 		buf_add_varint(out, f->package);
 		buf_add_varint(out, f->file);
+		buf_add_varint(out, f->label);
 		buf_add_varint(out, f->line);
 		buf_add_varint(out, f->kind);
 		buf_add_varint(out, f->flags);
@@ -309,6 +310,7 @@ static int get_functions(struct bytes *in, struct window_matrix *m)
 		f->name = (uint32_t)get(in, m->text_len - 1);
 		f->package = (uint32_t)get(in, m->text_len - 1);
 		f->file = (uint32_t)get(in, m->text_len - 1);
+		f->label = (uint32_t)get(in, m->text_len - 1);
 		f->line = (uint32_t)get(in, UINT32_MAX);
 		f->kind = (uint8_t)get(in, PROFILE_FRAME_MARKER);
 		f->flags = (uint8_t)get(in, UINT8_MAX);

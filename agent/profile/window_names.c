@@ -104,6 +104,7 @@ uint32_t window_names_function(struct window_names *n, const struct profile *p,
 
 	(void)canonical_package(profile_string(p, source->package), package, sizeof(package));
 	f.package = window_names_text(n, package);
+	f.label = window_names_text(n, profile_string(p, source->package));
 	if (frame->kind == PROFILE_FRAME_UNKNOWN) {
 		name_unknown(n, p, frame, &f);
 	} else {

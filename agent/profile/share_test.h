@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The test of shares: which functions changed their part of a profile by more than its own noise. Numbers
+ * in, numbers out; names and profiles are compare.c's business. README.md, "Comparison", gives the
+ * method; symbols in comments are its symbols. Pure, deterministic, thread-safe. */
+#ifndef PROFD_PROFILE_SHARE_TEST_H
+#define PROFD_PROFILE_SHARE_TEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "agent/base/cleanup.h"
+
+#define SHARE_BLOCKS_WANTED  12u /* about as many time blocks a side */
+#define SHARE_BLOCKS_LEAST   6u	 /* with samples; below: not enough data */
+#define SHARE_SAMPLES_LEAST  200
+#define SHARE_CHANGED_MAX    50u /* functions explained one after the other */
+#define SHARE_UNSTEADY_DRIFT 4.0 /* R above this: the workload's cycle is longer than the profile */
+
+/* Two sides of windows: 0 = base, 1 = comparison. Values are effective samples. */
+struct share_data {
+	uint32_t window_count[2];
+	const double *window_total[2]; /* n of each window */
+	void *ctx;
+	/* Writes the values of @function on @side into @ret (window_count[side] zeros before). */
+	void (*values)(void *ctx, int side, uint32_t function, double *ret);
+	bool totals_only; /* no windows known: a fixed, wide noise is assumed */
+};
+
+/* One candidate function. */
+struct share_row {
+	uint32_t function;
+	double base, comparison; /* shares p_b, p_c */
+	double pooled;		 /* P: share in both sides' samples together */
+	double delta;		 /* D = p_c - p_b */
+	double tau;		 /* relative restart deviation to allow for */
+	double phi, phi_star;	 /* own and shrunk dispersion; of the last data added */
+	double variance;	 /* V */
+	double df;
+	double p, q;		 /* of D; q after false-discovery control */
+	double cost_delta;	 /* d = p_c - k p_b, with the final k */
+	bool barred;		 /* never called changed (its name is in doubt, it only waits for work) */
+	bool significant;	 /* q and |D| pass */
+	bool changed;		 /* and no other function's change explains it: member of S */
+};
+
+struct share_noise {
+	double nu0, phi0; /* prior of the dispersion */
+	double drift;	  /* R */
+	uint32_t blocks[2]; /* with samples */
+	double samples[2];  /* N */
+};
+
+/* Adds the noise of @data to the rows with weight @weight (1 unless the data is one of several strata):
+ * shares, D and V grow by the weighted parts, df follows Satterthwaite. Rows start zeroed but for
+ * `function`; call share_rows_test() after the last. -ENOMEM. */
+int share_noise_add(const struct share_data *data, double weight, struct share_row *rows,
+		    size_t row_count, struct share_noise *ret) must_use;
+
+struct share_limits {
+	double threshold;   /* delta: least change of a share, 0…1 */
+	double q;	    /* false-discovery level, 1 - confidence */
+	double lives[2];    /* effective process lives of the sides */
+};
+
+/* Restart variance, p, q, then the sequential explanation: sets everything from `variance` on. @ret_scale:
+ * k of the unchanged rest. @explain false: every significant row is changed (values that are no shares).
+ * -ENOMEM. */
+int share_rows_test(struct share_row *rows, size_t row_count, const struct share_limits *limits,
+		    bool explain, double *ret_scale) must_use;
+
+/* Drift factor R of one series of block values: how much more long blocks vary than short ones. */
+double share_series_drift(const double *y, uint32_t count, double least);
+
+/* Blocks of about equal length: floor(min(windows) / 12) windows each, at least one. */
+uint32_t share_block_windows(const struct share_data *data);
+
+#endif
