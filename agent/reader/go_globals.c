@@ -329,6 +329,12 @@ static bool bucket_is_real(struct target *target, uint64_t va, const struct go_b
 	       go_bucket_hash(frames, b->frame_count, b->size) == b->hash;
 }
 
+bool go_bucket_read(struct target *target, uint64_t va, struct go_bucket_head *ret)
+{
+	return target_read(target, va, ret, sizeof(*ret)) == 0 && bucket_is_plausible(ret) &&
+	       bucket_is_real(target, va, ret);
+}
+
 static uint64_t list_length(struct target *target, uint64_t va)
 {
 	struct go_bucket_head b;

@@ -5,6 +5,9 @@
 #ifndef PROFD_READER_GO_GLOBALS_H
 #define PROFD_READER_GO_GLOBALS_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "agent/reader/go_layout.h"
 
 #define GO_BUCKET_BYTES	     48u   /* header: next, allnext, typ, hash, size, nstk; unchanged since 1.16 */
@@ -25,6 +28,8 @@ uint64_t go_bucket_hash(const uint64_t *frames, uint64_t count, uint64_t size);
 /* Fills allgs_va, wait reasons and the profile lists that exist by now. -EAGAIN: no list of goroutines:
  * the runtime is still starting; -EOPNOTSUPP the self-check failed (@err says on which field). */
 int go_globals_find(struct go_layout *layout, struct err *err) must_use;
+/* Reads the header of the bucket at @va; false if there is none (its hash decides). */
+bool go_bucket_read(struct target *target, uint64_t va, struct go_bucket_head *ret);
 /* Looks again for profile lists that were empty before. */
 int go_globals_find_buckets(struct go_layout *layout) must_use;
 

@@ -39,7 +39,7 @@ static const struct {
 	const char *name;
 	uint32_t flags;
 } named_functions[] = {
-	{ "runtime.goexit", GO_PC_TOP },
+	{ "runtime.goexit", GO_PC_TOP | GO_PC_GOEXIT },
 	{ "runtime.mstart", GO_PC_TOP },
 	{ "runtime.rt0_go", GO_PC_TOP },
 	{ "runtime.mcall", GO_PC_TOP },

@@ -24,6 +24,7 @@ enum go_pc_flag {
 	GO_PC_LOCK_SLOW = 128,	/* sync.(*Mutex).lockSlow: its first argument is the lock */
 	GO_PC_RUNTIME = 256,	/* as a start function: a goroutine of the runtime itself */
 	GO_PC_FINALIZER = 512,	/* as a start function: the runtime's while it waits for work */
+	GO_PC_GOEXIT = 1024,	/* below every goroutine */
 };
 
 struct go_pc {

@@ -2,6 +2,7 @@
 /* The reader against real Go programs: what it reads from outside must be what the program says itself.
  * Reading another process needs root here (CAP_SYS_PTRACE). */
 #include <errno.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,6 +14,7 @@
 
 #include "agent/base/clock.h"
 #include "agent/reader/answer.h"
+#include "agent/reader/go_buckets.h"
 #include "agent/reader/go_goroutines.h"
 #include "bpf/profiler.h"
 #include "tests/support/go_workload.h"
@@ -42,6 +44,8 @@ struct observed {
 	struct target_maps maps;
 	struct go_layout *layout;
 	struct go_unwinder unwinder;
+	struct go_profile_places places;
+	struct cpu_ticks ticks;
 };
 
 static void observe(struct observed *o, pid_t pid)
@@ -49,6 +53,7 @@ static void observe(struct observed *o, pid_t pid)
 	struct err err = { 0 };
 	int rc;
 
+	*o = (struct observed){ .ticks = cpu_ticks_now() };
 	assert_int_equal(target_open((uint32_t)pid, 0, &o->target), 0);
 	assert_int_equal(target_maps_read(&o->target, &o->maps), 0);
 	rc = go_layout_create(&o->target, &o->maps, &o->layout, &err);
@@ -66,9 +71,11 @@ static void unobserve(struct observed *o)
 	target_close(&o->target);
 }
 
-static void snapshot(struct observed *o, uint32_t flags, uint64_t deadline_ns,
-		     struct read_collect *ret)
+/* Takes goroutines (@what 0) or a profile; the result of the reading. */
+static int take(struct observed *o, uint32_t what, uint32_t flags, uint64_t deadline_ns,
+		struct read_collect *ret, struct err *err)
 {
+	int rc;
 	cleanup_free struct read_writer *writer = malloc(sizeof(*writer));
 	cleanup_answer struct answer answer = { 0 };
 
@@ -76,9 +83,17 @@ static void snapshot(struct observed *o, uint32_t flags, uint64_t deadline_ns,
 	read_writer_init(writer, read_collect_flush, ret);
 	assert_int_equal(answer_init(&answer, &o->target, &o->maps, writer,
 				     clock_monotonic_ns() + deadline_ns), 0);
-	assert_int_equal(go_goroutines_read(&o->unwinder, &answer, flags), 0);
+	rc = what ? go_buckets_read(&o->unwinder, &o->places, &o->ticks, what, &answer, err) :
+		    go_goroutines_read(&o->unwinder, &answer, flags);
 	assert_int_equal(answer_finish(&answer), 0);
 	assert_non_null(ret->end);
+	return rc;
+}
+
+static void snapshot(struct observed *o, uint32_t flags, uint64_t deadline_ns,
+		     struct read_collect *ret)
+{
+	assert_int_equal(take(o, 0, flags, deadline_ns, ret, NULL), 0);
 }
 
 /* ---- frames as Go prints them ------------------------------------------------------------------ */
@@ -310,21 +325,15 @@ static const struct read_goroutine *find_goroutine(const struct read_collect *c,
 	return NULL;
 }
 
-static void test_one_build(const struct go_build *build)
+static void compare_goroutines(struct observed *o, struct go_workload *w, const struct go_build *build)
 {
-	struct observed o;
-	struct go_workload w;
-	struct read_collect c;
-	char path[512], *text, *at;
 	static struct dumped truth;
+	struct read_collect c;
+	char *text, *at;
 	unsigned compared = 0, listed = 0;
 
-	if (!go_workload_build(build, path, sizeof(path)))
-		return;
-	go_workload_start(&w, path, NULL);
-	observe(&o, w.pid);
-	text = at = go_workload_ask(&w, "goroutines");
-	snapshot(&o, 0, 5 * NS_PER_S, &c);
+	text = at = go_workload_ask(w, "goroutines");
+	snapshot(o, 0, 5 * NS_PER_S, &c);
 	for (size_t i = 0; i < c.goroutines.count; i++)
 		listed += !(c.goroutines.data[i].goroutine->flags & READ_GOROUTINE_SYSTEM);
 	while (next_dumped(&at, &truth)) {
@@ -334,22 +343,248 @@ static void test_one_build(const struct go_build *build)
 		listed--;
 		if (truth.goid == 1) /* it wrote the dump */
 			continue;
-		expect_goroutine(&o, &c, g, &truth);
+		expect_goroutine(o, &c, g, &truth);
 		compared++;
 	}
 	assert_int_equal(listed, 0);
 	assert_true(compared >= 30);
-	print_message("%s %s (%s): %u goroutines, %u modules, %lu us\n", o.layout->version,
-		      build->mode, path, compared, (unsigned)c.modules.count,
-		      (unsigned long)(c.end->duration_ns / 1000));
 	assert_int_equal(c.end->inconsistent, 0);
+	print_message("%s %s: %u goroutines in %lu us\n", o->layout->version, build->mode, compared,
+		      (unsigned long)(c.end->duration_ns / 1000));
 	free(text);
 	read_collect_deinit(&c);
+}
+
+/* ---- profiles ------------------------------------------------------------------------------------ */
+
+#define ROWS_MAX 512
+
+/* Buckets of one stack and size, summed. */
+struct profile_row {
+	char stack[4000]; /* functions, innermost first, and the object size */
+	double values[4];
+};
+
+struct profile_rows {
+	unsigned count;
+	struct profile_row rows[ROWS_MAX];
+};
+
+static void add_row(struct profile_rows *rows, const char *stack, const double *values)
+{
+	struct profile_row *row = rows->rows;
+
+	while (row < rows->rows + rows->count && strcmp(row->stack, stack) != 0)
+		row++;
+	if (row == rows->rows + rows->count) {
+		assert_true(++rows->count <= ROWS_MAX);
+		memset(row, 0, sizeof(*row));
+		strcpy(row->stack, stack);
+	}
+	for (int i = 0; i < 4; i++)
+		row->values[i] += values[i];
+}
+
+static bool is_hidden(const struct observed *o, const char *name)
+{
+	return !strncmp(name, "runtime.", 8) ||
+	       (o->layout->minor >= 23 && !strncmp(name, "internal/runtime/", 17));
+}
+
+enum append_how {
+	APPEND_INLINED = 1, /* all functions at the pc, not only the innermost */
+	APPEND_TRIM = 2,    /* no allocator frames at the beginning */
+	APPEND_NO_WRAPPER = 4, /* not the physical function */
+};
+
+/* Adds the functions at the call before @pc to @stack. */
+static void append_names(const struct observed *o, uint64_t pc, unsigned how, char *stack)
+{
+	struct go_func func;
+	char name[GO_NAME_MAX + 1];
+	uint64_t at = pc - 1, parent;
+	uint32_t name_at;
+	int rc;
+
+	if (go_table_find(&o->layout->table, at, &func) < 0)
+		return;
+	do {
+		rc = go_table_inlined(&o->layout->table, &func, at, &name_at, &parent);
+		assert_in_range(rc, 0, 1);
+		at = parent;
+		assert_int_equal(go_table_name(&o->layout->table, rc ? name_at : func.name, name,
+					       sizeof(name)), 0);
+		if (strcmp(name, "runtime.goexit") != 0 && (rc || !(how & APPEND_NO_WRAPPER)) &&
+		    !(how & APPEND_TRIM && !*stack && is_hidden(o, name))) {
+			assert_true(strlen(stack) + strlen(name) + 2 < 3900);
+			strcat(strcat(stack, name), " ");
+		}
+	} while (how & APPEND_INLINED && rc == 1);
+}
+
+static unsigned count_words(const char *text)
+{
+	unsigned count = 0;
+
+	for (; *text; text++)
+		count += *text == ' ';
+	return count;
+}
+
+static void append_all(const struct observed *o, char *pcs, unsigned how, char *stack)
+{
+	if (o->layout->minor < 21)
+		how |= APPEND_INLINED;
+	while (*pcs) {
+		uint64_t pc = strtoull(pcs, &pcs, 16);
+
+		append_names(o, pc, how, stack);
+	}
+}
+
+/* Lines "v v v v size pc pc …" (memory) or "count cycles pc …" of the program. */
+static void parse_records(const struct observed *o, char *text, bool memory, struct profile_rows *rows)
+{
+	char *line;
+
+	rows->count = 0;
+	while ((line = strsep(&text, "\n"))) {
+		double values[4] = { 0 };
+		char stack[4000] = "", *end = line;
+		long long size = 0;
+
+		if (!*line)
+			continue;
+		for (int i = 0; i < (memory ? 4 : 2); i++)
+			values[i] = (double)strtoll(end, &end, 10);
+		if (memory)
+			size = strtoll(end, &end, 10);
+		/* The program's own records are cut after 32 frames. */
+		if (count_words(end) >= 32)
+			continue;
+		append_all(o, end, memory ? APPEND_TRIM : 0, stack);
+		if (!*stack)
+			append_all(o, end, 0, stack);
+		if (values[0] > 0)
+			(void)snprintf(stack + strlen(stack), 32, "%lld", size), add_row(rows, stack, values);
+	}
+}
+
+static void collect_rows(const struct observed *o, const struct read_collect *c, bool memory,
+			 struct profile_rows *rows)
+{
+	rows->count = 0;
+	for (size_t i = 0; i < c->buckets.count; i++) {
+		const struct read_bucket *b = c->buckets.data[i].bucket;
+		const struct read_record *s = &c->stacks.data[b->stack - 1];
+		double values[4] = { (double)b->values[0], (double)b->values[1], (double)b->values[2],
+				     (double)b->values[3] };
+		char stack[4000] = "";
+
+		for (unsigned f = 0; f < s->stack->frame_count; f++)
+			append_names(o, frame_va(o, c, s->frames[f]),
+				     APPEND_INLINED | (s->frame_flags[f] & READ_FRAME_WRAPPER ?
+							       APPEND_NO_WRAPPER : 0), stack);
+		(void)snprintf(stack + strlen(stack), 32, "%llu", (unsigned long long)b->object_bytes);
+		if (values[0] > 0 && (!memory || s->stack->frame_count < 20))
+			add_row(rows, stack, values);
+	}
+}
+
+static const struct profile_row *find_row(const struct profile_rows *rows, const char *part)
+{
+	for (unsigned i = 0; i < rows->count; i++)
+		if (strstr(rows->rows[i].stack, part))
+			return &rows->rows[i];
+	return NULL;
+}
+
+/* Every row of @truth must be in @rows with the same numbers. */
+static void expect_rows(const struct profile_rows *truth, const struct profile_rows *rows, double slack)
+{
+	for (unsigned i = 0; i < truth->count; i++) {
+		const struct profile_row *t = &truth->rows[i], *r = rows->rows;
+
+		while (r < rows->rows + rows->count && strcmp(r->stack, t->stack) != 0)
+			r++;
+		if (r == rows->rows + rows->count)
+			r = NULL;
+
+		if (!r)
+			fail_msg("only in the first: %s", t->stack);
+		for (int v = 0; r && v < 4; v++)
+			if (fabs(t->values[v] - r->values[v]) > slack * (t->values[v] + 1000))
+				fail_msg("%s: value %d is %.0f, %.0f expected", t->stack, v, r->values[v],
+					 t->values[v]);
+	}
+}
+
+static void compare_memory(struct observed *o, struct go_workload *w)
+{
+	static struct profile_rows truth, rows;
+	struct read_collect c;
+	char *text;
+
+	free(go_workload_ask(w, "gc"));
+	text = go_workload_ask(w, "memory");
+	assert_int_equal(take(o, READER_MEMORY, 0, 5 * NS_PER_S, &c, NULL), 0);
+	parse_records(o, text, true, &truth);
+	collect_rows(o, &c, true, &rows);
+	assert_int_equal(c.profile->rate, 4096);
+	assert_int_equal(c.profile->rate_assumed, 0);
+	assert_int_equal(c.profile->before_gc, 0);
+	assert_true(truth.count >= 10);
+	expect_rows(&truth, &rows, 0);
+	expect_rows(&rows, &truth, 0);
+	/* What the program is known to hold: 20 MiB in blocks of 1 MiB (all sampled), 20,000 blocks of 48. */
+	assert_true(find_row(&rows, "main.allocLarge ")->values[3] == 20.0 * (1 << 20));
+	assert_true(find_row(&rows, "main.allocLarge ")->values[2] == 20);
+	assert_non_null(find_row(&rows, "main.makeTree main.allocTree "));
+	free(text);
+	read_collect_deinit(&c);
+}
+
+static void compare_events(struct observed *o, struct go_workload *w, uint32_t what)
+{
+	static struct profile_rows truth, rows;
+	struct read_collect c;
+	double ticks;
+	char *text;
+
+	text = go_workload_ask(w, what == READER_BLOCK ? "block" : "mutex");
+	assert_int_equal(take(o, what, 0, 5 * NS_PER_S, &c, NULL), 0);
+	ticks = c.profile->ticks_per_ns;
+	parse_records(o, text, false, &truth);
+	collect_rows(o, &c, false, &rows);
+	assert_true(truth.count > 0);
+	for (unsigned i = 0; i < truth.count; i++)
+		truth.rows[i].values[1] /= ticks;
+	expect_rows(&truth, &rows, 0.001);
+	assert_true(ticks > 0.01 && ticks < 10);
+	assert_non_null(find_row(&rows, "main.contend"));
+	free(text);
+	read_collect_deinit(&c);
+}
+
+static void test_one_build(const struct go_build *build)
+{
+	struct observed o;
+	struct go_workload w;
+	char path[512];
+
+	if (!go_workload_build(build, path, sizeof(path)))
+		return;
+	go_workload_start(&w, path, NULL);
+	observe(&o, w.pid);
+	compare_goroutines(&o, &w, build);
+	compare_memory(&o, &w);
+	compare_events(&o, &w, READER_BLOCK);
+	compare_events(&o, &w, READER_MUTEX);
 	unobserve(&o);
 	go_workload_stop(&w);
 }
 
-static void test_goroutines_equal_the_programs_own_dump(void **state)
+static void test_everything_equals_the_programs_own_account(void **state)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(regular_builds); i++)
 		test_one_build(&regular_builds[i]);
@@ -360,7 +595,7 @@ static void test_goroutines_equal_the_programs_own_dump(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_goroutines_equal_the_programs_own_dump),
+		cmocka_unit_test(test_everything_equals_the_programs_own_account),
 	};
 
 	if (geteuid() != 0) {

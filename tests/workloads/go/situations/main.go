@@ -391,6 +391,7 @@ func serve() {
 }
 
 func main() {
+	runtime.MemProfileRate = 4096
 	flag.Parse()
 	if *profile {
 		runtime.SetBlockProfileRate(1)
