@@ -1,0 +1,463 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The loaded agent: who is sampled, the life of processes, what travels and what is counted. */
+#include <errno.h>
+#include <linux/capability.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "agent/base/clock.h"
+#include "agent/base/io.h"
+#include "bpf/outcome.h"
+#include "bpf/unwind_table.h"
+#include "tests/support/bpf_target.h"
+
+#define RATE_HZ 997u
+
+/* spin: uses the CPU. fork: a child spins. exec: executes itself as a spinner. threads: starts and joins
+ * four threads, then sleeps. */
+static const char source[] =
+	"#include <pthread.h>\n#include <stdio.h>\n#include <string.h>\n#include <unistd.h>\n"
+	"static void spin(void) { for (volatile long i = 0;; i++) ; }\n"
+	"static void *nothing(void *p) { return p; }\n"
+	"int main(int c, char **v) { pthread_t t[4]; char b;"
+	" if (!strcmp(v[1], \"late\")) spin();"
+	" puts(\"x\"); fflush(stdout);"
+	" if (!strcmp(v[1], \"spin\")) spin();"
+	" usleep(200000);"
+	" if (!strcmp(v[1], \"fork\") && !fork()) spin();"
+	" if (!strcmp(v[1], \"exec\")) execl(v[0], v[0], \"late\", (char *)0);"
+	" for (int i = 0; i < 4; i++) pthread_create(&t[i], 0, nothing, 0);"
+	" for (int i = 0; i < 4; i++) pthread_join(t[i], 0);"
+	" if (!strcmp(v[1], \"threads\")) return 0;"
+	" pause(); return 0; }\n";
+
+static char *program;
+static struct bpf_agent *agent;
+static struct bpf_recording recording;
+static pid_t pid;
+
+static int setup(void **state)
+{
+	struct features features = bpf_target_features(NULL);
+	struct err err = { 0 };
+
+	if (bpf_agent_create(&features, &agent, &err) < 0)
+		fail_msg("%s", err.text);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	bpf_agent_destroy(agent);
+	agent = NULL;
+	if (pid)
+		bpf_target_stop(pid);
+	pid = 0;
+	bpf_recording_deinit(&recording);
+	bpf_target_forget_modules();
+	return 0;
+}
+
+static void sample_at(uint32_t rate_hz)
+{
+	struct err err = { 0 };
+
+	if (bpf_agent_set_cpu_rate(agent, rate_hz, &err) < 0)
+		fail_msg("%s", err.text);
+}
+
+static uint64_t outcome_total(enum prof_outcome outcome)
+{
+	struct bpf_costs costs;
+
+	assert_int_equal(bpf_agent_costs(agent, &costs), 0);
+	return costs.outcomes[outcome];
+}
+
+static size_t samples_of(uint32_t tgid)
+{
+	size_t count = 0;
+
+	for (size_t i = 0; i < recording.record_count; i++)
+		count += recording.records[i].sample.tgid == tgid;
+	return count;
+}
+
+static const struct prof_task_event *task_event(enum prof_event_kind kind, uint32_t tgid)
+{
+	for (size_t i = 0; i < recording.task_count; i++)
+		if (recording.tasks[i].head.kind == kind && recording.tasks[i].tgid == tgid)
+			return &recording.tasks[i];
+	return NULL;
+}
+
+/* ---- who is sampled -------------------------------------------------------------------------- */
+
+static void test_targets(void **state)
+{
+	static const struct {
+		uint32_t wanted; /* 0 = not decided */
+		bool undecided;
+		bool sampled;
+		enum prof_outcome counted;
+	} cases[] = {
+		{ PROF_WANT_CPU, false, true, OUTCOME_complete },
+		{ PROF_WANT_NONE, true, false, OUTCOME_not_wanted },
+		{ PROF_WANT_OFFCPU, true, false, OUTCOME_not_wanted },
+		{ PROF_WANT_CPU | PROF_WANT_EXCLUDED, true, false, OUTCOME_excluded },
+		{ 0, false, false, OUTCOME_not_wanted },
+		{ 0, true, true, OUTCOME_complete },
+	};
+
+	pid = bpf_target_start(program, "spin");
+	sample_at(RATE_HZ);
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		uint64_t before;
+
+		bpf_agent_set_undecided(agent, cases[i].undecided);
+		if (cases[i].wanted)
+			bpf_target_want(agent, pid, cases[i].wanted);
+		else
+			bpf_agent_clear_target(agent, (uint32_t)pid);
+		bpf_recording_poll(&recording, agent, 20); /* what was on its way */
+		bpf_recording_deinit(&recording);
+		before = outcome_total(cases[i].counted);
+		bpf_recording_poll(&recording, agent, 150);
+		assert_int_equal(samples_of((uint32_t)pid) > 0, cases[i].sampled);
+		if (cases[i].counted != OUTCOME_complete)
+			assert_true(outcome_total(cases[i].counted) > before);
+	}
+}
+
+static void test_stopped(void **state)
+{
+	pid = bpf_target_start(program, "spin");
+	bpf_target_want(agent, pid, PROF_WANT_CPU);
+	sample_at(RATE_HZ);
+	bpf_recording_poll(&recording, agent, 100);
+	assert_true(samples_of((uint32_t)pid) > 0);
+	sample_at(0);
+	bpf_recording_poll(&recording, agent, 20);
+	bpf_recording_deinit(&recording);
+	bpf_recording_poll(&recording, agent, 100);
+	assert_int_equal(samples_of((uint32_t)pid), 0);
+}
+
+/* The number of samples follows the rate, and so does what each stands for. */
+static void test_rate(void **state)
+{
+	static const uint32_t rates[] = { 100, 1000, 250 };
+
+	pid = bpf_target_start(program, "spin");
+	bpf_target_want(agent, pid, PROF_WANT_CPU);
+	for (size_t i = 0; i < ARRAY_SIZE(rates); i++) {
+		uint64_t sum = 0, begin;
+
+		sample_at(rates[i]);
+		bpf_recording_poll(&recording, agent, 30);
+		bpf_recording_deinit(&recording);
+		begin = clock_monotonic_ns();
+		bpf_recording_poll(&recording, agent, 400);
+		for (size_t k = 0; k < recording.record_count; k++) {
+			assert_int_equal(recording.records[k].sample.value, NS_PER_S / rates[i]);
+			sum += recording.records[k].sample.value;
+		}
+		/* other programs want the CPU too: no more than all of it, no less than a tenth */
+		assert_in_range(sum, 40 * NS_PER_MS,
+				clock_monotonic_ns() - begin + 40 * NS_PER_MS);
+	}
+}
+
+/* ---- life of processes ----------------------------------------------------------------------- */
+
+static void test_exec_fork_exit(void **state)
+{
+	const struct prof_task_event *fork_event, *exec_event, *exit_event;
+	uint64_t before = clock_monotonic_ns();
+	size_t events = 0;
+
+	pid = bpf_target_start(program, "threads");
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	bpf_recording_poll(&recording, agent, 20);
+	fork_event = task_event(PROF_EVENT_FORK, (uint32_t)pid);
+	exec_event = task_event(PROF_EVENT_EXEC, (uint32_t)pid);
+	exit_event = task_event(PROF_EVENT_EXIT, (uint32_t)pid);
+	assert_non_null(fork_event);
+	assert_non_null(exec_event);
+	assert_non_null(exit_event);
+	assert_true(fork_event < exec_event && exec_event < exit_event);
+	assert_int_equal(fork_event->parent_tgid, getpid());
+	assert_int_equal(exec_event->exec_generation, fork_event->exec_generation + 1);
+	assert_int_equal(exit_event->exec_generation, exec_event->exec_generation);
+	assert_int_equal(exit_event->start_boottime_ns, fork_event->start_boottime_ns);
+	assert_string_equal(exec_event->comm, "life");
+	assert_true(before < fork_event->time_ns && fork_event->time_ns < exit_event->time_ns);
+	for (size_t i = 0; i < recording.task_count; i++)
+		events += recording.tasks[i].tgid == (uint32_t)pid;
+	assert_int_equal(events, 3); /* nothing of its threads */
+	pid = 0;
+}
+
+/* A child is wanted as its parent is, from its first instruction. */
+static void test_child_is_inherited(void **state)
+{
+	uint32_t child = 0;
+
+	pid = bpf_target_start(program, "fork");
+	bpf_target_want(agent, pid, PROF_WANT_CPU);
+	sample_at(RATE_HZ);
+	bpf_recording_poll(&recording, agent, 500);
+	for (size_t i = 0; i < recording.task_count; i++)
+		if (recording.tasks[i].head.kind == PROF_EVENT_FORK &&
+		    recording.tasks[i].parent_tgid == (uint32_t)pid)
+			child = recording.tasks[i].tgid;
+	assert_true(child);
+	assert_true(samples_of(child) > 20);
+	for (size_t i = 0; i < recording.record_count; i++)
+		if (recording.records[i].sample.tgid == child)
+			assert_int_equal(recording.records[i].sample.start_boottime_ns,
+					 task_event(PROF_EVENT_FORK, child)->start_boottime_ns);
+	bpf_target_stop((pid_t)child);
+}
+
+/* After exec it is another program, on which nobody has decided. */
+static void test_exec_clears_target(void **state)
+{
+	pid = bpf_target_start(program, "exec");
+	bpf_target_want(agent, pid, PROF_WANT_CPU);
+	sample_at(RATE_HZ);
+	bpf_recording_poll(&recording, agent, 400);
+	assert_non_null(task_event(PROF_EVENT_EXEC, (uint32_t)pid));
+	bpf_recording_deinit(&recording);
+	bpf_recording_poll(&recording, agent, 100);
+	assert_int_equal(samples_of((uint32_t)pid), 0);
+	bpf_agent_set_undecided(agent, true);
+	bpf_recording_poll(&recording, agent, 100);
+	assert_true(samples_of((uint32_t)pid) > 0);
+}
+
+/* ---- what travels ---------------------------------------------------------------------------- */
+
+static void test_stack_travels_once(void **state)
+{
+	uint64_t hash;
+	size_t stacks, times;
+
+	pid = bpf_target_start(program, "spin");
+	bpf_target_publish(agent, pid, PUBLISH_MAPPINGS | PUBLISH_TABLES, 0);
+	bpf_target_want(agent, pid, PROF_WANT_CPU | PROF_WANT_MAPPED);
+	sample_at(RATE_HZ);
+	bpf_recording_poll(&recording, agent, 400);
+	stacks = recording.stack_count;
+	assert_true(stacks > 0 && stacks < recording.record_count);
+	for (size_t i = 0; i < stacks; i++)
+		for (size_t k = i + 1; k < stacks; k++)
+			assert_int_not_equal(recording.stacks[i]->stack_hash,
+					     recording.stacks[k]->stack_hash);
+	for (size_t i = 0; i < recording.record_count; i++)
+		assert_non_null(recording.records[i].user);
+	hash = recording.records[0].sample.user_stack_hash;
+	bpf_agent_forget_stack(agent, hash);
+	bpf_recording_poll(&recording, agent, 300);
+	times = 0;
+	for (size_t i = 0; i < recording.stack_count; i++)
+		times += recording.stacks[i]->stack_hash == hash;
+	assert_int_equal(times, 2);
+}
+
+/* The same addresses without mappings are other stacks in another process. */
+static void test_addresses_are_private(void **state)
+{
+	uint64_t before = 0;
+
+	bpf_agent_set_undecided(agent, true);
+	sample_at(RATE_HZ);
+	for (unsigned round = 0; round < 2; round++) {
+		pid = bpf_target_start(program, "spin");
+		bpf_recording_poll(&recording, agent, 150);
+		for (size_t i = 0; i < recording.stack_count; i++)
+			assert_true(!before || recording.stacks[i]->tgid != (uint32_t)pid ||
+				    recording.stacks[i]->stack_hash != before);
+		for (size_t i = 0; i < recording.record_count; i++)
+			if (recording.records[i].sample.tgid == (uint32_t)pid)
+				before = recording.records[i].sample.user_stack_hash;
+		bpf_target_stop(pid);
+		pid = 0;
+	}
+	assert_true(before);
+}
+
+static void test_ring_full(void **state)
+{
+	uint64_t lost, end = clock_monotonic_ns() + 20 * NS_PER_S;
+
+	pid = bpf_target_start(program, "spin");
+	bpf_target_publish(agent, pid, PUBLISH_MAPPINGS | PUBLISH_TABLES, 0);
+	bpf_target_want(agent, pid, PROF_WANT_CPU | PROF_WANT_MAPPED);
+	sample_at(20000);
+	do
+		clock_sleep_ns(100 * NS_PER_MS);
+	while (!outcome_total(OUTCOME_ring_full) && clock_monotonic_ns() < end);
+	lost = outcome_total(OUTCOME_ring_full);
+	assert_true(lost > 0);
+	assert_true(bpf_agent_fill(agent) > 0.99);
+	sample_at(RATE_HZ);
+	bpf_recording_poll(&recording, agent, 50);
+	assert_true(bpf_agent_fill(agent) < 0.1);
+	bpf_recording_deinit(&recording);
+	/* nothing is lost any more, and every sample has its stack or had it before */
+	lost = outcome_total(OUTCOME_ring_full);
+	bpf_recording_poll(&recording, agent, 200);
+	assert_true(samples_of((uint32_t)pid) > 0);
+	assert_int_equal(outcome_total(OUTCOME_ring_full), lost);
+}
+
+/* ---- costs and refusals ---------------------------------------------------------------------- */
+
+static void test_costs(void **state)
+{
+	struct bpf_costs before, after;
+
+	assert_int_equal(bpf_agent_costs(agent, &before), 0);
+	assert_in_range(before.map_bytes, 1 << 20, 64 << 20);
+	pid = bpf_target_start(program, "spin");
+	bpf_target_want(agent, pid, PROF_WANT_CPU);
+	sample_at(RATE_HZ);
+	bpf_recording_poll(&recording, agent, 300);
+	bpf_target_publish(agent, pid, PUBLISH_TABLES, 0);
+	assert_int_equal(bpf_agent_costs(agent, &after), 0);
+	assert_true(after.map_bytes > before.map_bytes);
+	assert_true(after.runs > before.runs + 100);
+	/* a sample takes between 100 ns and 100 us */
+	assert_in_range((after.run_ns - before.run_ns) / (after.runs - before.runs), 100, 100000);
+	for (uint32_t module = 0; module < 16; module++)
+		bpf_agent_table_drop(agent, module);
+	bpf_recording_poll(&recording, agent, 200); /* maps are freed after a grace period */
+	assert_int_equal(bpf_agent_costs(agent, &after), 0);
+	assert_in_range(after.map_bytes, before.map_bytes, before.map_bytes + (256 << 10));
+}
+
+static void test_bad_tables(void **state)
+{
+	cleanup_close int memfd = io_memfd("bad", 4096);
+	uint64_t charged = 7;
+	uint32_t head[8] = { UNWIND_TABLE_MAGIC, UNWIND_TABLE_VERSION, 0, 1, 3, 0xffff, 4, 1 };
+
+	assert_true(memfd >= 0);
+	assert_int_equal(bpf_agent_table_publish(agent, 0, memfd, 4096, &charged), -EPROTO);
+	assert_int_equal(pwrite(memfd, head, sizeof(head), 0), sizeof(head));
+	assert_int_equal(bpf_agent_table_publish(agent, 0, memfd, 4096, &charged), -EPROTO);
+	assert_int_equal(bpf_agent_table_publish(agent, 0, memfd, 0, &charged), -EPROTO);
+	assert_int_equal(bpf_agent_table_publish(agent, 0, memfd, 4095, &charged), -EPROTO);
+	assert_int_equal(bpf_agent_table_publish(agent, 0, memfd, 8192, &charged), -EPROTO);
+	assert_int_equal(bpf_agent_table_publish(agent, 0, memfd, UINT64_MAX, &charged), -EPROTO);
+	assert_int_equal(bpf_agent_table_publish(agent, PROF_MODULES_MAX, memfd, 4096, &charged),
+			 -ENOSPC);
+	assert_int_equal(charged, 7);
+}
+
+/* Gives up all capabilities but those of the bits in @keep. */
+static int keep_capabilities(uint64_t keep)
+{
+	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct data[2] = {
+		{ .effective = (uint32_t)keep, .permitted = (uint32_t)keep },
+		{ .effective = (uint32_t)(keep >> 32), .permitted = (uint32_t)(keep >> 32) },
+	};
+
+	return (int)syscall(SYS_capset, &head, data);
+}
+
+/* CAP_BPF and CAP_PERFMON are enough, without any user id of root. */
+static void test_two_capabilities(void **state)
+{
+	struct features features = { 0 };
+	struct bpf_agent *own = NULL;
+	struct err err = { 0 };
+	int status;
+	pid_t child = fork();
+
+	assert_true(child >= 0);
+	if (!child) {
+		if (keep_capabilities(1ull << CAP_BPF | 1ull << CAP_PERFMON))
+			_exit(2);
+		features_probe(&features);
+		if (bpf_agent_create(&features, &own, &err) < 0 ||
+		    bpf_agent_set_cpu_rate(own, 99, &err) < 0) {
+			printf("%s\n", err.text);
+			_exit(1);
+		}
+		bpf_agent_destroy(own);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+}
+
+static void test_without_capabilities(void **state)
+{
+	struct features features = { 0 };
+	struct bpf_agent *own = NULL;
+	struct err err = { 0 };
+	int status;
+	pid_t child = fork();
+
+	assert_true(child >= 0);
+	if (!child) {
+		if (keep_capabilities(0))
+			_exit(2);
+		features_probe(&features);
+		_exit(bpf_agent_create(&features, &own, &err) == -EPERM &&
+				      strstr(err.text, "CAP_BPF") ?
+			      0 :
+			      1);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+}
+
+static int setup_group(void **state)
+{
+	program = bpf_target_compile("life", source, "-O2");
+	return 0;
+}
+
+static int teardown_group(void **state)
+{
+	free(program);
+	bpf_target_cleanup();
+	return 0;
+}
+
+#define test(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		test(test_targets),
+		test(test_stopped),
+		test(test_rate),
+		test(test_exec_fork_exit),
+		test(test_child_is_inherited),
+		test(test_exec_clears_target),
+		test(test_stack_travels_once),
+		test(test_addresses_are_private),
+		test(test_ring_full),
+		test(test_costs),
+		test(test_bad_tables),
+		cmocka_unit_test(test_two_capabilities),
+		cmocka_unit_test(test_without_capabilities),
+	};
+
+	if (bpf_target_skip())
+		return 0;
+	return cmocka_run_group_tests_name("bpf_agent", tests, setup_group, teardown_group);
+}
