@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "agent/base/io.h"
+#include "symbolize/module_cache.h"
+#include "tests/support/elf_fixture.h"
+
+#define T MODULE_CACHE_TABLE
+#define S MODULE_CACHE_SYMBOLS
+
+/* A new empty folder. */
+static int folder(const char *name)
+{
+	int fd;
+
+	assert_true(fixture_run("rm -rf %s && mkdir %s", name, name));
+	fd = open(fixture_dir(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	assert_int_equal(fchdir(fd), 0);
+	(void)close(fd);
+	fd = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	return fd;
+}
+
+static struct module_cache *create(int dir_fd, uint64_t budget)
+{
+	struct module_cache *cache = NULL;
+
+	assert_int_equal(module_cache_create(dir_fd, budget, &cache), 0);
+	return cache;
+}
+
+static void assert_holds(struct module_cache *cache, uint64_t key, enum module_cache_kind kind, uint8_t tag,
+			 const char *text)
+{
+	char found[64] = "";
+	uint8_t found_tag = 255;
+	cleanup_close int fd = module_cache_open(cache, key, kind, &found_tag);
+
+	assert_true(fd >= 0);
+	assert_int_equal(found_tag, tag);
+	assert_int_equal(io_pread_all(fd, found, strlen(text), 0), 0);
+	assert_string_equal(found, text);
+}
+
+static void test_put_and_open(void **state)
+{
+	cleanup_close int dir_fd = folder("put");
+	struct module_cache *cache = create(dir_fd, 1 << 20);
+	uint8_t tag = 77;
+
+	assert_int_equal(module_cache_open(cache, 1, T, &tag), -ENOENT);
+	assert_false(module_cache_has(cache, 1, T, &tag));
+	assert_int_equal(tag, 77);
+	assert_int_equal(module_cache_put(cache, 1, T, 0, "rows", 4), 0);
+	assert_int_equal(module_cache_put(cache, 1, S, 2, "names", 5), 0);
+	assert_int_equal(module_cache_put(cache, UINT64_MAX, S, 255, "last", 4), 0);
+	assert_holds(cache, 1, T, 0, "rows");
+	assert_holds(cache, 1, S, 2, "names");
+	assert_holds(cache, UINT64_MAX, S, 255, "last");
+	/* Another tag replaces the former one, the same tag too. */
+	assert_int_equal(module_cache_put(cache, 1, S, 3, "better", 6), 0);
+	assert_int_equal(module_cache_put(cache, 1, T, 0, "newer", 5), 0);
+	module_cache_destroy(cache);
+
+	cache = create(dir_fd, 1 << 20);
+	assert_holds(cache, 1, T, 0, "newer");
+	assert_holds(cache, 1, S, 3, "better");
+	assert_int_equal(module_cache_bytes(cache), 3 * 4096 + 5 + 6 + 4);
+	module_cache_drop(cache, 1, T);
+	assert_int_equal(module_cache_open(cache, 1, T, &tag), -ENOENT);
+	module_cache_destroy(cache);
+}
+
+static void age(int dir_fd, uint64_t key, long hours)
+{
+	char name[32];
+	struct timespec times[2] = { { .tv_nsec = UTIME_OMIT } };
+
+	(void)snprintf(name, sizeof(name), "%016llx.t00", (unsigned long long)key);
+	times[1].tv_sec = time(NULL) - hours * 3600;
+	assert_int_equal(utimensat(dir_fd, name, times, 0), 0);
+}
+
+/* Least recently used goes first, also by what an earlier life used. */
+static void test_eviction(void **state)
+{
+	static char block[10000];
+	cleanup_close int dir_fd = folder("evict");
+	struct module_cache *cache = create(dir_fd, 100000);
+	uint8_t tag;
+
+	for (uint64_t key = 0; key < 7; key++) /* 7 * 14096 = 98672 */
+		assert_int_equal(module_cache_put(cache, key, T, 0, block, sizeof(block)), 0);
+	module_cache_destroy(cache);
+	for (uint64_t key = 0; key < 7; key++)
+		age(dir_fd, key, 100 + (long)key); /* 6 is the oldest now */
+
+	cache = create(dir_fd, 100000);
+	(void)close(module_cache_open(cache, 6, T, &tag)); /* and now the youngest */
+	assert_int_equal(module_cache_put(cache, 100, T, 0, block, sizeof(block)), 0);
+	assert_true(module_cache_bytes(cache) <= 100000);
+	assert_false(module_cache_has(cache, 5, T, &tag));
+	assert_true(module_cache_has(cache, 4, T, &tag));
+	assert_true(module_cache_has(cache, 6, T, &tag));
+	assert_int_equal(module_cache_put(cache, 101, T, 0, block, sizeof(block)), 0);
+	assert_false(module_cache_has(cache, 4, T, &tag));
+	/* What would push out everything else is not stored. */
+	assert_int_equal(module_cache_put(cache, 102, T, 0, block, 60000), -EFBIG);
+	assert_true(module_cache_has(cache, 6, T, &tag));
+	module_cache_destroy(cache);
+
+	cache = create(dir_fd, 30000); /* a smaller budget is kept from the start */
+	assert_true(module_cache_bytes(cache) <= 30000);
+	assert_true(module_cache_has(cache, 101, T, &tag));
+	module_cache_destroy(cache);
+}
+
+/* What is not ours, or is no plain file, is removed and never followed. */
+static void test_strange_folder(void **state)
+{
+	cleanup_close int dir_fd = folder("strange");
+	struct module_cache *cache;
+	struct stat st;
+	uint8_t tag;
+
+	assert_true(fixture_run("cd strange && touch README x.t00 0123456789ABCDEF.t00 new.tmp "
+				"0123456789abcdef.x00 && ln -s /etc/passwd 0123456789abcdef.t00"));
+	cache = create(dir_fd, 1 << 20);
+	assert_int_equal(module_cache_bytes(cache), 0);
+	assert_false(module_cache_has(cache, 0x0123456789abcdef, T, &tag));
+	assert_true(fstatat(dir_fd, "README", &st, 0) < 0);
+	assert_true(fstatat(dir_fd, "0123456789abcdef.t00", &st, AT_SYMLINK_NOFOLLOW) < 0);
+	/* A file that was removed behind our back is forgotten. */
+	assert_int_equal(module_cache_put(cache, 5, T, 0, "x", 1), 0);
+	assert_int_equal(unlinkat(dir_fd, "0000000000000005.t00", 0), 0);
+	assert_int_equal(module_cache_open(cache, 5, T, &tag), -ENOENT);
+	assert_int_equal(module_cache_bytes(cache), 0);
+	module_cache_destroy(cache);
+}
+
+/* Two tags of one key, as a crash leaves them: the younger stays. */
+static void test_twins(void **state)
+{
+	cleanup_close int dir_fd = folder("twins");
+	struct module_cache *cache;
+	uint8_t tag;
+
+	assert_true(fixture_run("cd twins && echo old >00000000000000aa.s02 && echo new >00000000000000aa.s03 && "
+				"touch -d '1 hour ago' 00000000000000aa.s02"));
+	cache = create(dir_fd, 1 << 20);
+	assert_true(module_cache_has(cache, 0xaa, S, &tag));
+	assert_int_equal(tag, 3);
+	assert_int_equal(module_cache_bytes(cache), 4096 + 4);
+	module_cache_destroy(cache);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_put_and_open),
+		cmocka_unit_test(test_eviction),
+		cmocka_unit_test(test_strange_folder),
+		cmocka_unit_test(test_twins),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
