@@ -62,7 +62,7 @@ $(O)/%.o: %.c | $(SKELS)
 	@mkdir -p $(@D)
 	$(call say,CC,$<)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
-$(O)/api/assets.o: $(wildcard api/ui/*/*)
+$(O)/api/assets.o: api/openapi.yaml $(wildcard api/ui/*/*)
 
 $(LIB): $(LIB_OBJ)
 	$(call say,AR,$@)rm -f $@ && ar rcs $@ $^

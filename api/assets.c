@@ -11,6 +11,8 @@
 		".byte 0\n"                                                                        \
 		".popsection\n")
 
+EMBED(openapi_yaml, "api/openapi.yaml");
+EMBED(home_plain_css, "api/ui/home/plain.css");
 EMBED(flame_page_html, "api/ui/flame/page.html");
 EMBED(flame_page_css, "api/ui/flame/page.css");
 EMBED(flame_model_js, "api/ui/flame/model.js");

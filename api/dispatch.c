@@ -271,6 +271,11 @@ static void revalidate(const struct http_request *request, struct http_answer *a
 
 static void finish(const struct http_request *request, struct http_answer *answer)
 {
+	struct buf *body = &answer->body;
+
+	/* A line for people at a terminal. */
+	if (body->len && body->data[body->len - 1] == '}')
+		buf_add_char(body, '\n');
 	http_answer_header(answer, "X-Request-ID", "%s", request->request_id);
 	http_answer_header(answer, "X-Content-Type-Options", "nosniff");
 	revalidate(request, answer);

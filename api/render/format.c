@@ -8,10 +8,10 @@ const struct render_format render_formats[] = {
 	{ "html", "text/html; charset=utf-8", "html", render_html, false, false },
 	{ "svg", "image/svg+xml", "svg", render_svg, false, false },
 	{ "json", "application/json", "json", render_json, false, false },
-	{ "flame", "application/vnd.profd.flame+json", "flame.json", render_flame, false, false },
+	{ "flame", "application/json", "flame.json", render_flame, false, false },
 	{ "folded", "text/plain; charset=utf-8", "folded.txt", render_folded, false, false },
 	{ "pprof", "application/octet-stream", "pb.gz", render_pprof, true, true },
-	{ "speedscope", "application/vnd.speedscope+json", "speedscope.json", render_speedscope, true, false },
+	{ "speedscope", "application/json", "speedscope.json", render_speedscope, true, false },
 	{ "csv", "text/csv; charset=utf-8", "csv", render_csv, true, false },
 	{ 0 },
 };

@@ -401,6 +401,7 @@ function help() {
 function move(to) { if (to !== undefined && to >= 0) { select(to, true); writeAddress(false); } }
 
 function key(e) {
+	document.documentElement.dataset.keys = '';
 	const typing = e.target === $('search') || e.target.tagName === 'SELECT';
 	if (e.key === 'Escape') { e.preventDefault(); if (typing) $('search').blur(); return back(); }
 	if (e.key === 'Enter' && e.target === $('search')) { setSearch($('search').value); return nextHit(1); }
@@ -487,6 +488,7 @@ function pointer() {
 		const step = { ArrowLeft: -40, ArrowRight: 40 }[e.key];
 		if (step) { e.stopPropagation(); width(divider.getBoundingClientRect().left + step); }
 	});
+	document.addEventListener('pointerdown', () => { delete document.documentElement.dataset.keys; });
 	document.addEventListener('pointerdown', e => { if (!$('menu').contains(e.target)) $('menu').hidden = true; });
 }
 

@@ -25,8 +25,8 @@ class FunctionTable {
 	show(model, totals) {
 		this.model = model;
 		this.totals = totals;
-		const kind = model.doc.unit, scale = model.doc.scale;
-		this.unit = unitFor(kind, Math.max(...[0, 1].map(i => (i ? model.doc.total : 0))) * scale);
+		const largest = values => values.reduce((a, b, f) => f === model.fn[0] && model.count > 1 ? a : Math.max(a, b), 0);
+		this.units = [totals.self, totals.total].map(values => unitFor(model.doc.unit, largest(values) * model.doc.scale));
 		this.render(null);
 	}
 
@@ -42,11 +42,11 @@ class FunctionTable {
 		const head = (key, text, number) => h('th', { scope: 'col', class: number ? 'num' : null,
 			'aria-sort': this.sort === key ? (key === 'name' ? 'ascending' : 'descending') : null },
 			h('button', { type: 'button', onclick: () => { this.sort = key; this.render(hit); this.events.sorted(key); } },
-				text + (this.sort === key ? (key === 'name' ? ' ▲' : ' ▼') : '')));
+				text + (number && number.name ? ` (${number.name})` : '') + (this.sort === key ? (key === 'name' ? ' ▲' : ' ▼') : '')));
 		this.body = h('tbody', {});
 		this.shown = 0;
 		this.holder.replaceChildren(h('table', { 'aria-label': 'Functions', 'aria-rowcount': order.length + 1 },
-			h('thead', {}, h('tr', {}, head('name', 'Function'), head('self', 'Self', true), head('total', 'Total', true))),
+			h('thead', {}, h('tr', {}, head('name', 'Function'), head('self', 'Self', this.units[0]), head('total', 'Total', this.units[1]))),
 			this.body));
 		if (!order.length) this.body.append(h('tr', {}, h('td', { colspan: 3 }, 'No function matches.')));
 		this.holder.scrollTop = 0;
@@ -64,9 +64,9 @@ class FunctionTable {
 
 	row(f) {
 		const m = this.model, { self, total } = this.totals, scale = m.doc.scale, all = m.doc.total;
-		const cell = v => {
+		const cell = (v, unit) => {
 			const td = h('td', { class: 'bar', title: value(v * scale, m.doc.unit) },
-				number(v * scale, this.unit) + (this.unit.name ? ' ' + this.unit.name : ''), h('small', {}, percent(v, all)));
+				h('small', {}, number(v * scale, unit)), percent(v, all));
 			td.style.setProperty('--w', (all ? 100 * v / all : 0).toFixed(2) + '%');
 			return td;
 		};
@@ -74,7 +74,7 @@ class FunctionTable {
 		const row = h('tr', { 'data-f': f, 'aria-selected': f === this.selected ? 'true' : null,
 			onclick: () => this.events.picked(f), ondblclick: () => this.events.searched(f),
 			oncontextmenu: e => { e.preventDefault(); this.events.menu(f, e.clientX, e.clientY); } },
-			h('td', { title: visible(name) }, visible(shortName(name, m.doc.fn.kind[f]))), cell(self[f]), cell(total[f]));
+			h('td', { title: visible(name) }, visible(shortName(name, m.doc.fn.kind[f]))), cell(self[f], this.units[0]), cell(total[f], this.units[1]));
 		return row;
 	}
 

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `breakdown` of a result: the main value summed by each attribute's values. */
+#ifndef PROFD_API_BREAKDOWN_H
+#define PROFD_API_BREAKDOWN_H
+
+#include "agent/profile/profile.h"
+#include "api/json_out.h"
+
+#define BREAKDOWN_VALUES_MAX 100 /* of one attribute; the rest is summed as `other` */
+
+/* Writes the member `breakdown`. Attributes with many values (pid, tid, goid, path) only when the
+ * comma-separated @extra names them; NULL = none. */
+void breakdown_json(struct json_out *json, const struct profile *p, const char *extra);
+
+#endif

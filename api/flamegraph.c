@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/flamegraph.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <string.h>
+
+#include "api/api_internal.h"
+#include "api/negotiate.h"
+#include "api/render/html.h"
+
+#define HASH_LETTERS 4 /* base64url letters of one frame in ?root= */
+
+const struct query_spec flamegraph_params[] = {
+	{ .name = "format", .type = QUERY_TEXT, .min = 1, .max = 32, .about = "output format" },
+	{ .name = "value", .type = QUERY_TEXT, .min = 1, .max = 32,
+	  .about = "which of the type's values is shown, such as samples or bytes" },
+	{ .name = "groupBy", .type = QUERY_TEXT, .min = 1, .max = 64,
+	  .about = "attribute that becomes the root frame" },
+	{ .name = "where", .type = QUERY_TEXT, .min = 3, .max = 1024, .flags = QUERY_REPEATED,
+	  .about = "attribute:value that samples must have" },
+	{ .name = "from", .type = QUERY_TIME, .about = "start inside the session" },
+	{ .name = "to", .type = QUERY_TIME, .about = "end inside the session" },
+	{ .name = "maxNodes", .type = QUERY_UINT, .min = 1, .max = RENDER_NODES_MAX,
+	  .about = "most nodes of a tree; the largest are kept" },
+	{ .name = "root", .type = QUERY_TEXT, .min = HASH_LETTERS, .max = 64 * HASH_LETTERS,
+	  .about = "path of frame hashes of the sub-tree to show" },
+	{ .name = "download", .type = QUERY_BOOL, .about = "offer the answer as a file" },
+	{ .name = "tenant", .type = QUERY_TEXT, .min = 1, .max = 64, .about = "of a signed link" },
+	{ .name = "exp", .type = QUERY_UINT, .min = 1, .max = UINT32_MAX, .about = "of a signed link" },
+	{ .name = "sig", .type = QUERY_TEXT, .min = 1, .max = 128, .about = "of a signed link" },
+	{ 0 },
+};
+
+static int letter_value(char c)
+{
+	static const char letters[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+	const char *at = c ? strchr(letters, c) : NULL;
+
+	return at ? (int)(at - letters) : -1;
+}
+
+static int parse_root(const char *text, struct render_options *options, struct err *err)
+{
+	if (strlen(text) % HASH_LETTERS)
+		return err_set(err, EINVAL, "InvalidParam", "root",
+			       "query parameter root must be whole groups of %d letters",
+			       HASH_LETTERS);
+	for (; *text; text += HASH_LETTERS) {
+		uint32_t hash = 0;
+
+		for (unsigned i = 0; i < HASH_LETTERS; i++) {
+			int value = letter_value(text[i]);
+
+			if (value < 0)
+				return err_set(err, EINVAL, "InvalidParam", "root",
+					       "query parameter root must be base64url");
+			hash = hash << 6 | (uint32_t)value;
+		}
+		options->root[options->root_count++] = hash;
+	}
+	return 0;
+}
+
+static int parse_options(const struct query *query, const struct profile *p,
+			 struct render_options *options, struct err *err)
+{
+	const struct profile_type_info *info = profile_type_info(p->meta.type);
+	const char *value = query_text(query, "value", NULL);
+	const char *root = query_text(query, "root", NULL);
+	unsigned i = 0;
+
+	options->value_index = info->value_index;
+	options->max_nodes = (uint32_t)query_uint(query, "maxNodes", 0);
+	if (value) {
+		while (i < info->value_count && strcmp(info->values[i].name, value) != 0)
+			i++;
+		if (i == info->value_count)
+			return err_set(err, EINVAL, "InvalidParam", "value",
+				       "a %s profile has no value %.32s", info->word, value);
+		options->value_index = i;
+	}
+	return root ? parse_root(root, options, err) : 0;
+}
+
+/* `name:value` pairs; the texts live in @texts. */
+static int parse_where(const struct query *query, struct profile_filter *filter, char *texts[8],
+		       struct err *err)
+{
+	const char *pair;
+
+	for (unsigned i = 0; (pair = query_nth(query, "where", i)); i++) {
+		const char *colon = strchr(pair, ':');
+
+		if (i == ARRAY_SIZE(filter->where_names))
+			return err_set(err, EINVAL, "InvalidParam", "where",
+				       "at most %zu filters", ARRAY_SIZE(filter->where_names));
+		if (!colon || colon == pair || !colon[1])
+			return err_set(err, EINVAL, "InvalidParam", "where",
+				       "query parameter where must be attribute:value");
+		texts[i] = strdup(pair);
+		if (!texts[i])
+			return -ENOMEM;
+		texts[i][colon - pair] = '\0';
+		filter->where_names[i] = texts[i];
+		filter->where_values[i] = texts[i] + (colon - pair) + 1;
+		filter->where_count = i + 1;
+	}
+	return 0;
+}
+
+/* The part of @p that was asked for; a new reference. */
+static int select_part(struct http_call *call, struct profile *p, struct profile **ret)
+{
+	const struct query *query = &call->request->query;
+	struct profile_filter filter = {
+		.from_ns = query_uint(query, "from", 0),
+		.to_ns = query_uint(query, "to", 0),
+		.group_by = query_text(query, "groupBy", NULL),
+	};
+	char *texts[ARRAY_SIZE(filter.where_names)] = { 0 };
+	int rc = parse_where(query, &filter, texts, call->err);
+
+	if (rc == 0 && filter.to_ns && filter.from_ns >= filter.to_ns)
+		rc = err_set(call->err, EINVAL, "InvalidParam", "to", "to must lie after from");
+	if (rc == 0 && !filter.from_ns && !filter.to_ns && !filter.group_by && !filter.where_count) {
+		*ret = profile_ref(p);
+	} else if (rc == 0) {
+		rc = profile_select(p, &filter, ret);
+		if (rc == -EINVAL)
+			rc = err_set(call->err, EINVAL, "InvalidParam",
+				     filter.group_by && !filter.where_count ? "groupBy" : "where",
+				     "this profile has no such attribute");
+		else if (rc == -ENODATA)
+			rc = err_set(call->err, ENODATA, "DetailExpired", "from",
+				     "the time-ordered detail of this profile is not kept any more; "
+				     "ask without from and to");
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+		free(texts[i]);
+	return rc;
+}
+
+static void offer_file(struct http_answer *answer, const struct render_format *format,
+		       const char *name)
+{
+	char stem[128];
+	size_t n = 0;
+
+	for (; *name && n + 1 < sizeof(stem); name++)
+		stem[n++] = isalnum((unsigned char)*name) || strchr("._-", *name) ? *name : '_';
+	stem[n] = '\0';
+	http_answer_header(answer, "Content-Disposition", "attachment; filename=\"%s.%s\"", stem,
+			   format->extension);
+}
+
+static int render(struct http_call *call, const struct profile *p,
+		  const struct render_format *format, const struct render_options *options,
+		  const char *name, bool download)
+{
+	struct http_answer *answer = call->answer;
+	int rc = format->render(p, options, &answer->body, call->err);
+
+	if (rc == -ENOENT)
+		return err_set(call->err, ENOENT, "NotFound", "root",
+			       "the path in root leads nowhere in this profile");
+	if (rc == -ENOTSUP && !call->err->code)
+		return err_set(call->err, ENOTSUP, "ProfileTypeMismatch", "format",
+			       "this profile cannot be written as %s", format->name);
+	if (rc < 0)
+		return rc;
+	answer->content_type = format->content_type;
+	answer->no_compress = format->packed;
+	if (strcmp(format->name, "html") == 0) {
+		http_answer_header(answer, "Content-Security-Policy", "%s; frame-ancestors 'none'",
+				   html_content_policy());
+		http_answer_header(answer, "Referrer-Policy", "no-referrer");
+		http_answer_header(answer, "Cross-Origin-Opener-Policy", "same-origin");
+	} else if (strcmp(format->name, "svg") == 0) {
+		http_answer_header(answer, "Content-Security-Policy", "default-src 'none'");
+	}
+	http_answer_header(answer, "Vary", "Accept, Accept-Encoding");
+	if (format->download || download)
+		offer_file(answer, format, name);
+	return 0;
+}
+
+int flamegraph_answer(struct http_call *call, struct profile *p, const char *name)
+{
+	const struct query *query = &call->request->query;
+	cleanup(profile) struct profile *part = NULL;
+	const struct render_format *format = NULL;
+	struct render_options options = { 0 };
+	int rc = negotiate_format(query_text(query, "format", NULL),
+				  http_header(call->request, "Accept"), &format, call->err);
+
+	if (rc == 0)
+		rc = parse_options(query, p, &options, call->err);
+	if (rc == 0)
+		rc = select_part(call, p, &part);
+	if (rc < 0)
+		return rc;
+	return render(call, part, format, &options, name, query_bool(query, "download", false));
+}
+
+int flamegraph_file(struct http_call *call, const struct profile *p, const char *format,
+		    const char *name)
+{
+	const struct render_options options = { .value_index = profile_value_index(p) };
+
+	return render(call, p, render_format_find(format), &options, name, true);
+}
+
+int handle_flamegraph(struct http_call *call)
+{
+	const struct http_request *request = call->request;
+	cleanup(profile) struct profile *p = NULL;
+	int rc = sessions_profile(call->api->options.sessions, request->tenant, request->path[0],
+				  &p, call->err);
+
+	return rc < 0 ? rc : flamegraph_answer(call, p, request->path[0]);
+}

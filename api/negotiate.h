@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which format a client wants: `?format=` decides, else the Accept header (RFC 9110 section 12.5.1). Pure. */
+#ifndef PROFD_API_NEGOTIATE_H
+#define PROFD_API_NEGOTIATE_H
+
+#include "agent/base/cleanup.h"
+#include "agent/base/err.h"
+#include "api/render/render.h"
+
+/* @format or @accept may be NULL. Words: InvalidParam for an unknown format, NotAcceptable. */
+int negotiate_format(const char *format, const char *accept, const struct render_format **ret,
+		     struct err *err) must_use;
+
+#endif

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/session_json.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "agent/base/clock.h"
+#include "api/breakdown.h"
+#include "api/links.h"
+#include "api/quality_json.h"
+
+const char *session_status_word(enum session_status status)
+{
+	static const char *const words[] = {
+		[SESSION_RUNNING] = "running",
+		[SESSION_COMPLETED] = "completed",
+		[SESSION_FAILED] = "failed",
+	};
+
+	return words[status];
+}
+
+int session_status_parse(const char *word, int *ret)
+{
+	for (int i = SESSION_RUNNING; i <= SESSION_FAILED; i++) {
+		if (strcmp(word, session_status_word((enum session_status)i)) == 0) {
+			*ret = i;
+			return 0;
+		}
+	}
+	return -EINVAL;
+}
+
+void warnings_json(struct json_out *json, const struct json_warnings *warnings)
+{
+	if (!warnings || !warnings->count)
+		return;
+	json_out_open(json, "warnings", '[');
+	for (unsigned i = 0; i < warnings->count; i++)
+		json_out_text(json, NULL, warnings->text[i]);
+	json_out_close(json, ']');
+}
+
+int top_functions_json(struct json_out *json, const char *name, const struct profile *p,
+		       uint32_t top, bool sample_count_as_text)
+{
+	cleanup_free struct profile_function_row *rows = NULL;
+	int64_t total = p->totals[profile_value_index(p)];
+	double percent = total ? 100.0 / (double)total : 0;
+	size_t count = 0;
+	int rc = profile_top_functions(p, &rows, &count);
+
+	if (rc < 0)
+		return rc;
+	json_out_open(json, name, '[');
+	for (size_t i = 0; i < count && i < top; i++) {
+		const struct profile_function *function = &p->functions[rows[i].function];
+		char text[24];
+
+		json_out_open(json, NULL, '{');
+		json_out_text(json, "funcName", profile_string(p, function->name));
+		json_out_text(json, "package", profile_string(p, function->package));
+		json_out_text(json, "file", profile_string(p, function->file));
+		json_out_uint(json, "line", function->line);
+		json_out_real(json, "selfPct", (double)rows[i].self * percent, 4);
+		json_out_real(json, "cumulativePct", (double)rows[i].cumulative * percent, 4);
+		json_out_int(json, "selfValue", rows[i].self);
+		json_out_int(json, "cumulativeValue", rows[i].cumulative);
+		(void)snprintf(text, sizeof(text), "%llu", (unsigned long long)rows[i].count);
+		if (sample_count_as_text)
+			json_out_text(json, "sampleCount", text);
+		else
+			json_out_uint(json, "sampleCount", rows[i].count);
+		json_out_close(json, '}');
+	}
+	json_out_close(json, ']');
+	return 0;
+}
+
+static void processes_json(struct json_out *json, const struct session_info *info)
+{
+	json_out_open(json, "processes", '[');
+	for (uint32_t i = 0; i < info->process_count; i++) {
+		json_out_open(json, NULL, '{');
+		json_out_uint(json, "pid", info->processes[i].pid);
+		json_out_time(json, "startedAt", info->processes[i].started_at_ns);
+		json_out_text(json, "exe", info->processes[i].exe);
+		json_out_int(json, "value", info->processes[i].value);
+		json_out_close(json, '}');
+	}
+	json_out_close(json, ']');
+}
+
+static void labels_json(struct json_out *json, const struct session_info *info)
+{
+	json_out_open(json, "labels", '{');
+	for (uint32_t i = 0; i < info->label_count; i++) {
+		json_out_key(json, info->labels[i].name);
+		json_out_text(json, NULL, info->labels[i].value);
+	}
+	json_out_close(json, '}');
+}
+
+static void times_json(struct json_out *json, const struct session_info *info)
+{
+	bool running = info->status == SESSION_RUNNING;
+
+	json_out_time(json, "createdAt", info->created_at_ns);
+	json_out_time(json, "startedAt", info->started_at_ns);
+	json_out_time(json, "completedAt", running ? 0 : info->completed_at_ns);
+	json_out_uint(json, "durationSeconds", (info->duration_ns + NS_PER_S / 2) / NS_PER_S);
+	json_out_uint(json, "durationNanos", info->duration_ns);
+	json_out_uint(json, "requestedDurationSeconds", info->requested_duration_s);
+}
+
+void session_json(struct json_out *json, const char *name, struct api *api,
+		  const struct session_info *info, const struct session_json_options *options)
+{
+	const struct profile_type_info *type = profile_type_info(info->type);
+	char link[LINK_SIZE];
+
+	json_out_open(json, name, '{');
+	json_out_text(json, "id", info->id);
+	json_out_text(json, "profileId", info->id);
+	json_out_text(json, "sessionId", info->id);
+	json_out_text(json, "service", info->service);
+	json_out_text(json, "target", info->selector[0] ? info->selector : info->service);
+	json_out_text(json, "profileType", type->word);
+	json_out_text(json, "status", session_status_word(info->status));
+	times_json(json, info);
+	json_out_uint(json, "sampleCount", info->sample_count);
+	json_out_uint(json, "sampleRate", info->rate_hz);
+	json_out_text(json, "unit", type->values[type->value_index].unit);
+	json_out_int(json, "totalValue", info->total_value);
+	if (!options->profile ||
+	    top_functions_json(json, "topFunctions", options->profile, options->top, false) < 0) {
+		json_out_open(json, "topFunctions", '[');
+		json_out_close(json, ']');
+	}
+	json_out_text(json, "flameGraphUrl",
+		      info->status == SESSION_COMPLETED ? link_flame_graph(api, info, link) : NULL);
+	json_out_text(json, "tenant", info->tenant);
+	json_out_text(json, "host", info->host);
+	json_out_bool(json, "continuous", info->continuous);
+	json_out_bool(json, "stoppedEarly", info->stopped_early);
+	json_out_text(json, "failureReason",
+		      info->status == SESSION_FAILED ? info->failure : NULL);
+	json_out_uint(json, "rawDataSizeBytes", info->raw_data_bytes);
+	processes_json(json, info);
+	if (options->breakdown && options->profile)
+		breakdown_json(json, options->profile, options->breakdown_extra);
+	labels_json(json, info);
+	quality_json(json, "quality",
+		     options->profile ? &options->profile->quality : &info->quality);
+	warnings_json(json, options->warnings);
+	json_out_close(json, '}');
+}

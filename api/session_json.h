@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sessions as JSON: the ProfileResult of contract.md section 4, one shape in all families. */
+#ifndef PROFD_API_SESSION_JSON_H
+#define PROFD_API_SESSION_JSON_H
+
+#include "agent/session/session.h"
+#include "api/api_internal.h"
+#include "api/json_in.h"
+#include "api/json_out.h"
+
+#define TOP_FUNCTIONS_DEFAULT 20
+#define TOP_FUNCTIONS_MAX     1000
+
+struct session_json_options {
+	const struct profile *profile; /* topFunctions and breakdown; NULL = empty */
+	uint32_t top;		       /* most functions listed */
+	bool breakdown;
+	const char *breakdown_extra;   /* comma list of pid, tid, path, goid; NULL = none */
+	const struct json_warnings *warnings; /* NULL = none */
+};
+
+/* Writes one object; @name NULL inside arrays. */
+void session_json(struct json_out *json, const char *name, struct api *api,
+		  const struct session_info *info, const struct session_json_options *options);
+/* The `topFunctions` array: at most @top rows. @sample_count_as_text as in family B's baselines. */
+int top_functions_json(struct json_out *json, const char *name, const struct profile *p,
+		       uint32_t top, bool sample_count_as_text) must_use;
+const char *session_status_word(enum session_status status);
+/* -EINVAL: not one of running, completed, failed. */
+int session_status_parse(const char *word, int *ret) must_use;
+void warnings_json(struct json_out *json, const struct json_warnings *warnings);
+
+#endif
