@@ -55,6 +55,7 @@ enum {
 };
 enum {
 	BPF_RB_NO_WAKEUP = 1,
+	BPF_RB_FORCE_WAKEUP = 2,
 	BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
 };
 
@@ -73,6 +74,7 @@ struct super_block {
 };
 
 struct inode {
+	uint16_t i_mode;
 	struct super_block *i_sb;
 	unsigned long i_ino;
 };
@@ -94,6 +96,15 @@ struct file {
 struct backing_file {
 	struct file file;
 	struct path user_path;
+};
+
+struct fdtable {
+	unsigned int max_fds;
+	struct file **fd;
+};
+
+struct files_struct {
+	struct fdtable *fdt;
 };
 
 struct vm_area_struct {
@@ -165,6 +176,7 @@ struct task_struct {
 	uint64_t start_boottime;
 	uint64_t self_exec_id;
 	char comm[16];
+	struct files_struct *files;
 	struct signal_struct *signal;
 };
 
@@ -184,6 +196,14 @@ struct linux_binprm;
 #define PF_KTHREAD     0x00200000
 
 /* include/linux/mm.h, include/linux/fs.h */
+/* include/uapi/linux/stat.h */
+#define S_IFMT	 0170000
+#define S_IFSOCK 0140000
+#define S_IFREG	 0100000
+#define S_IFBLK	 0060000
+#define S_IFDIR	 0040000
+#define S_IFIFO	 0010000
+
 #define VM_EXEC	     0x00000004
 #define FMODE_BACKING (1u << 25)
 

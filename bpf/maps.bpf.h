@@ -28,8 +28,8 @@
 /* Set before loading. */
 const volatile bool have_task_btf = false;
 const volatile bool have_task_pt_regs = false;
-const volatile bool have_bpf_loop = false;
 const volatile bool have_vma_walk = false;
+const volatile bool have_irq_work = false;
 
 /* Written by the collector at any time through the mapping of .bss. */
 struct prof_config config = {};
@@ -148,6 +148,11 @@ struct scratch {
 
 	struct prof_sample_event sample;
 	struct arch_regs regs;
+	struct { /* a thread back on the CPU, see offcpu.bpf.h */
+		uint64_t off_ns;	 /* all of the time off the CPU */
+		uint64_t run_delay_ns; /* its total before */
+		uint32_t owed;		 /* its user stack is still to be walked */
+	} resume;
 
 	/* the event of the stack; frames follow it without a gap */
 	struct prof_stack_event stack;
@@ -162,6 +167,28 @@ struct {
 	__type(key, uint32_t);
 	__type(value, struct scratch);
 } cpu_scratch SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, uint32_t);
+	__type(value, struct scratch);
+} switch_scratch SEC(".maps");
+
+/* A thread off the CPU. Lives and dies with the thread. */
+struct off_state {
+	uint64_t since_ns;     /* 0 = on the CPU */
+	uint64_t run_delay_ns; /* sched_info.run_delay then */
+	uint32_t generation;   /* config.off_generation then: an older one is of another attachment */
+	uint32_t blocked;      /* else preempted */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct off_state);
+} off_states SEC(".maps");
 
 /* The scratch of this CPU in @map, or NULL if a program of the same kind was interrupted in it (counted
  * by the caller). Nesting on a CPU is strictly last in, first out, so a plain flag is enough. */

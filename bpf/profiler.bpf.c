@@ -1,22 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* The profiler's BPF object: the CPU sampler and the life of processes. See bpf/README.md. */
-#include "bpf/stack.bpf.h"
-
-#include <bpf/bpf_tracing.h>
+/* The profiler's BPF object: the CPU sampler, the off-CPU programs (offcpu.bpf.h) and the life of
+ * processes. See bpf/README.md. */
+#include "bpf/offcpu.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
-
-/* ---- who is sampled ------------------------------------------------------------------------ */
-
-/* OUTCOME_complete: take it; else the reason not to. */
-static __always_inline uint32_t target_wants(const struct prof_target *target, uint32_t want)
-{
-	if (!target)
-		return config.sample_undecided ? OUTCOME_complete : OUTCOME_not_wanted;
-	if (target->wanted & PROF_WANT_EXCLUDED)
-		return OUTCOME_excluded;
-	return target->wanted & want ? OUTCOME_complete : OUTCOME_not_wanted;
-}
 
 struct task_facts {
 	uint64_t start_boottime_ns; /* of the process */
@@ -65,22 +52,8 @@ static __always_inline uint32_t user_registers(struct scratch *s, struct bpf_per
 	return OUTCOME_complete;
 }
 
-static __always_inline bool has_user_stack(const struct task_facts *task)
-{
-	return task->has_memory && !(task->flags & (PF_KTHREAD | PF_IO_WORKER | PF_USER_WORKER));
-}
-
-static __always_inline void sample_send(struct scratch *s)
-{
-	s->sample.head.kind = PROF_EVENT_SAMPLE;
-	s->sample.head.size_bytes = sizeof(s->sample);
-	bpf_get_current_comm(s->sample.comm, sizeof(s->sample.comm));
-	if (bpf_ringbuf_output(&events, &s->sample, sizeof(s->sample), BPF_RB_NO_WAKEUP))
-		outcome_count(OUTCOME_ring_full);
-}
-
 /* Everything before the walk. Returns the scratch to walk in, or NULL: nothing to record. */
-static __always_inline struct scratch *cpu_begin(struct bpf_perf_event_data *ctx)
+static __always_inline struct scratch *cpu_begin(struct bpf_perf_event_data *ctx, bool with_loop)
 {
 	uint64_t pid_tgid = bpf_get_current_pid_tgid();
 	uint32_t tgid = pid_tgid >> 32, outcome;
@@ -118,16 +91,13 @@ static __always_inline struct scratch *cpu_begin(struct bpf_perf_event_data *ctx
 	s->sample.cpu = bpf_get_smp_processor_id();
 	s->sample.type = PROF_SAMPLE_CPU;
 	s->sample.state = 0;
-	s->frame_limit = PROF_FRAMES_MAX;
-	s->going = 0;
-	s->stack.frame_count = 0;
-	s->unknown_pc = 0;
-	if (has_user_stack(&task)) {
+	walk_none(s);
+	if (has_user_stack(task.has_memory, task.flags)) {
 		outcome = user_registers(s, ctx);
 		if (outcome)
 			outcome_count(outcome);
 		else
-			walk_begin(s, tgid, target);
+			walk_begin(s, tgid, target, with_loop);
 	}
 	return s;
 }
@@ -142,7 +112,9 @@ static __always_inline void cpu_end(struct scratch *s, struct bpf_perf_event_dat
 	if (s->unknown_pc)
 		unknown_pc_send(s, s->sample.tgid, s->sample.time_ns, s->sample.start_boottime_ns);
 	if (!arch_is_user(&ctx->regs))
-		s->sample.kernel_stack_hash = kernel_stack_send(s, ctx, true);
+		s->sample.kernel_stack_hash = kernel_stack_send(
+			s, bpf_get_stack(ctx, s->frames, KERNEL_STACK_BYTES, 0), true);
+	bpf_get_current_comm(s->sample.comm, sizeof(s->sample.comm));
 	sample_send(s);
 	scratch_leave(s);
 }
@@ -151,42 +123,29 @@ SEC("perf_event")
 int cpu_sample(struct bpf_perf_event_data *ctx)
 {
 	struct cost_timer timer = cost_begin(PROF_PROGRAM_CPU);
-	struct scratch *s = cpu_begin(ctx);
+	struct scratch *s = cpu_begin(ctx, true);
 
 	if (s) {
 		if (s->going)
-			walk_by_loop(s);
+			walk_whole(s);
 		cpu_end(s, ctx);
 	}
 	cost_end(&timer);
 	return 0;
 }
 
-/* A global function is verified once, however often it is called. It may be given nothing but the
- * context, so it looks its scratch up again; the asm keeps clang from dropping the unused argument,
- * without which the verifier refuses the call. */
-__attribute__((noinline)) int cpu_walk_turn(struct bpf_perf_event_data *ctx)
-{
-	uint32_t zero = 0;
-	struct scratch *s = bpf_map_lookup_elem(&cpu_scratch, &zero);
-
-	asm volatile("" : : "r"(ctx));
-	return s ? walk_frame(s) : 1;
-}
+WALK_COMPAT(cpu_walk_turn, cpu_scratch)
 
 /* For kernels without bpf_loop() (before v5.17). */
 SEC("perf_event")
 int cpu_sample_compat(struct bpf_perf_event_data *ctx)
 {
 	struct cost_timer timer = cost_begin(PROF_PROGRAM_CPU);
-	struct scratch *s = cpu_begin(ctx);
+	struct scratch *s = cpu_begin(ctx, false);
 
 	if (s) {
-		s->frame_limit = WALK_COMPAT_FRAMES;
 		if (s->going)
-			for (uint32_t i = 0; i < WALK_COMPAT_FRAMES + 1; i++)
-				if (cpu_walk_turn(ctx))
-					break;
+			walk_compat(s, cpu_walk_turn);
 		cpu_end(s, ctx);
 	}
 	cost_end(&timer);

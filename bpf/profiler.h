@@ -226,7 +226,7 @@ struct prof_config {
 	uint64_t off_threshold_ns; /* blocks shorter are sampled, longer always recorded */
 	uint64_t cpu_period_ns;	   /* value of one cpu sample */
 	uint32_t cpu_active;	   /* 0: return at once */
-	uint32_t off_active;
+	uint32_t off_generation;   /* 0 = off; another number after every start */
 	uint32_t sample_undecided; /* 1 while a session could want a process nobody has decided on */
 	uint32_t self_tgid[4];	   /* profd's own processes are sampled like any other; for accounting */
 };
@@ -239,8 +239,9 @@ struct prof_outcomes {
 /* Which program a cost belongs to: index into the map of costs. */
 enum prof_program {
 	PROF_PROGRAM_CPU = 0,
-	PROF_PROGRAM_SWITCH = 1,
-	PROF_PROGRAM_LIFE = 2, /* exec, fork, exit */
+	PROF_PROGRAM_SWITCH = 1, /* every context switch of the host */
+	PROF_PROGRAM_LIFE = 2,	 /* exec, fork, exit */
+	PROF_PROGRAM_RESUME = 3, /* user stacks of threads that come back to the CPU */
 	PROF_PROGRAM_MAX,
 };
 

@@ -6,6 +6,8 @@
 
 #include "bpf/unwind.bpf.h"
 
+#define KERNEL_STACK_BYTES (PROF_KERNEL_FRAMES_MAX * sizeof(uint64_t))
+
 /* Sends the stack that s->stack and s->frames hold unless it was sent before, and returns its id. A
  * stack that found the ring full keeps its id: it is sent with its next sample. */
 static __always_inline uint64_t stack_send(struct scratch *s)
@@ -31,11 +33,10 @@ static __always_inline uint64_t stack_send(struct scratch *s)
 	return s->stack.stack_hash;
 }
 
-/* Takes the kernel stack of @context, whose pc is exact if @exact (an interrupted one), and sends it.
- * Uses the space of the user stack, which must have been sent. */
-static __always_inline uint64_t kernel_stack_send(struct scratch *s, void *context, bool exact)
+/* Sends the kernel stack that s->frames holds as @bytes of addresses, innermost first; the first is exact
+ * if @exact (an interrupted one). The user stack, which uses the same space, must have been sent. */
+static __always_inline uint64_t kernel_stack_send(struct scratch *s, long bytes, bool exact)
 {
-	long bytes = bpf_get_stack(context, s->frames, PROF_KERNEL_FRAMES_MAX * sizeof(uint64_t), 0);
 	uint64_t hash = 0;
 	uint32_t count;
 
@@ -57,6 +58,14 @@ static __always_inline uint64_t kernel_stack_send(struct scratch *s, void *conte
 	s->stack.outcome = count < PROF_KERNEL_FRAMES_MAX ? OUTCOME_complete : OUTCOME_truncated;
 	s->stack.stack_hash = hash;
 	return stack_send(s);
+}
+
+static __always_inline void sample_send(struct scratch *s)
+{
+	s->sample.head.kind = PROF_EVENT_SAMPLE;
+	s->sample.head.size_bytes = sizeof(s->sample);
+	if (bpf_ringbuf_output(&events, &s->sample, sizeof(s->sample), BPF_RB_NO_WAKEUP))
+		outcome_count(OUTCOME_ring_full);
 }
 
 /* A user pc in no known mapping: tells the collector, which reads the process's mappings again. */

@@ -172,17 +172,27 @@ static long walk_turn(uint32_t turn, void *context)
 	return walk_frame(((struct walk_context *)context)->scratch);
 }
 
-static __always_inline void walk_by_loop(struct scratch *s)
+static __always_inline void walk_whole(struct scratch *s)
 {
 	struct walk_context context = { .scratch = s };
 
 	bpf_loop(PROF_FRAMES_MAX + 1, walk_turn, &context, 0);
 }
 
-/* Prepares the walk from the registers in s->at. */
-static __always_inline void walk_begin(struct scratch *s, uint32_t tgid,
-				       const struct prof_target *target)
+/* No user stack so far. */
+static __always_inline void walk_none(struct scratch *s)
 {
+	s->going = 0;
+	s->stack.frame_count = 0;
+	s->unknown_pc = 0;
+}
+
+/* Prepares the walk from the registers in s->at. @with_loop is a constant: may bpf_loop() be named in this
+ * program? */
+static __always_inline void walk_begin(struct scratch *s, uint32_t tgid,
+				       const struct prof_target *target, bool with_loop)
+{
+	s->frame_limit = with_loop ? PROF_FRAMES_MAX : WALK_COMPAT_FRAMES;
 	s->stack.stack_hash = 0;
 	s->stack.tgid = tgid;
 	s->stack.frame_count = 0;
@@ -196,7 +206,26 @@ static __always_inline void walk_begin(struct scratch *s, uint32_t tgid,
 	s->going = 1;
 	s->code_is_listed = target && target->wanted & PROF_WANT_MAPPED;
 	if (!s->code_is_listed && have_vma_walk)
-		s->code_is_listed = young_read(s);
+		s->code_is_listed = young_read(s, with_loop);
 }
+
+/* Defines the turn of a walk without bpf_loop(). A global function is verified once, however often it is
+ * called; it takes numbers only, so it looks the scratch up again. */
+#define WALK_COMPAT(name, map)                                                                     \
+	__attribute__((noinline)) int name(uint32_t zero)                                          \
+	{                                                                                          \
+		struct scratch *s;                                                                 \
+                                                                                                   \
+		zero = 0;                                                                          \
+		s = bpf_map_lookup_elem(&(map), &zero);                                            \
+		return s ? walk_frame(s) : 1;                                                      \
+	}
+
+#define walk_compat(s, turn)                                                                       \
+	do {                                                                                       \
+		for (uint32_t i_ = 0; i_ < WALK_COMPAT_FRAMES + 1; i_++)                           \
+			if (turn(i_))                                                              \
+				break;                                                             \
+	} while (0)
 
 #endif

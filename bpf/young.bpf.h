@@ -182,7 +182,7 @@ static __always_inline void young_tree(struct scratch *s, struct mm_struct *mm)
 /* ---- both ---------------------------------------------------------------------------------- */
 
 /* Fills s->vmas, in the order of addresses. True if no executable mapping is missing. */
-static __always_inline bool young_read(struct scratch *s)
+static __always_inline bool young_read(struct scratch *s, bool with_loop)
 {
 	struct task_struct *task = (void *)bpf_get_current_task();
 	struct mm_struct *mm = BPF_CORE_READ(task, mm);
@@ -193,7 +193,7 @@ static __always_inline bool young_read(struct scratch *s)
 	s->young.vdso = (uint64_t)BPF_CORE_READ(with_vdso, context.vdso);
 	if (bpf_core_field_exists(struct mm_struct___list, mmap))
 		young_list(s, mm);
-	else if (have_bpf_loop && bpf_core_field_exists(struct mm_struct___tree, mm_mt))
+	else if (with_loop && bpf_core_field_exists(struct mm_struct___tree, mm_mt))
 		young_tree(s, mm);
 	return s->young.whole && !s->young.overflow;
 }

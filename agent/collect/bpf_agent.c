@@ -11,6 +11,8 @@
 #include "agent/collect/mapping_trie.h"
 #include "profiler.skel.h"
 
+#define OFF_THRESHOLD_MAX_NS ((1ull << 32) - 1) /* products of two stay below 2^64 */
+
 _Static_assert(PROF_OUTCOMES_MAX == 64, "struct bpf_costs");
 
 static int attach_life(struct bpf_agent *agent, struct err *err)
@@ -96,6 +98,72 @@ int bpf_agent_set_cpu_rate(struct bpf_agent *agent, uint32_t rate_hz, struct err
 	if (rate_hz)
 		config->cpu_period_ns = NS_PER_S / rate_hz;
 	config->cpu_active = rate_hz > 0;
+	return 0;
+}
+
+static void detach_offcpu(struct bpf_agent *agent)
+{
+	struct profiler_bpf *skel = agent->skel;
+	struct bpf_link **links[] = { &skel->links.off_switch, &skel->links.off_resume,
+				      &skel->links.off_resume_compat };
+
+	skel->bss->config.off_generation = 0;
+	for (size_t i = 0; i < ARRAY_SIZE(links); i++) {
+		(void)bpf_link__destroy(*links[i]);
+		*links[i] = NULL;
+	}
+}
+
+static int attach_offcpu(struct bpf_agent *agent)
+{
+	struct profiler_bpf *skel = agent->skel;
+	const struct {
+		struct bpf_program *program;
+		struct bpf_link **link;
+	} programs[] = {
+		/* first the one that the other one relies on */
+		{ skel->progs.off_resume, &skel->links.off_resume },
+		{ skel->progs.off_resume_compat, &skel->links.off_resume_compat },
+		{ skel->progs.off_switch, &skel->links.off_switch },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(programs); i++) {
+		if (!bpf_program__autoload(programs[i].program))
+			continue;
+		*programs[i].link = bpf_program__attach_trace(programs[i].program);
+		if (!*programs[i].link)
+			return -errno;
+	}
+	return 0;
+}
+
+int bpf_agent_set_offcpu(struct bpf_agent *agent, bool on, uint64_t threshold_ns, struct err *err)
+{
+	struct prof_config *config = &agent->skel->bss->config;
+	int rc;
+
+	if (!on) {
+		detach_offcpu(agent);
+		return 0;
+	}
+	if (!threshold_ns || threshold_ns > OFF_THRESHOLD_MAX_NS)
+		return err_set(err, EINVAL, NULL, NULL, "the threshold must be 1 ns … 4 s");
+	if (!bpf_load_has_offcpu(&agent->features))
+		return err_set(err, EOPNOTSUPP, NULL, NULL,
+			       "off-CPU types need the features task_storage and task_pt_regs "
+			       "(kernel 5.15 or newer)");
+	config->off_threshold_ns = threshold_ns;
+	if (config->off_generation)
+		return 0;
+	/* times that began under an earlier attachment are not ours */
+	agent->off_generation++;
+	config->off_generation = agent->off_generation;
+	rc = attach_offcpu(agent);
+	if (rc < 0) {
+		detach_offcpu(agent);
+		return err_set(err, -rc, NULL, NULL,
+			       "the off-CPU programs could not be attached: %s", strerror(-rc));
+	}
 	return 0;
 }
 

@@ -23,7 +23,8 @@ CLEANUP_DEFINE(bpf_agent, struct bpf_agent *, bpf_agent_destroy);
 
 /* Starts, changes or stops (rate 0) the host sampler: one perf event per online CPU. */
 int bpf_agent_set_cpu_rate(struct bpf_agent *agent, uint32_t rate_hz, struct err *err) must_use;
-/* Attaches (threshold as in struct prof_config) or detaches the off-CPU programs. */
+/* Attaches, changes the threshold (1 ns … 4 s, as in struct prof_config) of, or detaches the off-CPU
+ * programs. A thread yields at most one sample per threshold of time. -EOPNOTSUPP on old kernels. */
 int bpf_agent_set_offcpu(struct bpf_agent *agent, bool on, uint64_t threshold_ns,
 			 struct err *err) must_use;
 void bpf_agent_set_undecided(struct bpf_agent *agent, bool sample);

@@ -18,11 +18,15 @@ struct bpf_agent {
 	struct u64map tables;	    /* module id -> bytes charged for its table */
 	uint64_t table_bytes;	    /* sum of them */
 	unsigned possible_cpus;
+	uint32_t off_generation; /* of the last attachment of the off-CPU programs */
 };
 
 /* Opens the object, sets sizes and features, loads it, leaving out what this kernel refuses and halving
  * the maps when memory is refused. What was left out is cleared in agent->features. */
 int bpf_load(struct bpf_agent *agent, struct err *err) must_use;
+
+/* Can the off-CPU programs be loaded with these features? */
+bool bpf_load_has_offcpu(const struct features *features);
 
 /* Bytes charged for the map @fd as the kernel counts them, 0 if it does not say. */
 uint64_t bpf_map_charged_bytes(int fd);

@@ -84,20 +84,44 @@ static int set_sizes(struct bpf_agent *agent, unsigned try)
 	return 0;
 }
 
+bool bpf_load_has_offcpu(const struct features *features)
+{
+	return features_has(features, FEATURE_TASK_STORAGE) &&
+	       features_has(features, FEATURE_TASK_BTF) &&
+	       features_has(features, FEATURE_TASK_PT_REGS);
+}
+
 static int set_features(struct bpf_agent *agent)
 {
 	struct profiler_bpf *skel = agent->skel;
 	const struct features *features = &agent->features;
 	bool loop = features_has(features, FEATURE_BPF_LOOP);
-	int rc;
+	bool offcpu = bpf_load_has_offcpu(features);
+	bool resume = offcpu && features_has(features, FEATURE_IRQ_WORK);
+	const struct {
+		struct bpf_program *program;
+		bool load;
+	} programs[] = {
+		/* kernels without callbacks refuse them even in code that never runs */
+		{ skel->progs.cpu_sample, loop },
+		{ skel->progs.cpu_sample_compat, !loop },
+		{ skel->progs.off_switch, offcpu },
+		{ skel->progs.off_resume, resume && loop },
+		{ skel->progs.off_resume_compat, resume && !loop },
+	};
 
 	skel->rodata->have_task_btf = features_has(features, FEATURE_TASK_BTF);
 	skel->rodata->have_task_pt_regs = features_has(features, FEATURE_TASK_BTF) &&
 					  features_has(features, FEATURE_TASK_PT_REGS);
-	skel->rodata->have_bpf_loop = loop;
 	skel->rodata->have_vma_walk = features_has(features, FEATURE_VMA_WALK);
-	rc = bpf_program__set_autoload(skel->progs.cpu_sample, loop);
-	return rc ? rc : bpf_program__set_autoload(skel->progs.cpu_sample_compat, !loop);
+	skel->rodata->have_irq_work = resume;
+	for (size_t i = 0; i < ARRAY_SIZE(programs); i++) {
+		int rc = bpf_program__set_autoload(programs[i].program, programs[i].load);
+
+		if (rc)
+			return rc;
+	}
+	return bpf_map__set_autocreate(skel->maps.off_states, offcpu);
 }
 
 static int load_once(struct bpf_agent *agent, unsigned try)
@@ -123,7 +147,8 @@ static int load_once(struct bpf_agent *agent, unsigned try)
 int bpf_load(struct bpf_agent *agent, struct err *err)
 {
 	/* left out one after the other when the verifier refuses the whole */
-	static const enum feature optional[] = { FEATURE_VMA_WALK, FEATURE_BPF_LOOP,
+	static const enum feature optional[] = { FEATURE_VMA_WALK, FEATURE_IRQ_WORK,
+						 FEATURE_TASK_STORAGE, FEATURE_BPF_LOOP,
 						 FEATURE_TASK_PT_REGS };
 	size_t left_out = 0;
 	unsigned try = 0;

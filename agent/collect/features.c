@@ -78,8 +78,8 @@ static int try_helper(enum bpf_prog_type type, enum bpf_func_id helper)
 	return rc > 0 ? 0 : rc < 0 ? rc : -EOPNOTSUPP;
 }
 
-/* Loads `return 0` on the exec tracepoint. */
-static int try_tp_btf(const struct btf *btf)
+/* Loads `return 0` on the tracepoint with this BTF type. */
+static int try_tracepoint(const struct btf *btf, const char *type)
 {
 	const struct bpf_insn code[] = {
 		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0 },
@@ -87,15 +87,23 @@ static int try_tp_btf(const struct btf *btf)
 	};
 	LIBBPF_OPTS(bpf_prog_load_opts, opts, .expected_attach_type = BPF_TRACE_RAW_TP);
 	cleanup_close int fd = -1;
-	int id;
+	int id = btf ? btf__find_by_name_kind(btf, type, BTF_KIND_TYPEDEF) : -ENOENT;
 
-	id = btf ? btf__find_by_name_kind(btf, "btf_trace_sched_process_exec", BTF_KIND_TYPEDEF) :
-		   -ENOENT;
 	if (id < 0)
 		return -EOPNOTSUPP;
 	opts.attach_btf_id = (uint32_t)id;
 	fd = bpf_prog_load(BPF_PROG_TYPE_TRACING, "probe", "GPL", code, ARRAY_SIZE(code), &opts);
 	return fd < 0 ? fd : 0;
+}
+
+static int try_tp_btf(const struct btf *btf)
+{
+	return try_tracepoint(btf, "btf_trace_sched_process_exec");
+}
+
+static int try_irq_work(const struct btf *btf)
+{
+	return try_tracepoint(btf, "btf_trace_irq_work_entry");
 }
 
 static int try_task_btf(const struct btf *btf)
@@ -182,6 +190,9 @@ static const struct probe probes[FEATURE_MAX] = {
 			       "first samples of a new process hold bare addresses",
 			       "this kernel keeps mappings in a way that is not known",
 			       try_vma_walk },
+	[FEATURE_IRQ_WORK] = { "irq_work", false, "off-CPU samples have kernel stacks only",
+			       "this kernel has no tracepoint irq_vectors:irq_work_entry",
+			       try_irq_work },
 };
 
 static void feature_refused(char *reason, size_t size, int rc, const char *remedy)

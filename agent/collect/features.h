@@ -22,6 +22,7 @@ enum feature {
 	FEATURE_BPF_LOOP,	 /* else a plain loop, 128 frames */
 	FEATURE_TASK_STORAGE,	 /* off-CPU */
 	FEATURE_VMA_WALK,	 /* young processes unwound at their first sample */
+	FEATURE_IRQ_WORK,	 /* user stacks of off-CPU samples */
 	FEATURE_MAX,
 };
 

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Time off the CPU.
+ *
+ * At a context switch the thread that leaves notes the time in its task storage. When it is switched in
+ * again its time off the CPU is known, and only then it is decided whether to record it: always if it was
+ * at least the threshold t, else with probability d / t, and then with the value t. The expected value is
+ * d in both cases, so the profile is unbiased, a long block is never missed, and a thread costs at most
+ * 1 / t samples a second.
+ *
+ * The stack of a thread does not change while it is off the CPU, so it can be taken at the return too; no
+ * work is spent on blocks that are not recorded. But at sched_switch the memory of the process that comes
+ * is not mapped yet: only its kernel stack can be walked (bpf_get_task_stack() of a thread that does not
+ * run). For the user stack the program makes the ring buffer raise its irq_work, a self-interrupt that
+ * the CPU takes as soon as the switch is finished and interrupts are on again: in the context of the
+ * thread that came back, before it has executed anything. The tracepoint at the entry of that
+ * interrupt walks the user stack. The ring buffer has one irq_work for all CPUs, so an interrupt can be
+ * missing when two CPUs want one within microseconds: then only the kernel stack is recorded
+ * (OUTCOME_resume_missed).
+ *
+ * The part of the time that was spent runnable comes from the thread's own run delay, which the
+ * scheduler has updated by then; no wakeup is traced. What a blocked thread waited for is read from its
+ * saved registers: no system call is traced either. */
+#ifndef PROFD_BPF_OFFCPU_BPF_H
+#define PROFD_BPF_OFFCPU_BPF_H
+
+#include "bpf/stack.bpf.h"
+#include "bpf/target.bpf.h"
+
+#include <bpf/bpf_tracing.h>
+
+/* ---- leaving ------------------------------------------------------------------------------- */
+
+/* Not runnable: task->__state is non-zero unless the thread was preempted on its way to sleep. */
+static __always_inline bool off_blocks(struct task_struct *task)
+{
+	if (bpf_core_field_exists(struct task_struct, __state))
+		return task->__state;
+	return ((struct task_struct___pre514 *)task)->state;
+}
+
+static __always_inline uint64_t off_run_delay(struct task_struct *task)
+{
+	return bpf_core_field_exists(struct task_struct, sched_info) ? task->sched_info.run_delay :
+								       0;
+}
+
+static __always_inline void off_leave(struct task_struct *task, bool preempted, uint64_t now_ns)
+{
+	uint32_t tgid = task->tgid;
+	struct off_state *state;
+
+	if (!task->pid || task->flags & PF_EXITING)
+		return;
+	if (target_wants(bpf_map_lookup_elem(&targets, &tgid), PROF_WANT_OFFCPU))
+		return;
+	state = bpf_task_storage_get(&off_states, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!state)
+		return;
+	state->since_ns = now_ns;
+	state->run_delay_ns = off_run_delay(task);
+	state->generation = config.off_generation;
+	state->blocked = !preempted && off_blocks(task);
+}
+
+/* ---- what it waited for -------------------------------------------------------------------- */
+
+static __always_inline uint32_t wait_of_file(struct task_struct *task, uint64_t number)
+{
+	struct fdtable *table = BPF_CORE_READ(task, files, fdt);
+	struct file **slots = BPF_CORE_READ(table, fd), *file;
+	uint32_t mode;
+
+	if (number >= BPF_CORE_READ(table, max_fds) ||
+	    bpf_probe_read_kernel(&file, sizeof(file), slots + number))
+		return PROF_WAIT_OTHER;
+	mode = BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT;
+	if (mode == S_IFIFO)
+		return PROF_WAIT_PIPE;
+	if (mode == S_IFSOCK)
+		return PROF_WAIT_SOCKET;
+	if (mode == S_IFREG || mode == S_IFBLK || mode == S_IFDIR)
+		return PROF_WAIT_DISK;
+	return PROF_WAIT_OTHER;
+}
+
+/* Wait kind of a blocked thread by the registers it entered the kernel with (s->regs). */
+static __always_inline uint32_t off_wait(struct scratch *s, struct task_struct *task)
+{
+	uint32_t wait;
+
+	if (arch_is_compat32(&s->regs))
+		return PROF_WAIT_OTHER; /* other numbers */
+	if (!arch_is_system_call(&s->regs))
+		return PROF_WAIT_FAULT;
+	wait = arch_wait_of_syscall(arch_system_call(&s->regs));
+	if (wait == PROF_WAIT_NONE)
+		wait = wait_of_file(task, arch_first_argument(&s->regs));
+	if (wait == PROF_WAIT_OTHER && BPF_CORE_READ_BITFIELD_PROBED(task, in_iowait))
+		return PROF_WAIT_DISK;
+	return wait;
+}
+
+/* ---- coming back --------------------------------------------------------------------------- */
+
+/* Sends the pending sample, split into the time blocked and the time on the run queue. */
+static __always_inline void off_send(struct scratch *s, uint64_t run_delay_ns)
+{
+	uint64_t value = s->sample.value, waited = run_delay_ns - s->resume.run_delay_ns;
+
+	s->resume.owed = 0;
+	if (waited > s->resume.off_ns)
+		waited = s->resume.off_ns;
+	if (s->sample.state >> 4 == PROF_OFF_BLOCKED && waited) {
+		/* below the threshold, itself below 2^32 ns, the product stays below 2^64 */
+		uint64_t part = value == s->resume.off_ns ? waited :
+							    value * waited / s->resume.off_ns;
+
+		s->sample.value = value - part;
+		if (s->sample.value)
+			sample_send(s);
+		s->sample.value = part;
+		s->sample.value2 = 0; /* one event, already counted */
+		s->sample.state = PROF_OFF_RUNQUEUE << 4;
+	}
+	sample_send(s);
+}
+
+/* Value of a time off the CPU, 0: not recorded. */
+static __always_inline uint64_t off_value(uint64_t off_ns)
+{
+	uint64_t threshold_ns = config.off_threshold_ns;
+
+	if (off_ns >= threshold_ns)
+		return off_ns;
+	return bpf_get_prandom_u32() * threshold_ns >> 32 < off_ns ? threshold_ns : 0;
+}
+
+static __always_inline void off_sample_begin(struct scratch *s, struct task_struct *task,
+					     uint64_t now_ns, uint64_t off_ns, uint64_t value)
+{
+	struct task_struct *leader = task->group_leader;
+
+	s->sample.time_ns = now_ns;
+	s->sample.start_boottime_ns = leader->start_boottime;
+	s->sample.user_stack_hash = 0;
+	s->sample.value = value;
+	s->sample.value2 = value * 1024 / off_ns;
+	s->sample.tgid = task->tgid;
+	s->sample.tid = task->pid;
+	s->sample.source = 0;
+	s->sample.cpu = bpf_get_smp_processor_id();
+	s->sample.type = PROF_SAMPLE_OFFCPU;
+	bpf_probe_read_kernel(s->sample.comm, sizeof(s->sample.comm), task->comm);
+}
+
+/* Asks for the interrupt. The record is empty and thrown away. False: the ring buffer is full. */
+static __always_inline bool off_raise_interrupt(void)
+{
+	void *record = bpf_ringbuf_reserve(&events, sizeof(uint64_t), 0);
+
+	if (!record)
+		return false;
+	bpf_ringbuf_discard(record, BPF_RB_FORCE_WAKEUP);
+	return true;
+}
+
+/* Records a time off the CPU that ended now. */
+static __always_inline void off_record(struct scratch *s, struct task_struct *task, uint32_t blocked)
+{
+	walk_none(s);
+	s->sample.kernel_stack_hash = kernel_stack_send(
+		s, bpf_get_task_stack(task, s->frames, KERNEL_STACK_BYTES, 0), false);
+	walk_none(s);
+	s->sample.state = blocked ? PROF_OFF_BLOCKED << 4 | PROF_WAIT_OTHER :
+				    PROF_OFF_PREEMPTED << 4;
+	if (!has_user_stack(task->mm, task->flags) ||
+	    bpf_probe_read_kernel(&s->regs, sizeof(s->regs), (void *)bpf_task_pt_regs(task))) {
+		off_send(s, s->resume.run_delay_ns);
+		return;
+	}
+	if (blocked)
+		s->sample.state = PROF_OFF_BLOCKED << 4 | off_wait(s, task);
+	s->resume.owed = have_irq_work && off_raise_interrupt();
+	if (!s->resume.owed) {
+		outcome_count(OUTCOME_resume_missed);
+		off_send(s, s->resume.run_delay_ns);
+	}
+}
+
+static __always_inline void off_return(struct task_struct *task, uint64_t now_ns)
+{
+	struct off_state *state;
+	uint64_t off_ns, value;
+	uint32_t zero = 0;
+	struct scratch *s;
+
+	if (!task->pid)
+		return;
+	state = bpf_task_storage_get(&off_states, task, 0, 0);
+	if (!state || !state->since_ns || state->generation != config.off_generation)
+		return;
+	off_ns = now_ns - state->since_ns;
+	state->since_ns = 0;
+	value = off_value(off_ns);
+	s = bpf_map_lookup_elem(&switch_scratch, &zero);
+	if (!value || !off_ns || !s)
+		return;
+	if (s->resume.owed) {
+		outcome_count(OUTCOME_resume_missed);
+		off_send(s, s->resume.run_delay_ns);
+	}
+	off_sample_begin(s, task, now_ns, off_ns, value);
+	s->resume.off_ns = off_ns;
+	s->resume.run_delay_ns = state->run_delay_ns;
+	off_record(s, task, state->blocked);
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(off_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
+{
+	struct cost_timer timer = cost_begin(PROF_PROGRAM_SWITCH);
+	uint64_t now_ns = bpf_ktime_get_ns();
+
+	off_leave(prev, preempt, now_ns);
+	off_return(next, now_ns);
+	cost_end(&timer);
+	return 0;
+}
+
+/* ---- the user stack ------------------------------------------------------------------------ */
+
+/* The scratch of this CPU if a user stack is owed to the current thread. */
+static __always_inline struct scratch *resume_begin(bool with_loop)
+{
+	uint32_t zero = 0, tgid;
+	struct scratch *s = bpf_map_lookup_elem(&switch_scratch, &zero);
+	struct prof_target *target;
+
+	if (!s || !s->resume.owed)
+		return NULL;
+	tgid = s->sample.tgid;
+	if (s->sample.tid != (uint32_t)bpf_get_current_pid_tgid() || !arch_is_user(&s->regs)) {
+		outcome_count(OUTCOME_resume_missed);
+	} else if (arch_is_compat32(&s->regs)) {
+		outcome_count(OUTCOME_compat32);
+	} else {
+		target = bpf_map_lookup_elem(&targets, &tgid);
+		arch_start_unwind(&s->at, &s->regs);
+		walk_begin(s, tgid, target, with_loop);
+	}
+	return s;
+}
+
+static __always_inline void resume_end(struct scratch *s)
+{
+	if (s->stack.frame_count) {
+		outcome_count(s->stack.outcome);
+		s->sample.user_stack_hash = stack_send(s);
+	}
+	if (s->unknown_pc)
+		unknown_pc_send(s, s->sample.tgid, s->sample.time_ns, s->sample.start_boottime_ns);
+	off_send(s, off_run_delay(bpf_get_current_task_btf()));
+}
+
+SEC("tp_btf/irq_work_entry")
+int BPF_PROG(off_resume, int vector)
+{
+	struct cost_timer timer = cost_begin(PROF_PROGRAM_RESUME);
+	struct scratch *s = resume_begin(true);
+
+	if (s) {
+		if (s->going)
+			walk_whole(s);
+		resume_end(s);
+	}
+	cost_end(&timer);
+	return 0;
+}
+
+WALK_COMPAT(off_walk_turn, switch_scratch)
+
+/* For kernels without bpf_loop() (before v5.17). */
+SEC("tp_btf/irq_work_entry")
+int BPF_PROG(off_resume_compat, int vector)
+{
+	struct cost_timer timer = cost_begin(PROF_PROGRAM_RESUME);
+	struct scratch *s = resume_begin(false);
+
+	if (s) {
+		if (s->going)
+			walk_compat(s, off_walk_turn);
+		resume_end(s);
+	}
+	cost_end(&timer);
+	return 0;
+}
+
+#endif

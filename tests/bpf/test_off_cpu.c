@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Time off the CPU of real programs: how long, why, where, and that sampling does not bend the sum. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "agent/base/clock.h"
+#include "bpf/outcome.h"
+#include "tests/support/bpf_target.h"
+
+#define WANT_OFF (PROF_WANT_OFFCPU | PROF_WANT_MAPPED)
+#define NO_FP	 "-O2 -fomit-frame-pointer -fno-optimize-sibling-calls"
+
+/* 40 frames deep: usleep(argument). */
+static const char sleep_source[] =
+	"#include <stdio.h>\n#include <stdlib.h>\n#include <unistd.h>\n"
+	"#define F __attribute__((noipa)) int\n"
+	"F nap(int us) { usleep(us); return us; }\n"
+	"F down(int us, int n) { return n ? down(us, n - 1) + 1 : nap(us) + 1; }\n"
+	"int main(int c, char **v) { volatile int s = 0; puts(\"x\"); fflush(stdout);"
+	" for (;;) s += down(atoi(v[1]), 40); }\n";
+
+/* One thread for each kind of wait, named after it; each waits about 10 ms again and again. */
+static const char waits_source[] =
+	"#define _GNU_SOURCE\n#include <errno.h>\n#include <fcntl.h>\n#include <poll.h>\n"
+	"#include <pthread.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n"
+	"#include <sys/epoll.h>\n#include <sys/socket.h>\n#include <sys/wait.h>\n"
+	"#include <sys/eventfd.h>\n#include <time.h>\n#include <unistd.h>\n"
+	"static int pipes[2], socks[2], events, ep;\n"
+	"static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;\n"
+	"static pthread_cond_t cond = PTHREAD_COND_INITIALIZER;\n"
+	"static void futex(void) { struct timespec t; clock_gettime(CLOCK_REALTIME, &t);"
+	" t.tv_nsec += 10000000; if (t.tv_nsec > 999999999) t.tv_sec++, t.tv_nsec -= 1000000000;"
+	" pthread_mutex_lock(&lock); pthread_cond_timedwait(&cond, &lock, &t);"
+	" pthread_mutex_unlock(&lock); }\n"
+	"static void pipe_(void) { char b; read(pipes[0], &b, 1); }\n"
+	"static void socket_(void) { char b; read(socks[0], &b, 1); }\n"
+	"static void epoll(void) { struct epoll_event e; epoll_wait(ep, &e, 1, 10); }\n"
+	"static void sleep_(void) { usleep(10000); }\n"
+	"static void child(void) { pid_t p = vfork(); if (!p) { usleep(10000); _exit(0); }"
+	" waitpid(p, 0, 0); }\n"
+	"static void other(void) { uint64_t b; read(events, &b, 8); }\n"
+	"static void feed(void) { uint64_t b = 1; usleep(10000); write(pipes[1], &b, 1);"
+	" write(socks[1], &b, 1); write(events, &b, 8); }\n"
+	"static const struct { const char *name; void (*wait)(void); } kinds[] = {"
+	" { \"futex\", futex }, { \"pipe\", pipe_ }, { \"socket\", socket_ }, { \"epoll\", epoll },"
+	" { \"sleep\", sleep_ }, { \"child\", child }, { \"other\", other }, { \"feed\", feed } };\n"
+	"static void *run(void *p) { int k = (long)p;"
+	" pthread_setname_np(pthread_self(), kinds[k].name); for (;;) kinds[k].wait(); }\n"
+	"int main(void) { pthread_t t; pipe(pipes); socketpair(AF_UNIX, SOCK_STREAM, 0, socks);"
+	" events = eventfd(0, 0); ep = epoll_create1(0);"
+	" for (long k = 0; k < 8; k++) pthread_create(&t, 0, run, (void *)k);"
+	" puts(\"x\"); fflush(stdout); pause(); }\n";
+
+/* Two threads on one CPU want all of it; a third sleeps there for 1 ms at a time. */
+static const char crowd_source[] =
+	"#define _GNU_SOURCE\n#include <pthread.h>\n#include <sched.h>\n#include <stdio.h>\n"
+	"#include <unistd.h>\n"
+	"static void *spin(void *p) { pthread_setname_np(pthread_self(), \"spin\");"
+	" for (volatile long i = 0;; i++) ; }\n"
+	"int main(void) { pthread_t t; cpu_set_t s; CPU_ZERO(&s); CPU_SET(0, &s);"
+	" sched_setaffinity(0, sizeof(s), &s); pthread_create(&t, 0, spin, 0);"
+	" pthread_create(&t, 0, spin, 0); puts(\"x\"); fflush(stdout); for (;;) usleep(1000); }\n";
+
+static char *sleeper, *waits, *crowd;
+static struct bpf_agent *agent;
+static struct bpf_recording recording;
+static pid_t pid;
+
+static void start(const char *disable, const char *path, const char *argument)
+{
+	struct features features = bpf_target_features(disable);
+	struct err err = { 0 };
+
+	if (bpf_agent_create(&features, &agent, &err) < 0)
+		fail_msg("%s", err.text);
+	pid = bpf_target_start(path, argument);
+	bpf_target_publish(agent, pid, PUBLISH_MAPPINGS | PUBLISH_TABLES, 0);
+	bpf_target_want(agent, pid, WANT_OFF);
+}
+
+static int end(void **state)
+{
+	bpf_agent_destroy(agent);
+	agent = NULL;
+	if (pid)
+		bpf_target_stop(pid);
+	pid = 0;
+	bpf_recording_deinit(&recording);
+	bpf_target_forget_modules();
+	return 0;
+}
+
+/* Records for @ms and returns the real time that passed, ns. */
+static uint64_t record(uint64_t threshold_ns, unsigned ms)
+{
+	struct err err = { 0 };
+	uint64_t begin;
+
+	if (bpf_agent_set_offcpu(agent, true, threshold_ns, &err) < 0)
+		fail_msg("%s", err.text);
+	begin = clock_monotonic_ns();
+	bpf_recording_poll(&recording, agent, ms);
+	return clock_monotonic_ns() - begin;
+}
+
+static uint64_t sum(const char *comm, unsigned state, unsigned wait)
+{
+	uint64_t total = 0;
+
+	for (size_t i = 0; i < recording.record_count; i++) {
+		const struct prof_sample_event *sample = &recording.records[i].sample;
+
+		assert_int_equal(sample->type, PROF_SAMPLE_OFFCPU);
+		if (sample->tgid == (uint32_t)pid && !strncmp(sample->comm, comm, PROF_COMM_SIZE) &&
+		    (!state || sample->state >> 4 == state) && (!wait || (sample->state & 15) == wait))
+			total += sample->value;
+	}
+	return total;
+}
+
+/* A sleeper's chain: nap at some depth, 41 × down, main, reached the end. */
+static bool is_whole(const struct prof_stack_event *stack)
+{
+	unsigned turns = 0;
+	bool nap = false, in_main = false;
+
+	if (!stack || stack->outcome != OUTCOME_complete)
+		return false;
+	for (unsigned i = 0; i < stack->frame_count; i++) {
+		const char *name = bpf_target_function(sleeper, stack->frames[i]);
+
+		nap |= !strcmp(name, "nap");
+		turns += nap && !strcmp(name, "down");
+		in_main |= turns == 41 && !strcmp(name, "main");
+	}
+	return in_main;
+}
+
+static void check_stacks(void)
+{
+	size_t whole = 0, kernel = 0;
+
+	for (size_t i = 0; i < recording.record_count; i++) {
+		whole += is_whole(recording.records[i].user);
+		kernel += recording.records[i].kernel && recording.records[i].kernel->frame_count > 3;
+	}
+	assert_true(recording.record_count >= 20);
+	if (whole * 100 < recording.record_count * 97 || kernel * 100 < recording.record_count * 97)
+		fail_msg("%zu samples, %zu whole user stacks, %zu kernel stacks",
+			 recording.record_count, whole, kernel);
+}
+
+static void test_long_blocks(void **state)
+{
+	uint64_t elapsed;
+
+	start(NULL, sleeper, "10000");
+	elapsed = record(1000000, 600);
+	check_stacks();
+	/* all of them recorded as they are: the sleeper does nothing else */
+	assert_in_range(sum("sleeper", 0, 0), elapsed * 90 / 100, elapsed);
+	assert_in_range(sum("sleeper", PROF_OFF_BLOCKED, PROF_WAIT_SLEEP), elapsed * 60 / 100, elapsed);
+	for (size_t i = 0; i < recording.record_count; i++) {
+		const struct prof_sample_event *sample = &recording.records[i].sample;
+
+		if (sample->state >> 4 == PROF_OFF_BLOCKED)
+			assert_int_equal(sample->value2, 1024);
+	}
+}
+
+static void test_without_loop(void **state)
+{
+	start("bpf_loop", sleeper, "10000");
+	(void)record(1000000, 400);
+	check_stacks();
+}
+
+/* Kernel stacks and times do not need the interrupt. */
+static void test_without_interrupt(void **state)
+{
+	uint64_t elapsed;
+
+	start("irq_work", sleeper, "10000");
+	elapsed = record(1000000, 300);
+	assert_in_range(sum("sleeper", 0, 0), elapsed * 85 / 100, elapsed);
+	for (size_t i = 0; i < recording.record_count; i++) {
+		assert_null(recording.records[i].user);
+		assert_non_null(recording.records[i].kernel);
+	}
+}
+
+/* Blocks far below the threshold: few are recorded, but they stand for all. */
+static void test_short_blocks(void **state)
+{
+	uint64_t elapsed, total, events = 0;
+
+	start(NULL, sleeper, "200");
+	elapsed = record(4000000, 2000);
+	total = sum("sleeper", 0, 0);
+	for (size_t i = 0; i < recording.record_count; i++)
+		events += recording.records[i].sample.value2;
+	/* 2 s / 4 ms = 500 expected at most, each 4 ms: four sigma are 18 % */
+	assert_in_range(recording.record_count, 100, 1000);
+	assert_in_range(total, elapsed * 50 / 100, elapsed * 120 / 100);
+	/* the number of blocks is estimated as well: 200 µs and a little more each */
+	assert_in_range(total / (events / 1024), 200000, 1500000);
+	check_stacks();
+}
+
+static void test_waits(void **state)
+{
+	static const struct {
+		const char *comm;
+		enum prof_wait wait;
+	} cases[] = {
+		{ "futex", PROF_WAIT_FUTEX }, { "pipe", PROF_WAIT_PIPE },
+		{ "socket", PROF_WAIT_SOCKET }, { "epoll", PROF_WAIT_EPOLL },
+		{ "sleep", PROF_WAIT_SLEEP }, { "child", PROF_WAIT_CHILD },
+		{ "other", PROF_WAIT_OTHER },
+	};
+	uint64_t elapsed;
+
+	start(NULL, waits, NULL);
+	elapsed = record(1000000, 600);
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		uint64_t blocked = sum(cases[i].comm, PROF_OFF_BLOCKED, 0);
+		uint64_t kind = sum(cases[i].comm, PROF_OFF_BLOCKED, cases[i].wait);
+
+		if (blocked < elapsed / 2 || kind < blocked * 95 / 100)
+			fail_msg("%s: %lu of %lu ns blocked have the kind", cases[i].comm, kind,
+				 blocked);
+	}
+}
+
+static void test_crowd(void **state)
+{
+	uint64_t elapsed, preempted;
+
+	start(NULL, crowd, NULL);
+	elapsed = record(100000, 800);
+	/* two spinners share a CPU with whoever else: together they miss at least one CPU's worth, and
+	 * never more than two */
+	preempted = sum("spin", PROF_OFF_PREEMPTED, 0);
+	assert_in_range(preempted, elapsed * 80 / 100, elapsed * 2);
+	assert_true(sum("spin", PROF_OFF_BLOCKED, 0) < elapsed / 20);
+	/* the sleeper is blocked and then waits for a spinner's turn to end */
+	assert_true(sum("crowd", PROF_OFF_BLOCKED, PROF_WAIT_SLEEP) > elapsed / 20);
+	assert_true(sum("crowd", PROF_OFF_RUNQUEUE, 0) > 0);
+	assert_true(sum("crowd", 0, 0) < elapsed * 101 / 100);
+}
+
+/* What happened while nobody looked is not ours. */
+static void test_stop_and_start(void **state)
+{
+	struct err err = { 0 };
+	uint64_t elapsed;
+
+	start(NULL, sleeper, "50000");
+	(void)record(1000000, 200);
+	assert_true(recording.record_count > 0);
+	assert_int_equal(bpf_agent_set_offcpu(agent, false, 0, &err), 0);
+	bpf_recording_poll(&recording, agent, 20);
+	bpf_recording_deinit(&recording);
+	bpf_recording_poll(&recording, agent, 300);
+	assert_int_equal(recording.record_count, 0);
+	elapsed = record(1000000, 200);
+	assert_in_range(sum("sleeper", 0, 0), 1, elapsed);
+}
+
+static void test_refused(void **state)
+{
+	struct err err = { 0 };
+
+	start("task_storage", sleeper, "10000");
+	assert_int_equal(bpf_agent_set_offcpu(agent, true, 1000000, &err), -EOPNOTSUPP);
+	assert_non_null(strstr(err.text, "task_storage"));
+	assert_int_equal(bpf_agent_set_cpu_rate(agent, 99, &err), 0);
+}
+
+static int setup_group(void **state)
+{
+	sleeper = bpf_target_compile("sleeper", sleep_source, NO_FP);
+	waits = bpf_target_compile("waits", waits_source, "-O2 -w");
+	crowd = bpf_target_compile("crowd", crowd_source, "-O2");
+	return 0;
+}
+
+static int teardown_group(void **state)
+{
+	free(sleeper);
+	free(waits);
+	free(crowd);
+	bpf_target_cleanup();
+	return 0;
+}
+
+#define test(name) cmocka_unit_test_teardown(name, end)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		test(test_long_blocks),	  test(test_without_loop), test(test_without_interrupt),
+		test(test_short_blocks),  test(test_waits),	   test(test_crowd),
+		test(test_stop_and_start), test(test_refused),
+	};
+
+	if (bpf_target_skip())
+		return 0;
+	return cmocka_run_group_tests_name("off_cpu", tests, setup_group, teardown_group);
+}
