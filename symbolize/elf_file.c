@@ -121,8 +121,8 @@ static void file_load_build_id(struct elf_file *file)
 		return;
 	if (!bytes_left(&id) || bytes_left(&id) > ELF_BUILD_ID_MAX)
 		return;
-	file->build_id_len = (uint8_t)bytes_left(&id);
-	memcpy(file->build_id, id.at, file->build_id_len);
+	file->identity.build_id_len = (uint8_t)bytes_left(&id);
+	memcpy(file->identity.build_id, id.at, file->identity.build_id_len);
 }
 
 /* .gnu_debuglink: file name, NUL, padding to 4 bytes, CRC-32 (GDB manual, "Separate Debug Files"). */
@@ -140,16 +140,16 @@ static void file_load_debug_link(struct elf_file *file)
 	if (!name)
 		return;
 	len = strlen(name);
-	if (!len || len >= sizeof(file->debug_link) || strchr(name, '/') || !strcmp(name, "..") ||
+	if (!len || len >= sizeof(file->identity.debug_link) || strchr(name, '/') || !strcmp(name, "..") ||
 	    !strcmp(name, "."))
 		return;
 	(void)!bytes_take(&link, 3 - len % 4);
-	file->debug_crc = bytes_u32(&link);
+	file->identity.debug_crc = bytes_u32(&link);
 	if (!link.failed)
-		memcpy(file->debug_link, name, len + 1);
+		memcpy(file->identity.debug_link, name, len + 1);
 }
 
-int elf_file_open_take(int fd_take, struct elf_file **ret)
+static int file_open_take(int fd_take, Elf_Cmd how, struct elf_file **ret)
 {
 	cleanup_free struct elf_file *file = NULL;
 	GElf_Ehdr ehdr;
@@ -166,7 +166,7 @@ int elf_file_open_take(int fd_take, struct elf_file **ret)
 		return -ENOMEM;
 	if (elf_version(EV_CURRENT) == EV_NONE)
 		return -ENOEXEC;
-	file->elf = elf_begin(fd_take, ELF_C_READ, NULL);
+	file->elf = elf_begin(fd_take, how, NULL);
 	if (!file->elf)
 		return -ENOEXEC;
 	if (elf_kind(file->elf) != ELF_K_ELF || gelf_getclass(file->elf) != ELFCLASS64 ||
@@ -180,6 +180,16 @@ int elf_file_open_take(int fd_take, struct elf_file **ret)
 	file_load_debug_link(file);
 	*ret = take_ptr(file);
 	return 0;
+}
+
+int elf_file_open_take(int fd_take, struct elf_file **ret)
+{
+	return file_open_take(fd_take, ELF_C_READ, ret);
+}
+
+int elf_file_map_take(int fd_take, struct elf_file **ret)
+{
+	return file_open_take(fd_take, ELF_C_READ_MMAP, ret);
 }
 
 void elf_file_close(struct elf_file *file)
@@ -257,8 +267,8 @@ int elf_file_key(const struct elf_file *file, uint64_t *ret)
 {
 	struct bytes go_id;
 
-	if (file->build_id_len) {
-		*ret = elf_key_of_build_id(file->build_id, file->build_id_len);
+	if (file->identity.build_id_len) {
+		*ret = elf_key_of_build_id(file->identity.build_id, file->identity.build_id_len);
 		return 0;
 	}
 	/* cmd/go writes an empty id with -trimpath -buildid=: only a full one identifies a build. */
@@ -290,14 +300,41 @@ static int file_crc(const struct elf_file *file, uint32_t *ret)
 	return 0;
 }
 
-bool elf_file_debug_matches(const struct elf_file *file, const struct elf_file *debug)
+bool elf_file_debug_matches(const struct elf_identity *identity, const struct elf_file *debug)
 {
 	uint32_t crc = 0;
 
-	if (file->build_id_len && debug->build_id_len)
-		return file->build_id_len == debug->build_id_len &&
-		       !memcmp(file->build_id, debug->build_id, file->build_id_len);
-	return file->debug_link[0] && !file_crc(debug, &crc) && crc == file->debug_crc;
+	if (identity->build_id_len && debug->identity.build_id_len)
+		return identity->build_id_len == debug->identity.build_id_len &&
+		       !memcmp(identity->build_id, debug->identity.build_id, identity->build_id_len);
+	return identity->debug_link[0] && !file_crc(debug, &crc) && crc == identity->debug_crc;
+}
+
+int elf_file_stub(const struct elf_file *file, void **ret, size_t *ret_len)
+{
+	cleanup_free uint8_t *stub = malloc(sizeof(Elf64_Ehdr) + PHDRS_MAX * sizeof(Elf64_Phdr));
+	Elf64_Phdr *phdrs;
+	Elf64_Ehdr *ehdr;
+	size_t phnum = 0;
+	uint16_t kept = 0;
+
+	if (!stub)
+		return -ENOMEM;
+	ehdr = (void *)stub;
+	phdrs = (void *)(stub + sizeof(*ehdr));
+	if (!gelf_getehdr(file->elf, ehdr) || elf_getphdrnum(file->elf, &phnum) < 0)
+		return -ENOEXEC;
+	for (size_t i = 0; i < phnum && kept < PHDRS_MAX; i++)
+		if (gelf_getphdr(file->elf, (int)i, &phdrs[kept]) && phdrs[kept].p_type == PT_LOAD)
+			kept++;
+	ehdr->e_phoff = sizeof(*ehdr);
+	ehdr->e_phnum = kept;
+	ehdr->e_shoff = 0;
+	ehdr->e_shnum = 0;
+	ehdr->e_shstrndx = SHN_UNDEF;
+	*ret_len = sizeof(*ehdr) + kept * sizeof(*phdrs);
+	*ret = take_ptr(stub);
+	return 0;
 }
 
 static bool file_has_section(const struct elf_file *file, const char *name)

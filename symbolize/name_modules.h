@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is known about each module besides its images, and where it stands on the way to names:
+ *
+ *                 indexed, no DWARF of its own: ask for the debug file
+ *      IDLE ──────────────────────────────────────────────▶ WAITING ──answer or 2 s──┐
+ *       ▲ │                                                                          ▼
+ *       │ └──indexed, own DWARF───────────────────────────────────────────────▶ QUEUED
+ *       └───────────────────── the builder is done ◀──── BUILDING ◀── next ──────────┘
+ *
+ * Bounded: above NAME_MODULES_MAX the slots of idle modules are used again (their images stay), above
+ * NAME_MODULES_OPEN_MAX open files no further module is queued until it is indexed again. */
+#ifndef PROFD_SYMBOLIZE_NAME_MODULES_H
+#define PROFD_SYMBOLIZE_NAME_MODULES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "agent/base/u64map.h"
+#include "agent/base/vec.h"
+#include "symbolize/elf_file.h"
+
+#define NAME_MODULES_MAX      32768u
+#define NAME_MODULES_OPEN_MAX 1024u
+
+enum name_module_state { NAME_MODULE_IDLE, NAME_MODULE_WAITING, NAME_MODULE_QUEUED, NAME_MODULE_BUILDING };
+
+struct name_module {
+	uint64_t key;
+	uint64_t debug_asked_ns; /* monotonic, 0 = never */
+	uint32_t index_request;	 /* of the present collector's CONTROL_INDEX, 0 = none */
+	uint8_t state;		 /* enum name_module_state */
+	bool urgent;		 /* somebody waits for its names */
+	uint8_t origins;	 /* enum symbol_origin bits of its index, 0 = none that has names */
+	int fd;			 /* owned; -1 unless WAITING, QUEUED or BUILDING */
+	int debug_fd;		 /* owned */
+	struct elf_identity identity;
+	void *stub;		 /* owned; NULL: no debug file can be used later */
+	size_t stub_len;
+};
+
+VEC_DEFINE(name_module, struct name_module);
+
+struct name_modules {
+	struct name_module_vec modules; /* slots never move to another index */
+	struct u64map by_key;
+	size_t reuse_at;   /* where to look for an idle slot next */
+	unsigned open;	   /* modules with an open file */
+	unsigned waiting;
+	unsigned queued;
+};
+
+void name_modules_init(struct name_modules *modules);
+void name_modules_deinit(struct name_modules *modules);
+/* Borrowed until the next name_modules_add(). */
+struct name_module *name_modules_find(const struct name_modules *modules, uint64_t key);
+/* The module of @key, new if it was not known. -ENOSPC every slot is busy, -ENOMEM. */
+int name_modules_add(struct name_modules *modules, uint64_t key, struct name_module **ret) must_use;
+struct name_module *name_modules_at(const struct name_modules *modules, size_t slot);
+size_t name_modules_slot(const struct name_modules *modules, const struct name_module *module);
+/* Changes state; IDLE closes its files. */
+void name_modules_set_state(struct name_modules *modules, struct name_module *module,
+			    enum name_module_state state);
+/* The next to build: an urgent one, else any that is queued; NULL. */
+struct name_module *name_modules_next(const struct name_modules *modules);
+/* Queues those that have waited since before @before_ns for a debug file. */
+void name_modules_stop_waiting(struct name_modules *modules, uint64_t before_ns);
+/* The collector is another one: its request numbers mean nothing any more. */
+void name_modules_forget_requests(struct name_modules *modules);
+
+#endif

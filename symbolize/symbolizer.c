@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The loop. One thread: unwind tables come first, then names that are asked for, then the result of the
+ * builder; what takes long is in the builder's process. */
+#include "symbolize/symbolizer.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+
+#include "agent/base/clock.h"
+#include "agent/base/log.h"
+#include "symbolize/sandbox.h"
+#include "symbolize/symbolizer_internal.h"
+
+#define FILES_MAX	      4096
+#define BUILD_MEMORY_BYTES    (4ull << 30) /* address space besides the open indexes */
+#define MESSAGES_PER_TURN     16	   /* of one peer, before the others have theirs */
+#define TICK_MS		      100	   /* while something has a deadline */
+
+/* ---- channels ------------------------------------------------------------------------------------ */
+
+void symbolizer_lose_collector(struct symbolizer *s)
+{
+	if (s->collector_fd >= 0)
+		(void)close(s->collector_fd);
+	s->collector_fd = -1;
+	name_modules_forget_requests(&s->modules);
+}
+
+void symbolizer_lose_server(struct symbolizer *s)
+{
+	if (s->server_fd >= 0)
+		(void)close(s->server_fd);
+	s->server_fd = -1;
+	symbolizer_drop_names(s);
+}
+
+static void on_peer(struct symbolizer *s)
+{
+	const struct control_peer *peer = (const void *)s->message.data;
+
+	if (s->message.len != sizeof(*peer) || s->message.fd_count != 1)
+		return;
+	if (peer->role == ROLE_COLLECTOR) {
+		symbolizer_lose_collector(s);
+		s->collector_fd = take_fd(&s->message.fds[0]);
+	} else if (peer->role == ROLE_SERVER) {
+		symbolizer_lose_server(s);
+		s->server_fd = take_fd(&s->message.fds[0]);
+	}
+}
+
+static void dispatch(struct symbolizer *s, int fd)
+{
+	const struct channel_head *head = (const void *)s->message.data;
+
+	if (fd == s->control_fd) {
+		if (head->kind == CONTROL_PEER)
+			on_peer(s);
+		else if (head->kind == CONTROL_STOP)
+			s->stopping = true;
+	} else if (fd == s->collector_fd) {
+		if (head->kind == CONTROL_INDEX)
+			symbolizer_on_index(s);
+		else if (head->kind == CONTROL_DEBUG)
+			symbolizer_on_debug(s);
+	} else if (head->kind == CONTROL_NAMES) {
+		symbolizer_on_names(s);
+	}
+}
+
+/* Handles some messages of one channel. -EPIPE when it is closed. */
+static int receive_some(struct symbolizer *s, int fd)
+{
+	for (int i = 0; i < MESSAGES_PER_TURN && !s->stopping; i++) {
+		int rc;
+
+		if (fd == s->server_fd && s->names_count == SYMBOLIZER_NAMES_MAX)
+			return 0;
+		rc = channel_receive(fd, &s->message);
+		if (rc == -EPROTO)
+			continue;
+		if (rc <= 0)
+			return rc;
+		dispatch(s, fd);
+		channel_message_close(&s->message);
+		if (fd != s->control_fd && fd != s->collector_fd && fd != s->server_fd)
+			return 0; /* lost while its message was handled */
+	}
+	return 0;
+}
+
+/* ---- the builder --------------------------------------------------------------------------------- */
+
+static void start_build(struct symbolizer *s)
+{
+	struct name_module *module = name_modules_next(&s->modules);
+	const int close_fds[] = { s->control_fd, s->collector_fd, s->server_fd };
+	struct name_builder_job job;
+	int rc;
+
+	if (!module)
+		return;
+	job = (struct name_builder_job){ .fd = module->fd,
+					 .stub = module->stub,
+					 .stub_len = module->stub_len,
+					 .debug_fd = module->debug_fd,
+					 .identity = &module->identity };
+	rc = name_builder_start(&s->builder, &job, close_fds, ARRAY_SIZE(close_fds));
+	if (rc < 0) {
+		log_debug("cannot start a builder of names: %s", strerror(-rc));
+		name_modules_set_state(&s->modules, module, NAME_MODULE_IDLE);
+		return;
+	}
+	s->building_key = module->key;
+	name_modules_set_state(&s->modules, module, NAME_MODULE_BUILDING);
+}
+
+static void finish_build(struct symbolizer *s)
+{
+	struct name_module *module = name_modules_find(&s->modules, s->building_key);
+	struct symbol_index *index = NULL;
+	int rc = name_builder_finish(&s->builder, &index);
+
+	if (rc == -EAGAIN)
+		return;
+	if (module && !rc)
+		module->origins = (uint8_t)symbol_index_origins(index);
+	if (!rc) {
+		rc = symbol_store_put_take(s->store, s->building_key, index);
+		if (rc < 0)
+			symbol_index_destroy(index);
+	}
+	if (rc < 0)
+		log_debug("names of module %016llx are not to be had: %s",
+			  (unsigned long long)s->building_key, strerror(-rc));
+	if (module)
+		name_modules_set_state(&s->modules, module, NAME_MODULE_IDLE);
+}
+
+/* ---- loop ---------------------------------------------------------------------------------------- */
+
+enum { POLL_CONTROL, POLL_COLLECTOR, POLL_SERVER, POLL_BUILDER, POLL_COUNT };
+
+static int wait_for_events(const struct symbolizer *s, struct pollfd polls[POLL_COUNT])
+{
+	bool deadline = s->names_count || s->modules.waiting;
+	short server = (s->names_count < SYMBOLIZER_NAMES_MAX ? POLLIN : 0) |
+		       (s->server_full ? POLLOUT : 0);
+
+	polls[POLL_CONTROL] = (struct pollfd){ .fd = s->control_fd, .events = POLLIN };
+	polls[POLL_COLLECTOR] = (struct pollfd){ .fd = s->collector_fd, .events = POLLIN };
+	polls[POLL_SERVER] = (struct pollfd){ .fd = s->server_fd, .events = server };
+	polls[POLL_BUILDER] = (struct pollfd){ .fd = s->builder.pidfd, .events = POLLIN };
+	if (poll(polls, POLL_COUNT, deadline ? TICK_MS : -1) < 0 && errno != EINTR)
+		return -errno;
+	return 0;
+}
+
+static int turn(struct symbolizer *s)
+{
+	struct pollfd polls[POLL_COUNT];
+	int rc = wait_for_events(s, polls);
+
+	if (rc < 0)
+		return rc;
+	if (polls[POLL_CONTROL].revents && receive_some(s, s->control_fd) == -EPIPE)
+		s->stopping = true; /* the supervisor is gone */
+	/* A descriptor may be another peer's by now: the revents are only a hint. */
+	if (s->collector_fd >= 0 && polls[POLL_COLLECTOR].revents &&
+	    receive_some(s, s->collector_fd) == -EPIPE)
+		symbolizer_lose_collector(s);
+	if (s->server_fd >= 0 && polls[POLL_SERVER].revents && receive_some(s, s->server_fd) == -EPIPE)
+		symbolizer_lose_server(s);
+	if (polls[POLL_BUILDER].revents)
+		finish_build(s);
+	name_modules_stop_waiting(&s->modules, clock_monotonic_ns() - SYMBOLIZER_DEBUG_WAIT_NS);
+	if (name_builder_is_idle(&s->builder))
+		start_build(s);
+	symbolizer_serve_names(s);
+	return 0;
+}
+
+static void tell_ready(const struct symbolizer *s)
+{
+	struct channel_head ready = { .kind = CONTROL_READY };
+
+	if (channel_send_wait(s->control_fd, &ready, sizeof(ready), NULL, 0, 1000) < 0)
+		log_debug("the supervisor does not listen");
+}
+
+static void tell_failed(const struct symbolizer *s, int rc)
+{
+	struct control_failed failed = { .head = { .kind = CONTROL_FAILED } };
+
+	(void)snprintf(failed.text, sizeof(failed.text),
+		       "the symbolizer cannot enter its sandbox (%s): the kernel needs seccomp filters, and a "
+		       "container must allow prctl(PR_SET_SECCOMP)",
+		       strerror(-rc));
+	(void)!channel_send_wait(s->control_fd, &failed, sizeof(failed), NULL, 0, 1000);
+}
+
+static int serve(struct symbolizer *s, const struct symbolizer_options *options)
+{
+	int rc;
+
+	/* Without its folder it works from memory alone. */
+	if (options->cache_dir_fd >= 0 &&
+	    (rc = module_cache_create(options->cache_dir_fd, options->cache_bytes, &s->cache)) < 0)
+		log_debug("the cache folder cannot be used: %s", strerror(-rc));
+	rc = symbol_store_create(s->cache, options->memory_bytes, &s->store);
+	if (rc < 0)
+		return rc;
+	tell_ready(s);
+	while (!rc && !s->stopping)
+		rc = turn(s);
+	return rc;
+}
+
+int symbolizer_run(const struct symbolizer_options *options)
+{
+	const struct sandbox_options sandbox = { .folder_fd = options->cache_dir_fd,
+						 .memory_bytes = options->memory_bytes + BUILD_MEMORY_BYTES,
+						 .files = FILES_MAX };
+	struct symbolizer *s = calloc(1, sizeof(*s));
+	unsigned parts = 0;
+	int rc;
+
+	if (!s)
+		return 1;
+	s->control_fd = options->control_fd;
+	s->collector_fd = s->server_fd = -1;
+	name_modules_init(&s->modules);
+	name_builder_init(&s->builder);
+	rc = sandbox_enter(&sandbox, &parts);
+	if (rc < 0) {
+		tell_failed(s, rc);
+	} else {
+		log_debug("sandbox parts in force: %#x", parts);
+		rc = serve(s, options);
+	}
+	symbolizer_lose_collector(s);
+	symbolizer_lose_server(s);
+	name_builder_deinit(&s->builder);
+	name_modules_deinit(&s->modules);
+	symbol_store_destroy(s->store);
+	module_cache_destroy(s->cache);
+	free(s);
+	return rc < 0 ? 1 : 0;
+}

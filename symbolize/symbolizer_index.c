@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+/* CONTROL_INDEX: what a file is and its unwind table, answered at once; its names are left to the builder. */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "agent/base/clock.h"
+#include "agent/base/hash.h"
+#include "agent/base/io.h"
+#include "agent/base/log.h"
+#include "symbolize/cfi_rows.h"
+#include "symbolize/elf_runtime.h"
+#include "symbolize/sandbox.h"
+#include "symbolize/symbolizer_internal.h"
+
+#define SEND_WAIT_MS   1000
+#define FP_TEXT_PCT    95 /* above: a build with frame pointers; prologues are the rest (performance.md 4.5) */
+#define TABLE_TAG_FP   1  /* tag of a cached table: INDEXED_FP */
+#define ORIGINS_BETTER (SYMBOL_ORIGIN_DWARF | SYMBOL_ORIGIN_SYMTAB)
+
+/* ---- unwind tables ------------------------------------------------------------------------------- */
+
+/* The cached file itself goes to the collector: it is read-only for all who have it. */
+static int table_from_cache(struct symbolizer *s, struct control_indexed *answer)
+{
+	cleanup_close int fd = -1;
+	struct stat st;
+	void *image;
+	uint8_t tag;
+	int rc;
+
+	if (!s->cache)
+		return -ENOENT;
+	fd = module_cache_open(s->cache, answer->key, MODULE_CACHE_TABLE, &tag);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -ENOENT;
+	image = st.st_size ? mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
+	rc = image == MAP_FAILED ? -EPROTO : cfi_image_validate(image, (size_t)st.st_size);
+	if (!rc) {
+		answer->row_count = ((const struct unwind_table_head *)image)->row_count;
+		answer->table_bytes = (uint64_t)st.st_size;
+		answer->flags |= INDEXED_ROWS | (tag & TABLE_TAG_FP ? INDEXED_FP : 0);
+	}
+	if (image != MAP_FAILED)
+		(void)munmap(image, (size_t)st.st_size);
+	if (rc < 0) {
+		module_cache_drop(s->cache, answer->key, MODULE_CACHE_TABLE);
+		return -ENOENT;
+	}
+	return take_fd(&fd);
+}
+
+static bool table_is_fp(const struct cfi_table *table)
+{
+	return table->fp_text_bytes * 100 >= table->text_bytes * FP_TEXT_PCT && table->text_bytes;
+}
+
+static int table_to_memfd(const struct cfi_table *table)
+{
+	cleanup_close int fd = io_memfd("unwind_table", 0);
+	int rc;
+
+	if (fd < 0)
+		return fd;
+	rc = io_write_all(fd, table->image, table->image_bytes);
+	return rc < 0 ? rc : take_fd(&fd);
+}
+
+/* Fills @table (the caller's to release) and the answer; returns the memfd. */
+static int table_from_file(const struct elf_file *file, struct control_indexed *answer,
+			   struct cfi_table *table)
+{
+	int rc = cfi_table_build(file->elf, table);
+	int fd;
+
+	if (rc < 0)
+		return rc;
+	fd = table_to_memfd(table);
+	if (fd < 0)
+		return fd;
+	answer->row_count = table->row_count;
+	answer->table_bytes = table->image_bytes;
+	answer->flags |= INDEXED_ROWS | (table_is_fp(table) ? INDEXED_FP : 0);
+	return fd;
+}
+
+/* ---- names to come ------------------------------------------------------------------------------- */
+
+/* Is what the file itself says more than the index that we have? A stripped and a full file share one
+ * build-id. */
+static bool index_is_poorer(uint8_t origins, const struct elf_file *file)
+{
+	if (origins & SYMBOL_ORIGIN_DWARF)
+		return false;
+	if (elf_file_has_dwarf(file))
+		return true;
+	return elf_file_has_symtab(file) && !(origins & ORIGINS_BETTER);
+}
+
+bool symbolizer_want_debug(struct symbolizer *s, struct name_module *module)
+{
+	struct control_debug_want want = {
+		.head = { .kind = CONTROL_DEBUG_WANT,
+			  .request = (uint32_t)name_modules_slot(&s->modules, module) + 1 },
+		.index_request = module->index_request,
+		.build_id_len = module->identity.build_id_len,
+		.crc = module->identity.debug_crc,
+	};
+	uint64_t now_ns = clock_monotonic_ns();
+
+	if (s->collector_fd < 0 || !module->index_request || !module->stub ||
+	    (!module->identity.build_id_len && !module->identity.debug_link[0]) ||
+	    (module->debug_asked_ns && now_ns - module->debug_asked_ns < SYMBOLIZER_DEBUG_AGAIN_NS))
+		return false;
+	memcpy(want.build_id, module->identity.build_id, sizeof(want.build_id));
+	memcpy(want.link, module->identity.debug_link, sizeof(want.link));
+	if (channel_send(s->collector_fd, &want, sizeof(want), NULL, 0) < 0)
+		return false;
+	module->debug_asked_ns = now_ns;
+	return true;
+}
+
+/* Remembers the module and, if its names are not known as well as @file knows them, keeps @fd_take for the
+ * builder. */
+static void expect_names(struct symbolizer *s, const struct control_indexed *answer,
+			 const struct elf_file *file, int fd_take)
+{
+	cleanup_close int fd = fd_take;
+	struct name_module *module;
+	uint8_t origins = 0;
+	bool known;
+
+	if (name_modules_add(&s->modules, answer->key, &module) < 0)
+		return;
+	module->index_request = answer->head.request;
+	module->identity = file->identity;
+	if (!module->stub)
+		(void)!elf_file_stub(file, &module->stub, &module->stub_len);
+	if (module->state != NAME_MODULE_IDLE)
+		return;
+	known = module->origins ||
+		(s->cache && module_cache_has(s->cache, answer->key, MODULE_CACHE_SYMBOLS, &origins));
+	if (!module->origins)
+		module->origins = origins;
+	if (known && !index_is_poorer(module->origins, file))
+		return;
+	if (fd < 0 || s->modules.open >= NAME_MODULES_OPEN_MAX)
+		return;
+	module->fd = take_fd(&fd);
+	s->modules.open++;
+	name_modules_set_state(&s->modules, module,
+			       !elf_file_has_dwarf(file) && symbolizer_want_debug(s, module)
+				       ? NAME_MODULE_WAITING
+				       : NAME_MODULE_QUEUED);
+}
+
+void symbolizer_on_debug(struct symbolizer *s)
+{
+	const struct control_debug *answer = (const void *)s->message.data;
+	struct name_module *module;
+
+	if (s->message.len != sizeof(*answer) || !answer->head.request)
+		return;
+	module = name_modules_at(&s->modules, answer->head.request - 1);
+	if (!module || module->state != NAME_MODULE_WAITING)
+		return;
+	if (!answer->status)
+		module->debug_fd = take_fd(&s->message.fds[0]);
+	/* Without the file itself there is nothing to build from but the debug file. */
+	name_modules_set_state(&s->modules, module,
+			       module->fd >= 0 || module->debug_fd >= 0 ? NAME_MODULE_QUEUED
+									 : NAME_MODULE_IDLE);
+}
+
+/* ---- requests ------------------------------------------------------------------------------------ */
+
+static void describe(const struct elf_file *file, struct control_indexed *answer)
+{
+	answer->build_id_len = file->identity.build_id_len;
+	memcpy(answer->build_id, file->identity.build_id, sizeof(answer->build_id));
+	answer->runtime = elf_runtime_of(file);
+	if (answer->runtime & FEED_PROC_GO)
+		answer->flags |= INDEXED_GO;
+	if (elf_file_has_symtab(file))
+		answer->flags |= INDEXED_SYMBOLS;
+	if (elf_file_has_dwarf(file))
+		answer->flags |= INDEXED_DEBUG;
+}
+
+static void send_indexed(struct symbolizer *s, const struct control_indexed *answer, int table_fd)
+{
+	int rc = channel_send_wait(s->collector_fd, answer, sizeof(*answer), &table_fd, table_fd >= 0,
+				   SEND_WAIT_MS);
+
+	if (rc == -EPIPE)
+		symbolizer_lose_collector(s);
+	else if (rc < 0)
+		log_debug("the collector did not take an answer: %s", strerror(-rc));
+}
+
+static void index_elf(struct symbolizer *s, const struct control_index *request,
+		      struct control_indexed *answer, int fd_take)
+{
+	cleanup(elf_file) struct elf_file *file = NULL;
+	cleanup_close int table_fd = -1;
+	struct cfi_table table = { .image = NULL };
+	int rc = elf_file_open_take(fd_take, &file);
+
+	if (rc < 0)
+		(void)close(fd_take);
+	else
+		rc = elf_file_key(file, &answer->key);
+	answer->status = rc;
+	if (rc < 0) {
+		send_indexed(s, answer, -1);
+		return;
+	}
+	describe(file, answer);
+	if (request->want_rows) {
+		table_fd = table_from_cache(s, answer);
+		if (table_fd < 0)
+			table_fd = table_from_file(file, answer, &table);
+	}
+	/* A file without rows, or with more than fit, still has names: only ours to say in the flags. */
+	send_indexed(s, answer, table_fd);
+	if (table.image && s->cache)
+		(void)!module_cache_put(s->cache, answer->key, MODULE_CACHE_TABLE,
+					answer->flags & INDEXED_FP ? TABLE_TAG_FP : 0, table.image,
+					table.image_bytes);
+	cfi_table_deinit(&table);
+	expect_names(s, answer, file, fcntl(file->fd, F_DUPFD_CLOEXEC, 0));
+}
+
+/* The kernel's names are read here and now: the file is the kernel's own, and the answer needs the address
+ * of _text. They change with every boot and module: never taken from the cache. */
+static void index_kernel(struct symbolizer *s, const struct control_index *request,
+			 struct control_indexed *answer, int fd)
+{
+	struct symbol_index *index = NULL;
+	struct name_module *module;
+	const void *image;
+	size_t bytes;
+	int rc = symbol_index_build_kallsyms(fd, &index, &answer->kernel_text_va);
+
+	if (!rc) {
+		image = symbol_index_image(index, &bytes);
+		answer->key = request->build_id_len
+				      ? elf_key_of_build_id(request->build_id, request->build_id_len)
+				      : hash_bytes(image, bytes, CONTROL_INDEX);
+		answer->flags = INDEXED_SYMBOLS;
+		answer->build_id_len = request->build_id_len;
+		memcpy(answer->build_id, request->build_id, sizeof(answer->build_id));
+		rc = name_modules_add(&s->modules, answer->key, &module);
+		if (!rc) {
+			module->origins = (uint8_t)symbol_index_origins(index);
+			rc = symbol_store_put_take(s->store, answer->key, index);
+		}
+		if (rc < 0)
+			symbol_index_destroy(index);
+	}
+	answer->status = rc;
+	send_indexed(s, answer, -1);
+}
+
+void symbolizer_on_index(struct symbolizer *s)
+{
+	const struct control_index *request = (const void *)s->message.data;
+	struct control_indexed answer = { .head = { .kind = CONTROL_INDEXED } };
+	int fd;
+
+	if (s->message.len != sizeof(*request) || s->message.fd_count != 1 ||
+	    request->build_id_len > FEED_BUILD_ID_MAX)
+		return;
+	answer.head.request = request->head.request;
+	fd = take_fd(&s->message.fds[0]);
+	sandbox_guard_begin(SYMBOLIZER_INDEX_WALL_S);
+	if (request->kind == FEED_MODULE_KERNEL) {
+		index_kernel(s, request, &answer, fd);
+		(void)close(fd);
+	} else if (request->kind == FEED_MODULE_ELF || request->kind == FEED_MODULE_VDSO) {
+		index_elf(s, request, &answer, fd);
+	} else {
+		(void)close(fd);
+		answer.status = -EINVAL;
+		send_indexed(s, &answer, -1);
+	}
+	sandbox_guard_end();
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Private to symbolizer*.c: the process's state. symbolizer.c has the loop and the channels,
+ * symbolizer_index.c the collector's requests, symbolizer_names.c the server's. */
+#ifndef PROFD_SYMBOLIZE_SYMBOLIZER_INTERNAL_H
+#define PROFD_SYMBOLIZE_SYMBOLIZER_INTERNAL_H
+
+#include "agent/wire/control.h"
+#include "symbolize/module_cache.h"
+#include "symbolize/name_builder.h"
+#include "symbolize/name_modules.h"
+#include "symbolize/symbol_store.h"
+#include "symbolize/symbolizer.h"
+
+#define SYMBOLIZER_NAMES_MAX	  32		   /* CONTROL_NAMES waiting for their answer */
+#define SYMBOLIZER_INDEX_WALL_S	  10		   /* of one CONTROL_INDEX, before the process dies of it */
+#define SYMBOLIZER_DEBUG_WAIT_NS  (2 * NS_PER_S)   /* for the collector to find a debug file */
+#define SYMBOLIZER_DEBUG_AGAIN_NS (10 * NS_PER_S)  /* between questions for a debug file that was absent */
+#define SYMBOLIZER_NAMES_WAIT_NS  (500 * NS_PER_MS) /* that names of a module being built are waited for */
+
+struct names_request {
+	uint64_t key;
+	uint64_t arrived_ns;
+	uint32_t request;
+	uint32_t count;
+	uint32_t answered; /* offsets answered so far */
+	uint64_t *offsets; /* owned */
+};
+
+struct symbolizer {
+	int control_fd;
+	int collector_fd; /* -1 = none */
+	int server_fd;
+	bool stopping;
+	struct module_cache *cache; /* NULL = none */
+	struct symbol_store *store;
+	struct name_modules modules;
+	struct name_builder builder;
+	uint64_t building_key; /* of the module that the builder is at */
+	struct names_request names[SYMBOLIZER_NAMES_MAX]; /* ring */
+	unsigned names_at, names_count;
+	bool server_full; /* the last answer did not fit: wait for POLLOUT */
+	uint64_t no_wait_until_ns; /* a request has just waited in vain */
+	struct channel_message message;
+	uint8_t answer[CHANNEL_MESSAGE_MAX];
+};
+
+void symbolizer_lose_collector(struct symbolizer *s);
+void symbolizer_lose_server(struct symbolizer *s);
+
+/* One message of the collector in s->message; its descriptors are taken or closed by the caller. */
+void symbolizer_on_index(struct symbolizer *s);
+void symbolizer_on_debug(struct symbolizer *s);
+/* Asks for @module's debug file if that is worth it now; true if it was asked. */
+bool symbolizer_want_debug(struct symbolizer *s, struct name_module *module);
+
+void symbolizer_on_names(struct symbolizer *s);
+/* Answers what can be answered. */
+void symbolizer_serve_names(struct symbolizer *s);
+void symbolizer_drop_names(struct symbolizer *s);
+
+#endif
