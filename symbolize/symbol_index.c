@@ -10,6 +10,7 @@
 #include "symbolize/demangle.h"
 #include "symbolize/dwarf_index.h"
 #include "symbolize/elf_symbols.h"
+#include "symbolize/gopclntab.h"
 #include "symbolize/index_builder.h"
 #include "symbolize/kallsyms.h"
 #include "symbolize/symbol_image.h"
@@ -132,10 +133,11 @@ static int load_symbols(Elf *elf, Elf *debug, const struct elf_segments *segment
 static int load_dwarf(Elf *elf, Elf *debug, const struct elf_segments *segments,
 		      struct index_builder *builder)
 {
-	int rc = debug ? dwarf_index_load(debug, NULL, segments, false, builder) : -ENOENT;
+	bool has_go = builder->origins & SYMBOL_ORIGIN_GOPCLNTAB;
+	int rc = debug ? dwarf_index_load(debug, NULL, segments, has_go, builder) : -ENOENT;
 
 	if (rc == -ENOENT)
-		rc = dwarf_index_load(elf, NULL, segments, false, builder);
+		rc = dwarf_index_load(elf, NULL, segments, has_go, builder);
 	return rc == -ENOENT || rc == -ENOEXEC ? 0 : rc;
 }
 
@@ -154,6 +156,20 @@ static int finish(struct index_builder *builder, struct symbol_index **ret)
 	return 0;
 }
 
+/* Names of Go code come from pclntab alone: it is complete, and in stripped programs too. */
+static int load_all(Elf *elf, Elf *debug, const struct elf_segments *segments, bool with_dwarf,
+		    struct index_builder *builder)
+{
+	int rc = gopclntab_load(elf, segments, builder);
+
+	if (rc < 0 && rc != -ENOENT && rc != -ENOEXEC)
+		return rc;
+	rc = load_symbols(elf, debug, segments, builder);
+	if (rc < 0 || !with_dwarf)
+		return rc;
+	return load_dwarf(elf, debug, segments, builder);
+}
+
 int symbol_index_build(Elf *elf, Elf *debug, struct symbol_index **ret)
 {
 	cleanup_index_builder struct index_builder builder = { 0 };
@@ -162,13 +178,11 @@ int symbol_index_build(Elf *elf, Elf *debug, struct symbol_index **ret)
 
 	if (rc < 0)
 		return rc;
-	rc = load_symbols(elf, debug, &segments, &builder);
-	if (rc >= 0)
-		rc = load_dwarf(elf, debug, &segments, &builder);
+	rc = load_all(elf, debug, &segments, true, &builder);
 	if (rc == -E2BIG) {
 		/* Too much debug information: function names alone are better than nothing. */
 		index_builder_deinit(&builder);
-		rc = load_symbols(elf, debug, &segments, &builder);
+		rc = load_all(elf, debug, &segments, false, &builder);
 	}
 	return rc < 0 ? rc : finish(&builder, ret);
 }

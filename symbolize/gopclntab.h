@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Functions, inline trees and lines of Go code from the table that every Go program carries for its own
+ * tracebacks (pclntab), stripped or not: Go 1.16 and later. Names are as the runtime prints them, with
+ * type arguments as [...].
+ *
+ * Finding it takes two steps: the table itself (by section name, else by its header anywhere in the
+ * loaded data), and moduledata, the runtime's record of where code and inline trees lie, recognized by
+ * its pointers into the table. In position-independent files those pointers are in the relocations.
+ * Sources: runtime/symtab.go, runtime/symtabinl.go, cmd/link/internal/ld/pcln.go of Go 1.16 to 1.26. */
+#ifndef PROFD_SYMBOLIZE_GOPCLNTAB_H
+#define PROFD_SYMBOLIZE_GOPCLNTAB_H
+
+#include <libelf.h>
+#include <stdint.h>
+
+#include "symbolize/elf_debug.h"
+#include "symbolize/index_builder.h"
+#include "symbolize/index_sort.h"
+
+#define GOPCLNTAB_FUNCTIONS_MAX 5000000u
+#define GOPCLNTAB_BYTES_MAX	(512u << 20)
+
+enum gopclntab_layout {
+	GOPCLNTAB_1_16, /* magic 0xfffffffa */
+	GOPCLNTAB_1_18, /* magic 0xfffffff0 */
+	GOPCLNTAB_1_20, /* magic 0xfffffff1 */
+};
+
+/* A file's contents by virtual address, with what the dynamic linker would write there. */
+struct go_image {
+	const uint8_t *file;
+	size_t file_bytes;
+	const struct elf_segments *segments;
+	struct index_sort_item *relocations; /* owned; by address, index into @rela */
+	size_t relocation_count;
+	const uint8_t *rela; /* Elf64_Rela, unaligned */
+};
+
+/* Where the parts of a table are; offsets are inside @bytes, from the header. */
+struct go_table {
+	const uint8_t *bytes;
+	size_t len;
+	uint64_t ev; /* address of the header */
+	enum gopclntab_layout layout;
+	uint8_t quantum; /* bytes of the smallest instruction */
+	uint64_t function_count;
+	uint64_t names, units, files, pctab, functions;
+	uint64_t text_ev;   /* start of Go's code, 0 = unknown */
+	uint64_t gofunc_ev; /* base of function data (inline trees), 0 = unknown */
+};
+
+/* @image borrows @elf and @segments; release it even after a failure. -ENOEXEC, -ENOMEM. */
+int go_image_load(Elf *elf, const struct elf_segments *segments, struct go_image *ret) must_use;
+void go_image_deinit(struct go_image *image);
+/* @len bytes of the file at @ev, NULL if they are not all in one segment. */
+const uint8_t *go_image_at(const struct go_image *image, uint64_t ev, uint64_t len);
+/* The 8-byte word at @ev as the program sees it, 0 if there is none. */
+uint64_t go_image_word(const struct go_image *image, uint64_t ev);
+/* Finds the table and moduledata. -ENOENT no Go program (or older than 1.16). */
+int go_image_find_table(Elf *elf, const struct go_image *image, struct go_table *ret) must_use;
+
+/* Adds everything to @builder and reserves the code's file offsets for it (exclusive_start, _end).
+ * -ENOENT no Go program, -ENOEXEC damaged (nothing was added), -E2BIG, -ENOMEM. */
+int gopclntab_load(Elf *elf, const struct elf_segments *segments,
+		   struct index_builder *builder) must_use;
+
+#endif
