@@ -183,7 +183,7 @@ static void test_bound(void **state)
 	(void)state;
 	for (const struct render_format *f = render_formats; f->name; f++) {
 		struct render_options options = { .value_index = 1 };
-		struct buf out = { .max = 100 };
+		struct buf out = { .max = 5 };
 		struct err err = { 0 };
 
 		if (f->render(p, &options, &out, &err) >= 0)
@@ -340,6 +340,144 @@ static void test_speedscope(void **state)
 		    RENDER_FIXTURE_TOTAL_NS);
 }
 
+static int length_of(const cJSON *table, const char *column)
+{
+	return cJSON_GetArraySize(cJSON_GetObjectItem(table, column));
+}
+
+/* Its own loader is lax (out-of-range indexes pass silently), so the structure is checked here. */
+static void check_table(const cJSON *table, const char *name)
+{
+	int length = cJSON_GetObjectItem(table, "length")->valueint;
+
+	for (const cJSON *c = table->child; c; c = c->next)
+		if (cJSON_IsArray(c) && cJSON_GetArraySize(c) != length)
+			fail_msg("%s.%s has %d rows, not %d", name, c->string, cJSON_GetArraySize(c),
+				 length);
+}
+
+static void check_range(const cJSON *table, const char *column, int end)
+{
+	for (const cJSON *c = cJSON_GetObjectItem(table, column)->child; c; c = c->next)
+		if (cJSON_IsNumber(c) && (c->valueint < -1 || c->valueint >= end))
+			fail_msg("%s: %d is not below %d", column, c->valueint, end);
+}
+
+static void test_firefox(void **state)
+{
+	cleanup(profile) struct profile *p = render_fixture();
+	cleanup_free char *text = render(render_firefox, p, NULL);
+	cleanup(json) cJSON *doc = cJSON_Parse(text);
+	const cJSON *shared = cJSON_GetObjectItem(doc, "shared");
+	const cJSON *stacks = cJSON_GetObjectItem(shared, "stackTable");
+	const cJSON *frames = cJSON_GetObjectItem(shared, "frameTable");
+	const cJSON *functions = cJSON_GetObjectItem(shared, "funcTable");
+	int strings = length_of(shared, "stringArray"), at = 0, samples = 0;
+
+	(void)state;
+	for (const cJSON *t = shared->child; t; t = t->next)
+		if (cJSON_IsObject(t))
+			check_table(t, t->string);
+	check_range(stacks, "frame", length_of(frames, "func"));
+	check_range(frames, "func", length_of(functions, "name"));
+	check_range(functions, "name", strings);
+	check_range(functions, "resource", length_of(doc, "libs"));
+	for (const cJSON *c = cJSON_GetObjectItem(stacks, "prefix")->child; c; c = c->next, at++)
+		assert_true(cJSON_IsNull(c) || c->valueint < at);
+	for (const cJSON *t = cJSON_GetObjectItem(doc, "threads")->child; t; t = t->next) {
+		const cJSON *table = cJSON_GetObjectItem(t, "samples");
+		double before = -1;
+
+		check_table(table, "samples");
+		check_range(table, "stack", length_of(stacks, "frame"));
+		samples += length_of(table, "stack");
+		for (const cJSON *c = cJSON_GetObjectItem(table, "time")->child; c; c = c->next) {
+			assert_true(c->valuedouble >= before);
+			before = c->valuedouble;
+		}
+		assert_true(cJSON_IsString(cJSON_GetObjectItem(t, "pid")));
+	}
+	assert_int_equal(samples, 44);
+}
+
+static void test_otlp(void **state)
+{
+	cleanup(profile) struct profile *p = render_fixture();
+	size_t len = 0;
+	cleanup_free char *data = render(render_otlp, p, &len);
+	cleanup_free char *text = NULL;
+
+	(void)state;
+	if (system("protoc --version >/dev/null 2>&1") != 0) {
+		print_message("skip: no protoc\n");
+		skip();
+	}
+	text = pipe_through("protoc --decode_raw < %s 2>&1", data, len);
+	assert_non_null(text);
+	assert_non_null(strstr(text, "process.executable.build_id.gnu"));
+	assert_non_null(strstr(text, "thread.name"));
+	assert_non_null(strstr(text, "do_syscall_64"));
+}
+
+/* Self lines sum to the total; the recursive call counts once. */
+static void test_callgrind(void **state)
+{
+	cleanup(profile) struct profile *p = render_fixture();
+	cleanup_free char *text = render(render_callgrind, p, NULL);
+	bool call = false;
+	int64_t sum = 0;
+
+	(void)state;
+	for (char *save = NULL, *line = strtok_r(text, "\n", &save); line;
+	     line = strtok_r(NULL, "\n", &save)) {
+		long at;
+		long long value;
+
+		if (sscanf(line, "%ld %lld", &at, &value) == 2) {
+			if (!call)
+				sum += value;
+			call = false;
+		}
+		call |= strncmp(line, "calls=", 6) == 0;
+	}
+	assert_int_equal(sum, RENDER_FIXTURE_TOTAL_NS);
+}
+
+static void test_perfscript(void **state)
+{
+	cleanup(profile) struct profile *p = render_fixture();
+	cleanup_free char *text = render(render_perfscript, p, NULL);
+	unsigned events = 0;
+
+	(void)state;
+	for (const char *at = text; (at = strstr(at, " cpu:\n")); at++)
+		events++;
+	assert_int_equal(events, 44);
+	assert_non_null(strstr(text, "worker 100/101 [000] 1768464000."));
+}
+
+static void test_compiler_profiles(void **state)
+{
+	cleanup(profile) struct profile *go = render_fixture();
+	cleanup(profile) struct profile *native =
+		profile_from_text(PROFILE_CPU, (const char *const[]){ "main;f 100" }, 1);
+	cleanup(profile) struct profile *heap =
+		profile_from_text(PROFILE_MEMORY, (const char *const[]){ "main;f@go 100" }, 1);
+	struct render_options options = { .value_index = 1 };
+	cleanup_free char *text = render(render_autofdo, native, NULL);
+	cleanup_free char *pgo = render(render_pgo, go, NULL);
+	struct buf out = { 0 };
+	struct err err = { 0 };
+
+	(void)state;
+	assert_non_null(pgo);
+	assert_string_equal(text, "f:1:0\n 0: 1\n");
+	assert_int_equal(render_pgo(native, &options, &out, &err), -ENOTSUP);
+	assert_string_equal(err.word, "ProfileTypeMismatch");
+	assert_int_equal(render_pgo(heap, &options, &out, &err), -ENOTSUP);
+	assert_int_equal(render_autofdo(heap, &options, &out, &err), -ENOTSUP);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -349,7 +487,9 @@ int main(void)
 		cmocka_unit_test(test_bound),	 cmocka_unit_test(test_html),
 		cmocka_unit_test(test_svg),	 cmocka_unit_test(test_csv),
 		cmocka_unit_test(test_pprof),	 cmocka_unit_test(test_protoc),
-		cmocka_unit_test(test_speedscope),
+		cmocka_unit_test(test_speedscope),	 cmocka_unit_test(test_firefox),
+		cmocka_unit_test(test_otlp),	 cmocka_unit_test(test_callgrind),
+		cmocka_unit_test(test_perfscript), cmocka_unit_test(test_compiler_profiles),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: Apache-2.0
+/* OTLP profiles: ExportProfilesServiceRequest of opentelemetry-proto 1.11.0, profiles/v1development (alpha: the one
+ * place that knows its numbers). Entry 0 of every table is the zero value. One resource per process, one
+ * profile per value, the main value first; the profile's own tables keep their order, so that string, mapping
+ * and location numbers need no translation. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "agent/base/hash.h"
+#include "agent/base/u64map.h"
+#include "api/render/chains.h"
+#include "api/render/proto.h"
+#include "api/render/render.h"
+
+enum { /* field numbers */
+	REQUEST_RESOURCE_PROFILES = 1,
+	REQUEST_DICTIONARY = 2,
+	RESOURCE_PROFILES_RESOURCE = 1,
+	RESOURCE_PROFILES_SCOPE_PROFILES = 2,
+	SCOPE_PROFILES_SCOPE = 1,
+	SCOPE_PROFILES_PROFILES = 2,
+	PROFILE_SAMPLE_TYPE = 1,
+	PROFILE_SAMPLES = 2,
+	PROFILE_TIME = 3,
+	PROFILE_DURATION = 4,
+	PROFILE_PERIOD_TYPE = 5,
+	PROFILE_PERIOD = 6,
+	SAMPLE_STACK = 1,
+	SAMPLE_ATTRIBUTES = 2,
+	SAMPLE_VALUES = 4,
+	DICTIONARY_MAPPINGS = 1,
+	DICTIONARY_LOCATIONS = 2,
+	DICTIONARY_FUNCTIONS = 3,
+	DICTIONARY_LINKS = 4,
+	DICTIONARY_STRINGS = 5,
+	DICTIONARY_ATTRIBUTES = 6,
+	DICTIONARY_STACKS = 7,
+	VALUE_TYPE_TYPE = 1,
+	VALUE_TYPE_UNIT = 2,
+	MAPPING_FILENAME = 4,
+	MAPPING_ATTRIBUTES = 5,
+	STACK_LOCATIONS = 1,
+	LOCATION_MAPPING = 1,
+	LOCATION_ADDRESS = 2,
+	LOCATION_LINES = 3,
+	LOCATION_ATTRIBUTES = 4,
+	LINE_FUNCTION = 1,
+	LINE_LINE = 2,
+	FUNCTION_NAME = 1,
+	FUNCTION_FILENAME = 3,
+	FUNCTION_START_LINE = 4,
+	LINK_TRACE_ID = 1,
+	LINK_SPAN_ID = 2,
+	ATTRIBUTE_KEY = 1,
+	ATTRIBUTE_VALUE = 2,
+	ANY_VALUE_STRING = 1,
+	ANY_VALUE_INT = 3,
+	KEY_VALUE_KEY = 1,
+	KEY_VALUE_VALUE = 2,
+	RESOURCE_ATTRIBUTES = 1,
+	SCOPE_NAME = 1,
+	SCOPE_VERSION = 2,
+};
+
+struct otlp {
+	const struct profile *p;
+	const struct render_options *options;
+	struct buf *out;
+	struct chains chains;
+	struct buf strings;    /* encoded, behind the profile's own */
+	struct buf attributes; /* encoded table entries, also entry 0 */
+	struct buf stacks;     /* likewise */
+	struct buf a, b, c;    /* parts under construction, inner to outer */
+	struct u64map attribute_known, string_known;
+	uint32_t string_count, attribute_count, stack_count;
+	uint32_t *stack_of; /* node -> stack */
+	int error;
+};
+
+static void otlp_deinit(struct otlp *w)
+{
+	chains_deinit(&w->chains);
+	buf_deinit(&w->strings);
+	buf_deinit(&w->attributes);
+	buf_deinit(&w->stacks);
+	buf_deinit(&w->a);
+	buf_deinit(&w->b);
+	buf_deinit(&w->c);
+	u64map_deinit(&w->attribute_known);
+	u64map_deinit(&w->string_known);
+	free(w->stack_of);
+}
+
+static uint32_t text(struct otlp *w, const char *value)
+{
+	uint64_t key = hash_bytes(value, strlen(value), 1), at;
+
+	if (!*value)
+		return 0;
+	if (u64map_get(&w->string_known, key, &at))
+		return (uint32_t)at;
+	proto_text(&w->strings, DICTIONARY_STRINGS, value);
+	if (u64map_put(&w->string_known, key, w->string_count) < 0)
+		w->error = -ENOMEM;
+	return w->string_count++;
+}
+
+/* Number of the attribute `key = value` in the table; text, or @number when @value is NULL. */
+static uint32_t attribute(struct otlp *w, const char *key, const char *value, uint64_t number)
+{
+	uint64_t hash = hash_bytes(key, strlen(key), 2), at;
+
+	hash = hash_combine(hash, value ? hash_bytes(value, strlen(value), 3) : number);
+	if (u64map_get(&w->attribute_known, hash, &at))
+		return (uint32_t)at;
+	if (value) {
+		proto_text(&w->a, ANY_VALUE_STRING, value);
+	} else {
+		buf_add_varint(&w->a, ANY_VALUE_INT << 3);
+		buf_add_varint(&w->a, number);
+	}
+	proto_uint(&w->b, ATTRIBUTE_KEY, text(w, key));
+	proto_message(&w->b, ATTRIBUTE_VALUE, &w->a);
+	proto_message(&w->attributes, DICTIONARY_ATTRIBUTES, &w->b);
+	if (u64map_put(&w->attribute_known, hash, w->attribute_count) < 0)
+		w->error = -ENOMEM;
+	return w->attribute_count++;
+}
+
+static uint32_t stack_number(struct otlp *w, uint32_t node)
+{
+	if (!node)
+		return 0;
+	if (!w->stack_of[node]) {
+		w->stack_of[node] = w->stack_count++;
+		for (uint32_t n = node; n; n = w->chains.up[n])
+			buf_add_varint(&w->a, w->chains.of_node[n]);
+		proto_message(&w->b, STACK_LOCATIONS, &w->a);
+		proto_message(&w->stacks, DICTIONARY_STACKS, &w->b);
+	}
+	return w->stack_of[node];
+}
+
+/* ---- samples --------------------------------------------------------------------------------------- */
+
+static void sample_attributes(struct otlp *w, const struct profile_attrs *attrs, uint32_t *list,
+			      unsigned *count)
+{
+	const struct profile *p = w->p;
+	const struct {
+		const char *key;
+		uint32_t value;
+	} texts[] = {
+		{ "thread.name", attrs->thread_name },
+		{ "state", attrs->state },
+		{ "wait", attrs->wait },
+		{ p->meta.type == PROFILE_IO ? "kind" : "lock", attrs->extra },
+	};
+
+	if (attrs->tid)
+		list[(*count)++] = attribute(w, "thread.id", NULL, attrs->tid);
+	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+		if (texts[i].value)
+			list[(*count)++] = attribute(w, texts[i].key,
+						     profile_string(p, texts[i].value), 0);
+	for (uint32_t i = 0; i < attrs->label_count && *count < 32; i++) {
+		const struct profile_label *label = &p->labels[attrs->label_first + i];
+
+		list[(*count)++] = attribute(w, profile_string(p, label->name),
+					     profile_string(p, label->value), 0);
+	}
+}
+
+static void write_sample(struct otlp *w, const struct profile_sample *sample, unsigned value)
+{
+	uint32_t list[40];
+	unsigned count = 0;
+	uint32_t stack = stack_number(w, sample->node);
+
+	sample_attributes(w, &w->p->attrs[sample->attrs], list, &count);
+	proto_uint(&w->b, SAMPLE_STACK, stack);
+	for (unsigned i = 0; i < count; i++)
+		buf_add_varint(&w->a, list[i]);
+	proto_message(&w->b, SAMPLE_ATTRIBUTES, &w->a);
+	buf_add_varint(&w->a, (uint64_t)sample->values[value]);
+	proto_message(&w->b, SAMPLE_VALUES, &w->a);
+	proto_message(&w->c, PROFILE_SAMPLES, &w->b);
+}
+
+static void write_value_type(struct otlp *w, unsigned field, const struct profile_value_type *type)
+{
+	proto_uint(&w->b, VALUE_TYPE_TYPE, text(w, type->name));
+	proto_uint(&w->b, VALUE_TYPE_UNIT, text(w, type->unit));
+	proto_message(&w->c, field, &w->b);
+}
+
+/* One Profile message into w->c. */
+static void write_profile(struct otlp *w, uint32_t process, unsigned value)
+{
+	static const struct profile_value_type cpu = { "cpu", "nanoseconds" };
+	const struct profile *p = w->p;
+
+	write_value_type(w, PROFILE_SAMPLE_TYPE, &profile_type_info(p->meta.type)->values[value]);
+	for (uint32_t i = 0; i < p->sample_count && !w->c.error; i++)
+		if (p->attrs[p->samples[i].attrs].process == process)
+			write_sample(w, &p->samples[i], value);
+	proto_fixed64(&w->c, PROFILE_TIME, p->meta.start_ns);
+	proto_uint(&w->c, PROFILE_DURATION, p->meta.duration_ns);
+	if (p->meta.type == PROFILE_CPU && p->meta.sample_rate) {
+		write_value_type(w, PROFILE_PERIOD_TYPE, &cpu);
+		proto_uint(&w->c, PROFILE_PERIOD, 1000000000u / p->meta.sample_rate);
+	}
+}
+
+static void resource_attribute(struct otlp *w, struct buf *resource, const char *key,
+			       const char *value, uint64_t number)
+{
+	if (value && !*value)
+		return;
+	if (value) {
+		proto_text(&w->a, ANY_VALUE_STRING, value);
+	} else {
+		buf_add_varint(&w->a, ANY_VALUE_INT << 3);
+		buf_add_varint(&w->a, number);
+	}
+	proto_text(&w->b, KEY_VALUE_KEY, key);
+	proto_message(&w->b, KEY_VALUE_VALUE, &w->a);
+	proto_message(resource, RESOURCE_ATTRIBUTES, &w->b);
+}
+
+static void write_resource(struct otlp *w, uint32_t index, struct buf *resource)
+{
+	const struct profile *p = w->p;
+	const struct profile_process *process =
+		index < p->process_count ? &p->processes[index] : NULL;
+	const char *service = p->meta.service, *exe;
+
+	if (process && process->service)
+		service = profile_string(p, process->service);
+	resource_attribute(w, resource, "service.name", service, 0);
+	resource_attribute(w, resource, "host.name", p->meta.host, 0);
+	if (!process)
+		return;
+	exe = profile_string(p, process->exe);
+	resource_attribute(w, resource, "process.pid", NULL, process->pid);
+	resource_attribute(w, resource, "process.executable.path", exe, 0);
+	resource_attribute(w, resource, "process.executable.name",
+			   strrchr(exe, '/') ? strrchr(exe, '/') + 1 : exe, 0);
+}
+
+static void write_process(struct otlp *w, uint32_t index)
+{
+	const struct profile_type_info *info = profile_type_info(w->p->meta.type);
+	struct buf resource = { 0 }, scope = { 0 }, all = { 0 };
+
+	write_resource(w, index, &resource);
+	proto_message(&all, RESOURCE_PROFILES_RESOURCE, &resource);
+	proto_text(&w->a, SCOPE_NAME, "profd");
+	proto_text(&w->a, SCOPE_VERSION, PROFD_VERSION);
+	proto_message(&scope, SCOPE_PROFILES_SCOPE, &w->a);
+	write_profile(w, index, w->options->value_index);
+	proto_message(&scope, SCOPE_PROFILES_PROFILES, &w->c);
+	for (unsigned v = 0; v < info->value_count; v++) {
+		if (v == w->options->value_index)
+			continue;
+		write_profile(w, index, v);
+		proto_message(&scope, SCOPE_PROFILES_PROFILES, &w->c);
+	}
+	proto_message(&all, RESOURCE_PROFILES_SCOPE_PROFILES, &scope);
+	proto_message(w->out, REQUEST_RESOURCE_PROFILES, &all);
+	buf_deinit(&resource);
+	buf_deinit(&scope);
+	buf_deinit(&all);
+}
+
+/* ---- dictionary ------------------------------------------------------------------------------------ */
+
+static void write_mappings(struct otlp *w, struct buf *out)
+{
+	for (uint32_t i = 0; i < w->p->mapping_count; i++) {
+		const struct profile_mapping *mapping = &w->p->mappings[i];
+		char hex[65] = "";
+
+		for (unsigned k = 0; k < mapping->build_id_len && k < 32; k++)
+			(void)snprintf(hex + 2 * k, 3, "%02x", mapping->build_id[k]);
+		if (i > 0 && hex[0]) {
+			uint32_t number =
+				attribute(w, "process.executable.build_id.gnu", hex, 0);
+
+			buf_add_varint(&w->a, number);
+		}
+		if (i > 0) {
+			proto_uint(&w->c, MAPPING_FILENAME, mapping->path);
+			if (w->a.len)
+				proto_message(&w->c, MAPPING_ATTRIBUTES, &w->a);
+		}
+		proto_message(out, DICTIONARY_MAPPINGS, &w->c);
+	}
+	if (!w->p->mapping_count)
+		proto_message(out, DICTIONARY_MAPPINGS, &w->c);
+}
+
+static const char *frame_type(uint8_t kind)
+{
+	switch (kind) {
+	case PROFILE_FRAME_NATIVE:
+		return "native";
+	case PROFILE_FRAME_KERNEL:
+		return "kernel";
+	case PROFILE_FRAME_GO:
+		return "go";
+	default:
+		return NULL;
+	}
+}
+
+static void write_locations(struct otlp *w, struct buf *out)
+{
+	const struct profile *p = w->p;
+
+	proto_message(out, DICTIONARY_LOCATIONS, &w->c);
+	for (uint32_t i = 1; i < w->chains.count; i++) {
+		const struct profile_frame *frame = NULL;
+		uint32_t kind = 0;
+
+		for (uint32_t c = i; c; c = w->chains.items[c].outer) {
+			frame = &p->frames[w->chains.items[c].frame];
+			proto_uint(&w->a, LINE_FUNCTION, (uint64_t)frame->function + 1);
+			proto_uint(&w->a, LINE_LINE, frame->line);
+			proto_message(&w->b, LOCATION_LINES, &w->a);
+		}
+		proto_uint(&w->c, LOCATION_MAPPING, frame->mapping);
+		proto_uint(&w->c, LOCATION_ADDRESS, frame->offset);
+		buf_add(&w->c, w->b.data, w->b.len);
+		w->b.len = 0;
+		if (frame_type(frame->kind))
+			kind = attribute(w, "profile.frame.type", frame_type(frame->kind), 0);
+		if (kind) {
+			buf_add_varint(&w->a, kind);
+			proto_message(&w->c, LOCATION_ATTRIBUTES, &w->a);
+		}
+		proto_message(out, DICTIONARY_LOCATIONS, &w->c);
+	}
+}
+
+static void write_functions(struct otlp *w, struct buf *out)
+{
+	const struct profile *p = w->p;
+
+	proto_message(out, DICTIONARY_FUNCTIONS, &w->c);
+	for (uint32_t i = 0; i < p->function_count; i++) {
+		proto_uint(&w->c, FUNCTION_NAME, p->functions[i].name);
+		proto_uint(&w->c, FUNCTION_FILENAME, p->functions[i].file);
+		proto_uint(&w->c, FUNCTION_START_LINE, p->functions[i].line);
+		proto_message(out, DICTIONARY_FUNCTIONS, &w->c);
+	}
+}
+
+static void write_dictionary(struct otlp *w)
+{
+	static const uint8_t zero[16];
+	struct buf all = { .max = w->out->max };
+
+	write_mappings(w, &all);
+	write_locations(w, &all);
+	write_functions(w, &all);
+	proto_bytes(&w->c, LINK_TRACE_ID, zero, 16);
+	proto_bytes(&w->c, LINK_SPAN_ID, zero, 8);
+	proto_message(&all, DICTIONARY_LINKS, &w->c);
+	for (uint32_t i = 0; i < w->p->string_count; i++)
+		proto_text(&all, DICTIONARY_STRINGS, profile_string(w->p, i));
+	buf_add(&all, w->strings.data, w->strings.len);
+	buf_add(&all, w->attributes.data, w->attributes.len);
+	buf_add(&all, w->stacks.data, w->stacks.len);
+	proto_message(w->out, REQUEST_DICTIONARY, &all);
+	buf_deinit(&all);
+}
+
+int render_otlp(const struct profile *p, const struct render_options *options, struct buf *out,
+		struct err *err)
+{
+	struct otlp w = { .p = p, .options = options, .out = out, .string_count = p->string_count,
+			  .attribute_count = 1, .stack_count = 1 };
+	int rc = chains_build(p, &w.chains);
+
+	(void)err;
+	w.stack_of = calloc(p->node_count + 1, sizeof(*w.stack_of));
+	if (rc == 0 && !w.stack_of)
+		rc = -ENOMEM;
+	/* Texts that the profile has already are not written twice. */
+	for (uint32_t i = 1; rc == 0 && i < p->string_count; i++)
+		rc = u64map_put(&w.string_known,
+				hash_bytes(profile_string(p, i), strlen(profile_string(p, i)), 1), i);
+	if (rc == 0) {
+		proto_bytes(&w.attributes, DICTIONARY_ATTRIBUTES, "", 0);
+		proto_bytes(&w.stacks, DICTIONARY_STACKS, "", 0);
+		for (uint32_t i = 0; i < p->process_count || i == 0; i++)
+			write_process(&w, i);
+		write_dictionary(&w);
+		rc = w.error;
+	}
+	otlp_deinit(&w);
+	return rc < 0 ? rc : out->error;
+}
