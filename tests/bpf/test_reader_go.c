@@ -269,9 +269,11 @@ static bool next_dumped(char **at, struct dumped *d)
 
 static void expect_stack(const struct dumped *truth, const struct text_stack *stack)
 {
-	unsigned compared = truth->stack.elided ? 50 : truth->stack.count;
+	/* Until 1.20 a dump ends after 100 frames, hidden ones included, and does not say so. */
+	bool cut = truth->stack.elided || (truth->stack.count > 90 && stack->count > truth->stack.count);
+	unsigned compared = cut ? 50 : truth->stack.count;
 
-	if (!truth->stack.elided && stack->count != truth->stack.count) {
+	if (!cut && stack->count != truth->stack.count) {
 		for (unsigned i = 0; i < stack->count; i++)
 			print_message("  read %s +%lx\n", stack->frames[i].name, stack->frames[i].offset);
 		for (unsigned i = 0; i < truth->stack.count; i++)

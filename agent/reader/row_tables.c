@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/reader/row_tables.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libelf.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include "agent/base/clock.h"
+#include "agent/base/io.h"
+#include "agent/reader/privileges.h"
+#include "symbolize/cfi_rows.h"
+
+#define COMPILE_CPU_S	  20
+#define COMPILE_MEMORY	  (1ull << 30)
+#define IMAGE_BYTES_MAX	  (64u << 20)
+#define FILE_FD		  3 /* in the child */
+#define IMAGE_FD	  4
+
+/* ---- compiling in a child -------------------------------------------------------------------- */
+
+/* Never returns. @fd and @memfd are above IMAGE_FD. */
+static void compile_child(int fd, int memfd)
+{
+	const struct rlimit cpu = { COMPILE_CPU_S, COMPILE_CPU_S };
+	const struct rlimit memory = { COMPILE_MEMORY, COMPILE_MEMORY };
+	struct cfi_table table;
+	Elf *elf;
+
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (dup2(fd, FILE_FD) < 0 || dup2(memfd, IMAGE_FD) < 0 ||
+	    syscall(SYS_close_range, IMAGE_FD + 1, ~0u, 0) < 0 || privileges_keep(0) < 0 ||
+	    setrlimit(RLIMIT_CPU, &cpu) < 0 || setrlimit(RLIMIT_AS, &memory) < 0)
+		_exit(1);
+	(void)elf_version(EV_CURRENT);
+	elf = elf_begin(FILE_FD, ELF_C_READ_MMAP, NULL);
+	if (!elf || cfi_table_build(elf, &table) < 0 || table.image_bytes > IMAGE_BYTES_MAX)
+		_exit(1);
+	_exit(io_write_all(IMAGE_FD, table.image, table.image_bytes) < 0);
+}
+
+/* 0 if the child ended well; it is gone in any case. */
+static int wait_child(pid_t pid, uint64_t deadline_ns)
+{
+	cleanup_close int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+	struct pollfd poll_fd = { .fd = pidfd, .events = POLLIN };
+	uint64_t now = clock_monotonic_ns();
+	int status, n = 0;
+
+	if (pidfd >= 0 && deadline_ns > now)
+		n = poll(&poll_fd, 1, (int)((deadline_ns - now) / NS_PER_MS) + 1);
+	if (n <= 0)
+		(void)kill(pid, SIGKILL);
+	while (waitpid(pid, &status, 0) < 0)
+		if (errno != EINTR)
+			return -ECHILD;
+	return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -ENODATA;
+}
+
+/* Reads and checks what the child wrote. A descriptor that the child could still write to is not mapped. */
+static int take_image(int memfd, void **ret, size_t *ret_bytes)
+{
+	cleanup_free char *image = NULL;
+	size_t bytes;
+	int rc = io_read_fd(memfd, IMAGE_BYTES_MAX, &image, &bytes);
+
+	if (rc == 0)
+		rc = cfi_image_validate(image, bytes);
+	if (rc < 0)
+		return rc;
+	*ret = take_ptr(image);
+	*ret_bytes = bytes;
+	return 0;
+}
+
+static int compile(int file_fd, uint64_t deadline_ns, void **ret, size_t *ret_bytes)
+{
+	/* Above the numbers that the child gives them, so that neither overwrites the other. */
+	cleanup_close int fd = fcntl(file_fd, F_DUPFD_CLOEXEC, IMAGE_FD + 1);
+	cleanup_close int first = io_memfd("profd-rows", 0);
+	cleanup_close int memfd = first < 0 ? -1 : fcntl(first, F_DUPFD_CLOEXEC, IMAGE_FD + 1);
+	pid_t pid;
+	int rc;
+
+	if (fd < 0 || memfd < 0)
+		return -EMFILE;
+	pid = fork();
+	if (pid < 0)
+		return -errno;
+	if (pid == 0)
+		compile_child(fd, memfd);
+	rc = wait_child(pid, deadline_ns);
+	return rc < 0 ? rc : take_image(memfd, ret, ret_bytes);
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+/* The file of a module: a regular one with the inode that is mapped, whatever the target put at its path.
+ * The path is resolved inside the target's root; O_PATH opens nothing, so that no device or pipe feels it. */
+static int open_module(const struct target *target, const struct target_maps *maps, uint32_t module)
+{
+	const struct target_module *m = &maps->modules[module];
+	cleanup_close int path_fd = openat(target->proc_fd, "exe", O_PATH | O_CLOEXEC);
+	char path[PATH_MAX + 8];
+	struct stat st;
+
+	if (path_fd < 0 || fstat(path_fd, &st) < 0 || st.st_ino != m->inode) {
+		if (path_fd >= 0)
+			(void)close(path_fd);
+		path_fd = -1;
+		if (snprintf(path, sizeof(path), "root%s", target_maps_path(maps, module)) >=
+		    (int)sizeof(path))
+			return -ENAMETOOLONG;
+		path_fd = openat(target->proc_fd, path, O_PATH | O_CLOEXEC);
+		if (path_fd < 0)
+			return -errno;
+	}
+	if (fstat(path_fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_ino != m->inode)
+		return -ESTALE;
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", path_fd);
+	path_fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	return path_fd < 0 ? -errno : take_fd(&path_fd);
+}
+
+/* ---- keeping --------------------------------------------------------------------------------- */
+
+static void drop(struct row_tables *tables, struct row_table *table)
+{
+	tables->bytes -= table->bytes;
+	free(table->image);
+	*table = (struct row_table){ 0 };
+}
+
+/* The slot to be used next: a free one, else the one not asked for longest. */
+static struct row_table *oldest(struct row_tables *tables)
+{
+	struct row_table *found = &tables->items[0];
+
+	for (unsigned i = 0; i < ROW_TABLES_MAX; i++)
+		if (tables->items[i].used < found->used)
+			found = &tables->items[i];
+	return found;
+}
+
+static void keep_within_budget(struct row_tables *tables, const struct row_table *keep)
+{
+	while (tables->bytes > ROW_TABLES_BYTES_MAX) {
+		struct row_table *found = NULL;
+
+		for (unsigned i = 0; i < ROW_TABLES_MAX; i++) {
+			struct row_table *t = &tables->items[i];
+
+			if (t->bytes && t != keep && (!found || t->used < found->used))
+				found = t;
+		}
+		if (!found)
+			return;
+		drop(tables, found);
+	}
+}
+
+const struct row_table *row_tables_get(struct row_tables *tables, const struct target *target,
+				       const struct target_maps *maps, uint32_t module,
+				       uint64_t deadline_ns)
+{
+	const struct target_module *m = &maps->modules[module];
+	struct row_table *table;
+	cleanup_close int fd = -1;
+
+	if (m->vdso)
+		return NULL;
+	for (unsigned i = 0; i < ROW_TABLES_MAX; i++) {
+		table = &tables->items[i];
+		if (table->inode == m->inode && table->dev_major == m->dev_major &&
+		    table->dev_minor == m->dev_minor) {
+			table->used = ++tables->clock;
+			return table->image ? table : NULL;
+		}
+	}
+	table = oldest(tables);
+	drop(tables, table);
+	fd = open_module(target, maps, module);
+	if (fd < 0 || compile(fd, deadline_ns, &table->image, &table->bytes) < 0)
+		table->image = NULL;
+	table->inode = m->inode;
+	table->dev_major = m->dev_major;
+	table->dev_minor = m->dev_minor;
+	table->used = ++tables->clock;
+	tables->bytes += table->bytes;
+	keep_within_budget(tables, table);
+	return table->image ? table : NULL;
+}
+
+void row_tables_deinit(struct row_tables *tables)
+{
+	for (unsigned i = 0; i < ROW_TABLES_MAX; i++)
+		drop(tables, &tables->items[i]);
+}

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/reader/threads.h"
+
+#include <dirent.h>
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/base/io.h"
+#include "agent/base/parse.h"
+#include "agent/reader/thread_unwind.h"
+#include "agent/reader/thread_wait.h"
+#include "bpf/outcome.h"
+
+#define ATTEMPTS 3
+
+struct thread_reader {
+	struct answer *answer;
+	struct row_tables *tables;
+	int task_fd; /* /proc/PID/task */
+	bool compat32;
+	struct thread_frames frames;
+	uint8_t flags[READ_FRAMES_MAX + 1]; /* zero: native frames have none */
+	uint8_t stack[THREAD_STACK_BYTES];
+};
+
+/* ---- texts of /proc -------------------------------------------------------------------------- */
+
+/* One read of a small file of a thread: these files are made anew by every read, so that looking for the
+ * end would cost as much again. The length, NUL-terminated, or negative errno. */
+static ssize_t read_text(int tid_fd, const char *name, char *buf, size_t size)
+{
+	cleanup_close int fd = openat(tid_fd, name, O_RDONLY | O_CLOEXEC);
+	ssize_t len = fd < 0 ? -1 : read(fd, buf, size - 1);
+
+	if (len < 0)
+		return -errno;
+	buf[len] = '\0';
+	return len;
+}
+
+/* "tid (name) S ...": the name may contain anything but the last parenthesis ends it. */
+static int read_stat(int tid_fd, char *name, size_t size, char *ret_letter)
+{
+	char text[512], *open, *close;
+	ssize_t len = read_text(tid_fd, "stat", text, sizeof(text));
+
+	if (len < 0)
+		return (int)len;
+	open = strchr(text, '(');
+	close = strrchr(text, ')');
+	if (!open || !close || close < open || !close[1])
+		return -EINVAL;
+	(void)snprintf(name, size, "%.*s", (int)(close - open - 1), open + 1);
+	*ret_letter = close[2];
+	return 0;
+}
+
+/* Nanoseconds on CPU so far, exact to the moment (proc_pid_schedstat); 0 = unknown. */
+static uint64_t cpu_time_ns(int tid_fd)
+{
+	char text[128];
+	unsigned long long ns;
+
+	if (read_text(tid_fd, "schedstat", text, sizeof(text)) < 0 || sscanf(text, "%llu", &ns) != 1)
+		return 0;
+	return ns;
+}
+
+/* R is on a CPU or in a run queue: only the former's CPU time moves between two readings. */
+static bool is_running(int tid_fd)
+{
+	uint64_t first = cpu_time_ns(tid_fd);
+
+	return first && cpu_time_ns(tid_fd) > first;
+}
+
+static int read_syscall(int tid_fd, struct thread_syscall *ret)
+{
+	char text[256];
+	ssize_t len = read_text(tid_fd, "syscall", text, sizeof(text));
+
+	return len < 0 ? (int)len : thread_syscall_parse(text, ret);
+}
+
+static enum thread_file file_of(const struct thread_reader *t, const struct thread_syscall *call)
+{
+	int argument = thread_wait_descriptor(call->number);
+	char path[32], link[128];
+	ssize_t len;
+
+	if (argument < 0)
+		return THREAD_FILE_OTHER;
+	(void)snprintf(path, sizeof(path), "fd/%d", (int)call->args[argument]);
+	len = readlinkat(t->answer->target->proc_fd, path, link, sizeof(link) - 1);
+	if (len < 0)
+		return THREAD_FILE_OTHER;
+	link[len] = '\0';
+	return thread_file_kind(link);
+}
+
+/* "[<0>] futex_wait_queue+0x60/0x90" lines, or the one function that /proc/…/wchan names. */
+static uint32_t kernel_stack(const struct thread_reader *t, int tid_fd, const char *wchan)
+{
+	char text[4096], out[4096];
+	size_t used = 0;
+
+	if (read_text(tid_fd, "stack", text, sizeof(text)) > 0) {
+		char *at = text, *line;
+
+		while ((line = strsep(&at, "\n"))) {
+			char *name = strstr(line, "] ");
+
+			if (name && used + strlen(name) < sizeof(out))
+				used += (size_t)snprintf(out + used, sizeof(out) - used, "%s%s",
+							 used ? "\n" : "", name + 2);
+		}
+		return answer_string(t->answer, out, used);
+	}
+	return strcmp(wchan, "0") != 0 ? answer_text(t->answer, wchan) : 0;
+}
+
+/* ---- one thread ------------------------------------------------------------------------------ */
+
+static bool same_call(const struct thread_syscall *a, const struct thread_syscall *b)
+{
+	return a->blocked && b->blocked && a->number == b->number && a->sp == b->sp && a->pc == b->pc &&
+	       !memcmp(a->args, b->args, sizeof(a->args));
+}
+
+/* Reads the user stack; a thread that is blocked in the same call with the same registers before and after
+ * has not run in between. Returns the stack's id, 0 if it has none. */
+static int read_stack(struct thread_reader *t, int tid_fd, struct thread_syscall *call, uint32_t *ret)
+{
+	*ret = 0;
+	for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
+		struct thread_stack stack = { .sp = call->sp, .data = t->stack };
+		struct thread_syscall again;
+		ssize_t got;
+		int rc;
+
+		if (!call->blocked || !call->sp || !call->pc || t->compat32)
+			return 0;
+		got = target_read_some(t->answer->target, call->sp, t->stack, sizeof(t->stack));
+		if (got == -ESRCH || got == -EPERM)
+			return (int)got;
+		stack.len = got > 0 ? (uint32_t)got : 0;
+		thread_unwind(t->answer, t->tables, call->pc, &stack, &t->frames);
+		rc = read_syscall(tid_fd, &again);
+		if (rc < 0)
+			return 0;
+		if (!same_call(call, &again)) {
+			*call = again;
+			continue;
+		}
+		if (t->frames.outcome != OUTCOME_complete && t->frames.outcome != OUTCOME_guessed)
+			t->answer->end.incomplete++;
+		*ret = answer_stack(t->answer, t->frames.outcome, t->frames.words, t->flags,
+				    t->frames.count);
+		return 0;
+	}
+	t->answer->end.inconsistent++;
+	return 0;
+}
+
+static int read_thread(struct thread_reader *t, uint32_t tid, int tid_fd)
+{
+	struct read_thread out = { .tid = tid, .syscall = -1 };
+	struct thread_syscall call = { .number = -1 };
+	char name[64], wchan[128] = "", letter = 0;
+	const char *state, *word;
+	int rc = read_stat(tid_fd, name, sizeof(name), &letter);
+
+	if (rc < 0)
+		return 0; /* it has ended */
+	state = thread_state_word(letter);
+	rc = read_syscall(tid_fd, &call);
+	if (rc == -EPERM)
+		return rc;
+	if (read_text(tid_fd, "wchan", wchan, sizeof(wchan)) < 0)
+		wchan[0] = '\0';
+	rc = read_stack(t, tid_fd, &call, &out.stack);
+	if (rc < 0)
+		return rc;
+	if (letter == 'R' && is_running(tid_fd))
+		state = "running";
+	if (letter == 'S' || letter == 'D' || letter == 'I') {
+		if (t->compat32)
+			call.number = -1;
+		out.syscall = call.number;
+		word = thread_wait_word(&call, file_of(t, &call), wchan);
+		out.wait = answer_text(t->answer, word);
+		out.kernel_stack = kernel_stack(t, tid_fd, wchan);
+		if (call.number >= 0 && !strcmp(word, "futex"))
+			out.wait_object = call.args[0];
+	}
+	out.state = answer_text(t->answer, *state ? state : "unknown");
+	out.name = answer_text(t->answer, name);
+	read_writer_fixed(t->answer->writer, READ_THREAD, &out, sizeof(out));
+	return t->answer->writer->error;
+}
+
+/* ---- whole ----------------------------------------------------------------------------------- */
+
+/* A 32-bit program has another system-call table and no unwind rows here. */
+static bool is_compat32(const struct target *target)
+{
+	uint8_t ident[EI_NIDENT];
+	cleanup_close int fd = openat(target->proc_fd, "exe", O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+	return fd >= 0 && io_pread_all(fd, ident, sizeof(ident), 0) == 0 &&
+	       ident[EI_CLASS] == ELFCLASS32;
+}
+
+static int read_tasks(struct thread_reader *t, DIR *dir)
+{
+	struct dirent *entry;
+
+	while ((entry = readdir(dir))) {
+		uint64_t tid;
+		int rc;
+
+		if (parse_u64(entry->d_name, 1, INT32_MAX, &tid) < 0)
+			continue;
+		t->answer->end.listed++;
+		if (answer_is_late(t->answer) || t->answer->end.read >= THREADS_READ_MAX) {
+			t->answer->end.flags |= READ_END_SAMPLED;
+			continue;
+		}
+		cleanup_close int tid_fd =
+			openat(t->task_fd, entry->d_name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+		if (tid_fd < 0) {
+			t->answer->end.dead++;
+			continue;
+		}
+		rc = read_thread(t, (uint32_t)tid, tid_fd);
+		if (rc < 0)
+			return rc;
+		t->answer->end.read++;
+	}
+	return 0;
+}
+
+int threads_read(struct answer *answer, struct row_tables *tables)
+{
+	cleanup_free struct thread_reader *t = calloc(1, sizeof(*t));
+	int fd = openat(answer->target->proc_fd, "task", O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc;
+	DIR *dir;
+
+	if (fd < 0)
+		return errno == ENOENT ? -ESRCH : -errno;
+	dir = t ? fdopendir(fd) : NULL;
+	if (!dir) {
+		(void)close(fd);
+		return -ENOMEM;
+	}
+	t->answer = answer;
+	t->tables = tables;
+	t->task_fd = fd;
+	t->compat32 = is_compat32(answer->target);
+	rc = read_tasks(t, dir);
+	(void)closedir(dir);
+	return rc;
+}
