@@ -231,12 +231,7 @@ struct prof_config {
 	uint32_t self_tgid[4];	   /* profd's own processes are sampled like any other; for accounting */
 };
 
-/* One element per CPU: totals by outcome id since loading. */
-struct prof_outcomes {
-	uint64_t totals[PROF_OUTCOMES_MAX];
-};
-
-/* Which program a cost belongs to: index into the map of costs. */
+/* Which program a cost belongs to. */
 enum prof_program {
 	PROF_PROGRAM_CPU = 0,
 	PROF_PROGRAM_SWITCH = 1, /* every context switch of the host */
@@ -248,11 +243,16 @@ enum prof_program {
 /* Every PROF_COST_INTERVALth run of a program is timed. */
 #define PROF_COST_INTERVAL 64u
 
-/* Per CPU and program. */
 struct prof_cost {
 	uint64_t runs;
 	uint64_t timed_runs;
 	uint64_t timed_ns;
+};
+
+/* One per CPU, since loading. */
+struct prof_counters {
+	struct prof_cost costs[PROF_PROGRAM_MAX];
+	uint64_t outcomes[PROF_OUTCOMES_MAX]; /* by outcome id */
 };
 
 #ifndef __bpf__

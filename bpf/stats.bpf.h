@@ -8,13 +8,19 @@
 #include "bpf/maps.bpf.h"
 #include "bpf/outcome.h"
 
-static __always_inline void outcome_count(uint32_t id)
+static __always_inline struct prof_counters *counters_here(void)
 {
 	uint32_t zero = 0;
-	struct prof_outcomes *counters = bpf_map_lookup_elem(&outcomes, &zero);
 
-	if (counters && id < PROF_OUTCOMES_MAX)
-		counters->totals[id]++;
+	return bpf_map_lookup_elem(&counters, &zero);
+}
+
+static __always_inline void outcome_count(uint32_t id)
+{
+	struct prof_counters *here = counters_here();
+
+	if (here && id < PROF_OUTCOMES_MAX)
+		here->outcomes[id]++;
 }
 
 struct cost_timer {
@@ -22,9 +28,10 @@ struct cost_timer {
 	uint64_t start_ns; /* 0: this run is not timed */
 };
 
-static __always_inline struct cost_timer cost_begin(uint32_t program)
+static __always_inline struct cost_timer cost_begin(enum prof_program program)
 {
-	struct cost_timer timer = { .cost = bpf_map_lookup_elem(&costs, &program) };
+	struct prof_counters *here = counters_here();
+	struct cost_timer timer = { .cost = here ? &here->costs[program] : NULL };
 
 	if (timer.cost && timer.cost->runs++ % PROF_COST_INTERVAL == 0)
 		timer.start_ns = bpf_ktime_get_ns();

@@ -29,62 +29,45 @@ uint64_t bpf_map_charged_bytes(int fd)
 	return parse_u64(line, 0, UINT64_MAX, &bytes) < 0 ? 0 : bytes;
 }
 
-static int read_outcomes(const struct bpf_agent *agent, struct bpf_costs *costs)
+/* A program's time is its mean timed run times all its runs. */
+static void add_run_time(const struct bpf_agent *agent, const struct prof_counters *per_cpu,
+			 enum prof_program program, struct bpf_costs *costs)
 {
-	cleanup_free struct prof_outcomes *per_cpu = calloc(agent->possible_cpus, sizeof(*per_cpu));
+	struct prof_cost total = { 0 };
+
+	for (unsigned cpu = 0; cpu < agent->possible_cpus; cpu++) {
+		total.runs += per_cpu[cpu].costs[program].runs;
+		total.timed_runs += per_cpu[cpu].costs[program].timed_runs;
+		total.timed_ns += per_cpu[cpu].costs[program].timed_ns;
+	}
+	costs->runs += total.runs;
+	if (total.timed_runs)
+		costs->run_ns += (uint64_t)((double)total.timed_ns / (double)total.timed_runs *
+					    (double)total.runs);
+}
+
+int bpf_agent_costs(struct bpf_agent *agent, struct bpf_costs *ret)
+{
+	cleanup_free struct prof_counters *per_cpu = calloc(agent->possible_cpus, sizeof(*per_cpu));
+	struct bpf_costs costs = { .map_bytes = agent->table_bytes };
+	struct bpf_map *map;
 	uint32_t zero = 0;
 	int rc;
 
 	if (!per_cpu)
 		return -ENOMEM;
-	rc = bpf_map_lookup_elem(bpf_map__fd(agent->skel->maps.outcomes), &zero, per_cpu);
+	rc = bpf_map_lookup_elem(bpf_map__fd(agent->skel->maps.counters), &zero, per_cpu);
 	if (rc < 0)
 		return rc;
 	for (unsigned cpu = 0; cpu < agent->possible_cpus; cpu++)
 		for (size_t i = 0; i < PROF_OUTCOMES_MAX; i++)
-			costs->outcomes[i] += per_cpu[cpu].totals[i];
-	return 0;
-}
-
-/* A program's time is its mean timed run times all its runs. */
-static int read_run_time(const struct bpf_agent *agent, struct bpf_costs *costs)
-{
-	cleanup_free struct prof_cost *per_cpu = calloc(agent->possible_cpus, sizeof(*per_cpu));
-
-	if (!per_cpu)
-		return -ENOMEM;
-	for (uint32_t program = 0; program < PROF_PROGRAM_MAX; program++) {
-		struct prof_cost total = { 0 };
-		int rc = bpf_map_lookup_elem(bpf_map__fd(agent->skel->maps.costs), &program,
-					     per_cpu);
-
-		if (rc < 0)
-			return rc;
-		for (unsigned cpu = 0; cpu < agent->possible_cpus; cpu++) {
-			total.runs += per_cpu[cpu].runs;
-			total.timed_runs += per_cpu[cpu].timed_runs;
-			total.timed_ns += per_cpu[cpu].timed_ns;
-		}
-		costs->runs += total.runs;
-		if (total.timed_runs)
-			costs->run_ns += (uint64_t)((double)total.timed_ns /
-						    (double)total.timed_runs * (double)total.runs);
+			costs.outcomes[i] += per_cpu[cpu].outcomes[i];
+	for (unsigned program = 0; program < PROF_PROGRAM_MAX; program++)
+		add_run_time(agent, per_cpu, (enum prof_program)program, &costs);
+	bpf_object__for_each_map(map, agent->skel->obj) {
+		if (bpf_map__autocreate(map))
+			costs.map_bytes += bpf_map_charged_bytes(bpf_map__fd(map));
 	}
-	return 0;
-}
-
-int bpf_agent_costs(struct bpf_agent *agent, struct bpf_costs *ret)
-{
-	struct bpf_costs costs = { .map_bytes = agent->table_bytes };
-	struct bpf_map *map;
-	int rc = read_outcomes(agent, &costs);
-
-	if (!rc)
-		rc = read_run_time(agent, &costs);
-	if (rc < 0)
-		return rc;
-	bpf_object__for_each_map(map, agent->skel->obj)
-		costs.map_bytes += bpf_map_charged_bytes(bpf_map__fd(map));
 	*ret = costs;
 	return 0;
 }
