@@ -14,7 +14,7 @@
 #include "agent/profile/tree.h"
 #include "agent/profile/window_internal.h"
 
-#define STRATUM_PART 0.10 /* of the profile's total */
+#define STRATUM_PART 0.01 /* of the profile's total; what a comparison may want to hold apart */
 #define IDLE_PART    0.5  /* of a function's value in idle waits */
 
 /* ---- cells ------------------------------------------------------------------------------------------ */
@@ -443,7 +443,7 @@ static int fill_stratum(struct build *b, uint32_t stratum)
 	return rc < 0 ? rc : window_cells_make(&g.self, b->names.function_count, &s->self);
 }
 
-/* Strata are process names with a tenth of the total or more; fewer than two are none. */
+/* Strata are process names with enough of the total; fewer than two are none. */
 static int set_strata(struct build *b)
 {
 	const struct profile *p = b->p;

@@ -49,7 +49,7 @@ struct window_life {
 	double part; /* of the profile's total */
 };
 
-/* Processes of one name that hold a tenth or more of the profile, next to others that do too. */
+/* Processes of one name that hold a hundredth or more of the profile, next to others that do too. */
 struct window_stratum {
 	uint32_t name;	 /* offset in text; "" = all that is in no other */
 	int64_t *totals; /* by window */

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* State of one comparison, shared by the compare_*.c files. Side 0 is the base, 1 the comparison. */
+#ifndef PROFD_PROFILE_COMPARE_INTERNAL_H
+#define PROFD_PROFILE_COMPARE_INTERNAL_H
+
+#include "agent/profile/compare.h"
+#include "agent/profile/compare_join.h"
+#include "agent/profile/share_test.h"
+
+struct comparison {
+	struct compare *out;
+	const struct compare_side *side[2];
+	const struct window_matrix *m[2]; /* of equal window length */
+	uint32_t *map[2]; /* owned: profile function -> matrix function; NULL for a lent matrix */
+	struct join join;
+	double threshold, q;	/* fractions */
+	double sample_bytes;
+	double *sum[2];		/* owned: self value by joined function */
+	double total[2];	/* value, as the cells sum to */
+	double seconds[2];
+	double tau_user, tau_kernel;
+	bool composition;	/* processes came or went */
+	const char *composition_name; /* one of them */
+	struct share_row *rows; /* owned: candidates */
+	size_t row_count;
+	struct share_noise noise;
+	double scale;		/* k */
+	struct share_row *cumulative_rows; /* owned: candidates by cumulative share */
+	size_t cumulative_row_count;
+};
+
+/* Candidates: mean share at least half the threshold, by self or by cumulative cells. -ENOMEM. */
+int compare_candidates(struct comparison *c, bool cumulative, struct share_row **ret,
+		       size_t *ret_count) must_use;
+/* Relative restart deviation of a joined function. */
+double compare_tau(const struct comparison *c, uint32_t function);
+
+/* The families of types; each fills rows, noise and scale. -ENOMEM. */
+int compare_by_shares(struct comparison *c) must_use;
+int compare_by_durations(struct comparison *c) must_use;
+int compare_by_levels(struct comparison *c) must_use; /* memory, alloc */
+int compare_by_counts(struct comparison *c) must_use; /* goroutine */
+
+/* Cumulative changes that neither a callee nor an own change explains, into out->unexplained. -ENOMEM. */
+int compare_unexplained(struct comparison *c) must_use;
+
+/* Takes inlined, outlined and renamed functions out of the changed ones, into out->moved. -ENOMEM. */
+int compare_moved(struct comparison *c) must_use;
+
+/* Overall change of cost, verdict and cause. -ENOMEM. */
+int compare_overall(struct comparison *c) must_use;
+void compare_verdict(struct comparison *c);
+void compare_summary(struct comparison *c);
+
+/* One list element from a row. */
+struct compare_function compare_element(const struct comparison *c, const struct share_row *row);
+
+/* Whether a type's values are durations of waits, a level of bytes, or exact counts. */
+bool compare_is_duration(enum profile_type type);
+
+#endif

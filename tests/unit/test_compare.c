@@ -1,0 +1,754 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "agent/base/clock.h"
+#include "agent/base/hash.h"
+#include "agent/profile/compare.h"
+
+#define PERIOD_NS 10101010
+#define START_NS  (1000000ull * NS_PER_S)
+
+/* ---- profiles drawn from a mixture of stacks ------------------------------------------------------------ */
+
+struct part {
+	const char *stack; /* root;…;leaf, `@kernel` behind kernel frames */
+	double weight;
+	const char *comm; /* NULL = "app" */
+	const char *wait;
+};
+
+struct recipe {
+	enum profile_type type;
+	const struct part *parts;
+	size_t count;
+	unsigned seconds, hz; /* hz: events per second */
+	uint32_t pid;
+	uint64_t start_ns;
+	uint64_t seed;
+	double value; /* mean value of an event, 0 = PERIOD_NS */
+};
+
+static uint64_t random_state;
+
+static double uniform(void)
+{
+	random_state += 0x9e3779b97f4a7c15ull;
+	return (double)(hash_mix64(random_state) >> 11) * 0x1p-53;
+}
+
+static uint32_t text_id(struct profile_builder *b, const char *text)
+{
+	return profile_builder_string(b, text, strlen(text));
+}
+
+static uint32_t node_of(struct profile_builder *b, const char *stack)
+{
+	cleanup_free char *text = strdup(stack);
+	char *save = NULL, *word;
+	uint32_t node = 0;
+
+	for (word = strtok_r(text, ";", &save); word; word = strtok_r(NULL, ";", &save)) {
+		struct profile_function function = { 0 };
+		struct profile_frame frame = { 0 };
+		char *kernel = strstr(word, "@kernel");
+
+		if (kernel) {
+			*kernel = 0;
+			frame.kind = PROFILE_FRAME_KERNEL;
+		}
+		function.name = text_id(b, word);
+		function.package = text_id(b, kernel ? "kernel" : "app");
+		frame.function = profile_builder_function(b, &function);
+		node = profile_builder_node(b, node, profile_builder_frame(b, &frame));
+	}
+	return node;
+}
+
+struct drawn {
+	uint32_t node, attrs;
+	double weight;
+};
+
+static void add_parts(struct profile_builder *b, const struct recipe *r, struct drawn *drawn)
+{
+	size_t i;
+
+	for (i = 0; i < r->count; i++) {
+		const char *comm = r->parts[i].comm ? r->parts[i].comm : "app";
+		struct profile_process process = { .pid = r->pid + (uint32_t)comm[0],
+						   .comm = text_id(b, comm),
+						   .started_at_ns = 5 * NS_PER_S };
+		struct profile_attrs attrs = { .process = profile_builder_process(b, &process) };
+
+		if (r->parts[i].wait)
+			attrs.wait = text_id(b, r->parts[i].wait);
+		drawn[i].node = node_of(b, r->parts[i].stack);
+		drawn[i].attrs = profile_builder_attrs(b, &attrs, NULL);
+		drawn[i].weight = r->parts[i].weight;
+	}
+}
+
+static const struct drawn *draw(const struct drawn *drawn, size_t count)
+{
+	double sum = 0, at;
+	size_t i;
+
+	for (i = 0; i < count; i++)
+		sum += drawn[i].weight;
+	at = uniform() * sum;
+	for (i = 0; i + 1 < count && at >= drawn[i].weight; i++)
+		at -= drawn[i].weight;
+	return &drawn[i];
+}
+
+static struct profile *make(const struct recipe *r)
+{
+	struct profile_meta meta = { .type = r->type,
+				     .start_ns = r->start_ns ? r->start_ns : START_NS,
+				     .duration_ns = r->seconds * NS_PER_S };
+	struct profile_quality quality = { .samples = (int64_t)r->seconds * r->hz };
+	cleanup(profile_builder) struct profile_builder *b = profile_builder_create(&meta, 100000);
+	struct drawn drawn[64];
+	struct profile *p = NULL;
+	uint64_t i, events = (uint64_t)r->seconds * r->hz;
+
+	random_state = r->seed;
+	add_parts(b, r, drawn);
+	for (i = 0; i < events; i++) {
+		const struct drawn *one = draw(drawn, r->count);
+		double value = r->value > 0 ? -log(1 - uniform()) * r->value : PERIOD_NS;
+		struct profile_event event = { meta.start_ns + i * NS_PER_S / r->hz, one->node,
+					       one->attrs, (int64_t)value };
+
+		profile_builder_sample(b, one->node, one->attrs,
+				       profile_type_info(r->type)->value_count == 1 ?
+					       (int64_t[]){ (int64_t)value } :
+					       (int64_t[]){ 1, (int64_t)value, 1 });
+		profile_builder_event(b, &event);
+	}
+	assert_int_equal(profile_builder_finish(b, &quality, &p), 0);
+	return p;
+}
+
+static struct recipe recipe_of(const struct part *parts, size_t count, uint64_t seed)
+{
+	return (struct recipe){ .type = PROFILE_CPU,
+				.parts = parts,
+				.count = count,
+				.seconds = 60,
+				.hz = 99,
+				.pid = 10,
+				.seed = seed };
+}
+#define RECIPE(parts, seed) recipe_of(parts, ARRAY_SIZE(parts), seed)
+
+static void compare_sides(struct compare *ret, const struct compare_side *base,
+			  const struct compare_side *comparison)
+{
+	assert_int_equal(compare_init(ret, base, comparison, NULL), 0);
+}
+
+static void compare_two(struct compare *ret, const struct profile *base,
+			const struct profile *comparison)
+{
+	struct compare_side sides[2] = { { .profile = base, .runqueue_share = -1 },
+					 { .profile = comparison, .runqueue_share = -1 } };
+
+	compare_sides(ret, &sides[0], &sides[1]);
+}
+
+static void compare_recipes(struct compare *ret, struct recipe base, struct recipe comparison)
+{
+	cleanup(profile) struct profile *a = make(&base);
+	cleanup(profile) struct profile *b = make(&comparison);
+
+	compare_two(ret, a, b);
+}
+
+static const struct part steady[] = {
+	{ "main;parse", 20, NULL, NULL },     { "main;encode", 15, NULL, NULL },
+	{ "main;run;hash", 12, NULL, NULL },  { "main;run;copy", 10, NULL, NULL },
+	{ "main;run", 8, NULL, NULL },	      { "main;write;sys_write@kernel", 8, NULL, NULL },
+	{ "main;gc;mark", 7, NULL, NULL },    { "main;gc;sweep", 5, NULL, NULL },
+	{ "main;gc", 4, NULL, NULL },	      { "main;idle", 3, NULL, NULL },
+	{ "main;a", 2, NULL, NULL },	      { "main;b", 2, NULL, NULL },
+	{ "main;c", 2, NULL, NULL },	      { "main;d", 2, NULL, NULL },
+};
+
+/* @steady with @stack's weight replaced. */
+static void with(struct part *out, const char *stack, double weight)
+{
+	size_t i;
+
+	memcpy(out, steady, sizeof(steady));
+	for (i = 0; i < ARRAY_SIZE(steady); i++)
+		if (!strcmp(out[i].stack, stack))
+			out[i].weight = weight;
+}
+
+/* ---- cpu ---------------------------------------------------------------------------------------------------- */
+
+static void test_profile_against_itself(void **state)
+{
+	struct recipe r = RECIPE(steady, 1);
+	cleanup(profile) struct profile *p = make(&r);
+	cleanup_compare struct compare c = { 0 };
+
+	compare_two(&c, p, p);
+	assert_int_equal(c.verdict, COMPARE_UNCHANGED);
+	assert_int_equal(c.cause, COMPARE_CAUSE_NONE);
+	assert_int_equal(c.regression_count + c.improvement_count + c.diluted_count + c.moved_count +
+				 c.unexplained_count,
+			 0);
+	assert_true(c.overall_known && c.overall_delta_pct == 0 && !c.overall_significant);
+	assert_true(c.overall_p == 1);
+	assert_false(c.insufficient_data || c.different_lives || c.unsteady);
+	assert_int_equal(c.unchanged, 16);
+	assert_true(c.min_detectable_points > 1 && c.min_detectable_points < 4);
+	assert_non_null(strstr(c.summary, "No change found."));
+}
+
+static void test_steady_program_never_regresses(void **state)
+{
+	int i, wrong = 0;
+
+	for (i = 0; i < 60; i++) {
+		cleanup_compare struct compare c = { 0 };
+		struct recipe base = RECIPE(steady, 1000 + 2 * i), comparison = RECIPE(steady, 1001 + 2 * i);
+
+		comparison.pid = i % 2 ? 10 : 77; /* another life every other time */
+		compare_recipes(&c, base, comparison);
+		assert_int_equal(c.different_lives, i % 2 == 0);
+		wrong += c.verdict != COMPARE_UNCHANGED || c.regression_count ||
+			 c.improvement_count;
+	}
+	assert_true(wrong <= 1);
+}
+
+static void test_planted_regression(void **state)
+{
+	struct part slow[ARRAY_SIZE(steady)];
+	cleanup_compare struct compare c = { 0 }, back = { 0 };
+	const struct compare_function *f;
+
+	with(slow, "main;parse", 40);
+	compare_recipes(&c, RECIPE(steady, 1), RECIPE(slow, 2));
+	assert_int_equal(c.verdict, COMPARE_REGRESSED);
+	assert_int_equal(c.cause, COMPARE_CAUSE_FUNCTIONS);
+	assert_int_equal(c.regression_count, 1);
+	assert_int_equal(c.improvement_count, 0);
+	f = &c.regressions[0];
+	assert_string_equal(f->name, "parse");
+	assert_string_equal(f->package, "app");
+	assert_int_equal(f->change, COMPARE_CHANGED);
+	assert_true(fabs(f->base_pct - 20) < 2.5 && fabs(f->comparison_pct - 33.3) < 2.5);
+	assert_true(f->interval[0] < f->delta_pct && f->delta_pct < f->interval[1]);
+	assert_true(f->interval[0] > 5 && f->interval[1] < 22);
+	assert_true(f->cost_growth > 0.8 && f->cost_growth < 1.3);
+	assert_true(f->p_value < 1e-6 && f->q_value < 1e-5);
+	assert_true(fabs(f->base_value / 1e9 - 0.2) < 0.03); /* of one CPU: ns per second */
+	assert_int_equal(c.unchanged, 15);
+	assert_non_null(strstr(c.summary, "parse went from "));
+
+	compare_recipes(&back, RECIPE(slow, 2), RECIPE(steady, 1));
+	assert_int_equal(back.verdict, COMPARE_IMPROVED);
+	assert_string_equal(back.improvements[0].name, "parse");
+	assert_true(fabs(back.improvements[0].delta_pct + f->delta_pct) < 1e-9);
+}
+
+static void test_cumulative_is_shown_not_reported(void **state)
+{
+	struct part slow[ARRAY_SIZE(steady)];
+	cleanup_compare struct compare c = { 0 };
+
+	with(slow, "main;run;hash", 30);
+	compare_recipes(&c, RECIPE(steady, 1), RECIPE(slow, 2));
+	assert_int_equal(c.regression_count, 1);
+	assert_string_equal(c.regressions[0].name, "hash");
+	/* run's growth is hash's. */
+	assert_int_equal(c.unexplained_count, 0);
+	assert_true(fabs(c.regressions[0].comparison_cumulative_pct -
+			 c.regressions[0].comparison_pct) < 1e-9);
+}
+
+static void test_unexplained_caller(void **state)
+{
+	struct part base[24], slow[24];
+	char text[24][32];
+	cleanup_compare struct compare c = { 0 };
+	size_t i, found = 0;
+
+	/* Twelve leaves below one caller each grow by less than the threshold. */
+	for (i = 0; i < 24; i++) {
+		(void)snprintf(text[i], sizeof(text[i]), i < 12 ? "main;spread;l%zu" : "main;o%zu", i);
+		base[i] = (struct part){ text[i], i < 12 ? 0.5 : 8, NULL, NULL };
+		slow[i] = base[i];
+		slow[i].weight = i < 12 ? 0.8 : 8;
+	}
+	compare_recipes(&c, (struct recipe){ PROFILE_CPU, base, 24, 60, 999, 10, 0, 1, 0 },
+			(struct recipe){ PROFILE_CPU, slow, 24, 60, 999, 10, 0, 2, 0 });
+	assert_int_equal(c.regression_count, 0);
+	for (i = 0; i < c.unexplained_count; i++)
+		found += !strcmp(c.unexplained[i].name, "spread");
+	assert_int_equal(found, 1);
+}
+
+static void test_new_and_gone(void **state)
+{
+	struct part more[ARRAY_SIZE(steady) + 1];
+	cleanup_compare struct compare c = { 0 }, back = { 0 };
+
+	memcpy(more, steady, sizeof(steady));
+	more[ARRAY_SIZE(steady)] = (struct part){ "main;fresh;work", 25, NULL, NULL };
+	compare_recipes(&c, RECIPE(steady, 1), RECIPE(more, 2));
+	assert_int_equal(c.regression_count, 1);
+	assert_int_equal(c.regressions[0].change, COMPARE_NEW);
+	assert_true(isinf(c.regressions[0].cost_growth));
+	compare_recipes(&back, RECIPE(more, 2), RECIPE(steady, 1));
+	assert_int_equal(back.improvements[0].change, COMPARE_GONE);
+}
+
+static void test_inlined_is_not_a_change(void **state)
+{
+	static const struct part before[] = {
+		{ "main;caller;leaf", 20, NULL, NULL }, { "main;caller", 5, NULL, NULL },
+		{ "main;x", 30, NULL, NULL },		{ "main;y", 25, NULL, NULL },
+		{ "main;z", 20, NULL, NULL },
+	};
+	static const struct part after[] = {
+		{ "main;caller", 25, NULL, NULL }, { "main;x", 30, NULL, NULL },
+		{ "main;y", 25, NULL, NULL },	   { "main;z", 20, NULL, NULL },
+	};
+	cleanup_compare struct compare c = { 0 }, back = { 0 };
+
+	compare_recipes(&c, RECIPE(before, 1), RECIPE(after, 2));
+	assert_int_equal(c.verdict, COMPARE_UNCHANGED);
+	assert_int_equal(c.regression_count + c.improvement_count, 0);
+	assert_int_equal(c.moved_count, 1);
+	assert_string_equal(c.moved[0].from, "leaf");
+	assert_string_equal(c.moved[0].to, "caller");
+	assert_true(fabs(c.moved[0].points - 20) < 3);
+	compare_recipes(&back, RECIPE(after, 2), RECIPE(before, 1));
+	assert_int_equal(back.verdict, COMPARE_UNCHANGED);
+	assert_string_equal(back.moved[0].from, "caller");
+}
+
+static void test_renamed_is_not_a_change(void **state)
+{
+	static const struct part before[] = {
+		{ "main;caller;old_name;helper", 6, NULL, NULL },
+		{ "main;caller;old_name", 20, NULL, NULL },
+		{ "main;x", 40, NULL, NULL },
+		{ "main;y", 30, NULL, NULL },
+	};
+	static const struct part after[] = {
+		{ "main;caller;new_name;helper", 6, NULL, NULL },
+		{ "main;caller;new_name", 20, NULL, NULL },
+		{ "main;x", 40, NULL, NULL },
+		{ "main;y", 30, NULL, NULL },
+	};
+	cleanup_compare struct compare c = { 0 };
+
+	compare_recipes(&c, RECIPE(before, 1), RECIPE(after, 2));
+	assert_int_equal(c.verdict, COMPARE_UNCHANGED);
+	assert_int_equal(c.moved_count, 1);
+	assert_string_equal(c.moved[0].from, "old_name");
+	assert_string_equal(c.moved[0].to, "new_name");
+}
+
+static void test_compiler_suffixes_are_one_function(void **state)
+{
+	static const struct part before[] = { { "main;f.isra.0", 30, NULL, NULL },
+					      { "main;g::h0123456789abcdef", 30, NULL, NULL },
+					      { "main;x", 40, NULL, NULL } };
+	static const struct part after[] = { { "main;f.constprop.1", 20, NULL, NULL },
+					     { "main;f.cold", 10, NULL, NULL },
+					     { "main;g::hfedcba9876543210", 30, NULL, NULL },
+					     { "main;x", 40, NULL, NULL } };
+	cleanup_compare struct compare c = { 0 };
+
+	compare_recipes(&c, RECIPE(before, 1), RECIPE(after, 2));
+	assert_int_equal(c.verdict, COMPARE_UNCHANGED);
+	assert_int_equal(c.unchanged, 4); /* main, f, g, x */
+}
+
+static void test_environment_does_not_decide(void **state)
+{
+	struct part noisy[ARRAY_SIZE(steady) + 1];
+	cleanup_compare struct compare c = { 0 };
+
+	memcpy(noisy, steady, sizeof(steady));
+	noisy[ARRAY_SIZE(steady)] =
+		(struct part){ "main;irqentry_exit_to_user_mode@kernel", 25, NULL, NULL };
+	compare_recipes(&c, RECIPE(steady, 1), RECIPE(noisy, 2));
+	assert_int_equal(c.regression_count, 1);
+	assert_true(c.regressions[0].environment);
+	assert_int_equal(c.verdict, COMPARE_UNCHANGED);
+}
+
+static void test_load_units_and_contention(void **state)
+{
+	struct recipe once = RECIPE(steady, 1), twice = RECIPE(steady, 2);
+	cleanup(profile) struct profile *base = make(&once), *more = NULL;
+	cleanup_compare struct compare load = { 0 }, units = { 0 }, contended = { 0 };
+	struct compare_side a = { .profile = base, .runqueue_share = -1 };
+	struct compare_side b = { .runqueue_share = -1 };
+
+	twice.hz = 198;
+	b.profile = more = make(&twice);
+	compare_sides(&load, &a, &b);
+	assert_true(load.overall_significant);
+	assert_true(fabs(load.overall_delta_pct - 100) < 1);
+	assert_int_equal(load.verdict, COMPARE_UNCHANGED);
+	assert_int_equal(load.cause, COMPARE_CAUSE_LOAD);
+	assert_non_null(strstr(load.summary, "request count"));
+
+	a.units = 1000;
+	b.units = 2000;
+	compare_sides(&units, &a, &b);
+	assert_true(fabs(units.overall_delta_pct) < 1);
+	assert_int_equal(units.verdict, COMPARE_UNCHANGED);
+	assert_int_equal(units.cause, COMPARE_CAUSE_NONE);
+	b.units = 1000;
+	compare_deinit(&units);
+	compare_sides(&units, &a, &b);
+	assert_int_equal(units.verdict, COMPARE_REGRESSED);
+
+	a.units = b.units = 0;
+	a.runqueue_share = 0.30;
+	b.runqueue_share = 0.02;
+	compare_sides(&contended, &a, &b);
+	assert_int_equal(contended.verdict, COMPARE_UNCHANGED);
+	assert_int_equal(contended.cause, COMPARE_CAUSE_CONTENDED);
+	assert_false(contended.overall_significant);
+}
+
+static void test_mix_of_processes(void **state)
+{
+	/* f is 30 % of web and 10 % of db; only their parts of the host change. */
+	static const struct part half[] = { { "w;f", 15, "web", NULL }, { "w;x", 35, "web", NULL },
+					    { "d;f", 5, "db", NULL },	{ "d;y", 45, "db", NULL } };
+	static const struct part mostly_web[] = { { "w;f", 24, "web", NULL },
+						  { "w;x", 56, "web", NULL },
+						  { "d;f", 2, "db", NULL },
+						  { "d;y", 18, "db", NULL } };
+	static const struct part other[] = { { "w;f", 24, "web", NULL },
+					     { "w;x", 36, "web", NULL },
+					     { "j;y", 40, "job", NULL } };
+	cleanup_compare struct compare mix = { 0 }, composition = { 0 };
+
+	compare_recipes(&mix, RECIPE(half, 1), RECIPE(mostly_web, 2));
+	assert_int_equal(mix.verdict, COMPARE_UNCHANGED);
+	assert_int_equal(mix.regression_count + mix.improvement_count, 0);
+	compare_recipes(&composition, RECIPE(half, 1), RECIPE(other, 2));
+	assert_int_equal(composition.cause, COMPARE_CAUSE_COMPOSITION);
+	assert_int_equal(composition.verdict, COMPARE_UNCHANGED);
+}
+
+static void test_not_enough_data(void **state)
+{
+	struct part slow[ARRAY_SIZE(steady)];
+	struct recipe base = RECIPE(steady, 1), comparison;
+	cleanup_compare struct compare c = { 0 }, lost = { 0 };
+	cleanup(profile) struct profile *a = NULL, *b = NULL;
+
+	with(slow, "main;parse", 200);
+	comparison = RECIPE(slow, 2);
+	comparison.seconds = 10;
+	comparison.hz = 19;
+	compare_recipes(&c, base, comparison);
+	assert_true(c.insufficient_data);
+	assert_int_equal(c.verdict, COMPARE_UNCHANGED);
+	assert_int_equal(c.regression_count, 0);
+	assert_non_null(strstr(c.summary, "Too few samples (190; 200 are the least)"));
+
+	comparison = RECIPE(slow, 2);
+	a = make(&base);
+	b = make(&comparison);
+	b->quality.lost = 1000;
+	compare_two(&lost, a, b);
+	assert_true(lost.insufficient_data);
+}
+
+static void test_names_in_doubt(void **state)
+{
+	static const struct part before[] = { { "main;x", 60, NULL, NULL },
+					      { "main;nameless", 40, NULL, NULL } };
+	static const struct part after[] = { { "main;x", 60, NULL, NULL },
+					     { "main;named", 40, NULL, NULL } };
+	struct recipe ra = RECIPE(before, 1), rb = RECIPE(after, 2);
+	cleanup(profile) struct profile *a = make(&ra), *b = make(&rb);
+	cleanup_compare struct compare c = { 0 };
+
+	a->quality.unknown_frame_pct = 20;
+	compare_two(&c, a, b);
+	assert_int_equal(c.regression_count + c.improvement_count, 0);
+}
+
+static void test_options(void **state)
+{
+	struct recipe r = RECIPE(steady, 1), off = RECIPE(steady, 1);
+	cleanup(profile) struct profile *p = NULL, *q = NULL;
+	struct compare_side side = { .runqueue_share = -1 }, other = { .runqueue_share = -1 };
+	struct compare c = { .unchanged = 99 };
+
+	off.type = PROFILE_OFFCPU;
+	side.profile = p = make(&r);
+	other.profile = q = make(&off);
+	assert_int_equal(compare_init(&c, &side, &other, NULL), -EINVAL);
+	assert_int_equal(compare_init(&c, &side, &side,
+				      &(struct compare_options){ .confidence = 1 }),
+			 -EINVAL);
+	assert_int_equal(compare_init(&c, &side, &side,
+				      &(struct compare_options){ .threshold_points = 101 }),
+			 -EINVAL);
+	assert_int_equal(c.unchanged, 99);
+}
+
+/* ---- other types ---------------------------------------------------------------------------------------------- */
+
+static void test_durations(void **state)
+{
+	static const struct part before[] = {
+		{ "main;lock;futex@kernel;schedule@kernel", 30, NULL, "futex" },
+		{ "main;read;schedule@kernel", 30, NULL, "disk" },
+		{ "main;loop;epoll_wait;schedule@kernel", 40, NULL, "epoll" },
+	};
+	static const struct part after[] = {
+		{ "main;lock;futex@kernel;schedule@kernel", 90, NULL, "futex" },
+		{ "main;read;schedule@kernel", 30, NULL, "disk" },
+		{ "main;loop;epoll_wait;schedule@kernel", 40, NULL, "epoll" },
+	};
+	static const struct part waiting[] = {
+		{ "main;lock;futex@kernel;schedule@kernel", 30, NULL, "futex" },
+		{ "main;read;schedule@kernel", 30, NULL, "disk" },
+		{ "main;loop;epoll_wait;schedule@kernel", 140, NULL, "epoll" },
+	};
+	struct recipe a = RECIPE(before, 1), b = RECIPE(after, 2), c = RECIPE(waiting, 3);
+	cleanup_compare struct compare same = { 0 }, lock = { 0 }, idle = { 0 };
+	uint32_t i;
+
+	a.type = b.type = c.type = PROFILE_OFFCPU;
+	a.value = b.value = c.value = 5e6;
+	a.hz = 100;
+	b.hz = 160;
+	c.hz = 200;
+	compare_recipes(&same, a, a);
+	assert_int_equal(same.verdict, COMPARE_UNCHANGED);
+	assert_int_equal(same.regression_count + same.improvement_count, 0);
+	compare_recipes(&lock, a, b);
+	/* In the kernel every wait ends in schedule: the innermost user function is judged. */
+	assert_int_equal(lock.verdict, COMPARE_REGRESSED);
+	assert_string_equal(lock.regressions[0].name, "lock");
+	compare_recipes(&idle, a, c);
+	for (i = 0; i < idle.regression_count; i++)
+		assert_string_not_equal(idle.regressions[i].name, "epoll_wait");
+}
+
+/* A profile without events: stacks with fixed values. */
+static struct profile *level(enum profile_type type, const char *const *stacks,
+			     const int64_t (*values)[2], size_t count)
+{
+	struct profile_meta meta = { .type = type, .start_ns = START_NS, .duration_ns = NS_PER_S };
+	struct profile_quality quality = { 0 };
+	cleanup(profile_builder) struct profile_builder *b = profile_builder_create(&meta, 1000);
+	struct profile *p = NULL;
+	size_t i;
+
+	for (i = 0; i < count; i++) {
+		uint32_t attrs = profile_builder_attrs(b, &(struct profile_attrs){ 0 }, NULL);
+
+		profile_builder_sample(b, node_of(b, stacks[i]), attrs, values[i]);
+	}
+	assert_int_equal(profile_builder_finish(b, &quality, &p), 0);
+	return p;
+}
+
+static void test_memory(void **state)
+{
+	static const char *const stacks[] = { "main;cache", "main;buffers", "main;small" };
+	static const int64_t before[][2] = { { 1000000, 64000000 }, { 400, 400000000 }, { 100, 6400 } };
+	static const int64_t after[][2] = { { 4000000, 256000000 }, { 400, 400000000 }, { 900, 57600 } };
+	cleanup(profile) struct profile *a = level(PROFILE_MEMORY, stacks, before, 3);
+	cleanup(profile) struct profile *b = level(PROFILE_MEMORY, stacks, after, 3);
+	cleanup_compare struct compare c = { 0 }, same = { 0 };
+
+	compare_two(&c, a, b);
+	assert_int_equal(c.verdict, COMPARE_REGRESSED);
+	assert_int_equal(c.regression_count, 1);
+	assert_string_equal(c.regressions[0].name, "cache");
+	assert_true(fabs(c.regressions[0].base_value - 64000000) < 1);
+	assert_int_equal(c.improvement_count, 0); /* buffers' share fell, its level did not */
+	compare_two(&same, a, a);
+	assert_int_equal(same.verdict, COMPARE_UNCHANGED);
+}
+
+static void test_goroutines(void **state)
+{
+	static const char *const stacks[] = { "main;worker", "main;conn" };
+	static const int64_t before[][2] = { { 100, 0 }, { 100, 0 } };
+	static const int64_t some[][2] = { { 118, 0 }, { 100, 0 } };
+	static const int64_t many[][2] = { { 180, 0 }, { 100, 0 } };
+	cleanup(profile) struct profile *a = level(PROFILE_GOROUTINE, stacks, before, 2);
+	cleanup(profile) struct profile *b = level(PROFILE_GOROUTINE, stacks, some, 2);
+	cleanup(profile) struct profile *d = level(PROFILE_GOROUTINE, stacks, many, 2);
+	cleanup_compare struct compare few = { 0 }, leak = { 0 };
+
+	compare_two(&few, a, b);
+	assert_int_equal(few.verdict, COMPARE_UNCHANGED);
+	assert_int_equal(few.regression_count, 0);
+	compare_two(&leak, a, d);
+	assert_int_equal(leak.verdict, COMPARE_REGRESSED);
+	assert_string_equal(leak.regressions[0].name, "worker");
+	assert_true(fabs(leak.overall_delta_pct - 40) < 1e-9);
+	assert_true(fabs(leak.regressions[0].comparison_value - 180) < 1e-6);
+}
+
+static void test_empty_base(void **state)
+{
+	static const char *const stacks[] = { "main" };
+	static const int64_t none[][2] = { { 0, 0 } }, some[][2] = { { 500, 0 } };
+	cleanup(profile) struct profile *a = level(PROFILE_GOROUTINE, stacks, none, 1);
+	cleanup(profile) struct profile *b = level(PROFILE_GOROUTINE, stacks, some, 1);
+	cleanup_compare struct compare c = { 0 }, both = { 0 };
+
+	compare_two(&c, a, b);
+	assert_false(c.overall_known);
+	assert_true(c.overall_significant);
+	compare_two(&both, a, a);
+	assert_true(both.overall_known && both.overall_delta_pct == 0);
+}
+
+/* ---- matrices ---------------------------------------------------------------------------------------------------- */
+
+static void test_lent_matrix(void **state)
+{
+	struct part slow[ARRAY_SIZE(steady)];
+	struct recipe ra = RECIPE(steady, 1), rb;
+	cleanup(profile) struct profile *a = make(&ra), *b = NULL;
+	cleanup(window_matrix) struct window_matrix *made = NULL, *coarse = NULL, *read = NULL;
+	cleanup_buf struct buf bytes = { 0 };
+	cleanup_compare struct compare direct = { 0 }, lent = { 0 };
+	struct compare_side base = { .profile = a, .runqueue_share = -1 }, comparison = { 0 };
+
+	with(slow, "main;parse", 40);
+	rb = RECIPE(slow, 2);
+	comparison = (struct compare_side){ .profile = b = make(&rb), .runqueue_share = -1 };
+	assert_int_equal(window_matrix_create(a, NULL, &made, NULL), 0);
+	assert_int_equal(made->window_count, 60);
+	assert_int_equal(window_matrix_coarsen(made, 2, &coarse), 0);
+	assert_int_equal(coarse->window_count, 30);
+	window_matrix_write(coarse, &bytes);
+	assert_int_equal(bytes.error, 0);
+	assert_int_equal(window_matrix_read(bytes.data, bytes.len, &read), 0);
+	compare_sides(&direct, &base, &comparison);
+	base.windows = read;
+	compare_sides(&lent, &base, &comparison);
+	assert_int_equal(lent.verdict, COMPARE_REGRESSED);
+	assert_string_equal(lent.regressions[0].name, "parse");
+	assert_true(fabs(lent.regressions[0].delta_pct - direct.regressions[0].delta_pct) < 1e-9);
+	assert_int_equal(window_matrix_read(bytes.data, bytes.len - 1, &read), -EPROTO);
+}
+
+static void test_matrix_of_known_windows(void **state)
+{
+	static const struct part one[] = { { "main;f;f", 1, NULL, NULL } };
+	struct recipe r = RECIPE(one, 1);
+	cleanup(profile) struct profile *p = NULL;
+	cleanup(window_matrix) struct window_matrix *m = NULL;
+	uint32_t i, f;
+
+	r.seconds = 10;
+	r.hz = 10;
+	p = make(&r);
+	assert_int_equal(window_matrix_create(p, NULL, &m, NULL), 0);
+	assert_int_equal(m->window_count, 10);
+	assert_int_equal(m->function_count, 2);
+	assert_true(fabs(m->scale * PERIOD_NS - 1) < 1e-9);
+	for (f = 0; f < 2; f++) {
+		bool is_f = !strcmp(window_text(m, m->functions[f].name), "f");
+
+		assert_int_equal(m->self.first[f + 1] - m->self.first[f], is_f ? 10 : 0);
+		assert_int_equal(m->cumulative.first[f + 1] - m->cumulative.first[f], 10);
+		for (i = m->cumulative.first[f]; i < m->cumulative.first[f + 1]; i++)
+			assert_int_equal(m->cumulative.value[i], 10 * PERIOD_NS); /* recursion once */
+	}
+	assert_int_equal(m->life_count, 1);
+	assert_true(m->effective_lives == 1);
+}
+
+static void test_minute_stamps_make_minute_windows(void **state)
+{
+	static const struct part one[] = { { "main", 1, NULL, NULL } };
+	struct recipe r = RECIPE(one, 1);
+	cleanup(profile) struct profile *p = NULL;
+	cleanup(window_matrix) struct window_matrix *m = NULL;
+	uint32_t i;
+
+	r.seconds = 600;
+	r.hz = 2;
+	p = make(&r);
+	for (i = 0; i < p->event_count; i++)
+		p->events[i].time_ns = START_NS + (uint64_t)(i / 120) * 60 * NS_PER_S;
+	assert_int_equal(window_matrix_create(p, NULL, &m, NULL), 0);
+	assert_int_equal(m->window_ns, 60 * NS_PER_S);
+	assert_int_equal(m->window_count, 10);
+}
+
+static void test_large_comparison_is_quick(void **state)
+{
+	struct timespec from, to;
+	cleanup_compare struct compare c = { 0 };
+	struct recipe a = RECIPE(steady, 1), b = RECIPE(steady, 2);
+	cleanup(profile) struct profile *p = NULL, *q = NULL;
+	double ms;
+
+	a.hz = b.hz = 1000;
+	p = make(&a);
+	q = make(&b);
+	(void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &from);
+	compare_two(&c, p, q);
+	(void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &to);
+	ms = (double)(to.tv_sec - from.tv_sec) * 1e3 + (double)(to.tv_nsec - from.tv_nsec) / 1e6;
+	assert_true(ms < 500); /* some 5 ms; room for sanitizers */
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_profile_against_itself),
+		cmocka_unit_test(test_steady_program_never_regresses),
+		cmocka_unit_test(test_planted_regression),
+		cmocka_unit_test(test_cumulative_is_shown_not_reported),
+		cmocka_unit_test(test_unexplained_caller),
+		cmocka_unit_test(test_new_and_gone),
+		cmocka_unit_test(test_inlined_is_not_a_change),
+		cmocka_unit_test(test_renamed_is_not_a_change),
+		cmocka_unit_test(test_compiler_suffixes_are_one_function),
+		cmocka_unit_test(test_environment_does_not_decide),
+		cmocka_unit_test(test_load_units_and_contention),
+		cmocka_unit_test(test_mix_of_processes),
+		cmocka_unit_test(test_not_enough_data),
+		cmocka_unit_test(test_names_in_doubt),
+		cmocka_unit_test(test_options),
+		cmocka_unit_test(test_durations),
+		cmocka_unit_test(test_memory),
+		cmocka_unit_test(test_goroutines),
+		cmocka_unit_test(test_empty_base),
+		cmocka_unit_test(test_lent_matrix),
+		cmocka_unit_test(test_matrix_of_known_windows),
+		cmocka_unit_test(test_minute_stamps_make_minute_windows),
+		cmocka_unit_test(test_large_comparison_is_quick),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
