@@ -6,7 +6,7 @@
 
 #include "agent/session/session.h"
 
-/* ---- baselines --------------------------------------------------------------------------------- */
+/* ---- baselines ------------------------------------------------------------------------------- */
 
 #define BASELINE_TAGS_MAX 16
 #define BASELINE_TAG_SIZE 65
@@ -71,7 +71,7 @@ int sessions_baseline_list(struct sessions *s, const struct baseline_query *quer
 			   struct baseline_list *ret, struct err *err) must_use;
 void baseline_list_deinit(struct baseline_list *list);
 
-/* ---- continuous profiling ------------------------------------------------------------------------ */
+/* ---- continuous profiling -------------------------------------------------------------------- */
 
 #define CONTINUOUS_WATCH_SIZE 512
 
@@ -118,7 +118,7 @@ int sessions_continuous_list(struct sessions *s, const char *tenant, struct cont
 			     struct err *err) must_use;
 void continuous_list_deinit(struct continuous_list *list);
 
-/* ---- windows ------------------------------------------------------------------------------------- */
+/* ---- windows --------------------------------------------------------------------------------- */
 
 struct history_window {
 	const char *tenant;

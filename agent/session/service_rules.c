@@ -42,8 +42,7 @@ const char *service_runtime_word(uint32_t flags)
 	return "native";
 }
 
-/* ---- text
- * --------------------------------------------------------------------------------------------- */
+/* ---- text ------------------------------------------------------------------------------------ */
 
 static bool part_begins(struct part part, const char *prefix)
 {
@@ -120,8 +119,7 @@ static void exe_name(const struct service_facts *facts, char out[SERVICE_NAME_SI
 	copy_text(out, SERVICE_NAME_SIZE, part.text, part.len);
 }
 
-/* ---- control groups
- * --------------------------------------------------------------------------------------- */
+/* ---- control groups -------------------------------------------------------------------------- */
 
 /* Components, innermost first. */
 static unsigned split_cgroup(const char *path, struct part ret[CGROUP_PARTS_MAX])
@@ -265,8 +263,7 @@ static void read_cgroup(const char *path, struct service_identity *ret)
 	}
 }
 
-/* ---- environment
- * ---------------------------------------------------------------------------------------------- */
+/* ---- environment ----------------------------------------------------------------------------- */
 
 /* The value of @name in NAME=value lines. */
 static bool find_variable(const char *lines, const char *name, struct part *ret)
@@ -346,10 +343,7 @@ found:
 	return true;
 }
 
-/* ---- configuration
- * ------------------------------------------------------------------------------------------------
- */
-
+/* ---- configuration --------------------------------------------------------------------------- */
 static bool glob_matches(const char *pattern, const char *text)
 {
 	return fnmatch(pattern, text, 0) == 0;
@@ -433,8 +427,7 @@ bool service_tenant_allows(const struct tenant_rule *rule, const struct service_
 	return false;
 }
 
-/* ---- the order of contract.md section 2
- * ------------------------------------------------------------------------------ */
+/* ---- the order of contract.md section 2 ------------------------------------------------------ */
 
 static void set_name(struct service_identity *ret, enum service_source source, const char *name)
 {

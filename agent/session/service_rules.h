@@ -11,7 +11,7 @@
 #include "agent/session/session.h"
 #include "agent/session/sessions_run.h"
 
-/* ---- naming ------------------------------------------------------------------------------------ */
+/* ---- naming ---------------------------------------------------------------------------------- */
 
 /* Texts are borrowed, NUL-terminated, never NULL; formats as in struct feed_proc. */
 struct service_facts {
@@ -57,7 +57,7 @@ void service_identify(const struct service_rule *rules, unsigned rule_count,
 bool service_tenant_allows(const struct tenant_rule *rule, const struct service_facts *facts,
 			   const struct service_identity *identity);
 
-/* ---- selectors ------------------------------------------------------------------------------------ */
+/* ---- selectors ------------------------------------------------------------------------------- */
 
 enum selector_kind {
 	SELECTOR_HOST,

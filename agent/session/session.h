@@ -98,6 +98,9 @@ int sessions_delete(struct sessions *s, const char *tenant, const char *id, bool
 /* Waits until the session is no longer running, at most @timeout_ns. -ETIMEDOUT. */
 int sessions_wait(struct sessions *s, const char *tenant, const char *id, uint64_t timeout_ns,
 		  struct err *err) must_use;
+/* Waits until the session has really begun to sample, or has ended. -ETIMEDOUT. */
+int sessions_wait_started(struct sessions *s, const char *tenant, const char *id,
+			  uint64_t timeout_ns, struct err *err) must_use;
 
 struct session_query {
 	const char *tenant;
@@ -119,7 +122,7 @@ int sessions_list(struct sessions *s, const struct session_query *query, struct 
 		  struct err *err) must_use;
 void session_list_deinit(struct session_list *list);
 
-/* ---- services ---------------------------------------------------------------------------------- */
+/* ---- services -------------------------------------------------------------------------------- */
 
 struct service_process {
 	uint32_t pid;
@@ -154,7 +157,7 @@ int sessions_services(struct sessions *s, const char *tenant, struct service_lis
 		      struct err *err) must_use;
 void service_list_deinit(struct service_list *list);
 
-/* ---- health ------------------------------------------------------------------------------------ */
+/* ---- health ---------------------------------------------------------------------------------- */
 
 struct sessions_health {
 	bool store_ok;

@@ -38,6 +38,8 @@ int sessions_create(const struct sessions_options *options, struct sessions **re
 /* Stops the thread, flushes, marks what runs as completed with the data it had. */
 void sessions_destroy(struct sessions *s);
 CLEANUP_DEFINE(sessions, struct sessions *, sessions_destroy);
+/* Frees everything without writing a byte, as if the process had been killed: for tests of what comes after. */
+void sessions_abandon(struct sessions *s);
 
 /* A new channel to a peer (CONTROL_PEER from the supervisor): ownership of @fd passes on. */
 void sessions_set_collector(struct sessions *s, int fd, uint32_t generation);

@@ -41,8 +41,7 @@ struct commit {
 
 #define COMMIT_BYTES (sizeof(struct block_head) + sizeof(struct commit))
 
-/* ---- blocks
- * --------------------------------------------------------------------------------------- */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
 static uint64_t block_bytes(const struct block_head *head)
 {
@@ -87,8 +86,7 @@ static void add_block(struct buf *out, uint16_t kind, const void *data, size_t l
 	buf_add(out, zeros, block_bytes(&head) - sizeof(head) - stored);
 }
 
-/* ---- where the file ends
- * ----------------------------------------------------------------------------- */
+/* ---- where the file ends --------------------------------------------------------------------- */
 
 /* The commit record at @at, if there is a whole and valid one. */
 static bool read_commit(int fd, uint64_t at, struct commit *ret)
@@ -170,8 +168,7 @@ static int open_log(int dirfd, const char *name, int flags, int *ret_fd, uint64_
 	return 0;
 }
 
-/* ---- append
- * -------------------------------------------------------------------------------------------- */
+/* ---- append ---------------------------------------------------------------------------------- */
 
 static int write_at(int fd, const char *data, size_t len, uint64_t at)
 {
@@ -226,8 +223,7 @@ int session_log_append(int dirfd, const char *name, const struct store_chunk *ch
 	return 0;
 }
 
-/* ---- read
- * ---------------------------------------------------------------------------------------------- */
+/* ---- read ------------------------------------------------------------------------------------ */
 
 struct scratch {
 	void *data;
@@ -342,10 +338,7 @@ int session_log_position(int dirfd, const char *name, uint64_t *ret_identity,
 	return 0;
 }
 
-/* ---- copy
- * ------------------------------------------------------------------------------------------------
- */
-
+/* ---- copy ------------------------------------------------------------------------------------ */
 static int copy_bytes(int from, int to, uint64_t len)
 {
 	cleanup_free char *piece = malloc(SCAN_BYTES);

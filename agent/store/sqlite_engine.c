@@ -46,8 +46,7 @@ static void log_name(char out[STORE_ID_SIZE + 8], const char *id)
 	(void)snprintf(out, STORE_ID_SIZE + 8, "%s" LOG_SUFFIX, id);
 }
 
-/* ---- records
- * ------------------------------------------------------------------------------------------ */
+/* ---- records --------------------------------------------------------------------------------- */
 
 static int no_space(struct err *err)
 {
@@ -97,8 +96,7 @@ static int engine_list(void *ctx, const struct store_query *query, store_visit_f
 	return sqlite_records_list(&engine->records, query, visit, visit_ctx, ret_total, err);
 }
 
-/* ---- session data
- * ---------------------------------------------------------------------------------------- */
+/* ---- session data ---------------------------------------------------------------------------- */
 
 static int log_error_text(int rc, const char *id, const char *what, struct err *err)
 {
@@ -206,8 +204,7 @@ static void engine_set_budget(void *ctx, uint64_t budget_bytes)
 	(void)pthread_mutex_unlock(&engine->space.lock);
 }
 
-/* ---- opening
- * --------------------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static void engine_close(void *ctx)
 {

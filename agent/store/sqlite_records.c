@@ -23,8 +23,7 @@ static const char schema[] =
 	"PRAGMA user_version = 1;"
 	"COMMIT";
 
-/* ---- connections
- * ---------------------------------------------------------------------------------- */
+/* ---- connections ----------------------------------------------------------------------------- */
 
 static int prepare_schema(struct sqlite_records *records, struct err *err)
 {
@@ -111,8 +110,7 @@ static void give_reader(struct sqlite_records *records, sqlite3 *db)
 	sqlite_db_close(db);
 }
 
-/* ---- writing
- * ---------------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static void bind_text(sqlite3_stmt *stmt, int at, const char *text)
 {
@@ -165,8 +163,7 @@ int sqlite_records_remove(struct sqlite_records *records, const char *kind, cons
 	return rc;
 }
 
-/* ---- reading
- * ---------------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static int get_body(sqlite3 *db, const char *kind, const char *tenant, const char *id,
 		    char **ret_body, size_t *ret_len, struct err *err)

@@ -32,7 +32,7 @@ void store_close(struct store *store);
 void store_set_budget(struct store *store, uint64_t budget_bytes);
 CLEANUP_DEFINE(store, struct store *, store_close);
 
-/* ---- documents: small JSON or text records in state.db, keyed by (kind, tenant, id) -------------- */
+/* ---- documents: small JSON or text records in state.db, keyed by (kind, tenant, id) ---------- */
 
 struct store_record {
 	const char *kind;   /* "session", "baseline", "continuous", "key", "report", … */
@@ -68,7 +68,7 @@ typedef int store_visit_fn(void *ctx, const struct store_record *record); /* <0 
 int store_list(struct store *store, const struct store_query *query, store_visit_fn *visit, void *ctx,
 	       uint64_t *ret_total, struct err *err) must_use;
 
-/* ---- session data: append-only chunks ------------------------------------------------------------- */
+/* ---- session data: append-only chunks -------------------------------------------------------- */
 
 enum store_chunk_kind {
 	STORE_CHUNK_MODULES = 1, /* dictionary blocks: only new entries */

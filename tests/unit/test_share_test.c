@@ -25,7 +25,7 @@ static int runs_wanted(void)
 	return text ? atoi(text) : 0;
 }
 
-/* ---- the generator of the acceptance table --------------------------------------------------------- */
+/* ---- the generator of the acceptance table --------------------------------------------------- */
 
 struct world {
 	const char *name;
@@ -121,7 +121,7 @@ static void generate(struct matrix *m, const struct world *w, struct size size, 
 	}
 }
 
-/* ---- running the test ----------------------------------------------------------------------------------- */
+/* ---- running the test ------------------------------------------------------------------------ */
 
 static void values(void *ctx, int side, uint32_t function, double *ret)
 {
@@ -181,7 +181,7 @@ static const struct share_row *row_of(const struct outcome *o, uint32_t function
 	return NULL;
 }
 
-/* ---- exact example ------------------------------------------------------------------------------------- */
+/* ---- exact example --------------------------------------------------------------------------- */
 
 static void example(struct matrix *m, int side, int planted)
 {
@@ -286,7 +286,7 @@ static void test_swapped_sides_mirror(void **state)
 	}
 }
 
-/* ---- acceptance table ---------------------------------------------------------------------------------- */
+/* ---- acceptance table ------------------------------------------------------------------------ */
 
 /* With r runs, a true rate at the bound exceeds it by chance: allow 4 standard errors of the bound. */
 static double slack(double bound, int runs)

@@ -61,8 +61,7 @@ static void reopen(struct fixture *f)
 		fail_msg("%s", err.text);
 }
 
-/* ---- records
- * ------------------------------------------------------------------------------------- */
+/* ---- records --------------------------------------------------------------------------------- */
 
 static void put(struct fixture *f, const char *tenant, const char *id, const char *service,
 		const char *status, uint64_t created_ns, const char *body)
@@ -166,8 +165,7 @@ static void test_list(void **state)
 	}
 }
 
-/* ---- session data
- * ----------------------------------------------------------------------------------- */
+/* ---- session data ---------------------------------------------------------------------------- */
 
 struct seen {
 	struct buf text;
@@ -333,8 +331,7 @@ static void test_bit_flips(void **state)
 	}
 }
 
-/* ---- opening and limits
- * --------------------------------------------------------------------------------- */
+/* ---- opening and limits ---------------------------------------------------------------------- */
 
 static void test_damaged_state_is_set_aside(void **state)
 {

@@ -8,8 +8,7 @@
 //	            as runtime/pprof does, object size, then the stack's pcs
 //	block mutex the records of runtime.BlockProfile and MutexProfile: count, cycles, stack
 //	gc          two collections, so that the heap profile is published
-//	spin        starts a goroutine that never leaves its CPU
-//	exec PATH   becomes another program
+//	threads     thread ids that goroutines are locked to
 package main
 
 import (
@@ -22,7 +21,6 @@ import (
 	"os"
 	"runtime"
 	"runtime/pprof"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -386,10 +384,6 @@ func serve() {
 			runtime.GC()
 		case "spin":
 			go spinning()
-		default:
-			if path := strings.TrimPrefix(in.Text(), "exec "); path != in.Text() {
-				syscall.Exec(path, []string{path}, os.Environ())
-			}
 		}
 		fmt.Fprintln(out, "<<<end>>>")
 		out.Flush()

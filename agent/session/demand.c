@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What the collector shall sample: the union of what the sessions want. */
+#include <errno.h>
+#include <string.h>
+
+#include "agent/base/channel.h"
+#include "agent/session/sessions_internal.h"
+
+#define OFF_THRESHOLD_NS                                                                           \
+	(1 * NS_PER_MS) /* blocks shorter are sampled in proportion to their length */
+
+static bool is_wanting(const struct session *session)
+{
+	return session->phase >= PHASE_WAIT_PROCESS && session->phase <= PHASE_SAMPLING;
+}
+
+void demand_match(const struct sessions *s, struct live_process *process)
+{
+	if (process->match_generation == s->match_generation)
+		return;
+	memset(process->match, 0, sizeof(process->match));
+	for (const struct session *session = s->running; session; session = session->next)
+		if (session->phase != PHASE_PREPARING && session_wants_process(session, process))
+			process->match[session->slot / 64] |= 1ull << session->slot % 64;
+	process->match_generation = s->match_generation;
+}
+
+static uint32_t wanted_of(const struct sessions *s, struct live_process *process)
+{
+	uint32_t wanted = 0;
+
+	demand_match(s, process);
+	for (unsigned i = 0; i < LIVE_SLOTS / 64; i++) {
+		for (uint64_t left = process->match[i]; left; left &= left - 1) {
+			const struct session *session =
+				s->slots[i * 64 + (unsigned)__builtin_ctzll(left)];
+
+			if (session && is_wanting(session))
+				wanted |= session->wants;
+		}
+	}
+	return wanted ? wanted : PROF_WANT_NONE;
+}
+
+static struct control_demand demand_now(const struct sessions *s)
+{
+	struct control_demand demand = { .head = { .kind = CONTROL_DEMAND },
+					 .off_threshold_ns = OFF_THRESHOLD_NS };
+
+	for (const struct session *session = s->running; session; session = session->next) {
+		if (!is_wanting(session))
+			continue;
+		demand.types |= session->wants;
+		/* A process nobody has decided on yet could belong to anything but one process
+		 * life. */
+		if (session->selector.kind != SELECTOR_PID)
+			demand.sample_undecided = 1;
+		if ((session->wants & PROF_WANT_CPU) && session->info.rate_hz > demand.rate_hz)
+			demand.rate_hz = session->info.rate_hz;
+	}
+	return demand;
+}
+
+/* false: no room now, or no collector. */
+static bool send_to_collector(struct sessions *s, const void *message, size_t len)
+{
+	int rc;
+
+	if (s->peers.collector_fd < 0)
+		return false;
+	rc = channel_send(s->peers.collector_fd, message, len, NULL, 0);
+	return rc == 0;
+}
+
+static void send_targets(struct sessions *s)
+{
+	for (size_t i = 0; i < s->tables.processes.count; i++) {
+		struct live_process *process = s->tables.processes.data[i];
+		struct control_target target = { .head = { .kind = CONTROL_TARGET },
+						 .proc = process->proc };
+
+		if (process->exited_ns || (process->facts.flags & FEED_PROC_EXCLUDED))
+			continue;
+		target.wanted = wanted_of(s, process);
+		if (target.wanted == process->wanted_sent)
+			continue;
+		if (!send_to_collector(s, &target, sizeof(target)))
+			return;
+		process->wanted_sent = target.wanted;
+	}
+	s->peers.targets_dirty = false;
+}
+
+void demand_update(struct sessions *s)
+{
+	struct control_demand demand;
+
+	if (s->peers.demand_dirty) {
+		demand = demand_now(s);
+		if (memcmp(&demand, &s->peers.demand_sent, sizeof(demand)) == 0) {
+			s->peers.demand_dirty = false;
+		} else if (send_to_collector(s, &demand, sizeof(demand))) {
+			s->peers.demand_sent = demand;
+			s->peers.demand_dirty = false;
+		}
+	}
+	if (s->peers.targets_dirty && s->peers.demand_sent.types)
+		send_targets(s);
+}
+
+void demand_want(struct sessions *s, enum control_want_kind what, const uint64_t *ids,
+		 unsigned count)
+{
+	struct control_want want = { .head = { .kind = CONTROL_WANT },
+				     .what = what,
+				     .count = count };
+
+	memcpy(want.ids, ids, count * sizeof(*ids));
+	/* Lost when the channel is full: whoever misses something asks again. */
+	(void)send_to_collector(s, &want,
+				offsetof(struct control_want, ids) + count * sizeof(*ids));
+}

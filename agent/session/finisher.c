@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What happens to sessions after their end, on a thread that may wait: their names are fetched
+ * while the symbolizer still knows the modules, and kept with them; old ones are deleted. */
+#include <errno.h>
+#include <string.h>
+
+#include "agent/session/session_chunks.h"
+#include "agent/session/session_record.h"
+#include "agent/session/sessions_internal.h"
+
+#define RETENTION_EVERY_NS (600 * NS_PER_S)
+#define NS_PER_DAY	   (86400 * NS_PER_S)
+#define BUDGET_KEEP_PCT	   90 /* of the disk budget, after the oldest sessions went */
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+static int add_name(void *ctx, uint64_t key, uint64_t offset, const struct name_frame *frames,
+		    unsigned count)
+{
+	struct name_chunk *chunk = ctx;
+	struct chunk_name name = { key, offset, count, frames };
+
+	return name_chunk_add(chunk, &name);
+}
+
+static void collect_names(void *ctx, struct sessions *s, const struct profile *profile)
+{
+	struct name_chunk *chunk = ctx;
+
+	/* A part is better than nothing: what is missing is asked for again when it is shown. */
+	(void)!names_client_used(s->names, add_name, chunk);
+}
+
+/* The session may have been deleted meanwhile: then nothing is written. File lock held. */
+static int write_names(struct sessions *s, const struct session_info *info,
+		       const struct name_chunk *names, struct err *err)
+{
+	cleanup_free char *body = NULL;
+	cleanup_buf struct buf bytes = { .max = STORE_CHUNK_MAX };
+	struct store_chunk chunk = { .kind = STORE_CHUNK_NAMES };
+	uint64_t identity = 0, position = 0;
+	struct session_resume resume = { 0 };
+	struct session_info stored;
+	size_t len;
+	int rc = store_get(s->store, SESSION_RECORD_KIND, info->tenant, info->id, &body, &len, err);
+
+	if (rc < 0)
+		return rc;
+	if (session_record_decode(body, len, &stored, &resume) == 0)
+		session_info_deinit(&stored);
+	if (name_chunk_count(names)) {
+		name_chunk_encode(names, &bytes);
+		if (bytes.error)
+			return err_set(err, -bytes.error, NULL, NULL, "too many names");
+		chunk.data = bytes.data;
+		chunk.len = bytes.len;
+		if (store_session_position(s->store, info->id, &identity, &position, NULL) < 0)
+			return 0; /* no data, no names */
+		rc = store_session_append(s->store, info->id, &chunk, 1, identity, position, err);
+		if (rc < 0)
+			return rc;
+	}
+	return session_record_put(s->store, info, &resume, err);
+}
+
+static void finish(struct sessions *s, const struct finished *job)
+{
+	cleanup(name_chunk) struct name_chunk *names = name_chunk_create();
+	cleanup(profile) struct profile *profile = NULL;
+	struct session_info info;
+	struct err err = { 0 };
+	int rc = sessions_get(s, job->tenant, job->id, &info, &err);
+
+	if (rc < 0 || !names)
+		return;
+	rc = session_profile_build(s, &info, collect_names, names, &profile, &err);
+	if (rc == 0) {
+		info.quality.unknown_frame_pct = profile->quality.unknown_frame_pct;
+		info.quality.guessed_frame_pct = profile->quality.guessed_frame_pct;
+		info.quality.truncated_pct = profile->quality.truncated_pct;
+		(void)pthread_mutex_lock(&s->file_lock);
+		rc = write_names(s, &info, names, &err);
+		(void)pthread_mutex_unlock(&s->file_lock);
+	}
+	if (rc < 0 && rc != -ENOENT)
+		log_warn("session %s: its names are not kept (%s); they are asked for again when "
+			 "it is shown",
+			 job->id, err.text);
+	session_info_deinit(&info);
+}
+
+/* ---- retention ------------------------------------------------------------------------------- */
+
+struct oldest {
+	struct finished *ids; /* of FINISHED_MAX */
+	size_t count;
+};
+
+/* The list is newest first: what comes last is oldest. */
+static int keep_last(void *ctx, const struct store_record *record)
+{
+	struct oldest *oldest = ctx;
+	struct finished *slot;
+
+	if (strcmp(record->status, "running") == 0)
+		return 0;
+	slot = &oldest->ids[oldest->count++ % FINISHED_MAX];
+	(void)snprintf(slot->tenant, sizeof(slot->tenant), "%s", record->tenant);
+	(void)snprintf(slot->id, sizeof(slot->id), "%s", record->id);
+	return 0;
+}
+
+static int delete_session(struct sessions *s, const struct finished *job, struct err *err)
+{
+	bool stopped;
+
+	return sessions_delete(s, job->tenant, job->id, &stopped, err);
+}
+
+/* Deletes what is older than the retention, at most FINISHED_MAX at once. */
+static void expire_sessions(struct sessions *s)
+{
+	uint64_t keep_ns = s->options.retention_days * NS_PER_DAY, now_ns = clock_realtime_ns();
+	struct store_query query = { .kind = SESSION_RECORD_KIND };
+	cleanup_free struct finished *ids = calloc(FINISHED_MAX, sizeof(*ids));
+	struct oldest oldest = { .ids = ids };
+	struct err err = { 0 };
+
+	if (!ids || now_ns <= keep_ns)
+		return;
+	query.to_ns = now_ns - keep_ns;
+	if (store_list(s->store, &query, keep_last, &oldest, NULL, &err) < 0)
+		return;
+	for (size_t i = 0; i < oldest.count && i < FINISHED_MAX; i++)
+		if (delete_session(s, &ids[i], &err) < 0)
+			log_warn("session %s: not deleted at the end of its retention: %s",
+				 ids[i].id, err.text);
+}
+
+/* Over budget: the oldest finished sessions go first. */
+static void keep_budget(struct sessions *s)
+{
+	uint64_t budget = s->options.disk_budget_bytes, target = budget / 100 * BUDGET_KEEP_PCT;
+	struct store_query query = { .kind = SESSION_RECORD_KIND };
+	cleanup_free struct finished *ids = calloc(FINISHED_MAX, sizeof(*ids));
+	struct oldest oldest = { .ids = ids };
+	struct err err = { 0 };
+	size_t gone = 0;
+
+	if (!ids || store_bytes(s->store) <= budget / 100 * 95 ||
+	    store_list(s->store, &query, keep_last, &oldest, NULL, &err) < 0)
+		return;
+	/* The last ones written to the ring of ids are the oldest. */
+	while (oldest.count && gone < FINISHED_MAX && store_bytes(s->store) > target) {
+		oldest.count--;
+		if (delete_session(s, &ids[oldest.count % FINISHED_MAX], &err) < 0)
+			break;
+		gone++;
+	}
+	if (gone)
+		log_info("store: %zu oldest sessions deleted to stay within [store] disk_budget",
+			 gone);
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+void finisher_add(struct sessions *s, const char *tenant, const char *id)
+{
+	struct finished *slot;
+
+	/* A full queue: its names are asked for when it is shown. */
+	if (s->finished_count >= FINISHED_MAX)
+		return;
+	slot = &s->finished[s->finished_count++];
+	(void)snprintf(slot->tenant, sizeof(slot->tenant), "%s", tenant);
+	(void)snprintf(slot->id, sizeof(slot->id), "%s", id);
+	(void)pthread_cond_signal(&s->finisher_wake);
+}
+
+static void wait_for_work(struct sessions *s)
+{
+	uint64_t until_ns = clock_monotonic_ns() + 5 * NS_PER_S;
+	struct timespec until = { .tv_sec = (time_t)(until_ns / NS_PER_S),
+				  .tv_nsec = (long)(until_ns % NS_PER_S) };
+
+	if (!s->finished_count && !s->stopping)
+		(void)pthread_cond_timedwait(&s->finisher_wake, &s->lock, &until);
+}
+
+static void *finisher_main(void *ctx)
+{
+	struct sessions *s = ctx;
+	uint64_t retention_at_ns = 0;
+
+	sessions_lock(s);
+	while (!s->stopping) {
+		struct finished job;
+		bool has_job = s->finished_count > 0;
+
+		if (has_job) {
+			job = s->finished[0];
+			s->finished_count--;
+			memmove(s->finished, s->finished + 1, s->finished_count * sizeof(job));
+		}
+		sessions_unlock(s);
+		if (has_job)
+			finish(s, &job);
+		keep_budget(s);
+		if (clock_monotonic_ns() >= retention_at_ns) {
+			expire_sessions(s);
+			retention_at_ns = clock_monotonic_ns() + RETENTION_EVERY_NS;
+		}
+		sessions_lock(s);
+		wait_for_work(s);
+	}
+	sessions_unlock(s);
+	return NULL;
+}
+
+int finisher_start(struct sessions *s)
+{
+	int rc;
+
+	s->finished = calloc(FINISHED_MAX, sizeof(*s->finished));
+	if (!s->finished)
+		return -ENOMEM;
+	rc = pthread_create(&s->finisher_thread, NULL, finisher_main, s);
+	s->has_finisher_thread = rc == 0;
+	return -rc;
+}
+
+void finisher_stop(struct sessions *s)
+{
+	if (s->has_finisher_thread)
+		(void)pthread_join(s->finisher_thread, NULL);
+	s->has_finisher_thread = false;
+}

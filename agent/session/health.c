@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <string.h>
+#include <time.h>
+
+#include "agent/base/hash.h"
+#include "agent/session/sessions_internal.h"
+
+static uint32_t count_services(const struct sessions *s)
+{
+	struct u64map names = { 0 };
+	uint32_t count;
+
+	for (size_t i = 0; i < s->tables.processes.count; i++) {
+		const struct live_process *process = s->tables.processes.data[i];
+
+		if (!process->exited_ns)
+			(void)!u64map_put(&names,
+					  hash_bytes(process->identity.name,
+						     strlen(process->identity.name), 0),
+					  1);
+	}
+	count = (uint32_t)names.count;
+	u64map_deinit(&names);
+	return count;
+}
+
+static void say(struct sessions_health *ret, const char *reason)
+{
+	if (!ret->reason[0])
+		(void)snprintf(ret->reason, sizeof(ret->reason), "%.383s", reason);
+}
+
+static void judge(struct sessions *s, struct sessions_health *ret)
+{
+	ret->store_ok = s->store_error == 0;
+	if (!ret->store_ok)
+		say(ret, s->store_reason);
+	ret->collector_ok = s->feed.ring && s->peers.collector_fd >= 0 && s->peers.has_status &&
+			    !s->peers.status.failure[0];
+	if (!s->feed.ring)
+		say(ret, "this profd runs with --no-collect");
+	else if (s->peers.collector_fd < 0 || !s->peers.has_status)
+		say(ret, "the collector process is not running; it is being restarted");
+	else if (s->peers.status.failure[0])
+		say(ret, s->peers.status.failure);
+	ret->symbolizer_ok = names_client_is_connected(s->names);
+	if (!ret->symbolizer_ok && s->feed.ring)
+		say(ret, "the symbolizer process is not running; it is being restarted");
+}
+
+void sessions_health(struct sessions *s, struct sessions_health *ret)
+{
+	struct sessions_health health = { .store_bytes = store_bytes(s->store) };
+	struct timespec cpu;
+	sessions_scope(s);
+
+	judge(s, &health);
+	memcpy(health.outcomes, s->outcomes, sizeof(health.outcomes));
+	for (const struct session *session = s->running; session; session = session->next)
+		health.running_sessions += session_is_running(session);
+	for (size_t i = 0; i < s->tables.processes.count; i++)
+		health.processes += !s->tables.processes.data[i]->exited_ns;
+	health.services = count_services(s);
+	health.modules = s->tables.module_count;
+	health.stacks = live_tables_stack_count(&s->tables);
+	health.samples = s->samples;
+	if (s->feed.ring) {
+		health.feed_bytes_used = ring_head(s->feed.ring) - ring_tail(s->feed.ring);
+		health.feed_bytes_capacity = ring_capacity(s->feed.ring);
+	}
+	health.collector_cpu_ns = s->feed.costs.collector_cpu_ns;
+	health.bpf_run_ns = s->feed.costs.bpf_run_ns;
+	health.map_bytes = s->feed.costs.map_bytes;
+	if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu) == 0)
+		health.server_cpu_ns = (uint64_t)cpu.tv_sec * NS_PER_S + (uint64_t)cpu.tv_nsec;
+	health.rate_hz = s->feed.demand.rate_hz;
+	*ret = health;
+}

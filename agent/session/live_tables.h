@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the collector has told us in its present life: modules, process lives and stacks, by its ids. Everything is
+ * bounded; what was evicted can be asked for again (CONTROL_WANT). Emptied when a new life begins. Not
+ * thread-safe: guarded by the lock of struct sessions. */
+#ifndef PROFD_SESSION_LIVE_TABLES_H
+#define PROFD_SESSION_LIVE_TABLES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "agent/base/u64map.h"
+#include "agent/base/vec.h"
+#include "agent/session/service_rules.h"
+#include "agent/session/user_names.h"
+#include "agent/wire/feed.h"
+
+#define LIVE_MODULES_MAX   (1u << 18) /* PROF_MODULES_MAX */
+#define LIVE_PROCESSES_MAX (1u << 16)
+#define LIVE_STACK_BYTES   (64u << 20) /* of each of two generations */
+#define LIVE_EXITED_NS	   (30ull * 1000000000) /* an exited process stays known for its last samples */
+#define LIVE_SLOTS	   256 /* sessions that can be matched at once */
+#define LIVE_CPU_WINDOW_NS (5ull * 1000000000)
+
+struct live_module {
+	bool known;
+	uint64_t key;
+	uint8_t kind; /* enum feed_module_kind */
+	uint8_t build_id_len;
+	uint8_t build_id[FEED_BUILD_ID_MAX];
+	char *path; /* owned */
+};
+
+struct live_process {
+	uint32_t proc;
+	uint32_t parent_tgid, uid, exec_generation;
+	uint64_t exited_ns; /* monotonic, 0 = lives */
+	char *text;	    /* owned: the strings of facts */
+	struct service_facts facts;
+	struct service_identity identity;
+	/* Which sessions want it, valid while match_generation is the sessions'. */
+	uint64_t match_generation;
+	uint64_t match[LIVE_SLOTS / 64];
+	uint32_t wanted_sent; /* last CONTROL_TARGET, 0 = none yet */
+	/* Time on CPU from samples: the window under way and the rate in the last one. */
+	uint64_t cpu_window, cpu_window_ns;
+	double cpus;
+};
+
+struct live_stack {
+	uint64_t id;
+	uint16_t frame_count;
+	uint8_t outcome;
+	uint64_t frames[]; /* leaf first, modules by the collector's ids */
+};
+
+VEC_DEFINE(live_modules, struct live_module);
+VEC_DEFINE(live_processes, struct live_process *);
+
+struct live_stacks {
+	struct u64map at; /* id -> struct live_stack * */
+	size_t bytes;
+};
+
+struct live_tables {
+	const struct service_rule *rules; /* borrowed */
+	unsigned rule_count;
+	struct live_modules_vec modules;	/* by id */
+	struct live_processes_vec processes;	/* any order */
+	struct u64map process_at;		/* proc -> struct live_process * */
+	struct u64map tgid_at;			/* tgid -> its newest life */
+	struct live_stacks young, old;
+	uint32_t module_count;
+	uint64_t refused; /* entries that did not fit */
+	struct user_names users;
+};
+
+void live_tables_init(struct live_tables *tables, const struct service_rule *rules,
+		      unsigned rule_count);
+void live_tables_deinit(struct live_tables *tables);
+void live_tables_clear(struct live_tables *tables);
+
+/* Records of the feed. -EPROTO malformed, -ENOMEM, -ENOSPC over the bound (counted). */
+int live_tables_add_module(struct live_tables *tables, const void *data, size_t len) must_use;
+int live_tables_add_process(struct live_tables *tables, const void *data, size_t len,
+			    struct live_process **ret) must_use;
+int live_tables_add_stack(struct live_tables *tables, const void *data, size_t len) must_use;
+
+/* A process whose facts never came: named after one of its threads. */
+int live_tables_add_nameless(struct live_tables *tables, uint32_t proc, const char comm[16],
+			     struct live_process **ret) must_use;
+
+/* NULL = not known. Borrowed until the tables change. */
+const struct live_module *live_tables_module(const struct live_tables *tables, uint32_t module);
+struct live_process *live_tables_process(const struct live_tables *tables, uint32_t proc);
+/* Keeps the stack from eviction for another generation. */
+const struct live_stack *live_tables_stack(struct live_tables *tables, uint64_t id);
+uint32_t live_tables_stack_count(const struct live_tables *tables);
+
+/* Forgets processes that exited before @now_ns - LIVE_EXITED_NS. */
+void live_tables_expire(struct live_tables *tables, uint64_t now_ns);
+void live_process_add_cpu(struct live_process *process, uint64_t time_ns, uint64_t value_ns);
+/* CPUs used in the last window; 0 when it was not sampled lately. */
+double live_process_cpus(const struct live_process *process, uint64_t now_ns);
+
+#endif

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What one running session has taken: dictionaries of its own, the events not yet sealed, counters. Sealing turns what
+ * is new into a group of encoded chunks; groups wait until the store has them. A reader of a running
+ * session sees the file and, on top, the groups (their SAMPLES chunks are numbered, so that what is in both counts
+ * once).
+ *
+ *      recorder_add() -> pending -> recorder_seal() -> groups -> store -> recorder_stored()
+ *
+ * Not thread-safe: guarded by the lock of struct sessions. */
+#ifndef PROFD_SESSION_RECORDER_H
+#define PROFD_SESSION_RECORDER_H
+
+#include "agent/session/live_tables.h"
+#include "agent/session/session_chunks.h"
+#include "agent/store/store.h"
+
+#define RECORDER_PENDING_MAX 65536u /* events; more seal themselves */
+#define RECORDER_GROUP_CHUNKS 5
+
+struct recorder;
+
+/* Totals of one process of the session. */
+struct recorder_process {
+	uint32_t tgid;
+	uint64_t started_at_ns; /* realtime */
+	char exe[256];
+	int64_t value;
+	uint64_t samples;
+};
+
+struct recorder_group {
+	struct recorder_group *next;
+	uint32_t seq;	       /* of its SAMPLES chunk */
+	uint64_t position;     /* of the feed: everything before is in here or in earlier groups */
+	unsigned chunk_count;
+	enum store_chunk_kind kinds[RECORDER_GROUP_CHUNKS];
+	struct buf data[RECORDER_GROUP_CHUNKS];
+};
+
+/* What a seal missed and asks the collector for. */
+struct recorder_wants {
+	uint64_t stacks[512], modules[512];
+	unsigned stack_count, module_count;
+};
+
+/* @pairs_max: distinct stacks; more go to the overflow bucket. */
+struct recorder *recorder_create(uint32_t pairs_max);
+void recorder_destroy(struct recorder *r);
+CLEANUP_DEFINE(recorder, struct recorder *, recorder_destroy);
+
+/* Rebuilds the state after a restart from the chunks in the store. -ENOENT: nothing was stored yet. */
+int recorder_reload(struct recorder *r, struct store *store, const char *id, struct err *err) must_use;
+/* The collector's ids mean something else from now on. */
+void recorder_forget_epoch(struct recorder *r);
+
+/* One event; @value and @value2 after thinning. @started_at_ns: realtime of the process's start. -ENOMEM. */
+int recorder_add(struct recorder *r, const struct feed_sample *sample,
+		 const struct live_process *process, uint64_t started_at_ns, int64_t value,
+		 uint64_t value2) must_use;
+size_t recorder_pending(const struct recorder *r);
+/* Of all that was added; recorder_quality() is for changing them: the next seal writes them out. */
+const struct chunk_quality *recorder_counters(const struct recorder *r);
+struct chunk_quality *recorder_quality(struct recorder *r);
+
+/* Encodes what is new up to feed position @position. Stacks whose frames are not known yet stay behind and
+ * are put into @wants (may be NULL); @final gives up on them: they become `[unknown]`. -ENOMEM. */
+int recorder_seal(struct recorder *r, struct live_tables *tables, uint64_t position, bool final,
+		  struct recorder_wants *wants) must_use;
+/* First sealed group the store has not acknowledged; NULL = none. Groups are only removed by recorder_stored(). */
+struct recorder_group *recorder_groups(struct recorder *r);
+/* Removes the groups up to and including @last. */
+void recorder_stored(struct recorder *r, const struct recorder_group *last);
+/* Stacks still waiting for their frames. */
+size_t recorder_missing(const struct recorder *r);
+
+/* Samples by outcome of their user stack (bpf/outcome.def), of the stacks known so far. */
+void recorder_outcomes(const struct recorder *r, uint64_t ret[PROFILE_OUTCOMES_MAX]);
+size_t recorder_process_count(const struct recorder *r);
+const struct recorder_process *recorder_process(const struct recorder *r, size_t at);
+void recorder_note(struct recorder *r, const char *fmt, ...) printf_like(2, 3);
+
+#endif

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A session's chunks, decoded, and the profile that is built from them. Chunks come from the store, and for a
+ * running session also from groups that are not stored yet. Not thread-safe. */
+#ifndef PROFD_SESSION_RECORDING_H
+#define PROFD_SESSION_RECORDING_H
+
+#include <stdint.h>
+
+#include "agent/profile/profile.h"
+#include "agent/session/names_client.h"
+#include "agent/store/store.h"
+
+#define RECORDING_EVENTS_MAX 20000000u /* more are summed without their time */
+
+struct recording;
+
+struct recording *recording_create(void); /* NULL: no memory */
+void recording_destroy(struct recording *recording);
+CLEANUP_DEFINE(recording, struct recording *, recording_destroy);
+
+/* SAMPLES chunks with seq >= @seq_end are left out (they come from elsewhere). Names go to @names (may be
+ * NULL). A damaged chunk is skipped and counted. -ENOMEM. */
+int recording_add(struct recording *recording, int kind, const void *data, size_t len,
+		  uint32_t seq_end, struct names_client *names) must_use;
+/* All chunks of the store. -ENOENT. */
+int recording_load(struct recording *recording, struct store *store, const char *id,
+		   uint32_t seq_end, struct names_client *names, struct err *err) must_use;
+
+struct recording_options {
+	struct profile_meta meta;
+	struct profile_quality quality; /* as known to the session */
+	uint32_t nodes_max;
+	bool events; /* keep time order */
+};
+int recording_build(const struct recording *recording, const struct recording_options *options,
+		    const struct name_source *names, struct profile **ret) must_use;
+
+#endif

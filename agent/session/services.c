@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The services that live now, which types they can be profiled by, and what a request's words mean.
+ */
+#include <errno.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+#include <arpa/inet.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "agent/session/session_record.h"
+#include "agent/session/sessions_internal.h"
+
+/* ---- types ----------------------------------------------------------------------------------- */
+static const struct {
+	uint32_t wants;	   /* 0: no sampler takes this type */
+	uint32_t features; /* bits by enum feature */
+	const char *reason;
+} types[PROFILE_TYPE_MAX] = {
+	[PROFILE_CPU] = { PROF_WANT_CPU, 0, NULL },
+	[PROFILE_OFFCPU] = { 0, 0, "no off-CPU sampler in this version of profd" },
+	[PROFILE_WALL] = { 0, 0, "needs the off-CPU sampler, which this version of profd lacks" },
+	[PROFILE_BLOCK] = { 0, 0,
+			    "no reader of blocked goroutines and threads in this version of "
+			    "profd" },
+	[PROFILE_MUTEX] = { 0, 0, "no sampler of lock waits in this version of profd" },
+	[PROFILE_MEMORY] = { 0, 0, "no heap reader in this version of profd" },
+	[PROFILE_ALLOC] = { 0, 0, "no allocation sampler in this version of profd" },
+	[PROFILE_GOROUTINE] = { 0, 0, "no goroutine reader in this version of profd" },
+	[PROFILE_IO] = { 0, 0, "no I/O sampler in this version of profd" },
+};
+
+void services_type_state(const struct sessions *s, enum profile_type type, struct type_need *ret)
+{
+	const char *reason = NULL;
+
+	*ret = (struct type_need){ .wants = types[type].wants };
+	if (!types[type].wants)
+		reason = types[type].reason;
+	else if (!s->feed.ring)
+		reason = "this profd runs with --no-collect: start it without to profile this host";
+	else if (s->peers.collector_fd < 0)
+		reason = "the collector process is not running; it is being restarted";
+	else if (s->peers.has_status && s->peers.status.failure[0])
+		reason = s->peers.status.failure;
+	else if (s->peers.has_status && (types[type].features & ~s->peers.status.features_found))
+		reason = "the kernel lacks a feature it needs: see `profd --features`";
+	ret->available = !reason;
+	(void)snprintf(ret->reason, sizeof(ret->reason), "%.255s", reason ? reason : "");
+}
+
+/* ---- listing --------------------------------------------------------------------------------- */
+const struct tenant_rule *services_tenant_rule(const struct sessions *s, const char *tenant)
+{
+	for (unsigned i = 0; i < s->options.tenant_count; i++)
+		if (strcmp(s->options.tenants[i].name, tenant) == 0)
+			return &s->options.tenants[i];
+	return NULL;
+}
+
+uint64_t process_started_at_ns(const struct sessions *s, const struct live_process *process)
+{
+	const struct clock_triple *clock = &s->feed.clock;
+
+	return clock->realtime_ns - clock->boottime_ns + process->facts.start_boottime_ns;
+}
+
+static bool is_listed(const struct live_process *process, const struct tenant_rule *rule)
+{
+	return !process->exited_ns &&
+	       (!rule || service_tenant_allows(rule, &process->facts, &process->identity));
+}
+
+static int by_service(const void *a, const void *b)
+{
+	const struct live_process *const *x = a, *const *y = b;
+	int order = strcmp((*x)->identity.name, (*y)->identity.name);
+
+	if (order)
+		return order;
+	return (*x)->facts.tgid < (*y)->facts.tgid ? -1 : (*x)->facts.tgid > (*y)->facts.tgid;
+}
+
+static void describe_service(const struct sessions *s, const struct live_process *process,
+			     struct service_info *ret)
+{
+	const struct service_identity *identity = &process->identity;
+
+	(void)snprintf(ret->name, sizeof(ret->name), "%s", identity->name);
+	(void)snprintf(ret->source, sizeof(ret->source), "%s",
+		       service_source_word(identity->source));
+	ret->inferred = identity->source == SERVICE_SOURCE_EXE;
+	(void)snprintf(ret->container_id, sizeof(ret->container_id), "%s", identity->container_id);
+	(void)snprintf(ret->unit, sizeof(ret->unit), "%s", identity->unit);
+	for (int type = 0; type < PROFILE_TYPE_MAX; type++) {
+		struct type_need need;
+
+		services_type_state(s, (enum profile_type)type, &need);
+		if (need.available && (process->facts.flags & FEED_PROC_EXCLUDED)) {
+			need.available = false;
+			(void)snprintf(need.reason, sizeof(need.reason),
+				       "excluded by [collect] exclude of the configuration");
+		}
+		ret->types[type].available = need.available;
+		(void)snprintf(ret->types[type].reason, sizeof(ret->types[type].reason), "%s",
+			       need.reason);
+	}
+}
+
+/* The service runs in what most of its processes run in; a tie goes to the first. */
+static void choose_runtime(const struct live_process *const *processes, size_t count, char ret[16])
+{
+	size_t best = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		const char *word = service_runtime_word(processes[i]->facts.flags);
+		size_t same = 0;
+
+		for (size_t j = 0; j < count; j++)
+			same += service_runtime_word(processes[j]->facts.flags) == word;
+		if (same > best) {
+			best = same;
+			(void)snprintf(ret, 16, "%s", word);
+		}
+		if (best * 2 > count || i > 64)
+			return;
+	}
+}
+
+static int add_service(const struct sessions *s, const struct live_process *const *processes,
+		       size_t count, struct service_info *ret)
+{
+	uint64_t now_ns = clock_monotonic_ns();
+
+	*ret = (struct service_info){ .processes = calloc(count, sizeof(*ret->processes)) };
+	if (!ret->processes)
+		return -ENOMEM;
+	describe_service(s, processes[0], ret);
+	choose_runtime(processes, count, ret->runtime);
+	for (size_t i = 0; i < count; i++) {
+		struct service_process *process = &ret->processes[ret->process_count++];
+
+		process->pid = processes[i]->facts.tgid;
+		process->started_at_ns = process_started_at_ns(s, processes[i]);
+		(void)snprintf(process->exe, sizeof(process->exe), "%s",
+			       *processes[i]->facts.exe ? processes[i]->facts.exe
+							: processes[i]->facts.comm);
+		(void)snprintf(process->runtime, sizeof(process->runtime), "%s",
+			       service_runtime_word(processes[i]->facts.flags));
+		ret->cpus += live_process_cpus(processes[i], now_ns);
+	}
+	return 0;
+}
+
+static int list_services(const struct sessions *s, const struct live_process **sorted, size_t count,
+			 struct service_list *ret)
+{
+	ret->items = calloc(count + 1, sizeof(*ret->items));
+	if (!ret->items)
+		return -ENOMEM;
+	for (size_t first = 0, last; first < count; first = last) {
+		int rc;
+
+		for (last = first + 1; last < count && strcmp(sorted[first]->identity.name,
+							      sorted[last]->identity.name) == 0;
+		     last++)
+			;
+		rc = add_service(s, sorted + first, last - first, &ret->items[ret->count]);
+		if (rc < 0)
+			return rc;
+		ret->count++;
+	}
+	return 0;
+}
+
+int sessions_services(struct sessions *s, const char *tenant, struct service_list *ret,
+		      struct err *err)
+{
+	const struct tenant_rule *rule = services_tenant_rule(s, tenant);
+	cleanup_free const struct live_process **sorted = NULL;
+	struct service_list list = { 0 };
+	size_t count = 0;
+	int rc;
+	sessions_scope(s);
+
+	sorted = calloc(s->tables.processes.count + 1, sizeof(struct live_process *));
+	if (!sorted)
+		return err_set(err, ENOMEM, NULL, NULL, "no memory to list services");
+	for (size_t i = 0; i < s->tables.processes.count; i++)
+		if (is_listed(s->tables.processes.data[i], rule))
+			sorted[count++] = s->tables.processes.data[i];
+	qsort(sorted, count, sizeof(struct live_process *), by_service);
+	rc = list_services(s, sorted, count, &list);
+	if (rc < 0) {
+		service_list_deinit(&list);
+		return err_set(err, -rc, NULL, NULL, "no memory to list services");
+	}
+	*ret = list;
+	return 0;
+}
+
+void service_list_deinit(struct service_list *list)
+{
+	for (uint32_t i = 0; i < list->count; i++)
+		free(list->items[i].processes);
+	free(list->items);
+	*list = (struct service_list){ 0 };
+}
+
+/* ---- resolving ------------------------------------------------------------------------------- */
+static bool is_own_address(const struct sockaddr *address, const char *host)
+{
+	char text[INET6_ADDRSTRLEN];
+	const void *bytes;
+
+	if (!address)
+		return false;
+	if (address->sa_family == AF_INET)
+		bytes = &((const struct sockaddr_in *)(const void *)address)->sin_addr;
+	else if (address->sa_family == AF_INET6)
+		bytes = &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr;
+	else
+		return false;
+	return inet_ntop(address->sa_family, bytes, text, sizeof(text)) && strcmp(text, host) == 0;
+}
+
+/* Without asking a name server: our own host name and the addresses of our interfaces. */
+static bool is_this_host(const char *host)
+{
+	struct ifaddrs *list = NULL;
+	char name[256] = "";
+	bool found = false;
+
+	if (gethostname(name, sizeof(name) - 1) == 0 && strcmp(name, host) == 0)
+		return true;
+	if (getifaddrs(&list) < 0)
+		return false;
+	for (const struct ifaddrs *at = list; at && !found; at = at->ifa_next)
+		found = is_own_address(at->ifa_addr, host);
+	freeifaddrs(list);
+	return found;
+}
+
+struct match {
+	size_t count, excluded;
+	const struct live_process *first;
+	bool one_service, one_container;
+};
+
+static struct match match_live(const struct sessions *s, const struct tenant_rule *rule,
+			       const struct selector *selector)
+{
+	struct match match = { .one_service = true, .one_container = true };
+
+	for (size_t i = 0; i < s->tables.processes.count; i++) {
+		const struct live_process *process = s->tables.processes.data[i];
+
+		if (!is_listed(process, rule) ||
+		    !selector_matches(selector, &process->facts, &process->identity))
+			continue;
+		match.excluded += (process->facts.flags & FEED_PROC_EXCLUDED) != 0;
+		match.count++;
+		if (!match.first) {
+			match.first = process;
+			continue;
+		}
+		match.one_service &=
+			strcmp(match.first->identity.name, process->identity.name) == 0;
+		match.one_container &= strcmp(match.first->identity.container_id,
+					      process->identity.container_id) == 0;
+	}
+	return match;
+}
+
+/* Makes an alias definite: the life of a pid, the whole id of a container. Lock held. */
+static int pin_alias(const struct match *match, struct selector *selector, struct err *err)
+{
+	if (selector->kind == SELECTOR_PID)
+		selector->start_boottime_ns = match->first->facts.start_boottime_ns;
+	if (selector->kind == SELECTOR_CONTAINER) {
+		if (!match->one_container)
+			return err_set(err, EINVAL, "InvalidParam", "service",
+				       "several containers begin with '%.64s': give more digits",
+				       selector->name);
+		(void)snprintf(selector->name, sizeof(selector->name), "%s",
+			       match->first->identity.container_id);
+	}
+	return 0;
+}
+
+enum found { FOUND_LIVE, FOUND_EXCLUDED, FOUND_NONE };
+
+static int find_live(struct sessions *s, const struct tenant_rule *rule, const char *service,
+		     struct selector *selector, char name[SERVICE_NAME_SIZE], enum found *ret,
+		     struct err *err)
+{
+	struct selector exact = { .kind = SELECTOR_SERVICE };
+	struct match match;
+	int rc;
+	sessions_scope(s);
+
+	(void)snprintf(exact.name, sizeof(exact.name), "%s", service);
+	if (selector->kind != SELECTOR_HOST) {
+		match = match_live(s, rule, &exact);
+		if (match.count)
+			*selector = exact;
+	}
+	match = match_live(s, rule, selector);
+	*ret = match.count == 0		       ? FOUND_NONE
+	       : match.count == match.excluded ? FOUND_EXCLUDED
+					       : FOUND_LIVE;
+	if (selector->kind == SELECTOR_HOST)
+		(void)snprintf(name, SERVICE_NAME_SIZE, "host");
+	else if (match.first && match.one_service)
+		(void)snprintf(name, SERVICE_NAME_SIZE, "%s", match.first->identity.name);
+	else
+		(void)snprintf(name, SERVICE_NAME_SIZE, "%.255s", service);
+	if (!match.first)
+		return 0;
+	rc = pin_alias(&match, selector, err);
+	return rc;
+}
+
+/* A name that no process has now is known while the store has something about it. */
+static int is_known_to_store(struct sessions *s, const char *tenant, const char *service,
+			     struct err *err)
+{
+	static const char *const kinds[] = { SESSION_RECORD_KIND, "baseline", "continuous" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
+		struct store_query query = { .kind = kinds[i],
+					     .tenant = tenant,
+					     .service = service };
+		uint64_t total = 0;
+		int rc = store_list(s->store, &query, NULL, NULL, &total, err);
+
+		if (rc < 0)
+			return rc;
+		if (total)
+			return 1;
+	}
+	return 0;
+}
+
+int services_resolve(struct sessions *s, const char *tenant, const char *service, bool may_wait,
+		     struct selector *ret, char name[SERVICE_NAME_SIZE], struct err *err)
+{
+	const struct tenant_rule *rule = services_tenant_rule(s, tenant);
+	struct selector selector;
+	enum found found;
+	int rc = selector_parse(service, is_this_host, &selector);
+
+	if (rc < 0)
+		return err_set(err, EINVAL, "InvalidParam", "service",
+			       "expected a service name, pid:N, unit:NAME, container:ID, port:N, "
+			       "host:port or host");
+	rc = find_live(s, rule, service, &selector, name, &found, err);
+	if (rc < 0)
+		return rc;
+	if (found == FOUND_EXCLUDED)
+		return err_set(err, ENOTSUP, "ProfileTypeUnavailable", "service",
+			       "'%.128s' is excluded by [collect] exclude of the configuration",
+			       service);
+	if (found == FOUND_LIVE || (may_wait && selector.kind != SELECTOR_PID)) {
+		*ret = selector;
+		return 0;
+	}
+	rc = is_known_to_store(s, tenant, name, err);
+	if (rc < 0)
+		return rc;
+	if (rc > 0 || selector.kind == SELECTOR_HOST)
+		return err_set(err, ESRCH, "ServiceNotRunning", "service",
+			       "no process of '%.128s' runs now; waitSeconds waits for one",
+			       service);
+	return err_set(err, ENOENT, "UnknownService", "service", "no service '%.128s' on this host",
+		       service);
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The bytes inside the chunks of a session (agent/store/store.h), both directions. Integers are LEB128
+ * varints unless said otherwise, "zz" is zig-zag, str is {varint length, bytes}. A session numbers its own modules,
+ * processes, pairs and attrs from 0, so that its file means the same under any collector life.
+ *
+ *   MODULES    count, count * {id, key u64, kind u8, build-id str, path str}
+ *   PROCESSES  count, count * {id, tgid, parent tgid, uid, exec generation, flags, start boottime ns u64,
+ *              start realtime ns u64, comm str, exe str, cmdline str, service str, unit str, container str}
+ *   STACKS     count, count * {id u64, outcome u8, frames shared with the stack before, further frames n,
+ *              n * frame}; frames root first, stacks sorted, so that each prefix is written once.
+ *              frame = module id << 6 | kind << 2 | return << 1 | guessed, then the offset or address
+ *   SAMPLES    seq, base time ns u64, first pair id, pairs n, n * {user u64, kernel u64}, first attr id,
+ *              attrs n, n * {process, tid, type u8, state u8, comm str}, events n, then by column: n * time step zz,
+ *              n * pair, n * attr, n * value zz, n * value2
+ *   NAMES      strings n, n * {str, NUL}, places n, n * {module key u64, offset, frames m, m * {function, package, file
+ *              (indices of strings), line, start line, kind u8}}
+ *   QUALITY    struct chunk_quality, field by field
+ *
+ * Dictionary entries may come twice; the first counts. SAMPLES chunks are numbered from 0 by seq. Decoders take hostile
+ * bytes: -EPROTO, and the sink has then seen a part. Pure. */
+#ifndef PROFD_SESSION_SESSION_CHUNKS_H
+#define PROFD_SESSION_SESSION_CHUNKS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "agent/base/buf.h"
+#include "agent/base/bytes.h"
+#include "agent/base/clock.h"
+#include "agent/profile/names.h"
+#include "agent/profile/profile.h"
+#include "agent/wire/feed.h"
+
+struct chunk_text {
+	const char *text; /* not NUL-terminated when decoded */
+	size_t len;
+};
+static inline struct chunk_text chunk_text_of(const char *text)
+{
+	return (struct chunk_text){ text, strlen(text) };
+}
+
+struct chunk_module {
+	uint32_t id;
+	uint64_t key;
+	uint8_t kind; /* enum feed_module_kind */
+	uint8_t build_id_len;
+	const uint8_t *build_id;
+	struct chunk_text path;
+};
+
+struct chunk_process {
+	uint32_t id;
+	uint32_t tgid, parent_tgid, uid, exec_generation, flags;
+	uint64_t start_boottime_ns;
+	uint64_t started_at_ns; /* realtime */
+	struct chunk_text comm, exe, cmdline, service, unit, container;
+};
+
+struct chunk_stack {
+	uint64_t id;
+	uint8_t outcome;
+	uint16_t frame_count;
+	const uint64_t *frames; /* leaf first; modules by the session's ids */
+};
+
+/* Pair 0 of every session is the overflow bucket: stacks beyond the limit. */
+#define CHUNK_PAIR_OVERFLOW 0u
+struct chunk_pair {
+	uint64_t user, kernel; /* stack ids, 0 = none */
+};
+
+struct chunk_attr {
+	uint32_t process;
+	uint32_t tid;
+	uint8_t type;  /* enum prof_sample_type */
+	uint8_t state; /* as in struct feed_sample */
+	char comm[16]; /* NUL-padded */
+};
+
+struct chunk_event {
+	uint64_t time_ns; /* monotonic */
+	uint32_t pair, attr;
+	int64_t value;
+	uint64_t value2;
+};
+
+struct chunk_samples {
+	uint32_t seq;
+	uint32_t first_pair, pair_count;
+	const struct chunk_pair *pairs;
+	uint32_t first_attr, attr_count;
+	const struct chunk_attr *attrs;
+	uint32_t event_count;
+	const struct chunk_event *events; /* ascending time */
+};
+
+/* Counters since the session began; the last chunk counts. */
+struct chunk_quality {
+	uint64_t last_ns;	 /* monotonic: everything before is in the file */
+	uint64_t samples;
+	uint64_t host_samples;	 /* of the same type, all processes, while the session ran */
+	uint64_t host_lost;	 /* events lost on the host meanwhile */
+	int64_t value, value2;
+	struct clock_triple clock; /* at the session's start */
+	uint64_t cost_ns;	   /* collector and BPF, since cost_from_ns */
+	uint64_t cost_from_ns, cost_to_ns; /* monotonic */
+	uint32_t note_count;
+	char notes[8][160];
+};
+
+struct chunk_name {
+	uint64_t key, offset;
+	unsigned frame_count;
+	const struct name_frame *frames; /* texts NUL-terminated */
+};
+
+/* ---- encoding: appends to @out, whose sticky error the caller looks at ----------------------- */
+
+void chunk_encode_modules(struct buf *out, const struct chunk_module *modules, size_t count);
+/* One entry; the chunk is their count as a varint and the entries. */
+void chunk_encode_process(struct buf *out, const struct chunk_process *process);
+/* Sorts @stacks. */
+void chunk_encode_stacks(struct buf *out, struct chunk_stack *stacks, size_t count);
+void chunk_encode_samples(struct buf *out, const struct chunk_samples *samples);
+void chunk_encode_quality(struct buf *out, const struct chunk_quality *quality);
+
+/* ---- decoding -------------------------------------------------------------------------------- */
+
+/* Each may be NULL. Pointers are valid during the call. <0 stops with that error. */
+struct chunk_sink {
+	void *ctx;
+	int (*module)(void *ctx, const struct chunk_module *module);
+	int (*process)(void *ctx, const struct chunk_process *process);
+	int (*stack)(void *ctx, const struct chunk_stack *stack);
+	/* Once before its pairs, attrs and events; return 1 to skip the chunk. */
+	int (*samples)(void *ctx, uint32_t seq);
+	int (*pair)(void *ctx, uint32_t id, const struct chunk_pair *pair);
+	int (*attr)(void *ctx, uint32_t id, const struct chunk_attr *attr);
+	int (*event)(void *ctx, const struct chunk_event *event);
+	int (*quality)(void *ctx, const struct chunk_quality *quality);
+	int (*name)(void *ctx, const struct chunk_name *name);
+};
+/* @kind: enum store_chunk_kind; unknown kinds are ignored. */
+int chunk_decode(int kind, const void *data, size_t len, const struct chunk_sink *sink) must_use;
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+/* Collects names and encodes them into one chunk. */
+struct name_chunk;
+struct name_chunk *name_chunk_create(void);
+void name_chunk_destroy(struct name_chunk *chunk);
+CLEANUP_DEFINE(name_chunk, struct name_chunk *, name_chunk_destroy);
+int name_chunk_add(struct name_chunk *chunk, const struct chunk_name *name) must_use;
+size_t name_chunk_count(const struct name_chunk *chunk);
+void name_chunk_encode(const struct name_chunk *chunk, struct buf *out);
+int name_chunk_decode(struct bytes *in, const struct chunk_sink *sink) must_use;
+
+#endif

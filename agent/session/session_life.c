@@ -1,0 +1,565 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The life of a running session, on the feed thread:
+ *
+ *   WAIT_PROCESS -> WAIT_SAMPLER -> SAMPLING -> CLOSING -> (completed | failed), ENDED until that
+ * is stored
+ *
+ * A session begins when the collector says that it samples as wanted (FEED_DEMAND), and ends by
+ * CLOCK_MONOTONIC. Events count by their own time, so that late delivery neither adds nor loses
+ * any. */
+#include <errno.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "agent/base/hash.h"
+#include "agent/session/session_record.h"
+#include "agent/session/sessions_internal.h"
+
+#define EXEC_NS NS_PER_S /* a process that is replaced by exec is back within this */
+
+static void set_phase(struct sessions *s, struct session *session, enum session_phase phase)
+{
+	session->phase = phase;
+	s->peers.demand_dirty = s->peers.targets_dirty = true;
+	(void)pthread_cond_broadcast(&s->changed);
+}
+
+static uint64_t to_realtime(const struct sessions *s, uint64_t monotonic_ns)
+{
+	return clock_to_realtime_ns(&s->feed.clock, monotonic_ns);
+}
+
+/* Of the type by which losses are shared out among sessions. */
+static const uint64_t *host_samples_of(const struct sessions *s, const struct session *session)
+{
+	return &s->host_samples[session->wants & PROF_WANT_CPU ? PROF_SAMPLE_CPU
+							       : PROF_SAMPLE_OFFCPU];
+}
+
+/* ---- beginning ------------------------------------------------------------------------------- */
+
+static void begin_sampling(struct sessions *s, struct session *session, uint64_t time_ns)
+{
+	struct chunk_quality *quality = recorder_quality(session->recorder);
+
+	session->start_ns = time_ns;
+	if (!session->stop)
+		session->end_ns = time_ns + session->info.requested_duration_s * NS_PER_S;
+	session->info.started_at_ns = to_realtime(s, time_ns);
+	session->host_samples_from = *host_samples_of(s, session);
+	session->host_lost_from = s->host_lost;
+	session->cost_from_ns = s->feed.costs.clock.monotonic_ns;
+	session->cost_ns_from = s->feed.costs.collector_cpu_ns + s->feed.costs.bpf_run_ns;
+	session->record_dirty = true;
+	quality->clock = s->feed.clock;
+	set_phase(s, session, PHASE_SAMPLING);
+}
+
+/* The sampler runs as this session needs it. */
+static bool is_sampled(const struct sessions *s, const struct session *session)
+{
+	const struct feed_demand *demand = &s->feed.demand;
+
+	if ((demand->types & session->wants) != session->wants)
+		return false;
+	return !(session->wants & PROF_WANT_CPU) || demand->rate_hz >= session->info.rate_hz;
+}
+
+static void wait_for_sampler(struct sessions *s, struct session *session, uint64_t now_ns)
+{
+	session->asked_ns = now_ns;
+	set_phase(s, session, PHASE_WAIT_SAMPLER);
+	if (is_sampled(s, session))
+		begin_sampling(s, session, now_ns);
+}
+
+void session_life_saw_demand(struct sessions *s, uint64_t time_ns)
+{
+	for (struct session *session = s->running; session; session = session->next) {
+		if (session->phase != PHASE_WAIT_SAMPLER)
+			continue;
+		if (is_sampled(s, session))
+			begin_sampling(s, session,
+				       time_ns > session->asked_ns ? time_ns : session->asked_ns);
+	}
+}
+
+void session_life_saw_process(struct sessions *s, struct live_process *process, uint64_t now_ns)
+{
+	demand_match(s, process);
+	s->peers.targets_dirty = true;
+	for (struct session *session = s->running; session; session = session->next) {
+		bool wanted = process->match[session->slot / 64] >> session->slot % 64 & 1;
+
+		if (wanted && !process->exited_ns)
+			session->pid_gone_ns = 0;
+		if (session->phase == PHASE_WAIT_PROCESS && wanted && !process->exited_ns)
+			wait_for_sampler(s, session, now_ns);
+	}
+}
+
+/* A process that replaced itself by exec has another life under the same start time. */
+void session_life_saw_exit(struct sessions *s, const struct live_process *gone)
+{
+	for (struct session *session = s->running; session; session = session->next) {
+		bool lives = false;
+
+		if (session->selector.kind != SELECTOR_PID || !session_wants_process(session, gone))
+			continue;
+		for (size_t i = 0; i < s->tables.processes.count && !lives; i++) {
+			const struct live_process *process = s->tables.processes.data[i];
+
+			lives = !process->exited_ns && session_wants_process(session, process);
+		}
+		if (!lives)
+			session->pid_gone_ns = gone->exited_ns;
+	}
+}
+
+/* ---- taking samples -------------------------------------------------------------------------- */
+
+/* true with probability @p, the same for the same event and session whenever it is asked. */
+static bool keeps(const struct session *session, const struct feed_sample *sample, double p)
+{
+	uint64_t hash = hash_combine(hash_combine(session->seed, sample->time_ns),
+				     (uint64_t)sample->cpu << 32 | sample->tid);
+
+	return (double)(hash >> 11) * 0x1p-53 < p;
+}
+
+/* From the host's rate to the session's: the expectation of the sum stays what it was. */
+static bool thin_cpu(const struct session *session, const struct feed_sample *sample,
+		     int64_t *value)
+{
+	double p = (double)session->info.rate_hz * (double)sample->value / 1e9;
+
+	/* The periods of 99 Hz and of a session at 99 Hz differ by a rounding: not worth a lottery.
+	 */
+	if (p >= 0.999)
+		return true;
+	if (!keeps(session, sample, p))
+		return false;
+	*value = (int64_t)((double)sample->value / p + 0.5);
+	return true;
+}
+
+/* Waits longer than the threshold are all kept, shorter ones in proportion to their length and with
+ * the threshold as their value. The threshold follows what the last second brought, so the present
+ * event has no part in it. */
+static bool thin_waits(struct session *session, const struct feed_sample *sample, int64_t *value,
+		       uint64_t *value2)
+{
+	struct thinning *thinning = &session->thinning;
+	uint64_t second = sample->time_ns / NS_PER_S;
+	double p;
+
+	if (second != thinning->second) {
+		double excess = (double)thinning->kept / session->info.rate_hz;
+
+		if (excess > 1)
+			thinning->threshold =
+				(int64_t)((double)(thinning->threshold + 10000) * excess);
+		else if (excess < 0.7)
+			thinning->threshold = (int64_t)((double)thinning->threshold * 0.8);
+		thinning->second = second;
+		thinning->kept = 0;
+	}
+	if (*value < thinning->threshold) {
+		p = (double)*value / (double)thinning->threshold;
+		if (!keeps(session, sample, p))
+			return false;
+		*value = thinning->threshold;
+		*value2 = (uint64_t)((double)*value2 / p + 0.5);
+	}
+	thinning->kept++;
+	return true;
+}
+
+static bool is_wanted_type(const struct session *session, const struct feed_sample *sample)
+{
+	switch (sample->type) {
+	case PROF_SAMPLE_CPU:
+		return session->wants & PROF_WANT_CPU;
+	case PROF_SAMPLE_OFFCPU:
+		return session->wants & PROF_WANT_OFFCPU;
+	case PROF_SAMPLE_ALLOC:
+		return session->wants & PROF_WANT_ALLOC;
+	case PROF_SAMPLE_IO:
+		return session->wants & PROF_WANT_IO;
+	}
+	return false;
+}
+
+void session_life_take(struct sessions *s, struct session *session,
+		       const struct feed_sample *sample, const struct live_process *process)
+{
+	int64_t value = (int64_t)sample->value;
+	uint64_t value2 = sample->value2;
+	int rc;
+
+	if ((session->phase != PHASE_SAMPLING && session->phase != PHASE_CLOSING) ||
+	    !is_wanted_type(session, sample) || sample->time_ns < session->start_ns ||
+	    /* In the file already: read again for a session whose file ended earlier. */
+	    s->feed.cursor <= session->stored_position || sample->time_ns >= session->end_ns ||
+	    sample->value > INT64_MAX)
+		return;
+	if (sample->type == PROF_SAMPLE_CPU ? !thin_cpu(session, sample, &value)
+					    : !thin_waits(session, sample, &value, &value2))
+		return;
+	rc = recorder_add(session->recorder, sample, process, process_started_at_ns(s, process),
+			  value, value2);
+	if (rc == 0 && recorder_pending(session->recorder) >= RECORDER_PENDING_MAX)
+		rc = recorder_seal(session->recorder, &s->tables, s->feed.cursor, false, NULL);
+	if (rc < 0)
+		session_life_fail(s, session, "the session's data does not fit in memory: %s",
+				  strerror(-rc));
+}
+
+/* ---- ending ---------------------------------------------------------------------------------- */
+/* Brings the counters that are the host's up to date. */
+static void update_quality(struct sessions *s, struct session *session)
+{
+	struct chunk_quality *quality = recorder_quality(session->recorder);
+	const struct feed_clock *costs = &s->feed.costs;
+
+	quality->host_samples = session->host_samples_before + *host_samples_of(s, session) -
+				session->host_samples_from;
+	quality->host_lost = session->host_lost_before + s->host_lost - session->host_lost_from;
+	quality->last_ns = clock_monotonic_ns();
+	if (quality->last_ns > session->end_ns)
+		quality->last_ns = session->end_ns;
+	if (session->cost_from_ns && costs->clock.monotonic_ns > session->cost_from_ns) {
+		quality->cost_ns =
+			costs->collector_cpu_ns + costs->bpf_run_ns - session->cost_ns_from;
+		quality->cost_from_ns = session->cost_from_ns;
+		quality->cost_to_ns = costs->clock.monotonic_ns;
+	} else if (s->feed.costs_before.clock.monotonic_ns) {
+		/* Shorter than the interval between two records: the last interval stands for it.
+		 */
+		quality->cost_ns = costs->collector_cpu_ns + costs->bpf_run_ns -
+				   s->feed.costs_before.collector_cpu_ns -
+				   s->feed.costs_before.bpf_run_ns;
+		quality->cost_from_ns = s->feed.costs_before.clock.monotonic_ns;
+		quality->cost_to_ns = costs->clock.monotonic_ns;
+	}
+}
+
+static void end_session(struct sessions *s, struct session *session, enum session_status status)
+{
+	uint64_t now_ns = clock_monotonic_ns(), last_ns = now_ns;
+
+	if (session->end_ns < last_ns)
+		last_ns = session->end_ns;
+	session->info.status = status;
+	session->info.completed_at_ns = to_realtime(s, last_ns);
+	session->info.duration_ns =
+		session->start_ns && last_ns > session->start_ns ? last_ns - session->start_ns : 0;
+	set_phase(s, session, PHASE_ENDED);
+}
+
+void session_life_fail(struct sessions *s, struct session *session, const char *fmt, ...)
+{
+	va_list args;
+
+	if (session->phase == PHASE_ENDED)
+		return;
+	va_start(args, fmt);
+	(void)vsnprintf(session->info.failure, sizeof(session->info.failure), fmt, args);
+	va_end(args);
+	end_session(s, session, SESSION_FAILED);
+}
+
+static void complete(struct sessions *s, struct session *session)
+{
+	bool empty = recorder_quality(session->recorder)->samples == 0;
+
+	if (empty && session->stop)
+		session_life_fail(s, session, "stopped before there was any data");
+	else if (empty && s->peers.collector_fd < 0)
+		session_life_fail(s, session,
+				  "the collector process was not running: no data was taken");
+	else
+		end_session(s, session, SESSION_COMPLETED);
+}
+
+/* ---- flushing -------------------------------------------------------------------------------- */
+#define FLUSH_CHUNKS_MAX 320
+
+/* Gives sealed groups to the store, all in one commit with the position of the last one. Drops the
+ * lock meanwhile: groups stay where they are until recorder_stored(), others may only be added
+ * behind them. */
+static void flush_session(struct sessions *s, struct session *session)
+{
+	struct store_chunk chunks[FLUSH_CHUNKS_MAX];
+	const struct recorder_group *last = NULL;
+	struct err err = { 0 };
+	size_t count = 0;
+	int rc;
+
+	for (const struct recorder_group *group = recorder_groups(session->recorder);
+	     group && count + RECORDER_GROUP_CHUNKS <= FLUSH_CHUNKS_MAX; group = group->next) {
+		for (unsigned i = 0; i < group->chunk_count; i++)
+			chunks[count++] =
+				(struct store_chunk){ group->kinds[i], group->data[i].data,
+						      group->data[i].len };
+		last = group;
+	}
+	if (!last)
+		return;
+	sessions_unlock(s);
+	rc = store_session_append(s->store, session->info.id, chunks, count,
+				  ring_identity(s->feed.ring), last->position, &err);
+	sessions_lock(s);
+	s->store_error = rc;
+	if (rc < 0) {
+		(void)snprintf(s->store_reason, sizeof(s->store_reason), "%.199s", err.text);
+		session_life_fail(s, session, "%s", err.text);
+		return;
+	}
+	session->stored_position = last->position;
+	recorder_stored(session->recorder, last);
+}
+
+/* Everything that was delivered has been read, and the stacks are there or given up on. */
+static void try_close(struct sessions *s, struct session *session, uint64_t now_ns)
+{
+	struct recorder_wants wants = { 0 };
+	bool final = now_ns > session->end_ns + SESSION_MISSING_NS || s->peers.collector_fd < 0;
+	int rc;
+
+	if (s->feed.ring && s->feed.cursor != ring_head(s->feed.ring) && !final)
+		return;
+	if (!session->counted) {
+		session->counted = true;
+		update_quality(s, session);
+	}
+	rc = recorder_seal(session->recorder, &s->tables, s->feed.cursor, false, &wants);
+	if (rc == 0 && recorder_missing(session->recorder)) {
+		if (!final) {
+			if (wants.stack_count)
+				demand_want(s, WANT_STACK, wants.stacks, wants.stack_count);
+			if (wants.module_count)
+				demand_want(s, WANT_MODULE, wants.modules, wants.module_count);
+			return;
+		}
+		rc = recorder_seal(session->recorder, &s->tables, s->feed.cursor, true, NULL);
+	}
+	if (rc < 0)
+		session_life_fail(s, session, "the session's data does not fit in memory: %s",
+				  strerror(-rc));
+	flush_session(s, session);
+	if (session->phase == PHASE_CLOSING && !recorder_groups(session->recorder))
+		complete(s, session);
+}
+
+static void check_time(struct sessions *s, struct session *session, uint64_t now_ns)
+{
+	switch (session->phase) {
+	case PHASE_WAIT_PROCESS:
+		if (session->stop)
+			complete(s, session);
+		else if (now_ns >= session->wait_until_ns)
+			session_life_fail(
+				s, session,
+				"no process of '%.128s' appeared within the %llu s of waitSeconds",
+				session->info.service,
+				(unsigned long long)((session->wait_until_ns - session->asked_ns) /
+						     NS_PER_S));
+		break;
+	case PHASE_WAIT_SAMPLER:
+		if (session->stop)
+			complete(s, session);
+		else if (s->feed.demand.types & session->wants &&
+			 now_ns > session->asked_ns + SESSION_SAMPLER_NS / 4) {
+			/* It samples, but at less than was asked for: the budget holds it back. */
+			recorder_note(session->recorder,
+				      "sampled at %u instead of %u per second: the CPU budget "
+				      "holds it back",
+				      s->feed.demand.rate_hz, session->info.rate_hz);
+			begin_sampling(s, session, now_ns);
+		} else if (now_ns > session->asked_ns + SESSION_SAMPLER_NS) {
+			session_life_fail(s, session, "the collector did not begin to sample: %s",
+					  s->peers.status.failure[0] ? s->peers.status.failure
+								     : "no answer");
+		}
+		break;
+	case PHASE_SAMPLING:
+		if (session->pid_gone_ns && now_ns > session->pid_gone_ns + EXEC_NS &&
+		    session->pid_gone_ns < session->end_ns) {
+			recorder_note(session->recorder,
+				      "the process exited before the end of the session");
+			session->end_ns = session->pid_gone_ns > session->start_ns
+						  ? session->pid_gone_ns
+						  : session->start_ns;
+		}
+		if (now_ns >= session->end_ns + SESSION_GRACE_NS)
+			set_phase(s, session, PHASE_CLOSING);
+		break;
+	default:
+		break;
+	}
+}
+
+static void honour_stop(struct session *session, uint64_t now_ns)
+{
+	if (!session->stop || session->phase != PHASE_SAMPLING || session->end_ns <= now_ns)
+		return;
+	session->end_ns = now_ns;
+	session->info.stopped_early = true;
+}
+
+/* ---- records --------------------------------------------------------------------------------- */
+void session_resume_of(const struct sessions *s, const struct session *session,
+		       struct session_resume *ret)
+{
+	*ret = (struct session_resume){
+		.asked_ns = session->asked_ns,
+		.start_ns = session->start_ns,
+		.end_ns = session->end_ns,
+		.wait_until_ns = session->wait_until_ns,
+		.seed = session->seed,
+		.feed_identity = s->feed.ring ? ring_identity(s->feed.ring) : 0,
+		.begin_position = session->begin_position,
+		.boot_offset_ns = s->feed.clock.realtime_ns - s->feed.clock.monotonic_ns,
+	};
+	(void)snprintf(ret->idempotency_key, sizeof(ret->idempotency_key), "%s",
+		       session->idempotency_key);
+	ret->request_hash = session->request_hash;
+}
+
+/* Writes one session's record; drops the lock meanwhile. */
+static int save_record(struct sessions *s, struct session *session)
+{
+	struct session_info info = { 0 };
+	struct session_resume resume;
+	struct err err = { 0 };
+	int rc = session_describe(s, session, &info);
+
+	if (rc < 0)
+		return rc;
+	session_resume_of(s, session, &resume);
+	sessions_unlock(s);
+	if (session->phase == PHASE_ENDED)
+		info.raw_data_bytes = store_session_bytes(s->store, info.id);
+	rc = session_record_put(s->store, &info, &resume, &err);
+	sessions_lock(s);
+	s->store_error = rc;
+	if (rc < 0)
+		(void)snprintf(s->store_reason, sizeof(s->store_reason), "%.199s", err.text);
+	session_info_deinit(&info);
+	return rc;
+}
+
+/* Records of ended sessions that could not be written are tried again once a second. */
+static void save_records(struct sessions *s, uint64_t now_ns)
+{
+	bool again = now_ns >= s->save_again_ns;
+	struct session *next;
+
+	for (struct session *session = s->running; session; session = next) {
+		if (session->phase == PHASE_ENDED && !session->saved && again) {
+			session->saved = save_record(s, session) == 0;
+			if (!session->saved)
+				s->save_again_ns = now_ns + NS_PER_S;
+			else if (session->info.status == SESSION_COMPLETED)
+				finisher_add(s, session->info.tenant, session->info.id);
+		} else if (session->phase != PHASE_ENDED && session->record_dirty) {
+			session->record_dirty = false;
+			if (save_record(s, session) < 0)
+				session_life_fail(s, session, "%s", s->store_reason);
+		}
+		/* Read now: while the record was written others may have put sessions before, never
+		 * behind. */
+		next = session->next;
+		if (session->phase == PHASE_ENDED && session->saved) {
+			session_delist(s, session);
+			session_free(session);
+			(void)pthread_cond_broadcast(&s->changed);
+		}
+	}
+}
+
+/* ---- the round ------------------------------------------------------------------------------- */
+static void flush_all(struct sessions *s)
+{
+	struct recorder_wants wants = { 0 };
+
+	for (struct session *session = s->running; session; session = session->next) {
+		if (session->phase != PHASE_SAMPLING || !recorder_pending(session->recorder))
+			continue;
+		update_quality(s, session);
+		if (recorder_seal(session->recorder, &s->tables, s->feed.cursor, false, &wants) < 0)
+			session_life_fail(s, session, "the session's data does not fit in memory");
+		flush_session(s, session);
+	}
+	if (wants.stack_count)
+		demand_want(s, WANT_STACK, wants.stacks, wants.stack_count);
+	if (wants.module_count)
+		demand_want(s, WANT_MODULE, wants.modules, wants.module_count);
+}
+
+static bool is_flush_due(struct sessions *s, uint64_t now_ns)
+{
+	uint64_t used;
+
+	if (now_ns >= s->flush_at_ns)
+		return true;
+	if (!s->feed.ring)
+		return false;
+	/* A ring that fills faster than the interval: durable sooner, so that it can be released.
+	 */
+	used = ring_head(s->feed.ring) - ring_tail(s->feed.ring);
+	return used > ring_capacity(s->feed.ring) / 2 &&
+	       now_ns + s->options.flush_interval_ns > s->flush_at_ns + NS_PER_S;
+}
+
+void session_life_tick(struct sessions *s, uint64_t now_ns)
+{
+	for (struct session *session = s->running; session; session = session->next) {
+		honour_stop(session, now_ns);
+		check_time(s, session, now_ns);
+		if (session->phase == PHASE_CLOSING)
+			try_close(s, session, now_ns);
+	}
+	if (is_flush_due(s, now_ns)) {
+		s->flush_at_ns = now_ns + s->options.flush_interval_ns;
+		flush_all(s);
+	}
+	save_records(s, now_ns);
+}
+
+uint64_t session_life_release_position(const struct sessions *s)
+{
+	uint64_t position = s->feed.cursor;
+
+	for (const struct session *session = s->running; session; session = session->next) {
+		if (session->phase < PHASE_WAIT_PROCESS || session->phase > PHASE_CLOSING)
+			continue;
+		/* Nothing taken since the last flush: nothing to be read again. */
+		if (!recorder_pending(session->recorder) && !recorder_groups(session->recorder))
+			continue;
+		if (session->stored_position < position)
+			position = session->stored_position;
+	}
+	return position;
+}
+
+void session_life_end_all(struct sessions *s, uint64_t now_ns)
+{
+	for (struct session *session = s->running; session; session = session->next) {
+		if (session->phase == PHASE_PREPARING || session->phase == PHASE_ENDED)
+			continue;
+		if (session->end_ns > now_ns) {
+			session->end_ns = now_ns;
+			session->info.stopped_early = session->stop = true;
+		}
+		update_quality(s, session);
+		if (recorder_seal(session->recorder, &s->tables, s->feed.cursor, true, NULL) < 0)
+			session_life_fail(s, session, "the session's data does not fit in memory");
+		flush_session(s, session);
+		if (session->phase != PHASE_ENDED)
+			complete(s, session);
+	}
+	s->save_again_ns = 0;
+	save_records(s, now_ns);
+}

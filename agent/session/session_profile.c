@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+/* From a session's data to a profile. A running session is its file and, on top, the groups that
+ * are not stored yet; both are read without holding anybody up. */
+#include <errno.h>
+#include <string.h>
+
+#include "agent/session/recording.h"
+#include "agent/session/session_record.h"
+#include "agent/session/sessions_internal.h"
+
+#define LIVE_CACHE_NS (1 * NS_PER_S) /* a running session is built again after this */
+#define UNKNOWN_CACHE_NS                                                                           \
+	NAMES_UNKNOWN_NS   /* debug information may have appeared (contract.md section 3) */
+#define NODES_PER_STACK 8u /* of the tree; most stacks share all but a few frames */
+#define NODES_MAX	(1u << 23)
+
+struct copy {
+	enum store_chunk_kind kind;
+	void *data;
+	size_t len;
+};
+VEC_DEFINE(copies, struct copy);
+
+static void copies_free(struct copies_vec *copies)
+{
+	for (size_t i = 0; i < copies->count; i++)
+		free(copies->data[i].data);
+	copies_vec_deinit(copies);
+}
+
+/* Seals what is pending and copies the groups the store does not have yet. Lock held. */
+static int copy_groups(struct sessions *s, struct session *session, struct copies_vec *copies,
+		       uint32_t *ret_seq_end)
+{
+	const struct recorder_group *group;
+	int rc = recorder_seal(session->recorder, &s->tables, s->feed.cursor, false, NULL);
+
+	group = rc == 0 ? recorder_groups(session->recorder) : NULL;
+	*ret_seq_end = group ? group->seq : UINT32_MAX;
+	for (; rc == 0 && group; group = group->next) {
+		for (unsigned i = 0; i < group->chunk_count && rc == 0; i++) {
+			struct copy copy = { .kind = group->kinds[i], .len = group->data[i].len };
+
+			copy.data = malloc(copy.len + 1);
+			rc = copy.data ? copies_vec_push(copies, copy) : -ENOMEM;
+			if (rc < 0)
+				free(copy.data);
+			else
+				memcpy(copy.data, group->data[i].data, copy.len);
+		}
+	}
+	return rc;
+}
+
+static struct recording_options options_of(const struct sessions *s,
+					   const struct session_info *info)
+{
+	struct recording_options options = {
+		.meta = { .type = info->type,
+			  .start_ns = info->started_at_ns,
+			  .duration_ns = info->duration_ns,
+			  .sample_rate = info->rate_hz,
+			  .cpu_count = s->feed.cpu_count },
+		.quality = info->quality,
+		.events = true,
+	};
+	uint64_t nodes = (uint64_t)s->options.stacks_per_session * NODES_PER_STACK;
+
+	options.nodes_max = nodes < NODES_MAX ? (uint32_t)nodes : NODES_MAX;
+	memcpy(options.meta.service, info->service, sizeof(options.meta.service));
+	memcpy(options.meta.host, info->host, sizeof(options.meta.host));
+	return options;
+}
+
+/* Decodes and builds, with the build lock held. @missed: some names may become known later. */
+static int build(struct sessions *s, const char *data_id, const struct session_info *info,
+		 const struct copies_vec *copies, uint32_t seq_end, struct profile **ret,
+		 bool *ret_missed, struct err *err)
+{
+	const struct recording_options options = options_of(s, info);
+	const struct name_source *names = names_client_begin(s->names);
+	cleanup(recording) struct recording *recording = recording_create();
+	int rc;
+
+	if (!recording)
+		return err_set(err, ENOMEM, NULL, NULL, "no memory to read a session");
+	rc = recording_load(recording, s->store, data_id, seq_end, s->names, err);
+	if (rc == -ENOENT)
+		rc = 0; /* nothing was stored yet, or there was nothing */
+	if (rc < 0)
+		return rc;
+	for (size_t i = 0; rc == 0 && i < copies->count; i++)
+		rc = recording_add(recording, copies->data[i].kind, copies->data[i].data,
+				   copies->data[i].len, UINT32_MAX, s->names);
+	if (rc == 0)
+		rc = recording_build(recording, &options, names, ret);
+	*ret_missed = names_client_missed(s->names);
+	if (rc < 0)
+		return err_set(err, -rc, NULL, NULL, "the profile of %s cannot be built: %s",
+			       data_id, strerror(-rc));
+	return 0;
+}
+
+static int check_status(const struct session_info *info, struct err *err)
+{
+	if (info->status != SESSION_FAILED)
+		return 0;
+	return err_set(err, EINVAL, "SessionFailed", "id", "session %s failed: %.200s", info->id,
+		       info->failure);
+}
+
+/* What was built while a session ran is not the whole of it. */
+static void cache_key(const struct session_info *info, char key[PROFILE_CACHE_KEY_SIZE])
+{
+	(void)snprintf(key, PROFILE_CACHE_KEY_SIZE, "%s%s", info->id,
+		       info->status == SESSION_RUNNING ? " so far" : "");
+}
+
+/* @info: of the session when the call came. Build lock held. */
+static int build_session(struct sessions *s, const struct session_info *info, struct profile **ret,
+			 struct err *err)
+{
+	char key[PROFILE_CACHE_KEY_SIZE];
+	struct copies_vec copies = { 0 };
+	uint32_t seq_end = UINT32_MAX;
+	struct session *session;
+	bool missed = false;
+	uint64_t until_ns;
+	int rc = 0;
+
+	sessions_lock(s);
+	session = session_find(s, info->tenant, info->id);
+	if (session)
+		rc = copy_groups(s, session, &copies, &seq_end);
+	sessions_unlock(s);
+	if (rc < 0)
+		rc = err_set(err, -rc, NULL, NULL, "no memory to read session %s", info->id);
+	else
+		rc = build(s, info->id, info, &copies, seq_end, ret, &missed, err);
+	copies_free(&copies);
+	if (rc < 0)
+		return rc;
+	until_ns = info->status == SESSION_RUNNING ? clock_monotonic_ns() + LIVE_CACHE_NS
+		   : missed			   ? clock_monotonic_ns() + UNKNOWN_CACHE_NS
+						   : UINT64_MAX;
+	cache_key(info, key);
+	profile_cache_put(&s->cache, key, *ret, until_ns);
+	return 0;
+}
+
+int session_profile_build(struct sessions *s, const struct session_info *info,
+			  session_profile_done_fn *done, void *ctx, struct profile **ret,
+			  struct err *err)
+{
+	char key[PROFILE_CACHE_KEY_SIZE];
+	struct profile *profile;
+	int rc = 0;
+
+	cache_key(info, key);
+	(void)pthread_mutex_lock(&s->build_lock);
+	/* Somebody may have built it while we waited; with @done the names must be asked for again.
+	 */
+	profile = done ? NULL : profile_cache_get(&s->cache, key);
+	if (!profile)
+		rc = build_session(s, info, &profile, err);
+	if (rc == 0 && done)
+		done(ctx, s, profile);
+	names_client_end(s->names);
+	(void)pthread_mutex_unlock(&s->build_lock);
+	if (rc == 0)
+		*ret = profile;
+	return rc;
+}
+
+int sessions_profile(struct sessions *s, const char *tenant, const char *id, struct profile **ret,
+		     struct err *err)
+{
+	char key[PROFILE_CACHE_KEY_SIZE];
+	struct session_info info;
+	struct profile *profile;
+	int rc;
+
+	rc = strncmp(id, "bl-", 3) == 0 ? baseline_session_info(s, tenant, id, &info, err)
+					: sessions_get(s, tenant, id, &info, err);
+	if (rc < 0)
+		return rc;
+	rc = check_status(&info, err);
+	if (rc == 0) {
+		cache_key(&info, key);
+		profile = profile_cache_get(&s->cache, key);
+		if (profile)
+			*ret = profile;
+		else
+			rc = session_profile_build(s, &info, NULL, NULL, ret, err);
+	}
+	session_info_deinit(&info);
+	return rc;
+}

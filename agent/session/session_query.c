@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Reading sessions: what runs from memory, what is finished from the store; deleting and waiting.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "agent/base/parse.h"
+#include "agent/base/ulid.h"
+#include "agent/profile/quality.h"
+#include "agent/session/session_record.h"
+#include "agent/session/sessions_internal.h"
+
+static int unknown_session(struct err *err, const char *id)
+{
+	return err_set(err, ENOENT, "UnknownSession", "id", "no session '%.64s'", id);
+}
+
+/* ---- describing what runs -------------------------------------------------------------------- */
+
+static int by_value(const void *a, const void *b)
+{
+	const struct session_process *x = a, *y = b;
+
+	if (x->value != y->value)
+		return x->value > y->value ? -1 : 1;
+	return x->pid < y->pid ? -1 : x->pid > y->pid;
+}
+
+/* The same process before and after an exec is two lives but one pid and start: shown as one. */
+static int describe_processes(const struct recorder *recorder, struct session_info *ret)
+{
+	size_t count = recorder_process_count(recorder);
+
+	ret->processes = calloc(count + 1, sizeof(*ret->processes));
+	if (!ret->processes)
+		return -ENOMEM;
+	for (size_t i = 0; i < count; i++) {
+		const struct recorder_process *from = recorder_process(recorder, i);
+		struct session_process *to = &ret->processes[i];
+
+		to->pid = from->tgid;
+		to->started_at_ns = from->started_at_ns;
+		to->value = from->value;
+		memcpy(to->exe, from->exe, sizeof(to->exe));
+	}
+	qsort(ret->processes, count, sizeof(*ret->processes), by_value);
+	ret->process_count =
+		count < SESSION_PROCESSES_SHOWN ? (uint32_t)count : SESSION_PROCESSES_SHOWN;
+	return 0;
+}
+
+/* Losses are known for the host; each session bears its share, and learns nothing about the
+ * others'. */
+static int64_t share_of_losses(const struct chunk_quality *quality, uint64_t host_samples,
+			       uint64_t host_lost)
+{
+	if (!host_lost || !host_samples)
+		return 0;
+	return (int64_t)((double)host_lost * (double)quality->samples / (double)host_samples +
+			 0.999);
+}
+
+static void describe_quality(const struct sessions *s, const struct session *session,
+			     struct session_info *ret)
+{
+	const struct chunk_quality *quality = recorder_counters(session->recorder);
+	struct profile_quality *to = &ret->quality;
+	unsigned type = session->wants & PROF_WANT_CPU ? PROF_SAMPLE_CPU : PROF_SAMPLE_OFFCPU;
+	uint64_t host_samples = session->host_samples_before, host_lost = session->host_lost_before;
+
+	if (session->start_ns) {
+		host_samples += s->host_samples[type] - session->host_samples_from;
+		host_lost += s->host_lost - session->host_lost_from;
+	}
+	*to = quality_empty();
+	to->samples = (int64_t)quality->samples;
+	to->lost = share_of_losses(quality, host_samples, host_lost);
+	recorder_outcomes(session->recorder, to->outcomes);
+	to->truncated_pct =
+		quality->samples ? 100.0 * (double)to->outcomes[1] / (double)quality->samples : 0;
+	to->unknown_frame_pct = to->guessed_frame_pct = -1;
+	to->effective_rate = -1;
+	if ((session->wants & PROF_WANT_CPU) && quality->value > 0)
+		to->effective_rate = (double)quality->samples / ((double)quality->value / 1e9);
+	to->overhead_pct = -1;
+	if (quality->cost_to_ns > quality->cost_from_ns && s->feed.cpu_count)
+		to->overhead_pct = 100.0 * (double)quality->cost_ns /
+				   (double)(quality->cost_to_ns - quality->cost_from_ns) /
+				   s->feed.cpu_count;
+	for (uint32_t i = 0; i < quality->note_count; i++)
+		quality_note(to, "%s", quality->notes[i]);
+}
+
+int session_describe(const struct sessions *s, const struct session *session,
+		     struct session_info *ret)
+{
+	const struct chunk_quality *quality = recorder_counters(session->recorder);
+	struct session_info info = session->info;
+	uint64_t now_ns = clock_monotonic_ns();
+
+	info.processes = NULL;
+	info.labels = NULL;
+	info.process_count = 0;
+	if (describe_processes(session->recorder, &info) < 0)
+		return -ENOMEM;
+	if (info.label_count) {
+		info.labels = calloc(info.label_count, sizeof(*info.labels));
+		if (!info.labels) {
+			session_info_deinit(&info);
+			return -ENOMEM;
+		}
+		memcpy(info.labels, session->info.labels, info.label_count * sizeof(*info.labels));
+	}
+	info.sample_count = quality->samples;
+	info.total_value = quality->value;
+	if (session_is_running(session)) {
+		uint64_t last_ns = now_ns < session->end_ns ? now_ns : session->end_ns;
+
+		info.status = SESSION_RUNNING;
+		if (session->start_ns && last_ns > session->start_ns)
+			info.duration_ns = last_ns - session->start_ns;
+		/* Waiting for the sampler is a matter of milliseconds: it has begun for whoever
+		 * asks. */
+		if (!info.started_at_ns && session->phase != PHASE_WAIT_PROCESS &&
+		    session->phase != PHASE_PREPARING)
+			info.started_at_ns = info.created_at_ns;
+	}
+	describe_quality(s, session, &info);
+	*ret = info;
+	return 0;
+}
+
+/* ---- one ------------------------------------------------------------------------------------- */
+int sessions_get(struct sessions *s, const char *tenant, const char *id, struct session_info *ret,
+		 struct err *err)
+{
+	cleanup_free char *body = NULL;
+	const struct session *session;
+	size_t len;
+	int rc;
+
+	sessions_lock(s);
+	session = session_find(s, tenant, id);
+	rc = session ? session_describe(s, session, ret) : 1;
+	sessions_unlock(s);
+	if (rc < 0)
+		return err_set(err, ENOMEM, NULL, NULL, "no memory to describe a session");
+	if (rc == 0) {
+		ret->raw_data_bytes = store_session_bytes(s->store, id);
+		return 0;
+	}
+	rc = store_get(s->store, SESSION_RECORD_KIND, tenant, id, &body, &len, err);
+	if (rc == -ENOENT)
+		return unknown_session(err, id);
+	if (rc < 0)
+		return rc;
+	rc = session_record_decode(body, len, ret, NULL);
+	if (rc < 0)
+		return err_set(err, -rc, "StoreUnavailable", NULL,
+			       "the record of %s cannot be read", id);
+	return 0;
+}
+
+int sessions_delete(struct sessions *s, const char *tenant, const char *id, bool *ret_stopped,
+		    struct err *err)
+{
+	struct session_info info;
+	struct session *session;
+	int rc;
+
+	sessions_lock(s);
+	session = session_find(s, tenant, id);
+	if (session && session_is_running(session)) {
+		session->stop = true;
+		sessions_unlock(s);
+		sessions_wake(s);
+		*ret_stopped = true;
+		return 0;
+	}
+	if (session) {
+		/* Ended, but its record waits for room on the disk: it must not come back. */
+		session->saved = true;
+	}
+	sessions_unlock(s);
+	if (!session) {
+		rc = sessions_get(s, tenant, id, &info, err);
+		if (rc < 0)
+			return rc;
+		session_info_deinit(&info);
+	}
+	(void)pthread_mutex_lock(&s->file_lock);
+	rc = store_delete(s->store, SESSION_RECORD_KIND, tenant, id, err);
+	if (rc == 0)
+		rc = store_session_remove(s->store, id, err);
+	(void)pthread_mutex_unlock(&s->file_lock);
+	profile_cache_drop(&s->cache, id);
+	if (rc == 0)
+		*ret_stopped = false;
+	return rc;
+}
+
+static bool is_waited_for(const struct sessions *s, const char *tenant, const char *id,
+			  bool started)
+{
+	const struct session *session = session_find(s, tenant, id);
+
+	if (!session || !session_is_running(session))
+		return false;
+	return !started || session->phase < PHASE_SAMPLING;
+}
+
+static int wait_for(struct sessions *s, const char *tenant, const char *id, uint64_t timeout_ns,
+		    bool started, struct err *err)
+{
+	uint64_t until_ns = clock_monotonic_ns() + timeout_ns;
+	struct timespec until = { .tv_sec = (time_t)(until_ns / NS_PER_S),
+				  .tv_nsec = (long)(until_ns % NS_PER_S) };
+	struct session_info info;
+	int rc = 0;
+
+	sessions_lock(s);
+	while (!s->stopping && is_waited_for(s, tenant, id, started) && rc == 0)
+		rc = pthread_cond_timedwait(&s->changed, &s->lock, &until);
+	sessions_unlock(s);
+	if (rc == ETIMEDOUT)
+		return err_set(err, ETIMEDOUT, NULL, NULL, "session %s is still %s", id,
+			       started ? "waiting to start" : "running");
+	rc = sessions_get(s, tenant, id, &info, err);
+	if (rc == 0)
+		session_info_deinit(&info);
+	return rc;
+}
+
+int sessions_wait(struct sessions *s, const char *tenant, const char *id, uint64_t timeout_ns,
+		  struct err *err)
+{
+	return wait_for(s, tenant, id, timeout_ns, false, err);
+}
+
+int sessions_wait_started(struct sessions *s, const char *tenant, const char *id,
+			  uint64_t timeout_ns, struct err *err)
+{
+	return wait_for(s, tenant, id, timeout_ns, true, err);
+}
+
+/* ---- many ------------------------------------------------------------------------------------ */
+static int parse_cursor(const char *cursor, struct store_query *query, char id[SESSION_ID_SIZE],
+			struct err *err)
+{
+	const char *dot = cursor ? strchr(cursor, '.') : NULL;
+	char number[24];
+
+	if (!cursor)
+		return 0;
+	if (!dot || (size_t)(dot - cursor) >= sizeof(number) || strlen(dot + 1) >= SESSION_ID_SIZE)
+		return err_set(err, EINVAL, "InvalidParam", "cursor", "not a cursor of this list");
+	(void)snprintf(number, sizeof(number), "%.*s", (int)(dot - cursor), cursor);
+	if (parse_u64(number, 1, INT64_MAX, &query->before_ns) < 0)
+		return err_set(err, EINVAL, "InvalidParam", "cursor", "not a cursor of this list");
+	(void)snprintf(id, SESSION_ID_SIZE, "%s", dot + 1);
+	query->before_id = id;
+	return 0;
+}
+
+struct collect {
+	struct session_list *list;
+	uint32_t limit;
+	bool more;
+};
+
+static int collect_session(void *ctx, const struct store_record *record)
+{
+	struct collect *collect = ctx;
+	struct session_info info;
+	int rc;
+
+	if (collect->list->count == collect->limit) {
+		collect->more = true;
+		return 0;
+	}
+	rc = session_record_decode(record->body, record->body_len, &info, NULL);
+	if (rc == -EPROTO)
+		return 0; /* one unreadable record does not hide the others */
+	if (rc == 0)
+		collect->list->items[collect->list->count++] = info;
+	return rc;
+}
+
+/* What the store says of a running session is as old as its start. */
+static void refresh_running(struct sessions *s, struct session_list *list)
+{
+	sessions_scope(s);
+
+	for (uint32_t i = 0; i < list->count; i++) {
+		const struct session *session;
+		struct session_info fresh;
+
+		if (list->items[i].status != SESSION_RUNNING)
+			continue;
+		session = session_find(s, list->items[i].tenant, list->items[i].id);
+		if (!session || session_describe(s, session, &fresh) < 0)
+			continue;
+		session_info_deinit(&list->items[i]);
+		list->items[i] = fresh;
+	}
+}
+
+int sessions_list(struct sessions *s, const struct session_query *query, struct session_list *ret,
+		  struct err *err)
+{
+	char before_id[SESSION_ID_SIZE];
+	struct session_list list = { 0 };
+	struct collect collect = { &list, query->limit, false };
+	struct store_query rows = {
+		.kind = SESSION_RECORD_KIND,
+		.tenant = query->tenant,
+		.service = query->service && strcmp(query->service, "*") == 0 ? "host"
+									      : query->service,
+		.type = query->type >= 0 ? profile_type_info((enum profile_type)query->type)->word
+					 : NULL,
+		.status = query->status >= 0
+				  ? session_status_word((enum session_status)query->status)
+				  : NULL,
+		.from_ns = query->from_ns,
+		.to_ns = query->to_ns,
+		.limit = query->limit + 1,
+	};
+	int rc;
+
+	if (query->limit < 1 || query->limit > 100)
+		return err_set(err, EINVAL, "InvalidParam", "limit", "must be 1…100, got %u",
+			       query->limit);
+	rc = parse_cursor(query->cursor, &rows, before_id, err);
+	if (rc < 0)
+		return rc;
+	list.items = calloc(query->limit + 1, sizeof(*list.items));
+	if (!list.items)
+		return err_set(err, ENOMEM, NULL, NULL, "no memory for a list");
+	rc = store_list(s->store, &rows, collect_session, &collect, &list.total, err);
+	if (rc < 0) {
+		session_list_deinit(&list);
+		return rc;
+	}
+	refresh_running(s, &list);
+	if (collect.more) {
+		const struct session_info *last = &list.items[list.count - 1];
+
+		(void)snprintf(list.next_cursor, sizeof(list.next_cursor), "%" PRIu64 ".%s",
+			       last->created_at_ns, last->id);
+	}
+	*ret = list;
+	return 0;
+}
+
+void session_list_deinit(struct session_list *list)
+{
+	for (uint32_t i = 0; i < list->count; i++)
+		session_info_deinit(&list->items[i]);
+	free(list->items);
+	*list = (struct session_list){ 0 };
+}

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/session/session_record.h"
+
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+static void delete_json(cJSON *json)
+{
+	cJSON_Delete(json);
+}
+CLEANUP_DEFINE(json, cJSON *, delete_json);
+
+static const char *const statuses[] = { "running", "completed", "failed" };
+
+const char *session_status_word(enum session_status status)
+{
+	return statuses[status];
+}
+
+/* ---- encoding -------------------------------------------------------------------------------- */
+
+static void add_u64(cJSON *to, const char *name, uint64_t value)
+{
+	char text[24];
+
+	(void)snprintf(text, sizeof(text), "%" PRIu64, value);
+	(void)cJSON_AddStringToObject(to, name, text);
+}
+
+static void add_i64(cJSON *to, const char *name, int64_t value)
+{
+	char text[24];
+
+	(void)snprintf(text, sizeof(text), "%" PRId64, value);
+	(void)cJSON_AddStringToObject(to, name, text);
+}
+
+static void add_double(cJSON *to, const char *name, double value)
+{
+	if (isfinite(value))
+		(void)cJSON_AddNumberToObject(to, name, value);
+}
+
+static void add_quality(cJSON *to, const struct profile_quality *q)
+{
+	cJSON *json = cJSON_AddObjectToObject(to, "quality");
+	cJSON *outcomes = cJSON_AddArrayToObject(json, "outcomes");
+	cJSON *notes = cJSON_AddArrayToObject(json, "notes");
+
+	add_i64(json, "samples", q->samples);
+	add_i64(json, "lost", q->lost);
+	add_double(json, "truncatedPct", q->truncated_pct);
+	add_double(json, "unknownFramePct", q->unknown_frame_pct);
+	add_double(json, "guessedFramePct", q->guessed_frame_pct);
+	add_double(json, "effectiveRate", q->effective_rate);
+	add_double(json, "overheadPct", q->overhead_pct);
+	for (int i = 0; i < PROFILE_OUTCOMES_MAX; i++)
+		(void)cJSON_AddItemToArray(outcomes, cJSON_CreateNumber((double)q->outcomes[i]));
+	for (uint32_t i = 0; i < q->note_count; i++)
+		(void)cJSON_AddItemToArray(notes, cJSON_CreateString(q->notes[i]));
+}
+
+static void add_lists(cJSON *to, const struct session_info *info)
+{
+	cJSON *processes = cJSON_AddArrayToObject(to, "processes");
+	cJSON *labels = cJSON_AddArrayToObject(to, "labels");
+
+	for (uint32_t i = 0; i < info->process_count; i++) {
+		cJSON *item = cJSON_CreateObject();
+
+		(void)cJSON_AddNumberToObject(item, "pid", info->processes[i].pid);
+		add_u64(item, "startedNs", info->processes[i].started_at_ns);
+		(void)cJSON_AddStringToObject(item, "exe", info->processes[i].exe);
+		add_i64(item, "value", info->processes[i].value);
+		(void)cJSON_AddItemToArray(processes, item);
+	}
+	for (uint32_t i = 0; i < info->label_count; i++) {
+		cJSON *item = cJSON_CreateObject();
+
+		(void)cJSON_AddStringToObject(item, "name", info->labels[i].name);
+		(void)cJSON_AddStringToObject(item, "value", info->labels[i].value);
+		(void)cJSON_AddItemToArray(labels, item);
+	}
+}
+
+static void add_resume(cJSON *to, const struct session_resume *resume)
+{
+	cJSON *json = cJSON_AddObjectToObject(to, "resume");
+
+	add_u64(json, "askedNs", resume->asked_ns);
+	add_u64(json, "startNs", resume->start_ns);
+	add_u64(json, "endNs", resume->end_ns);
+	add_u64(json, "waitUntilNs", resume->wait_until_ns);
+	add_u64(json, "seed", resume->seed);
+	add_u64(json, "feedIdentity", resume->feed_identity);
+	add_u64(json, "beginPosition", resume->begin_position);
+	add_u64(json, "bootOffsetNs", resume->boot_offset_ns);
+	add_u64(json, "requestHash", resume->request_hash);
+	(void)cJSON_AddStringToObject(json, "idempotencyKey", resume->idempotency_key);
+}
+
+char *session_record_encode(const struct session_info *info, const struct session_resume *resume)
+{
+	cleanup(json) cJSON *json = cJSON_CreateObject();
+
+	(void)cJSON_AddNumberToObject(json, "version", 1);
+	(void)cJSON_AddStringToObject(json, "id", info->id);
+	(void)cJSON_AddStringToObject(json, "tenant", info->tenant);
+	(void)cJSON_AddStringToObject(json, "service", info->service);
+	(void)cJSON_AddStringToObject(json, "selector", info->selector);
+	(void)cJSON_AddStringToObject(json, "host", info->host);
+	(void)cJSON_AddStringToObject(json, "type", profile_type_info(info->type)->word);
+	(void)cJSON_AddStringToObject(json, "status", session_status_word(info->status));
+	(void)cJSON_AddBoolToObject(json, "stoppedEarly", info->stopped_early);
+	(void)cJSON_AddBoolToObject(json, "continuous", info->continuous);
+	add_u64(json, "createdNs", info->created_at_ns);
+	add_u64(json, "startedNs", info->started_at_ns);
+	add_u64(json, "completedNs", info->completed_at_ns);
+	add_u64(json, "durationNs", info->duration_ns);
+	(void)cJSON_AddNumberToObject(json, "requestedSeconds", info->requested_duration_s);
+	(void)cJSON_AddNumberToObject(json, "rateHz", info->rate_hz);
+	add_u64(json, "samples", info->sample_count);
+	add_i64(json, "value", info->total_value);
+	add_u64(json, "bytes", info->raw_data_bytes);
+	(void)cJSON_AddStringToObject(json, "failure", info->failure);
+	add_quality(json, &info->quality);
+	add_lists(json, info);
+	if (resume)
+		add_resume(json, resume);
+	return json ? cJSON_PrintUnformatted(json) : NULL;
+}
+
+/* ---- decoding -------------------------------------------------------------------------------- */
+
+static void get_text(const cJSON *from, const char *name, char *out, size_t size)
+{
+	const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(from, name));
+
+	(void)snprintf(out, size, "%s", text ? text : "");
+}
+
+static uint64_t get_u64(const cJSON *from, const char *name)
+{
+	const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(from, name));
+
+	return text ? strtoull(text, NULL, 10) : 0;
+}
+
+static int64_t get_i64(const cJSON *from, const char *name)
+{
+	const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(from, name));
+
+	return text ? strtoll(text, NULL, 10) : 0;
+}
+
+static double get_double(const cJSON *from, const char *name, double fallback)
+{
+	const cJSON *item = cJSON_GetObjectItemCaseSensitive(from, name);
+
+	return cJSON_IsNumber(item) ? item->valuedouble : fallback;
+}
+
+static void get_quality(const cJSON *from, struct profile_quality *ret)
+{
+	const cJSON *json = cJSON_GetObjectItemCaseSensitive(from, "quality"), *item;
+	int at = 0;
+
+	ret->samples = get_i64(json, "samples");
+	ret->lost = get_i64(json, "lost");
+	ret->truncated_pct = get_double(json, "truncatedPct", -1);
+	ret->unknown_frame_pct = get_double(json, "unknownFramePct", -1);
+	ret->guessed_frame_pct = get_double(json, "guessedFramePct", -1);
+	ret->effective_rate = get_double(json, "effectiveRate", -1);
+	ret->overhead_pct = get_double(json, "overheadPct", -1);
+	cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(json, "outcomes"))
+	{
+		if (at < PROFILE_OUTCOMES_MAX && cJSON_IsNumber(item) && item->valuedouble > 0)
+			ret->outcomes[at] = (uint64_t)item->valuedouble;
+		at++;
+	}
+	cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(json, "notes"))
+	{
+		const char *note = cJSON_GetStringValue(item);
+
+		if (note && ret->note_count < ARRAY_SIZE(ret->notes))
+			(void)snprintf(ret->notes[ret->note_count++], sizeof(ret->notes[0]), "%s",
+				       note);
+	}
+}
+
+static int get_lists(const cJSON *from, struct session_info *ret)
+{
+	const cJSON *processes = cJSON_GetObjectItemCaseSensitive(from, "processes");
+	const cJSON *labels = cJSON_GetObjectItemCaseSensitive(from, "labels"), *item;
+	int process_count = cJSON_GetArraySize(processes), label_count = cJSON_GetArraySize(labels);
+
+	ret->processes = calloc((size_t)process_count + 1, sizeof(*ret->processes));
+	ret->labels = calloc((size_t)label_count + 1, sizeof(*ret->labels));
+	if (!ret->processes || !ret->labels)
+		return -ENOMEM;
+	cJSON_ArrayForEach(item, processes)
+	{
+		struct session_process *process = &ret->processes[ret->process_count++];
+
+		process->pid = (uint32_t)get_double(item, "pid", 0);
+		process->started_at_ns = get_u64(item, "startedNs");
+		get_text(item, "exe", process->exe, sizeof(process->exe));
+		process->value = get_i64(item, "value");
+	}
+	cJSON_ArrayForEach(item, labels)
+	{
+		struct session_label *label = &ret->labels[ret->label_count++];
+
+		get_text(item, "name", label->name, sizeof(label->name));
+		get_text(item, "value", label->value, sizeof(label->value));
+	}
+	return 0;
+}
+
+static void get_resume(const cJSON *from, struct session_resume *ret)
+{
+	const cJSON *json = cJSON_GetObjectItemCaseSensitive(from, "resume");
+
+	*ret = (struct session_resume){
+		.asked_ns = get_u64(json, "askedNs"),
+		.start_ns = get_u64(json, "startNs"),
+		.end_ns = get_u64(json, "endNs"),
+		.wait_until_ns = get_u64(json, "waitUntilNs"),
+		.seed = get_u64(json, "seed"),
+		.feed_identity = get_u64(json, "feedIdentity"),
+		.begin_position = get_u64(json, "beginPosition"),
+		.boot_offset_ns = get_u64(json, "bootOffsetNs"),
+		.request_hash = get_u64(json, "requestHash"),
+	};
+	get_text(json, "idempotencyKey", ret->idempotency_key, sizeof(ret->idempotency_key));
+}
+
+static int get_words(const cJSON *json, struct session_info *ret)
+{
+	char word[32];
+
+	get_text(json, "type", word, sizeof(word));
+	if (profile_type_parse(word, &ret->type) < 0)
+		return -EPROTO;
+	get_text(json, "status", word, sizeof(word));
+	for (size_t i = 0; i < ARRAY_SIZE(statuses); i++) {
+		if (strcmp(word, statuses[i]) == 0) {
+			ret->status = (enum session_status)i;
+			return 0;
+		}
+	}
+	return -EPROTO;
+}
+
+int session_record_decode(const char *body, size_t len, struct session_info *ret,
+			  struct session_resume *resume)
+{
+	cleanup(json) cJSON *json = cJSON_ParseWithLength(body, len);
+	struct session_info info = { 0 };
+	int rc;
+
+	if (!cJSON_IsObject(json) || get_words(json, &info) < 0)
+		return -EPROTO;
+	get_text(json, "id", info.id, sizeof(info.id));
+	get_text(json, "tenant", info.tenant, sizeof(info.tenant));
+	get_text(json, "service", info.service, sizeof(info.service));
+	get_text(json, "selector", info.selector, sizeof(info.selector));
+	get_text(json, "host", info.host, sizeof(info.host));
+	get_text(json, "failure", info.failure, sizeof(info.failure));
+	info.stopped_early = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "stoppedEarly"));
+	info.continuous = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "continuous"));
+	info.created_at_ns = get_u64(json, "createdNs");
+	info.started_at_ns = get_u64(json, "startedNs");
+	info.completed_at_ns = get_u64(json, "completedNs");
+	info.duration_ns = get_u64(json, "durationNs");
+	info.requested_duration_s = (uint32_t)get_double(json, "requestedSeconds", 0);
+	info.rate_hz = (uint32_t)get_double(json, "rateHz", 0);
+	info.sample_count = get_u64(json, "samples");
+	info.total_value = get_i64(json, "value");
+	info.raw_data_bytes = get_u64(json, "bytes");
+	get_quality(json, &info.quality);
+	rc = get_lists(json, &info);
+	if (rc < 0) {
+		session_info_deinit(&info);
+		return rc;
+	}
+	if (resume)
+		get_resume(json, resume);
+	*ret = info;
+	return 0;
+}
+
+int session_record_put(struct store *store, const struct session_info *info,
+		       const struct session_resume *resume, struct err *err)
+{
+	cleanup_free char *body = session_record_encode(info, resume);
+	struct store_record record = {
+		.kind = SESSION_RECORD_KIND,
+		.tenant = info->tenant,
+		.id = info->id,
+		.service = info->service,
+		.type = profile_type_info(info->type)->word,
+		.status = session_status_word(info->status),
+		.created_ns = info->created_at_ns,
+		.body = body,
+	};
+
+	if (!body)
+		return err_set(err, ENOMEM, "StoreUnavailable", NULL, "no memory for a record");
+	record.body_len = strlen(body);
+	return store_put(store, &record, err);
+}
+
+void session_info_deinit(struct session_info *info)
+{
+	free(info->processes);
+	free(info->labels);
+	info->processes = NULL;
+	info->labels = NULL;
+	info->process_count = info->label_count = 0;
+}

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* struct sessions and the running session, shared by the files of this folder.
+ *
+ * Three kinds of threads: the feed thread (feed_consumer.c) alone changes running sessions' data, moves them through
+ * their phases, flushes and frees them; HTTP threads add sessions, set flags and read; the finisher
+ * thread (finisher.c) names finished sessions. `lock` guards everything but what says otherwise and is never held
+ * while the disk or a peer is waited for. Lock order: build_lock, file_lock, lock. */
+#ifndef PROFD_SESSION_SESSIONS_INTERNAL_H
+#define PROFD_SESSION_SESSIONS_INTERNAL_H
+
+#include <pthread.h>
+
+#include "agent/base/clock.h"
+#include "agent/base/log.h"
+#include "agent/base/ring.h"
+#include "agent/session/live_tables.h"
+#include "agent/session/names_client.h"
+#include "agent/session/profile_cache.h"
+#include "agent/session/recorder.h"
+#include "agent/session/service_rules.h"
+#include "agent/session/session.h"
+#include "agent/session/sessions_run.h"
+#include "agent/wire/control.h"
+#include "bpf/profiler.h"
+
+#define SESSION_TICK_NS	       (100 * NS_PER_MS)
+#define SESSION_GRACE_NS       (300 * NS_PER_MS) /* the collector delivers within this */
+#define SESSION_MISSING_NS     (3 * NS_PER_S)	 /* longest wait for stacks that are asked for again */
+#define SESSION_SAMPLER_NS     (10 * NS_PER_S)	 /* the collector must confirm within this */
+#define SESSION_PROCESSES_SHOWN 1000u
+#define IDEMPOTENCY_MAX	       4096u
+#define IDEMPOTENCY_KEY_SIZE   129
+
+enum session_phase {
+	PHASE_PREPARING, /* its record is being written; the feed thread passes it by */
+	PHASE_WAIT_PROCESS,
+	PHASE_WAIT_SAMPLER,
+	PHASE_SAMPLING,
+	PHASE_CLOSING, /* the time is over; waits for stacks and the last flush */
+	PHASE_ENDED,   /* status decided, its record could not be written yet */
+};
+
+/* Off-CPU events are kept with a probability proportional to their duration below this threshold. */
+struct thinning {
+	int64_t threshold; /* 0 = all are kept */
+	uint64_t second;   /* of the feed */
+	uint32_t kept;	   /* in this second */
+};
+
+struct session {
+	struct session *next;
+	unsigned slot;	/* in struct sessions.slots and the match masks */
+	enum session_phase phase;
+	struct session_info info; /* processes and counters are filled when asked for */
+	struct selector selector;
+	const struct tenant_rule *tenant_rule; /* NULL = all */
+	char idempotency_key[IDEMPOTENCY_KEY_SIZE];
+	uint64_t request_hash;
+	uint64_t pid_gone_ns; /* monotonic: the one process it follows has exited; 0 = it lives */
+	uint32_t wants; /* bits of enum prof_want */
+	uint64_t seed;	/* of thinning */
+	struct thinning thinning;
+	uint64_t asked_ns, start_ns, end_ns; /* monotonic; start 0 = not yet, end UINT64_MAX = open */
+	uint64_t wait_until_ns;		     /* for the first process */
+	struct recorder *recorder;
+	uint64_t begin_position;  /* of the feed, when it was started */
+	uint64_t stored_position; /* everything before is durable or not about this session */
+	bool reloaded;		  /* taken over from an earlier life of the server */
+	bool stop;		  /* asked to end early */
+	bool counted;		  /* PHASE_CLOSING: the counters have been brought up to date */
+	bool record_dirty;	  /* the stored record lacks the start time */
+	bool saved;		  /* PHASE_ENDED: its record is written, or it never began */
+	/* Counters of struct sessions when this life of the server began to count for it. */
+	uint64_t host_samples_from, host_lost_from;
+	uint64_t host_samples_before, host_lost_before; /* of earlier lives */
+	uint64_t cost_ns_from, cost_from_ns;
+};
+
+struct idempotency {
+	char tenant[TENANT_NAME_SIZE];
+	char key[IDEMPOTENCY_KEY_SIZE];
+	char id[SESSION_ID_SIZE];
+	uint64_t request_hash;
+};
+
+#define FINISHED_MAX 512u
+struct finished {
+	char tenant[TENANT_NAME_SIZE];
+	char id[SESSION_ID_SIZE];
+};
+
+struct feed {
+	struct ring *ring;	/* NULL = none */
+	uint64_t cursor;	/* samples: everything before has been handled */
+	uint64_t ahead;		/* dictionary: everything before is in the tables; >= cursor */
+	uint32_t stall_proc;	/* whose facts are waited for */
+	uint64_t stall_until_ns; /* 0 = no stall */
+	uint64_t no_stall_before_ns;
+	struct clock_triple clock;
+	uint32_t cpu_count;
+	bool has_epoch;
+	struct feed_demand demand; /* last record */
+	struct feed_clock costs, costs_before;
+};
+
+struct peers {
+	int collector_fd; /* -1 = none */
+	int new_collector_fd;
+	bool has_new_collector;
+	bool has_status;
+	struct control_status status;
+	struct control_demand demand_sent;
+	bool demand_dirty, targets_dirty;
+	int reader_fd;
+};
+
+struct sessions {
+	pthread_mutex_t lock;
+	pthread_cond_t changed; /* a session changed its phase; CLOCK_MONOTONIC */
+	struct sessions_options options;
+	char host[65];
+	struct store *store; /* thread-safe itself */
+
+	struct session *running;
+	struct session *slots[LIVE_SLOTS];
+	uint64_t match_generation;
+	struct live_tables tables;
+	struct feed feed;
+	struct peers peers;
+	struct idempotency *idempotency; /* ring buffer of IDEMPOTENCY_MAX */
+	size_t idempotency_next;
+
+	uint64_t samples;
+	uint64_t host_samples[4]; /* by enum prof_sample_type */
+	uint64_t host_lost;
+	uint64_t outcomes[PROFILE_OUTCOMES_MAX];
+	uint64_t flush_at_ns, save_again_ns; /* monotonic */
+	int store_error; /* of the last write, 0 = fine */
+	char store_reason[200];
+
+	pthread_t feed_thread, finisher_thread;
+	bool has_feed_thread, has_finisher_thread;
+	int wake_fd; /* eventfd: something changed for the feed thread */
+	bool stopping;
+	bool abandoned; /* stop without flushing */
+
+	pthread_mutex_t build_lock; /* names, building profiles */
+	struct names_client *names;
+	struct profile_cache cache; /* own lock */
+
+	pthread_mutex_t file_lock; /* deleting a session against writing its names */
+	pthread_cond_t finisher_wake;
+	struct finished *finished; /* queue of FINISHED_MAX */
+	size_t finished_count;
+	uint64_t retention_at_ns; /* monotonic, finisher thread */
+};
+
+static inline void sessions_lock(struct sessions *s)
+{
+	(void)pthread_mutex_lock(&s->lock);
+}
+static inline void sessions_unlock(struct sessions *s)
+{
+	(void)pthread_mutex_unlock(&s->lock);
+}
+static inline void sessions_unlock_fn(struct sessions **s)
+{
+	if (*s)
+		sessions_unlock(*s);
+}
+/* A scope that holds the lock. */
+#define sessions_scope(s)                                                                          \
+	__attribute__((__cleanup__(sessions_unlock_fn), unused)) struct sessions *scope_ =            \
+		(sessions_lock(s), (s))
+
+void sessions_wake(struct sessions *s); /* the feed thread looks now */
+
+/* ---- sessions.c: all with the lock held ------------------------------------------------------ */
+
+struct session *session_find(const struct sessions *s, const char *tenant, const char *id);
+void session_free(struct session *session);
+/* Puts a session into the list and a slot; -EBUSY when there is none. */
+int session_enlist(struct sessions *s, struct session *session) must_use;
+void session_delist(struct sessions *s, struct session *session);
+bool session_is_running(const struct session *session);
+/* Fills counters, processes and quality of a running session. -ENOMEM. */
+int session_describe(const struct sessions *s, const struct session *session,
+		     struct session_info *ret) must_use;
+bool session_wants_process(const struct session *session, const struct live_process *process);
+void sessions_remember_key(struct sessions *s, const char *tenant, const char *key, const char *id,
+			   uint64_t hash);
+struct session_resume;
+void session_resume_of(const struct sessions *s, const struct session *session,
+		       struct session_resume *ret);
+bool session_matches_any(const struct sessions *s, const struct session *session);
+
+/* ---- session_life.c: feed thread, lock held -------------------------------------------------- */
+
+/* Timers, ends, flushes: one round. May drop the lock while it writes. */
+void session_life_tick(struct sessions *s, uint64_t now_ns);
+/* Feed position up to which the ring may be released. */
+uint64_t session_life_release_position(const struct sessions *s);
+void session_life_fail(struct sessions *s, struct session *session, const char *fmt, ...)
+	printf_like(3, 4);
+/* Ends everything that runs with what it has (the daemon stops). */
+void session_life_end_all(struct sessions *s, uint64_t now_ns);
+void session_life_take(struct sessions *s, struct session *session, const struct feed_sample *sample,
+		       const struct live_process *process);
+/* A process exited, appeared, or the sampler changed. */
+void session_life_saw_exit(struct sessions *s, const struct live_process *process);
+void session_life_saw_process(struct sessions *s, struct live_process *process, uint64_t now_ns);
+void session_life_saw_demand(struct sessions *s, uint64_t time_ns);
+
+/* ---- feed_consumer.c ------------------------------------------------------------------------- */
+
+int feed_consumer_start(struct sessions *s, int feed_fd, struct err *err) must_use;
+void feed_consumer_stop(struct sessions *s);
+
+/* ---- demand.c: lock held --------------------------------------------------------------------- */
+
+/* Recomputes and sends what changed; what does not fit in the channel is tried again next time. */
+void demand_update(struct sessions *s);
+void demand_want(struct sessions *s, enum control_want_kind what, const uint64_t *ids, unsigned count);
+/* Which sessions want @process, cached in it. */
+void demand_match(const struct sessions *s, struct live_process *process);
+
+/* ---- services.c ------------------------------------------------------------------------------ */
+
+struct type_need {
+	bool available;
+	uint32_t wants; /* bits of enum prof_want */
+	char reason[256];
+};
+/* Lock held. */
+void services_type_state(const struct sessions *s, enum profile_type type, struct type_need *ret);
+/* What @service means for @tenant. Takes the lock itself and asks the store. Words of sessions_start(). */
+int services_resolve(struct sessions *s, const char *tenant, const char *service, bool may_wait,
+		     struct selector *ret, char name[SERVICE_NAME_SIZE], struct err *err) must_use;
+const struct tenant_rule *services_tenant_rule(const struct sessions *s, const char *tenant);
+uint64_t process_started_at_ns(const struct sessions *s, const struct live_process *process);
+
+/* ---- session_profile.c, baselines.c ---------------------------------------------------------- */
+
+/* Builds the profile of @info (its data is kept under info->id), or takes it from the cache when @done is NULL. @done
+ * is called with the build lock held, while the names it used are still there. */
+typedef void session_profile_done_fn(void *ctx, struct sessions *s, const struct profile *profile);
+int session_profile_build(struct sessions *s, const struct session_info *info,
+			  session_profile_done_fn *done, void *ctx, struct profile **ret,
+			  struct err *err) must_use;
+/* The session a baseline was made from, with the baseline's id. */
+int baseline_session_info(struct sessions *s, const char *tenant, const char *id,
+			  struct session_info *ret, struct err *err) must_use;
+
+/* ---- resume.c, finisher.c -------------------------------------------------------------------- */
+
+/* Takes over what ran when the server died; called before the feed thread starts. */
+int resume_sessions(struct sessions *s, struct err *err) must_use;
+int finisher_start(struct sessions *s) must_use;
+void finisher_stop(struct sessions *s);
+/* Lock held. */
+void finisher_add(struct sessions *s, const char *tenant, const char *id);
+
+#endif
