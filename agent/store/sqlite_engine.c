@@ -225,9 +225,9 @@ static int take_lock(struct sqlite_engine *engine, struct err *err)
 	uint64_t give_up_ns = clock_monotonic_ns() + LOCK_WAIT_NS;
 
 	engine->lock_fd =
-		openat(engine->dir_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+		openat(engine->dir_fd, "store.lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (engine->lock_fd < 0)
-		return err_set(err, errno, "StoreUnavailable", NULL, "%s/lock: %s", engine->path,
+		return err_set(err, errno, "StoreUnavailable", NULL, "%s/store.lock: %s", engine->path,
 			       strerror(errno));
 	while (flock(engine->lock_fd, LOCK_EX | LOCK_NB) < 0) {
 		if (errno != EWOULDBLOCK || clock_monotonic_ns() > give_up_ns)

@@ -6,7 +6,7 @@
  *   state.db            records: sessions, baselines, settings, keys; never expires by itself
  *   sessions/ID.log     data of one session or baseline: dictionary and time-ordered chunks
  *   history/DAY.db      continuous profiling, one file per UTC day
- *   ballast, lock       see README.md
+ *   ballast, store.lock see README.md
  * Every commit reaches the disk before the call returns; a crash at any moment leaves whole commits only.
  *
  * Thread rule: every function may be called from any thread. Errors common to all: -ENOSPC disk or budget

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/server.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+
+#include "agent/base/channel.h"
+#include "agent/base/clock.h"
+#include "agent/base/log.h"
+#include "agent/base/privileges.h"
+#include "agent/session/sessions_run.h"
+#include "agent/store/store.h"
+#include "agent/wire/control.h"
+#include "api/api.h"
+
+#define ANSWER_GRACE_NS (5 * NS_PER_S) /* of answers under way when told to stop */
+
+struct server {
+	const struct server_options *options;
+	struct service_rule rules[CONFIG_LIST_MAX]; /* lent to the sessions, likewise tenants */
+	struct tenant_rule tenants[CONFIG_LIST_MAX];
+	struct store *store;
+	struct sessions *sessions;
+	struct api *api;
+};
+
+static const char *text_or_null(const char *text)
+{
+	return text && *text ? text : NULL;
+}
+
+static int create_sessions(struct server *s, struct err *err)
+{
+	const struct config *c = s->options->config;
+	struct sessions_options options = {
+		.store = s->store,
+		.feed_fd = s->options->feed_fd,
+		.rules = s->rules,
+		.rule_count = c->service_count,
+		.tenants = s->tenants,
+		.tenant_count = c->tenant_count,
+		.running_per_tenant = c->limits.running_sessions,
+		.running_per_host = c->limits.running_sessions_host,
+		.stacks_per_session = c->limits.stacks_per_session,
+		.retention_days = c->retention_days,
+		.continuous_span_ns = c->continuous_span_ns,
+		.disk_budget_bytes = c->disk_budget_bytes,
+		.detail_budget_bytes = c->detail_budget_bytes,
+	};
+
+	for (unsigned i = 0; i < c->service_count; i++) {
+		const struct config_service *service = &c->services[i];
+
+		s->rules[i] =
+			(struct service_rule){ service->name, service->unit,	service->cgroup,
+					       service->exe,  service->cmdline, service->user,
+					       service->port };
+	}
+	for (unsigned i = 0; i < c->tenant_count; i++)
+		s->tenants[i] = (struct tenant_rule){
+			.name = c->tenants[i].name,
+			.patterns = (const char *const *)c->tenants[i].services,
+			.pattern_count = c->tenants[i].service_count,
+		};
+	return sessions_create(&options, &s->sessions, err);
+}
+
+static int start(struct server *s, struct err *err)
+{
+	const struct config *c = s->options->config;
+	struct api_options options = {
+		.listen_fd = s->options->listen_fd,
+		.socket_fd = s->options->socket_fd,
+		.public_url = text_or_null(c->public_url),
+		.body_bytes = c->limits.body_bytes,
+		.url_bytes = c->limits.url_bytes,
+		.header_bytes = c->limits.header_bytes,
+		.header_timeout_ns = c->limits.header_timeout_ns,
+		.body_timeout_ns = c->limits.body_timeout_ns,
+		.answer_timeout_ns = c->limits.answer_timeout_ns,
+		.connections = c->limits.connections,
+		.metrics_open = c->metrics_open,
+	};
+	int rc = store_open(c->data_dir, text_or_null(c->store_url), &s->store, err);
+
+	if (rc == 0)
+		rc = create_sessions(s, err);
+	if (rc < 0)
+		return rc;
+	options.sessions = s->sessions;
+	return api_start(&options, &s->api, err);
+}
+
+/* A channel to a peer that has started, or started again. */
+static void on_peer(struct server *s, struct channel_message *message)
+{
+	const struct control_peer *peer = (const void *)message->data;
+
+	if (message->len != sizeof(*peer) || message->fd_count != 1)
+		return;
+	switch (peer->role) {
+	case ROLE_COLLECTOR:
+		sessions_set_collector(s->sessions, take_fd(&message->fds[0]), peer->generation);
+		break;
+	case ROLE_SYMBOLIZER:
+		sessions_set_symbolizer(s->sessions, take_fd(&message->fds[0]), peer->generation);
+		break;
+	case ROLE_READER:
+		sessions_set_reader(s->sessions, take_fd(&message->fds[0]), peer->generation);
+		break;
+	default:
+		break;
+	}
+}
+
+/* Until told to stop, or until the supervisor is gone. */
+static void serve(struct server *s, struct channel_message *message)
+{
+	struct pollfd wait = { .fd = s->options->control_fd, .events = POLLIN };
+	int rc = 0;
+
+	while (rc != -EPIPE) {
+		const struct channel_head *head = (const void *)message->data;
+
+		rc = channel_receive(s->options->control_fd, message);
+		if (rc == 0)
+			(void)poll(&wait, 1, -1);
+		if (rc != 1)
+			continue;
+		if (head->kind == CONTROL_PEER)
+			on_peer(s, message);
+		channel_message_close(message);
+		if (head->kind == CONTROL_STOP)
+			return;
+	}
+}
+
+/* The other way round: no request sees a part of it gone. */
+static void stop(struct server *s)
+{
+	if (s->api)
+		api_stop(s->api, ANSWER_GRACE_NS);
+	sessions_destroy(s->sessions);
+	store_close(s->store);
+}
+
+static int give_up(const struct server *s, const struct err *err)
+{
+	struct control_failed failed = { .head = { .kind = CONTROL_FAILED } };
+
+	(void)snprintf(failed.text, sizeof(failed.text), "%s", err->text);
+	(void)!channel_send_wait(s->options->control_fd, &failed, sizeof(failed), NULL, 0, 1000);
+	return 1;
+}
+
+int server_run(const struct server_options *options)
+{
+	const struct channel_head ready = { .kind = CONTROL_READY };
+	cleanup_free struct channel_message *message = calloc(1, sizeof(*message));
+	struct server server = { .options = options };
+	struct err err = { 0 };
+	int rc = message ? privileges_keep(0) : -ENOMEM;
+
+	if (rc < 0)
+		rc = err_set(&err, -rc, NULL, NULL, "the server cannot give up its privileges: %s",
+			     strerror(-rc));
+	else
+		rc = start(&server, &err);
+	if (rc == 0)
+		rc = channel_send_wait(options->control_fd, &ready, sizeof(ready), NULL, 0, 1000);
+	if (rc == 0)
+		serve(&server, message);
+	stop(&server);
+	return rc < 0 ? give_up(&server, &err) : 0;
+}
