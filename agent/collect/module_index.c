@@ -14,7 +14,7 @@
 
 #define ANSWER_TIMEOUT_NS (30 * NS_PER_S)
 #define TRIES_MAX	  3
-#define OPEN_WAITING_MAX  64 /* urgent modules opened but not sent yet */
+#define QUEUED_FLIGHT_MAX 4 /* of the queue, so that an urgent one waits for few before it */
 
 VEC_DEFINE(u32, uint32_t);
 
@@ -144,7 +144,7 @@ void module_index_ask(struct module_index *index, struct module *module, bool ur
 {
 	if (module->state != MODULE_SEEN)
 		return;
-	if (urgent && index->flight.count < OPEN_WAITING_MAX) {
+	if (urgent && index->flight.count < MODULE_INDEX_FLIGHT_MAX) {
 		int fd = module_files_open(module);
 
 		if (fd >= 0)
@@ -235,7 +235,7 @@ void module_index_pump(struct module_index *index, uint64_t now_ns)
 	while (index->channel_fd >= 0) {
 		size_t at;
 
-		while (index->flight.count < MODULE_INDEX_FLIGHT_MAX && take_from_queue(index))
+		while (index->flight.count < QUEUED_FLIGHT_MAX && take_from_queue(index))
 			;
 		at = next_to_send(index);
 		if (at == index->flight.count)
@@ -329,9 +329,9 @@ static void on_debug_want(struct module_index *index, const struct channel_messa
 		log_debug("the symbolizer did not take a debug file in time");
 }
 
-void module_index_receive(struct module_index *index)
+void module_index_receive(struct module_index *index, unsigned max)
 {
-	while (index->channel_fd >= 0) {
+	for (unsigned i = 0; i < max && index->channel_fd >= 0; i++) {
 		const struct channel_head *head = (const void *)index->message->data;
 		int rc = channel_receive(index->channel_fd, index->message);
 

@@ -40,8 +40,9 @@ int module_index_fd(const struct module_index *index);
 void module_index_ask(struct module_index *index, struct module *module, bool urgent);
 /* Sends what there is room for; gives up on what is unanswered for too long. */
 void module_index_pump(struct module_index *index, uint64_t now_ns);
-/* Handles what has arrived. The symbolizer being gone is noticed here. */
-void module_index_receive(struct module_index *index);
+/* Handles what has arrived, at most @max messages, because publishing a table takes milliseconds. The
+ * symbolizer being gone is noticed here. */
+void module_index_receive(struct module_index *index, unsigned max);
 /* Modules asked for and not answered yet. */
 size_t module_index_pending(const struct module_index *index);
 

@@ -157,6 +157,7 @@ static struct proc *begin(struct proc_table *table, const struct proc *from, uin
 	proc->tgid = tgid;
 	proc->start_boottime_ns = start_boottime_ns;
 	proc->begin_ns = begin_ns;
+	proc->seen_ns = begin_ns;
 	proc->older = newest(table, tgid);
 	if (u64map_put(&table->by_id, proc->id, (uintptr_t)proc) < 0)
 		return refuse(table);
@@ -187,7 +188,7 @@ struct proc *proc_table_fork(struct proc_table *table, const struct proc *parent
 		proc->parent_tgid = parent->tgid;
 		proc->flags = parent->flags;
 		proc->mappings = mapping_set_ref(parent->mappings);
-		proc->has_jit = parent->has_jit;
+		proc->wanted = parent->wanted;
 	}
 	return proc;
 }
@@ -261,4 +262,11 @@ struct proc *proc_table_next(struct proc_table *table, size_t *at)
 		if (!as_proc(value)->ended_ns)
 			return as_proc(value);
 	return NULL;
+}
+
+struct proc *proc_table_next_kept(struct proc_table *table, size_t *at)
+{
+	uint64_t key, value;
+
+	return u64map_next(&table->by_id, at, &key, &value) ? as_proc(value) : NULL;
 }

@@ -21,9 +21,12 @@ enum proc_text { PROC_EXE, PROC_CMDLINE, PROC_CGROUP, PROC_ENVIRONMENT, PROC_POR
 
 struct proc {
 	uint64_t start_boottime_ns;
+	uint64_t seen_ns;  /* CLOCK_MONOTONIC when it entered the table */
 	uint64_t begin_ns; /* CLOCK_MONOTONIC of fork or exec; 0 = before we looked */
 	uint64_t ended_ns; /* 0 = alive */
 	uint64_t facts_ns; /* when the facts were last read from /proc; 0 = inherited or none */
+	uint64_t engaged_ns; /* when it was engaged */
+	uint64_t maps_ns;  /* when its mappings were last read from /proc */
 	uint32_t id;
 	uint32_t tgid;
 	uint32_t parent_tgid;
@@ -34,13 +37,15 @@ struct proc {
 	uint32_t jit_module; /* of module_table, 0 = none yet */
 	bool start_exact;  /* from the kernel, not from /proc's hundredths */
 	bool exec_assumed; /* begun by a mapping record, not yet by its exec event */
+	bool scanned;	   /* found in /proc by the scan that is under way */
 	bool exec_mapped;  /* the first mapping of this life has named its executable */
 	bool fed;	   /* the feed has the present facts */
 	bool fed_once;	   /* the feed knows the id */
+	bool exit_fed;	   /* and that it has ended */
 	bool engaged;	   /* facts read, modules asked for */
 	bool published;	   /* its mappings are in the BPF table */
-	bool has_jit;	   /* has executable memory without a file */
-	uint8_t look_stage; /* of follow.c's timed second looks */
+	bool unpublishable; /* they did not fit */
+	uint8_t looks;	   /* of follow.c's timed second looks */
 	char comm[16];
 	char *text[PROC_TEXT_MAX]; /* owned, never NULL */
 	struct mapping_set *mappings;
@@ -72,7 +77,7 @@ struct proc *proc_table_by_id(struct proc_table *table, uint32_t id);
  * NULL when full or without memory (counted). */
 struct proc *proc_table_add(struct proc_table *table, uint32_t tgid, uint64_t start_boottime_ns,
 			    uint64_t begin_ns);
-/* The same with everything that a child inherits from @parent at fork: facts and mappings. */
+/* The same with everything that a child inherits from @parent at fork: facts, mappings and what is wanted of it. */
 struct proc *proc_table_fork(struct proc_table *table, const struct proc *parent, uint32_t tgid,
 			     uint64_t start_boottime_ns, uint64_t time_ns);
 /* Ends @proc and begins the next life of the same process: facts inherited, no mappings. NULL: as above,
@@ -88,5 +93,7 @@ bool proc_set_text(struct proc *proc, enum proc_text which, const char *text);
 /* Lives that have not ended, in no order: `size_t at = 0; while ((proc = proc_table_next(t, &at)))`.
  * No life may begin meanwhile; ending is allowed. */
 struct proc *proc_table_next(struct proc_table *table, size_t *at);
+/* The same with lives that have ended and are still kept. */
+struct proc *proc_table_next_kept(struct proc_table *table, size_t *at);
 
 #endif

@@ -167,6 +167,14 @@ size_t stack_table_count(const struct stack_table *table)
 	return table->slots.count;
 }
 
+void stack_table_each_used(const struct stack_table *table,
+			   void (*each)(void *ctx, const struct stack *stack), void *ctx)
+{
+	for (size_t i = 0; i < table->slots.count; i++)
+		if (table->slots.data[i]->uses)
+			each(ctx, table->slots.data[i]);
+}
+
 /* ---- normal form ------------------------------------------------------------------------------- */
 
 /* Folds one frame into @id; sets what keeps the id from being final. */

@@ -52,6 +52,10 @@ struct stack *stack_table_by_id(struct stack_table *table, uint64_t id);
 size_t stack_table_bytes(const struct stack_table *table);
 size_t stack_table_count(const struct stack_table *table);
 
+/* Calls @each for every stack that was used since the clock's hand last passed it. */
+void stack_table_each_used(const struct stack_table *table,
+			   void (*each)(void *ctx, const struct stack *stack), void *ctx);
+
 struct stack_resolver {
 	void *ctx;
 	/* The normal form of a frame: a MODULE frame of the canonical module, else the frame as it is. */

@@ -116,7 +116,7 @@ static void answer(struct fixture *f, uint32_t request, int status, uint64_t key
 
 	assert_int_equal(channel_send(f->peer, &indexed, sizeof(indexed), &table_fd, table_fd >= 0),
 			 0);
-	module_index_receive(f->index);
+	module_index_receive(f->index, 100);
 }
 
 static void a_module_is_indexed(void **state)
@@ -296,7 +296,7 @@ static void debug_files_are_looked_for_and_lies_ignored(void **state)
 
 	/* The "debug file" beside /bin/true that exists everywhere is /bin/cat. */
 	assert_int_equal(channel_send(f->peer, &want, sizeof(want), NULL, 0), 0);
-	module_index_receive(f->index);
+	module_index_receive(f->index, 100);
 	assert_int_equal(channel_receive(f->peer, &f->message), 1);
 	assert_int_equal(got->head.request, 9);
 	assert_int_equal(got->status, 0);
@@ -306,7 +306,7 @@ static void debug_files_are_looked_for_and_lies_ignored(void **state)
 	channel_message_close(&f->message);
 	strcpy(want.link, "../etc/passwd");
 	assert_int_equal(channel_send(f->peer, &want, sizeof(want), NULL, 0), 0);
-	module_index_receive(f->index);
+	module_index_receive(f->index, 100);
 	assert_int_equal(channel_receive(f->peer, &f->message), 1);
 	assert_int_equal(got->status, -ENOENT);
 	/* Short, unterminated and senseless messages change nothing. */

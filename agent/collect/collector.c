@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/collect/collector.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+
+#include "agent/base/clock.h"
+#include "agent/base/io.h"
+#include "agent/base/log.h"
+#include "agent/base/privileges.h"
+#include "agent/collect/collector_internal.h"
+
+#define POLL_ACTIVE_MS	   100
+#define POLL_FULL_MS	   10  /* the BPF ring is filling */
+#define POLL_PENDING_MS	   20  /* modules or mappings are being settled */
+#define POLL_IDLE_MS	   250
+#define FILL_HIGH	   0.25
+#define MMAP_WAKEUPS_MAX   100 /* a second; beyond them the records wait for the timer */
+#define INDEXED_AT_ONCE	   8
+#define RESCAN_INTERVAL_NS (5 * NS_PER_S)
+#define EVENTS_MAX	   8
+
+/* What each is for: README.md. */
+#define CAPABILITIES                                                                               \
+	(1ull << CAP_BPF | 1ull << CAP_PERFMON | 1ull << CAP_SYS_PTRACE |                          \
+	 1ull << CAP_CHECKPOINT_RESTORE | 1ull << CAP_SYSLOG | 1ull << CAP_DAC_READ_SEARCH)
+
+/* ---- timed work -------------------------------------------------------------------------------- */
+
+struct timers {
+	uint64_t second_ns, ten_seconds_ns, sweep_ns, rescan_ns; /* last time each was done */
+};
+
+static uint64_t own_cpu_ns(void)
+{
+	struct rusage usage;
+
+	if (getrusage(RUSAGE_SELF, &usage) < 0)
+		return 0;
+	return (uint64_t)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * NS_PER_S +
+	       (uint64_t)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1000;
+}
+
+static uint32_t online_cpus(void)
+{
+	long count = sysconf(_SC_NPROCESSORS_ONLN);
+
+	return count > 0 ? (uint32_t)count : 1;
+}
+
+/* Increments of all outcomes since they were last written. */
+static void feed_outcomes(struct collector *c, const struct bpf_costs *costs, uint64_t now_ns)
+{
+	uint64_t increments[PROF_OUTCOMES_MAX];
+
+	for (size_t i = 0; i < PROF_OUTCOMES_MAX; i++)
+		increments[i] = costs->outcomes[i] + c->own_outcomes[i] - c->last_outcomes[i];
+	if (feed_write_outcomes(&c->feed, now_ns, increments) < 0)
+		return; /* they are in the next ones */
+	for (size_t i = 0; i < PROF_OUTCOMES_MAX; i++)
+		c->last_outcomes[i] += increments[i];
+	if (increments[OUTCOME_task_event_lost])
+		c->rescan_due = true;
+}
+
+static void every_second(struct collector *c, uint64_t now_ns)
+{
+	struct bpf_costs costs = { 0 };
+
+	c->mmap_wakeups = 0;
+	proc_table_purge(c->procs, now_ns);
+	follow_look_again(c, now_ns);
+	samples_feed_rest(c);
+	if (!c->bpf || !collector_active(c))
+		return;
+	if (bpf_agent_follow_cpus(c->bpf) < 0)
+		log_debug("a CPU that came online is not sampled yet");
+	mmap_records_follow_cpus(c->mmaps);
+	if (bpf_agent_costs(c->bpf, &costs) == 0)
+		feed_outcomes(c, &costs, now_ns);
+}
+
+static void every_ten_seconds(struct collector *c, uint64_t now_ns)
+{
+	struct bpf_costs costs = { 0 };
+	uint64_t cpu_ns = own_cpu_ns();
+
+	if (c->bpf && bpf_agent_costs(c->bpf, &costs) == 0)
+		feed_outcomes(c, &costs, now_ns);
+	if (feed_write_clock(&c->feed, cpu_ns, costs.run_ns, costs.map_bytes) < 0)
+		c->own_outcomes[OUTCOME_feed_full]++;
+	if (!governor_judge(&c->governor, now_ns, cpu_ns + costs.run_ns, online_cpus()))
+		return;
+	if (c->demand.types & PROF_WANT_CPU)
+		log_info("own cost %.2f %% of the host, budget %.2f %%: sampling at %u Hz of %u",
+			 c->governor.last_pct, c->governor.budget_pct,
+			 governor_rate(&c->governor, c->demand.rate_hz), c->demand.rate_hz);
+	control_apply_demand(c);
+}
+
+static void timed_work(struct collector *c, struct timers *timers)
+{
+	uint64_t now_ns = clock_monotonic_ns();
+
+	if (now_ns - timers->second_ns >= NS_PER_S) {
+		timers->second_ns = now_ns;
+		every_second(c, now_ns);
+	}
+	if (now_ns - timers->ten_seconds_ns >= 10 * NS_PER_S) {
+		timers->ten_seconds_ns = now_ns;
+		every_ten_seconds(c, now_ns);
+	}
+	if (c->rescan_due && now_ns - timers->rescan_ns >= RESCAN_INTERVAL_NS) {
+		timers->rescan_ns = now_ns;
+		c->rescan_due = false;
+		proc_ports_reset(c->ports);
+		follow_scan(c);
+	}
+	module_index_pump(c->index, now_ns);
+	if (now_ns - timers->sweep_ns >= POLL_PENDING_MS * NS_PER_MS) {
+		timers->sweep_ns = now_ns;
+		publish_sweep(c, now_ns);
+	}
+}
+
+/* ---- the loop ---------------------------------------------------------------------------------- */
+
+static void poll_kernel(struct collector *c)
+{
+	struct bpf_sink sink = { .ctx = c,
+				 .on_stack = samples_stack,
+				 .on_sample = samples_sample,
+				 .on_task = samples_task };
+
+	if (!c->bpf)
+		return;
+	follow_drain(c);
+	if (bpf_agent_poll(c->bpf, &sink) < 0)
+		log_debug("a record of the BPF ring could not be read");
+	follow_apply(c, UINT64_MAX);
+}
+
+/* Mapping records wake the loop while sessions run, so that a new program's tables are there before its
+ * second tick; but not in a storm of them, nor when nobody is sampled. */
+static void watch_mappings(struct collector *c)
+{
+	struct epoll_event event = { .events = EPOLLIN };
+	bool wanted = c->mmaps && collector_active(c) && c->mmap_wakeups < MMAP_WAKEUPS_MAX;
+	int fd;
+
+	if (wanted == c->mmaps_polled)
+		return;
+	fd = mmap_records_poll_fd(c->mmaps);
+	event.data.fd = fd;
+	if (epoll_ctl(c->epoll_fd, wanted ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, fd, &event) == 0)
+		c->mmaps_polled = wanted;
+}
+
+static int wait_ms(const struct collector *c)
+{
+	if (module_index_pending(c->index) > 0 || c->sweep_due)
+		return POLL_PENDING_MS;
+	if (!collector_active(c))
+		return POLL_IDLE_MS;
+	return c->bpf && bpf_agent_fill(c->bpf) > FILL_HIGH ? POLL_FULL_MS : POLL_ACTIVE_MS;
+}
+
+static void handle(struct collector *c, int fd)
+{
+	if (fd == c->control_fd)
+		control_supervisor(c);
+	else if (fd == c->server_fd)
+		control_server(c);
+	else if (fd == module_index_fd(c->index))
+		module_index_receive(c->index, INDEXED_AT_ONCE);
+	else
+		c->mmap_wakeups++; /* mapping records: read below in any case */
+}
+
+static void run(struct collector *c)
+{
+	struct timers timers = { .ten_seconds_ns = clock_monotonic_ns() };
+
+	while (!c->stopping) {
+		struct epoll_event events[EVENTS_MAX];
+		int count;
+
+		watch_mappings(c);
+		count = epoll_wait(c->epoll_fd, events, EVENTS_MAX, wait_ms(c));
+		for (int i = 0; i < count && !c->stopping; i++)
+			handle(c, events[i].data.fd);
+		poll_kernel(c);
+		timed_work(c, &timers);
+	}
+}
+
+/* ---- start and end ----------------------------------------------------------------------------- */
+
+static int create_tables(struct collector *c)
+{
+	struct module_index_sink sink = { .ctx = c, .indexed = publish_indexed };
+
+	c->procs = proc_table_create();
+	c->modules = module_table_create();
+	c->ports = proc_ports_create();
+	c->stacks = stack_table_create(STACK_TABLE_BYTES_MAX, samples_evicted, c);
+	if (!c->procs || !c->modules || !c->ports || !c->stacks)
+		return -ENOMEM;
+	c->index = module_index_create(c->modules, &sink);
+	return c->index ? 0 : -ENOMEM;
+}
+
+static int open_feed(struct collector *c)
+{
+	uint8_t boot_id[16] = { 0 };
+	char text[64] = "";
+	unsigned digits = 0;
+	int rc;
+
+	rc = ring_attach(c->options->feed_fd, &c->ring);
+	if (rc < 0)
+		return rc;
+	rc = feed_writer_init(&c->feed, c->ring);
+	if (rc < 0)
+		return rc;
+	if (getrandom(&c->epoch, sizeof(c->epoch), 0) < 0)
+		return -errno;
+	(void)!io_read_small(AT_FDCWD, "/proc/sys/kernel/random/boot_id", text, sizeof(text));
+	for (const char *at = text; *at && digits < 32; at++) {
+		unsigned value;
+		char digit[2] = { *at, '\0' };
+
+		if (*at == '-' || sscanf(digit, "%x", &value) != 1)
+			continue;
+		boot_id[digits / 2] |= (uint8_t)(value << (digits % 2 ? 0 : 4));
+		digits++;
+	}
+	return feed_write_epoch(&c->feed, c->epoch, boot_id, online_cpus());
+}
+
+/* The kernel's side. Without it the collector stays up and says why nothing can be profiled. */
+static void open_kernel(struct collector *c)
+{
+	struct err err = { 0 };
+
+	if (bpf_agent_create(&c->options->features, &c->bpf, &err) == 0 &&
+	    mmap_records_create(&c->mmaps, &err) == 0)
+		return;
+	log_error("this host cannot be profiled: %s", err.text);
+	(void)snprintf(c->failure, sizeof(c->failure), "%s", err.text);
+	bpf_agent_destroy(c->bpf);
+	c->bpf = NULL;
+}
+
+static int start(struct collector *c)
+{
+	struct epoll_event event = { .events = EPOLLIN, .data.fd = c->control_fd };
+	struct channel_head ready = { .kind = CONTROL_READY };
+	ssize_t len;
+	int rc;
+
+	c->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (c->epoll_fd < 0 || epoll_ctl(c->epoll_fd, EPOLL_CTL_ADD, c->control_fd, &event) < 0)
+		return -errno;
+	rc = create_tables(c);
+	if (rc == 0)
+		rc = open_feed(c);
+	if (rc < 0)
+		return rc;
+	len = readlink("/proc/self/exe", c->own_exe, sizeof(c->own_exe) - 1);
+	c->own_exe[len > 0 ? len : 0] = '\0';
+	c->supervisor_tgid = (uint32_t)getppid();
+	governor_init(&c->governor, c->options->cpu_budget_pct);
+	open_kernel(c);
+	rc = privileges_keep(CAPABILITIES);
+	if (rc < 0)
+		log_warn("privileges could not be given up: %s", strerror(-rc));
+	if (c->bpf) {
+		publish_init(c);
+		c->starting = true;
+		follow_scan(c);
+		c->starting = false;
+		follow_ask_all(c);
+	}
+	return channel_send_wait(c->control_fd, &ready, sizeof(ready), NULL, 0, 1000);
+}
+
+static void finish(struct collector *c)
+{
+	module_index_destroy(c->index);
+	mmap_batch_deinit(&c->batch);
+	mmap_records_destroy(c->mmaps);
+	bpf_agent_destroy(c->bpf);
+	stack_table_destroy(c->stacks);
+	proc_ports_destroy(c->ports);
+	module_table_destroy(c->modules);
+	proc_table_destroy(c->procs);
+	feed_writer_deinit(&c->feed);
+	ring_destroy(c->ring);
+	if (c->server_fd >= 0)
+		(void)close(c->server_fd);
+	if (c->epoll_fd >= 0)
+		(void)close(c->epoll_fd);
+}
+
+int collector_run(const struct collector_options *options)
+{
+	cleanup_free struct collector *c = calloc(1, sizeof(*c));
+	int rc;
+
+	if (!c)
+		return 1;
+	c->options = options;
+	c->control_fd = options->control_fd;
+	c->server_fd = -1;
+	c->epoll_fd = -1;
+	c->server_generation = 1;
+	rc = start(c);
+	if (rc < 0)
+		log_error("the collector cannot start: %s", strerror(-rc));
+	else
+		run(c);
+	finish(c);
+	return rc < 0 ? 1 : 0;
+}

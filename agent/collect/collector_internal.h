@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The collector's state and what its files do for each other. One thread, one loop (collector.c); every
+ * function here is called from it.
+ *
+ *   collector.c  the loop, timed work, start and end       control.c  messages of the other processes
+ *   follow.c     events -> lives of processes              publish.c  mappings and tables -> BPF
+ *   samples.c    stacks and samples -> feed */
+#ifndef PROFD_COLLECT_COLLECTOR_INTERNAL_H
+#define PROFD_COLLECT_COLLECTOR_INTERNAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "agent/base/channel.h"
+#include "agent/collect/bpf_agent.h"
+#include "agent/collect/collector.h"
+#include "agent/collect/feed_writer.h"
+#include "agent/collect/governor.h"
+#include "agent/collect/mmap_records.h"
+#include "agent/collect/module_index.h"
+#include "agent/collect/module_table.h"
+#include "agent/collect/proc_ports.h"
+#include "agent/collect/proc_table.h"
+#include "agent/collect/stack_table.h"
+#include "agent/wire/control.h"
+#include "bpf/outcome.h"
+
+struct collector {
+	const struct collector_options *options;
+	char failure[480]; /* why this host cannot be profiled, "" = it can */
+
+	/* kernel */
+	struct bpf_agent *bpf;	     /* NULL when there is a failure */
+	struct mmap_records *mmaps;  /* likewise */
+	struct mmap_batch batch;     /* records drained and not applied from batch_at on */
+	size_t batch_at;
+	uint64_t drained_ns;	     /* all records before this are in the batch or applied */
+
+	/* knowledge */
+	struct proc_table *procs;
+	struct module_table *modules;
+	struct module_index *index;
+	struct stack_table *stacks;
+	struct proc_ports *ports;
+	uint64_t ports_ns;	    /* when the listening sockets were last read */
+	uint64_t knowledge;	    /* grows whenever an address or a key may resolve better than before */
+	uint32_t kernel_module, vdso_module; /* 0 = not to be had */
+	uint64_t kernel_text;	    /* address of _text without its leading ones, 0 = not known */
+	uint32_t supervisor_tgid;
+	char own_exe[4096];
+	bool sweep_due;		    /* a module changed: processes that map it are looked at */
+	bool names_due;		    /* a record did not fit into the feed and is to be sent again */
+	bool rescan_due;	    /* events were lost: /proc is compared with the table */
+
+	/* demand */
+	struct control_demand demand;
+	struct governor governor;
+	uint32_t rate_hz;	    /* in force */
+	bool offcpu;		    /* attached */
+
+	/* feed */
+	struct ring *ring;
+	struct feed_writer feed;
+	uint64_t epoch;
+	uint64_t own_outcomes[PROF_OUTCOMES_MAX];  /* counted here, not in BPF */
+	uint64_t last_outcomes[PROF_OUTCOMES_MAX]; /* totals already fed */
+
+	/* channels */
+	int control_fd; /* borrowed */
+	int server_fd;	/* -1 = none */
+	uint32_t server_generation;
+	int epoll_fd;
+	bool mmaps_polled;	    /* mapping records wake the loop */
+	unsigned mmap_wakeups;	    /* in the present second */
+	bool starting;		    /* the first scan of /proc is under way */
+	bool stopping;
+	struct channel_message message;
+};
+
+/* True while any session wants something. */
+static inline bool collector_active(const struct collector *c)
+{
+	return c->demand.types != 0;
+}
+
+/* ---- follow.c -------------------------------------------------------------------------------- */
+
+/* Adds every process of /proc that is not known and ends those that are gone. */
+void follow_scan(struct collector *c);
+/* Asks for all modules that nobody asked for, the most mapped first. */
+void follow_ask_all(struct collector *c);
+/* Moves mapping records out of the kernel, to be applied by follow_apply(). */
+void follow_drain(struct collector *c);
+/* Applies drained mapping records up to @time_ns, so that they and BPF's events are seen in order. */
+void follow_apply(struct collector *c, uint64_t time_ns);
+void follow_task(struct collector *c, const struct prof_task_event *event);
+/* The life that a sample belongs to, added if it was not known; NULL when the table is full. */
+struct proc *follow_sampled(struct collector *c, uint32_t tgid, uint64_t start_boottime_ns,
+			    uint64_t time_ns, const char *comm);
+/* Reads facts and mappings from /proc and asks for the modules; what can be had of a process that is
+ * gone stays as it was inherited and recorded. */
+void follow_engage(struct collector *c, struct proc *proc);
+/* Second looks at processes that are 1, 5 and 30 s old: what they set up after their start. */
+void follow_look_again(struct collector *c, uint64_t now_ns);
+/* Ends a life: its mappings leave BPF, the feed is told. */
+void follow_end(struct collector *c, struct proc *proc, uint64_t time_ns);
+
+/* ---- publish.c ------------------------------------------------------------------------------- */
+
+/* Kernel and vDSO modules. */
+void publish_init(struct collector *c);
+/* module_index_sink.indexed */
+void publish_indexed(void *ctx, struct module *module, int table_fd, uint64_t table_bytes);
+/* The module of a mapping as the kernel describes it; 0 = memory without a file. False: nothing that
+ * could ever hold frames of interest. */
+bool publish_module_of(struct collector *c, const struct module_file *file, const char *path,
+		       uint32_t *ret_module);
+/* For mapping_set: changes of a published process go into BPF. */
+struct publish_context {
+	struct collector *c;
+	struct proc *proc;
+};
+struct mapping_changes publish_changes(struct publish_context *context);
+/* Puts the mappings of engaged processes into BPF as soon as their modules are settled, and renews those
+ * of modules that changed. */
+void publish_sweep(struct collector *c, uint64_t now_ns);
+/* Writes what was decided about @proc into BPF. */
+void publish_target(struct collector *c, struct proc *proc);
+/* Takes everything of @proc out of BPF. */
+void publish_withdraw(struct collector *c, struct proc *proc);
+/* The id of the module that stands for the JIT memory of @proc, made at its first use; 0 = none left. */
+uint32_t publish_jit_module(struct collector *c, struct proc *proc);
+/* True if frames in this module are in memory that a program wrote at run time. */
+bool publish_is_jit(const struct module *module);
+
+/* ---- samples.c ------------------------------------------------------------------------------- */
+
+/* struct bpf_sink */
+void samples_stack(void *ctx, const struct prof_stack_event *event);
+void samples_task(void *ctx, const struct prof_task_event *event);
+void samples_sample(void *ctx, const struct prof_sample_event *event);
+/* stack_table_create: the kernel is to send the stack in full when it is seen again. */
+void samples_evicted(void *ctx, uint64_t hash);
+/* Makes sure that the feed has @proc as it is now. False: the ring is full. */
+bool samples_feed_proc(struct collector *c, struct proc *proc);
+/* Tells the feed that a life has ended, once, if it knows the life. */
+void samples_feed_exit(struct collector *c, struct proc *proc);
+bool samples_feed_module(struct collector *c, struct module *module);
+/* Writes a stack the server has asked for again. */
+void samples_feed_stack(struct collector *c, uint64_t id);
+/* Sends again what did not fit. */
+void samples_feed_rest(struct collector *c);
+/* Everything about living processes and modules once more. */
+void samples_feed_all(struct collector *c);
+
+/* ---- control.c ------------------------------------------------------------------------------- */
+
+/* Messages of the supervisor; the end of its channel stops the collector. */
+void control_supervisor(struct collector *c);
+void control_server(struct collector *c);
+void control_send_status(struct collector *c);
+/* Puts demand, governor and targets into force. */
+void control_apply_demand(struct collector *c);
+
+#endif

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Messages of the supervisor and the server. Lengths and ranges are checked; what makes no sense is
+ * ignored. */
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#include "agent/base/clock.h"
+#include "agent/base/log.h"
+#include "agent/collect/collector_internal.h"
+
+#define RATE_MAX_HZ    1000u
+#define STATUS_WAIT_MS 100
+
+/* ---- to the server ----------------------------------------------------------------------------- */
+
+void control_send_status(struct collector *c)
+{
+	struct control_status status = { .head = { .kind = CONTROL_STATUS },
+					 .sampling = c->rate_hz > 0 || c->offcpu,
+					 .hardware = c->bpf && bpf_agent_uses_hardware(c->bpf) };
+
+	if (c->server_fd < 0)
+		return;
+	for (int i = 0; i < FEATURE_MAX; i++) {
+		status.features_found |= (uint32_t)c->options->features.found[i] << i;
+		status.features_disabled |= (uint32_t)c->options->features.disabled[i] << i;
+	}
+	memcpy(status.failure, c->failure, sizeof(status.failure));
+	if (channel_send_wait(c->server_fd, &status, sizeof(status), NULL, 0, STATUS_WAIT_MS) < 0)
+		log_debug("the server did not take the status in time");
+}
+
+/* ---- demand ------------------------------------------------------------------------------------ */
+
+static void apply_rate(struct collector *c, uint32_t rate_hz)
+{
+	struct err err = { 0 };
+
+	if (bpf_agent_set_cpu_rate(c->bpf, rate_hz, &err) < 0) {
+		log_error("cannot sample at %u Hz: %s", rate_hz, err.text);
+		memcpy(c->failure, err.text, sizeof(err.text));
+		return;
+	}
+	c->failure[0] = '\0';
+	c->rate_hz = rate_hz;
+}
+
+static void apply_offcpu(struct collector *c, bool on)
+{
+	struct err err = { 0 };
+
+	if (bpf_agent_set_offcpu(c->bpf, on, c->demand.off_threshold_ns, &err) < 0)
+		log_error("cannot follow time off the CPU: %s", err.text);
+	else
+		c->offcpu = on;
+}
+
+void control_apply_demand(struct collector *c)
+{
+	uint32_t types = c->demand.types;
+	uint32_t rate = types & PROF_WANT_CPU ? governor_rate(&c->governor, c->demand.rate_hz) : 0;
+	bool offcpu = types & PROF_WANT_OFFCPU;
+	bool changed = rate != c->rate_hz || offcpu != c->offcpu;
+
+	if (!c->bpf)
+		return;
+	bpf_agent_set_undecided(c->bpf, c->demand.sample_undecided != 0);
+	if (rate != c->rate_hz)
+		apply_rate(c, rate);
+	if (offcpu || c->offcpu)
+		apply_offcpu(c, offcpu);
+	if (!changed)
+		return;
+	if (feed_write_demand(&c->feed, clock_monotonic_ns(), c->rate_hz, types) < 0)
+		c->own_outcomes[OUTCOME_feed_full]++;
+	control_send_status(c);
+}
+
+static void on_demand(struct collector *c)
+{
+	const struct control_demand *demand = (const void *)c->message.data;
+
+	if (c->message.len != sizeof(*demand) || demand->rate_hz > RATE_MAX_HZ)
+		return;
+	c->demand = *demand;
+	control_apply_demand(c);
+}
+
+static void on_target(struct collector *c)
+{
+	const struct control_target *target = (const void *)c->message.data;
+	struct proc *proc;
+
+	if (c->message.len != sizeof(*target) || !target->wanted)
+		return;
+	proc = proc_table_by_id(c->procs, target->proc);
+	/* A decision is about one life: exec and exit end it. */
+	if (!proc || proc->ended_ns || (proc->flags & FEED_PROC_EXCLUDED))
+		return;
+	proc->wanted = target->wanted & ~(uint32_t)PROF_WANT_MAPPED;
+	publish_target(c, proc);
+}
+
+static void on_want(struct collector *c)
+{
+	const struct control_want *want = (const void *)c->message.data;
+
+	if (c->message.len != sizeof(*want) || want->count > CONTROL_WANT_MAX)
+		return;
+	if (want->what == WANT_ALL)
+		samples_feed_all(c);
+	for (uint32_t i = 0; i < want->count; i++) {
+		uint64_t id = want->ids[i];
+		struct module *module;
+		struct proc *proc;
+
+		switch (want->what) {
+		case WANT_STACK:
+			samples_feed_stack(c, id);
+			break;
+		case WANT_MODULE:
+			module = id <= UINT32_MAX ? module_table_get(c->modules, (uint32_t)id) : NULL;
+			if (module)
+				(void)!samples_feed_module(c, module);
+			break;
+		case WANT_PROC:
+			proc = id <= UINT32_MAX ? proc_table_by_id(c->procs, (uint32_t)id) : NULL;
+			if (proc) {
+				proc->fed = false;
+				proc->exit_fed = false;
+				(void)!samples_feed_proc(c, proc);
+			}
+			break;
+		}
+	}
+}
+
+void control_server(struct collector *c)
+{
+	while (c->server_fd >= 0) {
+		const struct channel_head *head = (const void *)c->message.data;
+		int rc = channel_receive(c->server_fd, &c->message);
+
+		if (rc == 0)
+			return;
+		if (rc == -EPROTO)
+			continue;
+		if (rc < 0) {
+			/* What was demanded stays in force until its successor says otherwise: the ring
+			 * holds at least 10 s of samples meanwhile. */
+			(void)close(c->server_fd);
+			c->server_fd = -1;
+			return;
+		}
+		if (head->kind == CONTROL_DEMAND)
+			on_demand(c);
+		else if (head->kind == CONTROL_TARGET)
+			on_target(c);
+		else if (head->kind == CONTROL_WANT)
+			on_want(c);
+		channel_message_close(&c->message);
+	}
+}
+
+/* ---- supervisor -------------------------------------------------------------------------------- */
+
+static void watch(struct collector *c, int fd)
+{
+	struct epoll_event event = { .events = EPOLLIN, .data.fd = fd };
+
+	if (epoll_ctl(c->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0)
+		log_error("cannot watch a channel: %s", strerror(errno));
+}
+
+static void on_peer(struct collector *c)
+{
+	const struct control_peer *peer = (const void *)c->message.data;
+	int fd;
+
+	if (c->message.len != sizeof(*peer) || c->message.fd_count != 1)
+		return;
+	fd = take_fd(&c->message.fds[0]);
+	if (peer->role == ROLE_SYMBOLIZER) {
+		module_index_set_peer(c->index, fd);
+		watch(c, fd);
+	} else if (peer->role == ROLE_SERVER) {
+		if (c->server_fd >= 0)
+			(void)close(c->server_fd);
+		c->server_fd = fd;
+		c->server_generation = peer->generation;
+		watch(c, fd);
+		control_send_status(c);
+	} else {
+		(void)close(fd);
+	}
+}
+
+void control_supervisor(struct collector *c)
+{
+	for (;;) {
+		const struct channel_head *head = (const void *)c->message.data;
+		int rc = channel_receive(c->control_fd, &c->message);
+
+		if (rc == 0)
+			return;
+		if (rc == -EPROTO)
+			continue;
+		if (rc < 0 || head->kind == CONTROL_STOP) {
+			channel_message_close(&c->message);
+			c->stopping = true;
+			return;
+		}
+		if (head->kind == CONTROL_PEER)
+			on_peer(c);
+		channel_message_close(&c->message);
+	}
+}

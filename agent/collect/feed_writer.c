@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/collect/feed_writer.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "agent/collect/feed_file.h"
+
+/* The longest text record: the fixed part and six strings, of which each is bounded where it is read. */
+#define SCRATCH_BYTES 65536u
+
+int feed_writer_init(struct feed_writer *writer, struct ring *ring)
+{
+	*writer = (struct feed_writer){ .ring = ring, .scratch = malloc(SCRATCH_BYTES) };
+	return writer->scratch ? 0 : -ENOMEM;
+}
+
+void feed_writer_deinit(struct feed_writer *writer)
+{
+	free(writer->scratch);
+	writer->scratch = NULL;
+}
+
+static int write_parts(struct feed_writer *writer, uint32_t kind, const void *fixed, size_t fixed_len,
+		       const void *tail, size_t tail_len)
+{
+	struct iovec parts[2] = {
+		{ .iov_base = (void *)(uintptr_t)fixed, .iov_len = fixed_len },
+		{ .iov_base = (void *)(uintptr_t)tail, .iov_len = tail_len },
+	};
+	int rc = ring_write(writer->ring, kind, parts, tail_len ? 2 : 1);
+
+	if (rc == 0 && writer->record)
+		feed_file_add(writer->record, kind, parts, tail_len ? 2 : 1);
+	return rc;
+}
+
+int feed_write_epoch(struct feed_writer *writer, uint64_t epoch, const uint8_t boot_id[16],
+		     uint32_t cpu_count)
+{
+	struct feed_epoch record = { .clock = clock_now(),
+				     .epoch = epoch,
+				     .cpu_count = cpu_count,
+				     .byte_order = FEED_FILE_BYTE_ORDER };
+
+	memcpy(record.boot_id, boot_id, sizeof(record.boot_id));
+	return write_parts(writer, FEED_EPOCH, &record, sizeof(record), NULL, 0);
+}
+
+int feed_write_clock(struct feed_writer *writer, uint64_t collector_cpu_ns, uint64_t bpf_run_ns,
+		     uint64_t map_bytes)
+{
+	struct feed_clock record = { .clock = clock_now(),
+				     .collector_cpu_ns = collector_cpu_ns,
+				     .bpf_run_ns = bpf_run_ns,
+				     .map_bytes = map_bytes };
+
+	return write_parts(writer, FEED_CLOCK, &record, sizeof(record), NULL, 0);
+}
+
+int feed_write_module(struct feed_writer *writer, const struct module *module)
+{
+	struct feed_module record = { .key = module->key,
+				      .module = module->id,
+				      .kind = (uint8_t)module->kind,
+				      .build_id_len = module->build_id_len };
+	size_t at = 0;
+
+	memcpy(record.build_id, module->build_id, sizeof(record.build_id));
+	feed_encode_string(writer->scratch, SCRATCH_BYTES, &at, module->path,
+			   strlen(module->path));
+	return write_parts(writer, FEED_MODULE, &record, sizeof(record), writer->scratch, at);
+}
+
+int feed_write_proc(struct feed_writer *writer, const struct proc *proc, uint64_t seen_ns)
+{
+	struct feed_proc record = { .start_boottime_ns = proc->start_boottime_ns,
+				    .seen_monotonic_ns = seen_ns,
+				    .proc = proc->id,
+				    .tgid = proc->tgid,
+				    .parent_tgid = proc->parent_tgid,
+				    .uid = proc->uid,
+				    .exec_generation = proc->exec_generation,
+				    .flags = proc->flags };
+	size_t at = 0;
+
+	feed_encode_string(writer->scratch, SCRATCH_BYTES, &at, proc->comm,
+			   strnlen(proc->comm, sizeof(proc->comm)));
+	for (int i = 0; i < PROC_TEXT_MAX; i++)
+		feed_encode_string(writer->scratch, SCRATCH_BYTES, &at, proc->text[i],
+				   strlen(proc->text[i]));
+	return write_parts(writer, FEED_PROC, &record, sizeof(record), writer->scratch, at);
+}
+
+int feed_write_proc_exit(struct feed_writer *writer, const struct proc *proc)
+{
+	struct feed_proc_exit record = { .time_ns = proc->ended_ns, .proc = proc->id };
+
+	return write_parts(writer, FEED_PROC_EXIT, &record, sizeof(record), NULL, 0);
+}
+
+int feed_write_stack(struct feed_writer *writer, const struct stack *stack)
+{
+	struct feed_stack record = { .stack = stack->id,
+				     .frame_count = stack->frame_count,
+				     .outcome = stack->outcome };
+
+	return write_parts(writer, FEED_STACK, &record, sizeof(record), stack->frames,
+			   stack->frame_count * sizeof(*stack->frames));
+}
+
+int feed_write_sample(struct feed_writer *writer, const struct feed_sample *sample)
+{
+	return write_parts(writer, FEED_SAMPLE, sample, sizeof(*sample), NULL, 0);
+}
+
+int feed_write_outcomes(struct feed_writer *writer, uint64_t time_ns,
+			const uint64_t increments[PROF_OUTCOMES_MAX])
+{
+	struct feed_outcome entries[PROF_OUTCOMES_MAX];
+	struct feed_outcomes record = { .time_ns = time_ns };
+
+	for (uint32_t i = 0; i < PROF_OUTCOMES_MAX; i++)
+		if (increments[i])
+			entries[record.count++] = (struct feed_outcome){
+				.outcome = i, .increment = increments[i]
+			};
+	if (record.count == 0)
+		return 0;
+	return write_parts(writer, FEED_OUTCOMES, &record, sizeof(record), entries,
+			   record.count * sizeof(entries[0]));
+}
+
+int feed_write_demand(struct feed_writer *writer, uint64_t time_ns, uint32_t rate_hz, uint32_t types)
+{
+	struct feed_demand record = { .time_ns = time_ns, .rate_hz = rate_hz, .types = types };
+
+	return write_parts(writer, FEED_DEMAND, &record, sizeof(record), NULL, 0);
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writes the records of agent/wire/feed.h into the ring to the server. Never blocks: a full ring refuses
+ * the record with -ENOSPC, and the caller says what that means (a lost sample, a fact to be sent again).
+ * Every record that the ring took can also be written to a recording (agent/collect/feed_file.h). */
+#ifndef PROFD_COLLECT_FEED_WRITER_H
+#define PROFD_COLLECT_FEED_WRITER_H
+
+#include <stdint.h>
+
+#include "agent/base/cleanup.h"
+#include "agent/base/ring.h"
+#include "agent/collect/module_table.h"
+#include "agent/collect/proc_table.h"
+#include "agent/collect/stack_table.h"
+#include "agent/wire/feed.h"
+
+struct feed_file;
+
+struct feed_writer {
+	struct ring *ring;	   /* borrowed */
+	struct feed_file *record;  /* borrowed, NULL = none */
+	uint8_t *scratch;	   /* owned */
+};
+
+int feed_writer_init(struct feed_writer *writer, struct ring *ring) must_use;
+void feed_writer_deinit(struct feed_writer *writer);
+
+int feed_write_epoch(struct feed_writer *writer, uint64_t epoch, const uint8_t boot_id[16],
+		     uint32_t cpu_count) must_use;
+int feed_write_clock(struct feed_writer *writer, uint64_t collector_cpu_ns, uint64_t bpf_run_ns,
+		     uint64_t map_bytes) must_use;
+int feed_write_module(struct feed_writer *writer, const struct module *module) must_use;
+int feed_write_proc(struct feed_writer *writer, const struct proc *proc, uint64_t seen_ns) must_use;
+int feed_write_proc_exit(struct feed_writer *writer, const struct proc *proc) must_use;
+int feed_write_stack(struct feed_writer *writer, const struct stack *stack) must_use;
+int feed_write_sample(struct feed_writer *writer, const struct feed_sample *sample) must_use;
+/* Entries with an increment other than zero; none: nothing is written. */
+int feed_write_outcomes(struct feed_writer *writer, uint64_t time_ns,
+			const uint64_t increments[PROF_OUTCOMES_MAX]) must_use;
+int feed_write_demand(struct feed_writer *writer, uint64_t time_ns, uint32_t rate_hz,
+		      uint32_t types) must_use;
+
+#endif

@@ -1,0 +1,531 @@
+// SPDX-License-Identifier: Apache-2.0
+/* From events to lives of processes. Two streams say what happens, and both can lose: BPF's task events
+ * (fork, exec, exit) and the kernel's mapping records. They are applied in the order of their times:
+ * mapping records are drained first, then each BPF event applies the records that are older than itself.
+ * An exec is seen twice, by the mapping record when the old image is gone and by the event when the new one
+ * is ready; whichever comes first begins the new life. */
+#include <dirent.h>
+#include <errno.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "agent/base/clock.h"
+#include "agent/base/log.h"
+#include "agent/base/parse.h"
+#include "agent/base/vec.h"
+#include "agent/collect/collector_internal.h"
+#include "agent/collect/proc_facts.h"
+#include "agent/collect/proc_maps.h"
+
+#define MAPS_LINES_MAX	  65536u
+#define MAPS_INTERVAL_NS  (250 * NS_PER_MS) /* between two readings of one process's maps */
+#define PORTS_INTERVAL_NS (5 * NS_PER_S)    /* between two readings of the listening sockets */
+
+/* Ages at which a process is looked at again: after its start it moves to its group, listens, renames. */
+static const uint64_t look_ages_ns[] = { NS_PER_S, 5 * NS_PER_S, 30 * NS_PER_S };
+#define LOOKS_MAX ARRAY_SIZE(look_ages_ns)
+
+VEC_DEFINE(mapping, struct mapping);
+
+/* ---- mappings ---------------------------------------------------------------------------------- */
+
+/* Asks for a module at its first sight. While sessions run it is opened at once: its process may be gone
+ * in a millisecond. */
+static void first_sight(struct collector *c, struct proc *proc, uint32_t id, uint64_t start_va,
+			uint64_t end_va)
+{
+	struct module *module = id ? module_table_get(c->modules, id) : NULL;
+
+	if (!module)
+		return;
+	module->mappings++;
+	if (module->kind != FEED_MODULE_ELF)
+		return;
+	module->origin = (struct module_origin){ .start_va = start_va,
+						 .end_va = end_va,
+						 .tgid = proc->tgid,
+						 .parent_tgid = proc->parent_tgid };
+	if (module->state == MODULE_SEEN && collector_active(c))
+		module_index_ask(c->index, module, true);
+}
+
+struct reading {
+	struct collector *c;
+	struct proc *proc;
+	struct mapping_vec seen;
+	bool above_4g;
+};
+
+static int on_map(void *ctx, const struct proc_map *map)
+{
+	struct reading *reading = ctx;
+	struct module_file file = { .inode = map->inode,
+				    .dev_major = map->dev_major,
+				    .dev_minor = map->dev_minor };
+	struct mapping mapping = { .start_va = map->start_va,
+				   .end_va = map->end_va,
+				   .bias = map->start_va - map->pgoff_fo,
+				   .from_ns = reading->proc->begin_ns };
+
+	if (map->end_va > UINT32_MAX && strcmp(map->path, "[vsyscall]") != 0)
+		reading->above_4g = true;
+	if (!publish_module_of(reading->c, &file, map->path, &mapping.module))
+		return 0;
+	if (map->inode == 0)
+		mapping.bias = mapping.module ? map->start_va : 0;
+	if (reading->seen.count >= MAPPING_SET_MAX)
+		return -ENOSPC;
+	first_sight(reading->c, reading->proc, mapping.module, map->start_va, map->end_va);
+	return mapping_vec_push(&reading->seen, mapping);
+}
+
+/* Makes the known mappings those of /proc/PID/maps; nothing happens when the process is gone. */
+static void read_maps(struct collector *c, struct proc *proc, uint64_t now_ns)
+{
+	struct reading reading = { .c = c, .proc = proc };
+	struct publish_context context = { c, proc };
+	struct mapping_changes changes = publish_changes(&context);
+	struct proc_facts after = { 0 };
+	int rc;
+
+	proc->maps_ns = now_ns;
+	rc = proc_maps_read(proc->tgid, MAPS_LINES_MAX, on_map, &reading);
+	/* Whose mappings were these? The start time tells, read afterwards. */
+	if (rc >= 0 && proc_facts_read_stat(proc->tgid, &after) == 0 &&
+	    proc_facts_same_start(after.start_boottime_ns, proc->start_boottime_ns) &&
+	    reading.seen.count > 0) {
+		if (mapping_set_replace(&proc->mappings, reading.seen.data, reading.seen.count,
+					now_ns, &changes) < 0)
+			log_debug("process %u has more mappings than are followed", proc->tgid);
+		if (!reading.above_4g)
+			proc->flags |= FEED_PROC_COMPAT32;
+		c->sweep_due = true;
+	}
+	mapping_vec_deinit(&reading.seen);
+}
+
+/* ---- facts ------------------------------------------------------------------------------------- */
+
+/* The innermost systemd unit of a group's path. */
+static const char *unit_of(const char *cgroup)
+{
+	const char *best = "";
+
+	for (const char *at = cgroup; at && *at; at = strchr(at, '/')) {
+		size_t len;
+
+		at += *at == '/';
+		len = strcspn(at, "/");
+		if ((len > 8 && memcmp(at + len - 8, ".service", 8) == 0) ||
+		    (len > 6 && memcmp(at + len - 6, ".scope", 6) == 0))
+			best = at;
+	}
+	return best;
+}
+
+static bool is_excluded(const struct collector *c, const struct proc *proc)
+{
+	char unit[256];
+	const char *start = unit_of(proc->text[PROC_CGROUP]);
+	size_t len = strcspn(start, "/");
+
+	(void)snprintf(unit, sizeof(unit), "%.*s", (int)(len < 255 ? len : 255), start);
+	for (unsigned i = 0; i < c->options->exclude_count; i++) {
+		const char *pattern = c->options->exclude[i];
+
+		if (proc->text[PROC_EXE][0] && fnmatch(pattern, proc->text[PROC_EXE], 0) == 0)
+			return true;
+		if (unit[0] && fnmatch(pattern, unit, 0) == 0)
+			return true;
+	}
+	return false;
+}
+
+static void derive(struct collector *c, struct proc *proc)
+{
+	if (strcmp(proc->text[PROC_EXE], c->own_exe) == 0 && c->own_exe[0] &&
+	    (proc->tgid == c->supervisor_tgid || proc->parent_tgid == c->supervisor_tgid))
+		proc->flags |= FEED_PROC_PROFD;
+	if (c->options->exclude_count > 0 && is_excluded(c, proc)) {
+		proc->flags |= FEED_PROC_EXCLUDED;
+		proc->wanted = PROF_WANT_EXCLUDED;
+		publish_target(c, proc);
+	}
+}
+
+static void read_ports(struct collector *c, struct proc *proc)
+{
+	char ports[PROC_PORTS_TEXT_SIZE];
+
+	if (!(proc->flags & FEED_PROC_KTHREAD) &&
+	    proc_ports_read(c->ports, proc->tgid, ports) == 0 &&
+	    proc_set_text(proc, PROC_PORTS, ports))
+		proc->fed = false;
+}
+
+/* True if the process was there. */
+static bool read_facts(struct collector *c, struct proc *proc, uint64_t now_ns)
+{
+	cleanup_free struct proc_facts *facts = calloc(1, sizeof(*facts));
+
+	if (!facts || proc_facts_read(proc->tgid, proc->start_boottime_ns, facts) < 0)
+		return false;
+	proc->facts_ns = now_ns;
+	proc->parent_tgid = facts->parent_tgid;
+	proc->uid = facts->uid;
+	if (facts->kthread)
+		proc->flags |= FEED_PROC_KTHREAD;
+	memcpy(proc->comm, facts->comm, sizeof(proc->comm));
+	(void)proc_set_text(proc, PROC_EXE, facts->exe);
+	(void)proc_set_text(proc, PROC_CMDLINE, facts->cmdline);
+	(void)proc_set_text(proc, PROC_CGROUP, facts->cgroup);
+	(void)proc_set_text(proc, PROC_ENVIRONMENT, facts->environment);
+	proc->fed = false;
+	derive(c, proc);
+	return true;
+}
+
+static void ask_for_modules(struct collector *c, const struct proc *proc)
+{
+	if (c->starting)
+		return; /* most mapped first, when all are known */
+	for (size_t i = 0; i < mapping_set_count(proc->mappings); i++) {
+		uint32_t id = mapping_set_at(proc->mappings, i)->module;
+		struct module *module = id ? module_table_get(c->modules, id) : NULL;
+
+		if (module && module->state == MODULE_SEEN)
+			module_index_ask(c->index, module, collector_active(c));
+	}
+}
+
+void follow_engage(struct collector *c, struct proc *proc)
+{
+	uint64_t now_ns = clock_monotonic_ns();
+
+	if (proc->ended_ns)
+		return;
+	proc->engaged = true;
+	proc->engaged_ns = now_ns;
+	if (read_facts(c, proc, now_ns) && !(proc->flags & FEED_PROC_KTHREAD))
+		read_maps(c, proc, now_ns);
+	ask_for_modules(c, proc);
+	c->sweep_due = true;
+	c->names_due = true;
+}
+
+/* ---- lives ------------------------------------------------------------------------------------- */
+
+void follow_end(struct collector *c, struct proc *proc, uint64_t time_ns)
+{
+	if (proc->ended_ns)
+		return;
+	publish_withdraw(c, proc);
+	proc_table_end(c->procs, proc, time_ns);
+	samples_feed_exit(c, proc);
+}
+
+static struct proc *begin_exec(struct collector *c, struct proc *proc, uint64_t time_ns)
+{
+	struct proc *next;
+
+	publish_withdraw(c, proc);
+	next = proc_table_exec(c->procs, proc, time_ns);
+	samples_feed_exit(c, proc);
+	if (next) {
+		(void)proc_set_text(next, PROC_EXE, "");
+		(void)proc_set_text(next, PROC_CMDLINE, "");
+		(void)proc_set_text(next, PROC_PORTS, "");
+	}
+	return next;
+}
+
+static struct proc *add_life(struct collector *c, uint32_t tgid, uint64_t start_boottime_ns,
+			     uint64_t begin_ns, const char *comm)
+{
+	struct proc *former = proc_table_find(c->procs, tgid);
+	struct proc *proc;
+
+	if (former)
+		follow_end(c, former, begin_ns ? begin_ns : clock_monotonic_ns());
+	proc = proc_table_add(c->procs, tgid, start_boottime_ns, begin_ns);
+	if (!proc)
+		return NULL;
+	if (!begin_ns)
+		proc->seen_ns = clock_monotonic_ns();
+	memcpy(proc->comm, comm, sizeof(proc->comm));
+	return proc;
+}
+
+struct proc *follow_sampled(struct collector *c, uint32_t tgid, uint64_t start_boottime_ns,
+			    uint64_t time_ns, const char *comm)
+{
+	struct proc *proc = proc_table_find_at(c->procs, tgid, start_boottime_ns, time_ns);
+
+	if (!proc) {
+		/* Its fork was lost, or happened before we looked. */
+		proc = add_life(c, tgid, start_boottime_ns, 0, comm);
+		if (!proc)
+			return NULL;
+		proc->start_exact = true;
+	}
+	if (!proc->engaged)
+		follow_engage(c, proc);
+	return proc;
+}
+
+/* ---- BPF's events ------------------------------------------------------------------------------ */
+
+static void on_fork(struct collector *c, const struct prof_task_event *event)
+{
+	struct proc *parent = proc_table_find(c->procs, event->parent_tgid);
+	struct proc *proc = proc_table_find(c->procs, event->tgid);
+
+	if (proc && proc_facts_same_start(proc->start_boottime_ns, event->start_boottime_ns))
+		return; /* /proc was faster */
+	if (proc)
+		follow_end(c, proc, event->time_ns);
+	proc = proc_table_fork(c->procs, parent, event->tgid, event->start_boottime_ns,
+			       event->time_ns);
+	if (!proc)
+		return;
+	memcpy(proc->comm, event->comm, sizeof(proc->comm));
+	proc->parent_tgid = event->parent_tgid;
+	proc->exec_generation = event->exec_generation;
+}
+
+static void on_exec(struct collector *c, const struct prof_task_event *event)
+{
+	struct proc *proc = proc_table_find_at(c->procs, event->tgid, event->start_boottime_ns,
+					       event->time_ns);
+
+	if (!proc || proc->ended_ns)
+		proc = add_life(c, event->tgid, event->start_boottime_ns, event->time_ns,
+				event->comm);
+	else if (!proc->exec_assumed)
+		proc = begin_exec(c, proc, event->time_ns);
+	if (!proc)
+		return;
+	proc->exec_assumed = false;
+	proc->start_exact = true;
+	proc->exec_generation = event->exec_generation;
+	proc->parent_tgid = event->parent_tgid;
+	memcpy(proc->comm, event->comm, sizeof(proc->comm));
+}
+
+static void on_end(struct collector *c, const struct prof_task_event *event)
+{
+	struct proc *proc = proc_table_find(c->procs, event->tgid);
+
+	if (proc && proc_facts_same_start(proc->start_boottime_ns, event->start_boottime_ns))
+		follow_end(c, proc, event->time_ns);
+}
+
+static void on_unknown_pc(struct collector *c, const struct prof_task_event *event)
+{
+	uint64_t now_ns = clock_monotonic_ns();
+	struct proc *proc = follow_sampled(c, event->tgid, event->start_boottime_ns, event->time_ns,
+					   event->comm);
+
+	if (!proc || proc->ended_ns || now_ns - proc->maps_ns < MAPS_INTERVAL_NS)
+		return;
+	if (!mapping_set_find(proc->mappings, event->address, event->time_ns))
+		read_maps(c, proc, now_ns);
+}
+
+void follow_task(struct collector *c, const struct prof_task_event *event)
+{
+	follow_apply(c, event->time_ns);
+	switch (event->head.kind) {
+	case PROF_EVENT_FORK:
+		on_fork(c, event);
+		break;
+	case PROF_EVENT_EXEC:
+		on_exec(c, event);
+		break;
+	case PROF_EVENT_EXIT:
+		on_end(c, event);
+		break;
+	case PROF_EVENT_UNKNOWN_PC:
+		on_unknown_pc(c, event);
+		break;
+	}
+}
+
+/* ---- mapping records --------------------------------------------------------------------------- */
+
+static void apply_map(struct collector *c, const struct mmap_record *record, const char *path)
+{
+	struct proc *proc = proc_table_find(c->procs, record->tgid);
+	struct module_file file = { .inode = record->inode,
+				    .generation = record->inode_generation,
+				    .dev_major = record->dev_major,
+				    .dev_minor = record->dev_minor };
+	struct mapping mapping = { .start_va = record->start_va,
+				   .end_va = record->end_va,
+				   .bias = record->start_va - record->pgoff_fo,
+				   .from_ns = record->time_ns };
+	struct publish_context context = { c, proc };
+	struct mapping_changes changes = publish_changes(&context);
+
+	/* Without a life there is nothing to hold it; /proc is read when the first sample comes. */
+	if (!proc || record->time_ns < proc->begin_ns ||
+	    !publish_module_of(c, &file, path, &mapping.module))
+		return;
+	if (record->inode == 0)
+		mapping.bias = mapping.module ? record->start_va : 0;
+	else if (!proc->exec_mapped && proc->exec_assumed) {
+		/* The first file that a new image maps is its executable: begin_new_exec(), which writes the
+		 * exec record, comes before elf_load(). */
+		proc->exec_mapped = true;
+		proc->fed &= !proc_set_text(proc, PROC_EXE, path);
+	}
+	first_sight(c, proc, mapping.module, record->start_va, record->end_va);
+	if (mapping_set_add(&proc->mappings, &mapping, &changes) < 0)
+		log_debug("process %u has more mappings than are followed", proc->tgid);
+}
+
+static void apply_exec(struct collector *c, const struct mmap_record *record, const char *comm)
+{
+	struct proc *proc = proc_table_find(c->procs, record->tgid);
+
+	if (!proc || record->time_ns < proc->begin_ns)
+		return;
+	proc = begin_exec(c, proc, record->time_ns);
+	if (!proc)
+		return;
+	proc->exec_assumed = true;
+	memset(proc->comm, 0, sizeof(proc->comm));
+	(void)snprintf(proc->comm, sizeof(proc->comm), "%s", comm);
+}
+
+void follow_apply(struct collector *c, uint64_t time_ns)
+{
+	while (c->batch_at < c->batch.count) {
+		const struct mmap_record *record = &c->batch.records[c->batch_at];
+		const char *text = c->batch.texts + record->path_at;
+
+		if (record->time_ns > time_ns)
+			return;
+		c->batch_at++;
+		if (record->kind == MMAP_RECORD_EXEC)
+			apply_exec(c, record, text);
+		else
+			apply_map(c, record, text);
+	}
+}
+
+void follow_drain(struct collector *c)
+{
+	struct proc *proc;
+	size_t at = 0;
+
+	if (!c->mmaps)
+		return;
+	follow_apply(c, UINT64_MAX);
+	c->drained_ns = clock_monotonic_ns();
+	mmap_records_drain(c->mmaps, &c->batch);
+	c->batch_at = 0;
+	if (c->batch.lost == 0)
+		return;
+	c->own_outcomes[OUTCOME_perf_lost] += c->batch.lost;
+	/* Nobody knows whose they were: every process is read again when it is next needed. */
+	while ((proc = proc_table_next(c->procs, &at)))
+		proc->engaged = false;
+}
+
+/* ---- /proc ------------------------------------------------------------------------------------- */
+
+static void scan_one(struct collector *c, uint32_t tgid)
+{
+	struct proc *proc = proc_table_find(c->procs, tgid);
+	struct proc_facts facts = { 0 };
+
+	if (proc_facts_read_stat(tgid, &facts) < 0)
+		return;
+	if (proc && proc_facts_same_start(proc->start_boottime_ns, facts.start_boottime_ns)) {
+		proc->scanned = true;
+		return;
+	}
+	proc = add_life(c, tgid, facts.start_boottime_ns, 0, facts.comm);
+	if (!proc)
+		return;
+	proc->scanned = true;
+	follow_engage(c, proc);
+	/* One that has long started has set up what it will. */
+	proc->looks = clock_boottime_ns() - facts.start_boottime_ns > look_ages_ns[LOOKS_MAX - 1] ?
+			      LOOKS_MAX :
+			      1;
+	read_ports(c, proc);
+}
+
+void follow_scan(struct collector *c)
+{
+	uint64_t now_ns = clock_monotonic_ns();
+	DIR *dir = opendir("/proc");
+	struct dirent *entry;
+	struct proc *proc;
+	size_t at = 0;
+
+	if (!dir)
+		return;
+	while ((proc = proc_table_next(c->procs, &at)))
+		proc->scanned = false;
+	while ((entry = readdir(dir))) {
+		uint64_t tgid;
+
+		if (parse_u64(entry->d_name, 1, UINT32_MAX, &tgid) == 0)
+			scan_one(c, (uint32_t)tgid);
+	}
+	(void)closedir(dir);
+	at = 0;
+	while ((proc = proc_table_next(c->procs, &at)))
+		if (!proc->scanned && proc->begin_ns < now_ns)
+			follow_end(c, proc, now_ns);
+}
+
+static int by_mappings(const void *a, const void *b)
+{
+	const struct module *left = *(struct module *const *)a, *right = *(struct module *const *)b;
+
+	return left->mappings > right->mappings ? -1 : left->mappings < right->mappings;
+}
+
+void follow_ask_all(struct collector *c)
+{
+	uint32_t count = module_table_count(c->modules);
+	cleanup_free struct module **modules = calloc(count + 1, sizeof(struct module *));
+
+	if (!modules)
+		return;
+	for (uint32_t i = 0; i < count; i++)
+		modules[i] = module_table_get(c->modules, i + 1);
+	qsort(modules, count, sizeof(*modules), by_mappings);
+	for (uint32_t i = 0; i < count; i++)
+		module_index_ask(c->index, modules[i], false);
+}
+
+void follow_look_again(struct collector *c, uint64_t now_ns)
+{
+	struct proc *proc;
+	size_t at = 0;
+
+	while ((proc = proc_table_next(c->procs, &at))) {
+		if (proc->looks >= LOOKS_MAX ||
+		    now_ns - proc->seen_ns < look_ages_ns[proc->looks])
+			continue;
+		proc->looks++;
+		if (proc->flags & FEED_PROC_KTHREAD)
+			continue;
+		if (now_ns - c->ports_ns >= PORTS_INTERVAL_NS) {
+			c->ports_ns = now_ns;
+			proc_ports_reset(c->ports);
+		}
+		if (!proc->engaged)
+			follow_engage(c, proc);
+		else
+			(void)read_facts(c, proc, now_ns);
+		read_ports(c, proc);
+		c->names_due = true;
+	}
+}

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Stacks and samples on their way from BPF to the feed. A stack is kept as it came until its first sample
+ * says whose it is and when it was taken, which is what its addresses are resolved by. */
+#include <errno.h>
+#include <string.h>
+
+#include "agent/base/clock.h"
+#include "agent/base/hash.h"
+#include "agent/collect/collector_internal.h"
+
+void samples_stack(void *ctx, const struct prof_stack_event *event)
+{
+	struct collector *c = ctx;
+
+	/* A stack that is not kept is asked for again when its sample comes. */
+	(void)!stack_table_put(c->stacks, event->stack_hash, event->frames, event->frame_count,
+			       event->outcome);
+}
+
+void samples_task(void *ctx, const struct prof_task_event *event)
+{
+	follow_task(ctx, event);
+}
+
+void samples_evicted(void *ctx, uint64_t hash)
+{
+	struct collector *c = ctx;
+
+	if (c->bpf)
+		bpf_agent_forget_stack(c->bpf, hash);
+}
+
+/* ---- resolving --------------------------------------------------------------------------------- */
+
+struct resolving {
+	struct collector *c;
+	struct proc *proc;
+	uint64_t time_ns;
+	bool missed; /* an address lies in no mapping that is known */
+};
+
+/* The module a frame is attributed to. Its table is asked for again if it had to give way. */
+static struct module *use_module(struct collector *c, uint32_t id, uint64_t time_ns)
+{
+	struct module *module = module_table_canonical(c->modules, id);
+
+	if (!module)
+		return NULL;
+	module->used_ns = time_ns;
+	if (module->table_evicted && module->state == MODULE_READY) {
+		module->table_evicted = false;
+		module->state = MODULE_SEEN;
+		module_index_ask(c->index, module, false);
+	}
+	return module;
+}
+
+static uint64_t resolve_kernel(const struct collector *c, uint64_t frame)
+{
+	uint64_t flags = frame & (PROF_FRAME_RETURN | PROF_FRAME_GUESSED);
+	uint64_t va = frame & PROF_FRAME_ADDRESS_MASK;
+
+	if (!c->kernel_text || va < c->kernel_text || va - c->kernel_text > PROF_FRAME_OFFSET_MASK)
+		return frame;
+	return prof_frame_module(c->kernel_module, va - c->kernel_text, flags);
+}
+
+static uint64_t resolve_address(struct resolving *r, uint64_t frame)
+{
+	uint64_t flags = frame & (PROF_FRAME_RETURN | PROF_FRAME_GUESSED);
+	uint64_t va = frame & PROF_FRAME_ADDRESS_MASK;
+	const struct mapping *mapping;
+	struct module *module;
+	uint32_t jit;
+
+	/* A call at the end of a mapping returns behind it. */
+	mapping = mapping_set_find(r->proc->mappings, va - !!(flags & PROF_FRAME_RETURN),
+				   r->time_ns);
+	if (!mapping) {
+		r->missed = true;
+		return frame;
+	}
+	module = mapping->module ? use_module(r->c, mapping->module, r->time_ns) : NULL;
+	if (module && !publish_is_jit(module)) {
+		if (va - mapping->bias > PROF_FRAME_OFFSET_MASK)
+			return frame;
+		return prof_frame_module(module->id, va - mapping->bias, flags);
+	}
+	jit = publish_jit_module(r->c, r->proc);
+	return jit ? prof_frame_module(jit, va & PROF_FRAME_OFFSET_MASK, flags) : frame;
+}
+
+static uint64_t resolve_frame(void *ctx, uint64_t frame)
+{
+	struct resolving *r = ctx;
+	struct module *module;
+
+	switch (prof_frame_kind(frame)) {
+	case PROF_FRAME_KERNEL:
+		return resolve_kernel(r->c, frame);
+	case PROF_FRAME_ADDRESS:
+		return resolve_address(r, frame);
+	case PROF_FRAME_MODULE:
+		module = use_module(r->c, prof_frame_module_id(frame), r->time_ns);
+		if (!module)
+			return frame;
+		return prof_frame_module(module->id, prof_frame_offset(frame),
+					 frame & (PROF_FRAME_RETURN | PROF_FRAME_GUESSED));
+	default:
+		return frame;
+	}
+}
+
+static bool resolve_key(void *ctx, uint32_t id, uint64_t *ret)
+{
+	const struct resolving *r = ctx;
+	const struct module *module = module_table_get(r->c->modules, id);
+
+	if (!module || !module->key)
+		return false;
+	*ret = module->key;
+	return true;
+}
+
+static void normalize(struct collector *c, struct stack *stack, struct proc *proc, uint64_t time_ns)
+{
+	struct resolving resolving = { .c = c, .proc = proc, .time_ns = time_ns };
+	struct stack_resolver resolver = {
+		.ctx = &resolving,
+		.frame = resolve_frame,
+		.key = resolve_key,
+		.version = c->knowledge,
+		.salt = hash_combine(c->epoch, proc->id),
+	};
+
+	(void)stack_table_normalize(c->stacks, stack, &resolver);
+	if (!resolving.missed || time_ns <= c->drained_ns)
+		return;
+	/* The mapping may be newer than the last look at the kernel's records. */
+	follow_drain(c);
+	follow_apply(c, time_ns);
+	resolver.version = ++c->knowledge;
+	(void)stack_table_normalize(c->stacks, stack, &resolver);
+}
+
+/* ---- feeding ----------------------------------------------------------------------------------- */
+
+void samples_feed_exit(struct collector *c, struct proc *proc)
+{
+	if (!proc->fed_once || !proc->ended_ns || proc->exit_fed)
+		return;
+	proc->exit_fed = feed_write_proc_exit(&c->feed, proc) == 0;
+	if (!proc->exit_fed)
+		c->names_due = true;
+}
+
+bool samples_feed_proc(struct collector *c, struct proc *proc)
+{
+	if (proc->fed)
+		return true;
+	if (feed_write_proc(&c->feed, proc, proc->seen_ns) < 0) {
+		c->names_due = true;
+		return false;
+	}
+	proc->fed = true;
+	proc->fed_once = true;
+	samples_feed_exit(c, proc); /* the last samples of a life come after its end */
+	return true;
+}
+
+bool samples_feed_module(struct collector *c, struct module *module)
+{
+	if (!module->key)
+		return true; /* it comes when it is known */
+	module->fed = feed_write_module(&c->feed, module) == 0;
+	if (!module->fed)
+		c->names_due = true;
+	return module->fed;
+}
+
+void samples_feed_stack(struct collector *c, uint64_t id)
+{
+	struct stack *stack = stack_table_by_id(c->stacks, id);
+
+	if (stack && feed_write_stack(&c->feed, stack) == 0)
+		stack->sent_generation = c->server_generation;
+}
+
+/* The id that a sample names, its stack being in the feed; 0 = the sample goes without one.
+ * -ENOSPC: the ring is full. */
+static int feed_stack_of(struct collector *c, struct proc *proc, uint64_t hash, uint64_t time_ns,
+			 uint64_t *ret_id)
+{
+	struct stack *stack, *same;
+	int rc;
+
+	*ret_id = 0;
+	if (!hash)
+		return 0;
+	stack = stack_table_find(c->stacks, hash);
+	if (!stack) {
+		bpf_agent_forget_stack(c->bpf, hash);
+		c->own_outcomes[OUTCOME_stack_missing]++;
+		return 0;
+	}
+	normalize(c, stack, proc, time_ns);
+	*ret_id = stack->id;
+	if (stack->sent_generation == c->server_generation)
+		return 0;
+	/* Another hash of BPF may have led to the same stack. */
+	same = stack_table_by_id(c->stacks, stack->id);
+	if (!same || same == stack || same->sent_generation != c->server_generation) {
+		rc = feed_write_stack(&c->feed, stack);
+		if (rc < 0)
+			return rc;
+	}
+	stack->sent_generation = c->server_generation;
+	return 0;
+}
+
+/* The main thread's name is the process's; a program may change it at any time. */
+static void follow_comm(struct proc *proc, const struct prof_sample_event *event)
+{
+	if (event->tid != event->tgid || proc->ended_ns ||
+	    memcmp(proc->comm, event->comm, sizeof(proc->comm)) == 0)
+		return;
+	memcpy(proc->comm, event->comm, sizeof(proc->comm));
+	proc->fed = false;
+}
+
+void samples_sample(void *ctx, const struct prof_sample_event *event)
+{
+	struct collector *c = ctx;
+	struct feed_sample sample = { .time_ns = event->time_ns,
+				      .value = event->value,
+				      .value2 = event->value2,
+				      .tid = event->tid,
+				      .source = event->source,
+				      .cpu = event->cpu,
+				      .type = event->type,
+				      .state = event->state };
+	struct proc *proc;
+
+	follow_apply(c, event->time_ns);
+	proc = follow_sampled(c, event->tgid, event->start_boottime_ns, event->time_ns,
+			      event->comm);
+	if (!proc) {
+		c->own_outcomes[OUTCOME_feed_full]++;
+		return;
+	}
+	if (proc->flags & FEED_PROC_EXCLUDED) {
+		c->own_outcomes[OUTCOME_excluded]++;
+		return;
+	}
+	follow_comm(proc, event);
+	sample.proc = proc->id;
+	memcpy(sample.comm, event->comm, sizeof(sample.comm));
+	if (!samples_feed_proc(c, proc) ||
+	    feed_stack_of(c, proc, event->user_stack_hash, event->time_ns, &sample.user_stack) < 0 ||
+	    feed_stack_of(c, proc, event->kernel_stack_hash, event->time_ns,
+			  &sample.kernel_stack) < 0 ||
+	    feed_write_sample(&c->feed, &sample) < 0)
+		c->own_outcomes[OUTCOME_feed_full]++;
+}
+
+void samples_feed_rest(struct collector *c)
+{
+	struct proc *proc;
+	size_t at = 0;
+
+	if (!c->names_due)
+		return;
+	c->names_due = false;
+	while ((proc = proc_table_next_kept(c->procs, &at))) {
+		samples_feed_exit(c, proc);
+		if (proc->engaged && !proc->ended_ns && !samples_feed_proc(c, proc))
+			return;
+	}
+	for (uint32_t id = 1; id <= module_table_count(c->modules); id++) {
+		struct module *module = module_table_get(c->modules, id);
+
+		if (!module->fed && !samples_feed_module(c, module))
+			return;
+	}
+}
+
+void samples_feed_all(struct collector *c)
+{
+	struct proc *proc;
+	size_t at = 0;
+
+	while ((proc = proc_table_next(c->procs, &at)))
+		proc->fed = false;
+	for (uint32_t id = 1; id <= module_table_count(c->modules); id++)
+		module_table_get(c->modules, id)->fed = false;
+	c->names_due = true;
+	samples_feed_rest(c);
+}

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/feed_view.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "agent/base/clock.h"
+
+void feed_view_init(struct feed_view *view, int feed_fd)
+{
+	*view = (struct feed_view){ 0 };
+	assert_int_equal(ring_attach(feed_fd, &view->ring), 0);
+}
+
+void feed_view_deinit(struct feed_view *view)
+{
+	for (size_t i = 0; i < view->stack_count; i++)
+		free(view->stacks[i].frames);
+	free(view->stacks);
+	free(view->modules);
+	free(view->procs);
+	free(view->samples);
+	ring_destroy(view->ring);
+	*view = (struct feed_view){ 0 };
+}
+
+static void *grown(void *array, size_t count, size_t size)
+{
+	void *bigger = array;
+
+	if ((count & (count - 1)) == 0)
+		bigger = realloc(array, (count ? 2 * count : 1) * size);
+	assert_non_null(bigger);
+	return bigger;
+}
+
+static void text_of(const struct feed_string *string, char *out, size_t size)
+{
+	size_t len = string->len < size ? string->len : size - 1;
+
+	memcpy(out, string->text, len);
+	out[len] = '\0';
+}
+
+static void on_module(struct feed_view *view, const struct ring_record *record)
+{
+	struct view_module module = { 0 }, *slot = NULL;
+	struct feed_string path;
+	const void *tail;
+	size_t tail_len;
+
+	assert_int_equal(feed_decode(record->data, record->len, &module.fixed, sizeof(module.fixed),
+				     &tail, &tail_len),
+			 0);
+	assert_int_equal(feed_decode_strings(tail, tail_len, &path, 1), 0);
+	text_of(&path, module.path, sizeof(module.path));
+	for (size_t i = 0; i < view->module_count; i++)
+		if (view->modules[i].fixed.module == module.fixed.module)
+			slot = &view->modules[i];
+	if (!slot) {
+		view->modules = grown(view->modules, view->module_count, sizeof(module));
+		slot = &view->modules[view->module_count++];
+	}
+	*slot = module;
+}
+
+static struct view_proc *find_proc(const struct feed_view *view, uint32_t id)
+{
+	for (size_t i = view->proc_count; i-- > 0;)
+		if (view->procs[i].fixed.proc == id)
+			return &view->procs[i];
+	return NULL;
+}
+
+static void on_proc(struct feed_view *view, const struct ring_record *record)
+{
+	struct feed_string strings[6];
+	struct view_proc proc = { 0 }, *slot;
+	const void *tail;
+	size_t tail_len;
+
+	assert_int_equal(feed_decode(record->data, record->len, &proc.fixed, sizeof(proc.fixed),
+				     &tail, &tail_len),
+			 0);
+	assert_int_equal(feed_decode_strings(tail, tail_len, strings, 6), 0);
+	text_of(&strings[0], proc.comm, sizeof(proc.comm));
+	text_of(&strings[1], proc.exe, sizeof(proc.exe));
+	text_of(&strings[2], proc.cmdline, sizeof(proc.cmdline));
+	text_of(&strings[3], proc.cgroup, sizeof(proc.cgroup));
+	text_of(&strings[4], proc.environment, sizeof(proc.environment));
+	text_of(&strings[5], proc.ports, sizeof(proc.ports));
+	slot = find_proc(view, proc.fixed.proc);
+	if (!slot) {
+		view->procs = grown(view->procs, view->proc_count, sizeof(proc));
+		slot = &view->procs[view->proc_count++];
+		*slot = (struct view_proc){ 0 };
+	}
+	proc.times = slot->times + 1;
+	proc.exit_ns = slot->exit_ns;
+	*slot = proc;
+}
+
+static void on_exit_record(struct feed_view *view, const struct ring_record *record)
+{
+	struct feed_proc_exit fixed;
+	struct view_proc *proc;
+	const void *tail;
+	size_t tail_len;
+
+	assert_int_equal(feed_decode(record->data, record->len, &fixed, sizeof(fixed), &tail, &tail_len),
+			 0);
+	proc = find_proc(view, fixed.proc);
+	assert_non_null(proc);
+	proc->exit_ns = fixed.time_ns;
+}
+
+static void on_stack(struct feed_view *view, const struct ring_record *record)
+{
+	struct view_stack stack = { 0 };
+	const void *tail;
+	size_t tail_len;
+
+	assert_int_equal(feed_decode(record->data, record->len, &stack.fixed, sizeof(stack.fixed),
+				     &tail, &tail_len),
+			 0);
+	assert_true(stack.fixed.stack != 0 && stack.fixed.frame_count > 0);
+	stack.frames = calloc(FEED_FRAMES_MAX, sizeof(*stack.frames));
+	assert_non_null(stack.frames);
+	assert_int_equal(feed_decode_frames(&stack.fixed, tail, tail_len, stack.frames), 0);
+	view->stacks = grown(view->stacks, view->stack_count, sizeof(stack));
+	view->stacks[view->stack_count++] = stack;
+}
+
+static void on_outcomes(struct feed_view *view, const struct ring_record *record)
+{
+	struct feed_outcomes fixed;
+	const void *tail;
+	size_t tail_len;
+
+	assert_int_equal(feed_decode(record->data, record->len, &fixed, sizeof(fixed), &tail, &tail_len),
+			 0);
+	assert_true(tail_len == fixed.count * sizeof(struct feed_outcome));
+	for (uint32_t i = 0; i < fixed.count; i++) {
+		struct feed_outcome outcome;
+
+		memcpy(&outcome, (const char *)tail + i * sizeof(outcome), sizeof(outcome));
+		assert_true(outcome.outcome < PROF_OUTCOMES_MAX && outcome.increment > 0);
+		view->outcomes[outcome.outcome] += outcome.increment;
+	}
+}
+
+static void on_record(struct feed_view *view, const struct ring_record *record)
+{
+	const void *tail;
+	size_t tail_len;
+
+	switch (record->kind) {
+	case FEED_EPOCH:
+		assert_int_equal(feed_decode(record->data, record->len, &view->epoch,
+					     sizeof(view->epoch), &tail, &tail_len),
+				 0);
+		view->epochs++;
+		break;
+	case FEED_CLOCK:
+		assert_int_equal(feed_decode(record->data, record->len, &view->clock,
+					     sizeof(view->clock), &tail, &tail_len),
+				 0);
+		view->clocks++;
+		break;
+	case FEED_DEMAND:
+		assert_int_equal(feed_decode(record->data, record->len, &view->demand,
+					     sizeof(view->demand), &tail, &tail_len),
+				 0);
+		view->demands++;
+		break;
+	case FEED_MODULE:
+		on_module(view, record);
+		break;
+	case FEED_PROC:
+		on_proc(view, record);
+		break;
+	case FEED_PROC_EXIT:
+		on_exit_record(view, record);
+		break;
+	case FEED_STACK:
+		on_stack(view, record);
+		break;
+	case FEED_OUTCOMES:
+		on_outcomes(view, record);
+		break;
+	case FEED_SAMPLE:
+		view->samples = grown(view->samples, view->sample_count, sizeof(*view->samples));
+		assert_int_equal(feed_decode(record->data, record->len,
+					     &view->samples[view->sample_count],
+					     sizeof(*view->samples), &tail, &tail_len),
+				 0);
+		view->sample_count++;
+		break;
+	default:
+		fail_msg("a record of kind %u", record->kind);
+	}
+}
+
+void feed_view_read(struct feed_view *view)
+{
+	struct ring_record record;
+	int rc;
+
+	while ((rc = ring_read(view->ring, view->cursor, &record)) == 1) {
+		on_record(view, &record);
+		view->cursor = record.end;
+		ring_release(view->ring, view->cursor);
+	}
+	assert_int_equal(rc, 0);
+}
+
+void feed_view_run(struct feed_view *view, unsigned ms)
+{
+	uint64_t end_ns = clock_monotonic_ns() + ms * NS_PER_MS;
+
+	do {
+		feed_view_read(view);
+		clock_sleep_ns(20 * NS_PER_MS);
+	} while (clock_monotonic_ns() < end_ns);
+	feed_view_read(view);
+}
+
+const struct view_module *feed_view_module(const struct feed_view *view, uint32_t module)
+{
+	for (size_t i = 0; i < view->module_count; i++)
+		if (view->modules[i].fixed.module == module)
+			return &view->modules[i];
+	return NULL;
+}
+
+const struct view_proc *feed_view_proc(const struct feed_view *view, uint32_t proc)
+{
+	return find_proc(view, proc);
+}
+
+const struct view_stack *feed_view_stack(const struct feed_view *view, uint64_t stack)
+{
+	for (size_t i = view->stack_count; i-- > 0;)
+		if (view->stacks[i].fixed.stack == stack)
+			return &view->stacks[i];
+	return NULL;
+}
+
+const struct view_proc *feed_view_tgid(const struct feed_view *view, uint32_t tgid)
+{
+	const struct view_proc *newest = NULL;
+
+	for (size_t i = 0; i < view->proc_count; i++)
+		if (view->procs[i].fixed.tgid == tgid &&
+		    (!newest || view->procs[i].fixed.proc > newest->fixed.proc))
+			newest = &view->procs[i];
+	return newest;
+}
+
+static size_t missing_modules(const struct feed_view *view)
+{
+	size_t missing = 0;
+
+	for (size_t i = 0; i < view->stack_count; i++)
+		for (uint16_t f = 0; f < view->stacks[i].fixed.frame_count; f++) {
+			uint64_t frame = view->stacks[i].frames[f];
+
+			missing += prof_frame_kind(frame) == PROF_FRAME_MODULE &&
+				   !feed_view_module(view, prof_frame_module_id(frame));
+		}
+	return missing;
+}
+
+void feed_view_check(struct feed_view *view)
+{
+	for (size_t i = 0; i < view->sample_count; i++) {
+		const struct feed_sample *sample = &view->samples[i];
+
+		assert_non_null(find_proc(view, sample->proc));
+		if (sample->user_stack)
+			assert_non_null(feed_view_stack(view, sample->user_stack));
+		if (sample->kernel_stack)
+			assert_non_null(feed_view_stack(view, sample->kernel_stack));
+	}
+	for (int i = 0; i < 100 && missing_modules(view); i++)
+		feed_view_run(view, 200);
+	assert_int_equal(missing_modules(view), 0);
+}
