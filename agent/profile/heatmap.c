@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/profile/heatmap.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/base/clock.h"
+#include "agent/profile/builder_internal.h"
+
+int heatmap_init(struct heatmap *ret, const struct profile *p, uint32_t col_ms, uint32_t row_ms)
+{
+	uint64_t col_ns = col_ms * NS_PER_MS, row_ns = row_ms * NS_PER_MS, cols, rows;
+	struct heatmap map = { .col_ms = col_ms, .row_ms = row_ms };
+	uint32_t i;
+
+	if (!col_ms || !row_ms || col_ms % row_ms)
+		return -EINVAL;
+	if (!p->event_count)
+		return -ENODATA;
+	map.from_ns = p->events[0].time_ns / col_ns * col_ns;
+	cols = (p->events[p->event_count - 1].time_ns - map.from_ns) / col_ns + 1;
+	rows = col_ms / row_ms;
+	if (cols > HEATMAP_CELLS_MAX || cols * rows > HEATMAP_CELLS_MAX)
+		return -E2BIG;
+	map.cols = (uint32_t)cols;
+	map.rows = (uint32_t)rows;
+	map.cells = calloc(cols * rows, sizeof(*map.cells));
+	if (!map.cells)
+		return -ENOMEM;
+	for (i = 0; i < p->event_count; i++) {
+		uint64_t at = p->events[i].time_ns - map.from_ns;
+		int64_t *cell = &map.cells[at / col_ns * rows + at % col_ns / row_ns];
+
+		*cell = profile_add(*cell, p->events[i].value);
+		if (*cell > map.max)
+			map.max = *cell;
+	}
+	*ret = map;
+	return 0;
+}
+
+void heatmap_deinit(struct heatmap *map)
+{
+	free(map->cells);
+	*map = (struct heatmap){ 0 };
+}
+
+/* By node: whether a function of this name is in its stack; @name NULL = every node. */
+static int nodes_with(const struct profile *p, const char *name, bool **ret)
+{
+	cleanup_free bool *function = calloc((size_t)p->function_count + 1, sizeof(*function));
+	cleanup_free bool *node = calloc(p->node_count, sizeof(*node));
+	uint32_t i;
+
+	if (!function || !node)
+		return -ENOMEM;
+	for (i = 0; i < p->function_count; i++)
+		function[i] = !name || !strcmp(profile_string(p, p->functions[i].name), name);
+	node[0] = !name;
+	for (i = 1; i < p->node_count; i++)
+		node[i] = node[p->nodes[i].parent] ||
+			  function[p->frames[p->nodes[i].frame].function];
+	*ret = take_ptr(node);
+	return 0;
+}
+
+/* Samples per unit of value: an event of rolled-up history stands for many. */
+static double samples_per_value(const struct profile *p)
+{
+	const struct profile_type_info *type = profile_type_info(p->meta.type);
+	double total = (double)p->totals[type->value_index];
+
+	if (strcmp(type->values[0].unit, "count") != 0 || total <= 0)
+		return 0;
+	return (double)p->totals[0] / total;
+}
+
+int trend_points(const struct profile *p, uint64_t step_ns, const char *function,
+		 struct trend_point **ret, uint32_t *ret_count)
+{
+	cleanup_free struct trend_point *points = NULL;
+	cleanup_free bool *wanted = NULL;
+	cleanup_free double *samples = NULL;
+	double per_value = samples_per_value(p);
+	uint64_t from, count;
+	uint32_t i;
+	int rc;
+
+	if (!step_ns)
+		return -EINVAL;
+	if (!p->event_count)
+		return -ENODATA;
+	from = p->events[0].time_ns / step_ns * step_ns;
+	count = (p->events[p->event_count - 1].time_ns - from) / step_ns + 1;
+	if (count > TREND_POINTS_MAX)
+		return -E2BIG;
+	rc = nodes_with(p, function, &wanted);
+	points = calloc(count, sizeof(*points));
+	samples = calloc(count, sizeof(*samples));
+	if (rc < 0 || !points || !samples)
+		return -ENOMEM;
+	for (i = 0; i < p->event_count; i++) {
+		const struct profile_event *e = &p->events[i];
+		uint64_t at = (e->time_ns - from) / step_ns;
+
+		if (!wanted[e->node])
+			continue;
+		points[at].total_value = profile_add(points[at].total_value, e->value);
+		samples[at] += per_value > 0 ? per_value * (double)e->value : 1;
+	}
+	for (i = 0; i < count; i++) {
+		points[i].from_ns = from + i * step_ns;
+		points[i].to_ns = points[i].from_ns + step_ns;
+		points[i].value_per_second =
+			(double)points[i].total_value / ((double)step_ns / (double)NS_PER_S);
+		points[i].sample_count = (uint64_t)(samples[i] + 0.5);
+	}
+	*ret = take_ptr(points);
+	*ret_count = (uint32_t)count;
+	return 0;
+}
+
+int trend_value(const struct profile *p, const char *function, bool cumulative, double *ret)
+{
+	cleanup_free bool *wanted = NULL;
+	unsigned k = profile_value_index(p);
+	double sum = 0;
+	uint32_t i;
+	int rc = nodes_with(p, function, &wanted);
+
+	if (rc < 0)
+		return rc;
+	for (i = 0; i < p->sample_count; i++) {
+		const struct profile_sample *s = &p->samples[i];
+		bool own = s->node &&
+			   !strcmp(profile_string(p, p->functions[p->frames[p->nodes[s->node].frame]
+									 .function]
+							    .name),
+				   function);
+
+		if (cumulative ? wanted[s->node] : own)
+			sum += (double)s->values[k];
+	}
+	*ret = p->totals[k] > 0 ? 100 * sum / (double)p->totals[k] : 0;
+	return 0;
+}
