@@ -67,7 +67,8 @@ $(O)/api/assets.o: api/openapi.yaml $(wildcard api/ui/*/*)
 $(LIB): $(LIB_OBJ)
 	$(call say,AR,$@)rm -f $@ && ar rcs $@ $^
 
-$(O)/profd: $(O)/agent/main.o $(LIB)
+# From the objects, not the archive, so that two functions of one name are an error.
+$(O)/profd: $(O)/agent/main.o $(LIB_OBJ)
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 $(O)/profctl: $(CTL_OBJ) $(LIB)

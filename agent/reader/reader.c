@@ -14,10 +14,10 @@
 #include "agent/base/clock.h"
 #include "agent/base/err.h"
 #include "agent/base/log.h"
+#include "agent/base/privileges.h"
 #include "agent/reader/answer.h"
 #include "agent/reader/go_goroutines.h"
 #include "agent/reader/go_process.h"
-#include "agent/reader/privileges.h"
 #include "agent/reader/threads.h"
 #include "agent/wire/control.h"
 
@@ -60,8 +60,9 @@ static int drop_privileges(void)
 		{ RLIMIT_NOFILE, FILES_MAX },
 		{ RLIMIT_AS, ADDRESS_SPACE_MAX },
 	};
-	int rc = privileges_keep(mask);
+	int rc = privileges_leave_root();
 
+	rc = rc < 0 ? rc : privileges_keep(mask);
 	if (rc < 0)
 		return rc;
 	for (size_t i = 0; i < ARRAY_SIZE(limits); i++) {

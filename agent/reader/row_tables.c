@@ -17,7 +17,7 @@
 
 #include "agent/base/clock.h"
 #include "agent/base/io.h"
-#include "agent/reader/privileges.h"
+#include "agent/base/privileges.h"
 #include "symbolize/cfi_rows.h"
 
 #define COMPILE_CPU_S	  20
