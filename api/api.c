@@ -45,9 +45,11 @@ static char *host_of_url(const char *url)
 int api_create(const struct api_options *options, struct api **ret, struct err *err)
 {
 	cleanup(api) struct api *api = calloc(1, sizeof(*api));
+	int rc;
 
 	if (!api)
 		return -ENOMEM;
+	(void)pthread_rwlock_init(&api->links_lock, NULL);
 	api->options = *options;
 	set_defaults(&api->options);
 	api->started_ns = clock_monotonic_ns();
@@ -61,6 +63,13 @@ int api_create(const struct api_options *options, struct api **ret, struct err *
 	}
 	if (route_count > API_ROUTES_MAX)
 		return -E2BIG;
+	rc = keys_create(options->store, &api->keys, err);
+	if (rc == 0)
+		rc = links_init(&api->links, options->store, err);
+	if (rc == 0 && options->jwt.algorithm)
+		rc = jwt_verifier_create(&options->jwt, &api->jwt, err);
+	if (rc < 0)
+		return rc;
 	*ret = take_ptr(api);
 	return 0;
 }
@@ -69,6 +78,9 @@ void api_destroy(struct api *api)
 {
 	if (!api)
 		return;
+	jwt_verifier_destroy(api->jwt);
+	keys_destroy(api->keys);
+	(void)pthread_rwlock_destroy(&api->links_lock);
 	free(api->public_host);
 	free(api);
 }

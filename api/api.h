@@ -12,12 +12,26 @@
 #include "agent/session/session.h"
 
 struct api;
+struct store;
+
+/* Verifier of JSON web tokens; algorithm NULL = none. Contents of files, not paths. */
+struct api_jwt {
+	const char *algorithm;	  /* HS256, RS256, ES256 or EdDSA */
+	const char *key;	  /* HS256: the secret; else a PEM public key or certificate; NULL = @jwks */
+	const char *jwks;	  /* JSON web key set, NULL = @key */
+	const char *issuer, *audience; /* that `iss` and `aud` must name, NULL = not checked */
+	const char *tenant_claim; /* NULL = "tenant" */
+	const char *role_claim;	  /* NULL = "role" */
+};
 
 struct api_options {
 	struct sessions *sessions; /* borrowed */
+	struct store *store;	   /* borrowed; NULL = no keys, no signed links */
+	struct api_jwt jwt;	   /* texts borrowed for the life of the API */
+	const char *tls_certificate, *tls_key; /* PEM texts, borrowed until api_start() returns; NULL = no TLS */
 	int listen_fd;		   /* listening TCP socket, ownership passes on success */
 	int socket_fd;		   /* listening Unix socket or -1, likewise */
-	const char *public_url;	   /* NULL = none */
+	const char *public_url;	   /* borrowed for the life of the API; NULL = none */
 	uint64_t body_bytes, url_bytes, header_bytes;
 	uint64_t header_timeout_ns, body_timeout_ns, answer_timeout_ns;
 	uint32_t connections;

@@ -3,10 +3,14 @@
 #ifndef PROFD_API_API_INTERNAL_H
 #define PROFD_API_API_INTERNAL_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "api/api.h"
 #include "api/http.h"
+#include "api/jwt.h"
+#include "api/keys.h"
+#include "api/links.h"
 #include "api/router.h"
 
 #define API_ROUTES_MAX	 96
@@ -24,6 +28,10 @@ struct api_counters {
 struct api {
 	struct api_options options;
 	char *public_host; /* host[:port] of public_url, owned, NULL = none */
+	struct keys *keys;
+	struct jwt_verifier *jwt; /* NULL = not configured */
+	struct links links;
+	pthread_rwlock_t links_lock; /* of links.secret */
 	uint64_t started_ns; /* monotonic */
 	atomic_bool stopping; /* waits inside handlers end */
 	struct api_counters counters;

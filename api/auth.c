@@ -2,19 +2,181 @@
 #include "api/auth.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
-/* Without a key and without a token verifier the API is open, as role `profile`; the listener is on loopback
- * then. On the Unix socket the kernel says who calls: root and the daemon's own user are admin. */
-int auth_check(struct http_call *call)
+#include "agent/base/clock.h"
+#include "api/api_internal.h"
+#include "api/links.h"
+
+static int unauthenticated(struct err *err, const char *why)
+{
+	return err_set(err, EACCES, "Unauthenticated", "Authorization", "%s", why);
+}
+
+bool auth_is_open(struct api *api)
+{
+	return !api->jwt && !keys_any(api->keys);
+}
+
+int auth_token(struct api *api, const char *token, struct auth_identity *ret, struct err *err)
+{
+	struct jwt_claims claims;
+	struct key key;
+	int rc;
+
+	*ret = (struct auth_identity){ 0 };
+	if (strncmp(token, "apikey:", 7) == 0)
+		token += 7;
+	if (keys_find(api->keys, token, &key)) {
+		ret->role = key.role;
+		memcpy(ret->tenant, key.tenant, sizeof(ret->tenant));
+		(void)snprintf(ret->key_id, sizeof(ret->key_id), "%s", key.id);
+		return 0;
+	}
+	if (!api->jwt || !strchr(token, '.'))
+		return unauthenticated(err, "this key is not known");
+	rc = jwt_verify(api->jwt, token, clock_realtime_ns() / NS_PER_S, &claims, err);
+	if (rc < 0)
+		return rc;
+	ret->role = claims.role;
+	memcpy(ret->tenant, claims.tenant, sizeof(ret->tenant));
+	return 0;
+}
+
+/* `Bearer <token>`; 1 = found, 0 = no Authorization header. */
+static int bearer_token(const struct http_request *request, const char **ret, struct err *err)
+{
+	const char *header = http_header(request, "Authorization");
+
+	if (!header)
+		return 0;
+	if (strncasecmp(header, "Bearer ", 7) != 0)
+		return unauthenticated(err, "the Authorization header must be `Bearer <token>`");
+	header += 7;
+	while (*header == ' ')
+		header++;
+	*ret = header;
+	return 1;
+}
+
+/* The page's cookie: "exp role key tenant", signed. A key that was deleted takes its cookies along. */
+static int read_cookie(struct api *api, const struct http_request *request,
+		       struct auth_identity *ret)
+{
+	const char *header = http_header(request, "Cookie");
+	const char *at = header ? strstr(header, AUTH_COOKIE "=") : NULL;
+	char ticket[TICKET_SIZE], text[TICKET_SIZE];
+	struct auth_identity identity = { 0 };
+	uint64_t exp_s;
+	unsigned role;
+	int n = 0;
+
+	if (!at || (at != header && at[-1] != ' ' && at[-1] != ';'))
+		return -ENOENT;
+	at += strlen(AUTH_COOKIE) + 1;
+	(void)snprintf(ticket, sizeof(ticket), "%.*s", (int)strcspn(at, "; "), at);
+	if (ticket_read(api, ticket, text, sizeof(text)) < 0 ||
+	    sscanf(text, "%" SCNu64 " %u %63s %n", &exp_s, &role, identity.key_id, &n) != 3 || !n)
+		return -EACCES;
+	if (exp_s <= clock_realtime_ns() / NS_PER_S || role > HTTP_ROLE_ADMIN)
+		return -EACCES;
+	if (strcmp(identity.key_id, "-") != 0 && !keys_has(api->keys, identity.key_id))
+		return -EACCES;
+	identity.role = (enum http_role)role;
+	(void)snprintf(identity.tenant, sizeof(identity.tenant), "%s", text + n);
+	*ret = identity;
+	return 0;
+}
+
+/* A caller that belongs to one tenant may name only that one. */
+static int bind_tenant(struct http_request *request, const struct auth_identity *identity,
+		       struct err *err)
+{
+	const char *asked = http_header(request, "X-Tenant-ID");
+
+	if (!identity->tenant[0])
+		return 0;
+	if (asked && strcmp(asked, identity->tenant) != 0)
+		return err_set(err, EACCES, "TenantMismatch", "X-Tenant-ID",
+			       "this token is for another tenant");
+	memcpy(request->tenant, identity->tenant, sizeof(request->tenant));
+	return 0;
+}
+
+/* Callers whose identity is their token or cookie. */
+static int check_identity(struct http_call *call)
 {
 	struct http_request *request = call->request;
-	bool owner = request->over_unix_socket &&
-		     (request->peer_uid == 0 || request->peer_uid == geteuid());
+	struct auth_identity identity = { 0 };
+	const char *token = NULL;
+	int rc = bearer_token(request, &token, call->err);
 
-	request->role = owner ? HTTP_ROLE_ADMIN : HTTP_ROLE_PROFILE;
-	if (request->role < request->route->role && !(request->route->flags & ROUTE_OPEN))
+	if (rc > 0)
+		rc = auth_token(call->api, token, &identity, call->err);
+	else if (rc == 0 && read_cookie(call->api, request, &identity) < 0)
+		return 0;
+	if (rc < 0)
+		return rc;
+	request->role = identity.role;
+	return bind_tenant(request, &identity, call->err);
+}
+
+static void take_query_tenant(struct http_request *request)
+{
+	const char *tenant = query_text(&request->query, "tenant", NULL);
+
+	if ((request->route->flags & ROUTE_SIGNED) && tenant && !http_header(request, "X-Tenant-ID"))
+		(void)snprintf(request->tenant, sizeof(request->tenant), "%s", tenant);
+}
+
+static int find_role(struct http_call *call)
+{
+	struct http_request *request = call->request;
+	int rc;
+
+	if (request->over_unix_socket) {
+		bool owner = request->peer_uid == 0 || request->peer_uid == geteuid();
+
+		request->role = owner ? HTTP_ROLE_ADMIN : HTTP_ROLE_PROFILE;
+		take_query_tenant(request);
+		return 0;
+	}
+	if (auth_is_open(call->api)) {
+		request->role = HTTP_ROLE_PROFILE;
+		take_query_tenant(request);
+		return 0;
+	}
+	rc = check_identity(call);
+	if (rc < 0 || request->role != HTTP_ROLE_NONE)
+		return rc;
+	if (link_opens(call->api, request))
+		request->role = HTTP_ROLE_READ;
+	return 0;
+}
+
+int auth_check(struct http_call *call)
+{
+	const struct route *route = call->request->route;
+	int rc;
+
+	if (route->flags & ROUTE_OPEN)
+		return 0;
+	if ((route->flags & ROUTE_METRICS) && call->api->options.metrics_open)
+		return 0;
+	rc = find_role(call);
+	if (rc < 0)
+		return rc;
+	if (call->request->role == HTTP_ROLE_NONE)
+		return unauthenticated(call->err,
+				       query_has(&call->request->query, "sig")
+					       ? "this link has expired or was changed; sign in or ask "
+						 "for a new one"
+					       : "a key or token is needed: Authorization: Bearer …");
+	if (call->request->role < route->role)
 		return err_set(call->err, EACCES, "Forbidden", NULL,
-			       "this call is for administrators; use the Unix socket as root");
+			       "this call needs a higher role than the token's");
 	return 0;
 }

@@ -209,12 +209,12 @@ static int run(struct http_call *call)
 	if (rc == 0)
 		rc = take_tenant(request, call->err);
 	if (rc == 0)
+		rc = query_parse(query, request->route->params, clock_realtime_ns(),
+				 &request->query, call->err);
+	if (rc == 0)
 		rc = auth_check(call);
 	if (rc == 0)
 		rc = check_body(call->api, request, call->err);
-	if (rc == 0)
-		rc = query_parse(query, request->route->params, clock_realtime_ns(),
-				 &request->query, call->err);
 	if (rc < 0)
 		return rc;
 	rc = request->route->handler(call);

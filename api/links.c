@@ -1,20 +1,207 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/links.h"
 
+#include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "agent/base/clock.h"
+#include "agent/base/parse.h"
+#include "agent/store/store.h"
 #include "api/api_internal.h"
+#include "api/auth.h"
+#include "api/secret.h"
 
-const char *link_flame_graph(struct api *api, const struct session_info *info,
-			     char out[LINK_SIZE])
+#define KIND	  "secret"
+#define RECORD_ID "links"
+#define NO_TENANT "-"
+/* Expiry moves in steps, so that the same answer has the same link (and ETag) for a while. */
+#define LINK_STEP_S 600
+
+static int save(struct store *store, const uint8_t secret[SECRET_BYTES], struct err *err)
+{
+	char text[SECRET_BASE64_SIZE];
+	struct store_record record = { .kind = KIND, .tenant = NO_TENANT, .id = RECORD_ID,
+				       .service = "", .type = "", .status = "",
+				       .created_ns = clock_realtime_ns() };
+	int rc = base64url_encode(secret, SECRET_BYTES, text, sizeof(text));
+
+	record.body = text;
+	record.body_len = strlen(text);
+	return rc < 0 ? rc : store_put(store, &record, err);
+}
+
+int links_init(struct links *links, struct store *store, struct err *err)
+{
+	cleanup_free char *text = NULL;
+	size_t len = 0;
+	int rc = store ? store_get(store, KIND, NO_TENANT, RECORD_ID, &text, &len, err) : -ENOENT;
+
+	links->store = store;
+	if (rc == 0 && base64url_decode(text, len, links->secret, SECRET_BYTES) == SECRET_BYTES)
+		return 0;
+	if (rc < 0 && rc != -ENOENT)
+		return rc;
+	*err = (struct err){ 0 };
+	rc = secret_random(links->secret);
+	/* A full disk must not keep the agent from serving; the links then end with the process. */
+	if (rc == 0 && store && save(store, links->secret, err) < 0)
+		*err = (struct err){ 0 };
+	return rc;
+}
+
+int handle_rotate_links(struct http_call *call)
+{
+	struct links *links = &call->api->links;
+	uint8_t secret[SECRET_BYTES];
+	int rc = secret_random(secret);
+
+	if (rc == 0 && links->store)
+		rc = save(links->store, secret, call->err);
+	if (rc < 0)
+		return rc;
+	(void)pthread_rwlock_wrlock(&call->api->links_lock);
+	memcpy(links->secret, secret, sizeof(secret));
+	(void)pthread_rwlock_unlock(&call->api->links_lock);
+	call->answer->status = 204;
+	call->answer->no_store = true;
+	return 0;
+}
+
+static int sign(struct api *api, const char *text, size_t len, char out[SECRET_BASE64_SIZE])
+{
+	uint8_t mac[SECRET_BYTES];
+	int rc;
+
+	(void)pthread_rwlock_rdlock(&api->links_lock);
+	rc = secret_hmac(api->links.secret, text, len, mac);
+	(void)pthread_rwlock_unlock(&api->links_lock);
+	return rc < 0 ? rc : base64url_encode(mac, sizeof(mac), out, SECRET_BASE64_SIZE);
+}
+
+static bool same_text(const char *a, const char *b)
+{
+	size_t len = strlen(a);
+	unsigned char differs = 0;
+
+	if (strlen(b) != len)
+		return false;
+	for (size_t i = 0; i < len; i++)
+		differs |= (unsigned char)(a[i] ^ b[i]);
+	return differs == 0;
+}
+
+/* ---- links ----------------------------------------------------------------------------------------- */
+
+/* Fields end in newlines, which no field can contain. */
+static int sign_link(struct api *api, const char *path, const char *tenant, uint64_t exp_s,
+		     const char *bound, char out[SECRET_BASE64_SIZE])
+{
+	struct buf text = { .max = 16384 };
+	int rc;
+
+	buf_printf(&text, "link\n%s\n%s\n%" PRIu64 "\n%s", path, tenant, exp_s, bound);
+	rc = text.error ? text.error : sign(api, text.data, text.len, out);
+	buf_deinit(&text);
+	return rc;
+}
+
+const char *link_flame_graph(struct api *api, const struct session_info *info, char out[LINK_SIZE])
 {
 	const char *base = api->options.public_url ? api->options.public_url : "";
+	uint64_t now_s = clock_realtime_ns() / NS_PER_S;
+	uint64_t exp_s = now_s / LINK_STEP_S * LINK_STEP_S + LINK_LIFE_S;
+	char path[128], sig[SECRET_BASE64_SIZE] = "";
 	size_t len = strlen(base);
+	int n;
 
 	while (len > 0 && base[len - 1] == '/')
 		len--;
-	(void)snprintf(out, LINK_SIZE, "%.*s/api/v1/observability/profiling/%s/flamegraph",
-		       (int)(len < 512 ? len : 512), base, info->id);
+	(void)snprintf(path, sizeof(path), "/api/v1/observability/profiling/%s/flamegraph", info->id);
+	n = snprintf(out, LINK_SIZE, "%.*s%s", (int)(len < 1024 ? len : 1024), base, path);
+	if (!auth_is_open(api)) {
+		if (sign_link(api, path, info->tenant, exp_s, "", sig) == 0)
+			(void)snprintf(out + n, LINK_SIZE - (size_t)n,
+				       "?tenant=%s&exp=%" PRIu64 "&sig=%s", info->tenant, exp_s, sig);
+	} else if (strcmp(info->tenant, "default") != 0) {
+		(void)snprintf(out + n, LINK_SIZE - (size_t)n, "?tenant=%s", info->tenant);
+	}
 	return out;
+}
+
+/* The parameters that say which data is meant, in the order of the route's list. */
+static int bound_text(const struct http_request *request, struct buf *out)
+{
+	const struct query_spec *spec = request->route->params;
+
+	for (; spec && spec->name; spec++) {
+		const char *value;
+
+		for (unsigned i = 0; (spec->flags & QUERY_BOUND) &&
+				     (value = query_nth(&request->query, spec->name, i));
+		     i++)
+			buf_printf(out, "%s=%s\n", spec->name, value);
+	}
+	return out->error;
+}
+
+bool link_opens(struct api *api, struct http_request *request)
+{
+	const char *tenant = query_text(&request->query, "tenant", NULL);
+	const char *sig = query_text(&request->query, "sig", NULL);
+	uint64_t exp_s = query_uint(&request->query, "exp", 0);
+	char expected[SECRET_BASE64_SIZE], path[LINK_SIZE];
+	struct buf bound = { .max = 8192 };
+	bool opens;
+
+	if (!(request->route->flags & ROUTE_SIGNED) || !tenant || !sig || !parse_is_name(tenant) ||
+	    exp_s <= clock_realtime_ns() / NS_PER_S)
+		return false;
+	(void)snprintf(path, sizeof(path), "%.*s", (int)strcspn(request->target, "?"),
+		       request->target);
+	opens = bound_text(request, &bound) == 0 &&
+		sign_link(api, path, tenant, exp_s, bound.data ? bound.data : "", expected) == 0 &&
+		same_text(expected, sig);
+	buf_deinit(&bound);
+	if (opens)
+		(void)snprintf(request->tenant, sizeof(request->tenant), "%s", tenant);
+	return opens;
+}
+
+/* ---- tickets --------------------------------------------------------------------------------------- */
+
+int ticket_make(struct api *api, const char *text, char out[TICKET_SIZE])
+{
+	char sig[SECRET_BASE64_SIZE], signed_text[TICKET_SIZE];
+	int n = snprintf(signed_text, sizeof(signed_text), "ticket\n%s", text);
+	int rc;
+
+	if (n < 0 || (size_t)n >= sizeof(signed_text))
+		return -E2BIG;
+	rc = sign(api, signed_text, (size_t)n, sig);
+	if (rc == 0)
+		rc = base64url_encode(text, strlen(text), out, TICKET_SIZE - SECRET_BASE64_SIZE - 1);
+	if (rc == 0)
+		(void)snprintf(out + strlen(out), TICKET_SIZE - strlen(out), ".%s", sig);
+	return rc;
+}
+
+int ticket_read(struct api *api, const char *ticket, char *ret, size_t size)
+{
+	const char *dot = strchr(ticket, '.');
+	char signed_text[TICKET_SIZE] = "ticket\n", expected[SECRET_BASE64_SIZE];
+	uint8_t *text = (uint8_t *)signed_text + 7;
+	int len;
+
+	if (!dot)
+		return -EINVAL;
+	len = base64url_decode(ticket, (size_t)(dot - ticket), text, sizeof(signed_text) - 8);
+	if (len < 0 || (size_t)len >= size)
+		return -EINVAL;
+	if (sign(api, signed_text, (size_t)len + 7, expected) < 0 || !same_text(expected, dot + 1))
+		return -EACCES;
+	memcpy(ret, text, (size_t)len);
+	ret[len] = '\0';
+	return 0;
 }

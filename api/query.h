@@ -26,7 +26,11 @@ enum query_type {
 	QUERY_PROFILE_TYPE,
 };
 
-enum query_flag { QUERY_REQUIRED = 1, QUERY_REPEATED = 2 };
+enum query_flag {
+	QUERY_REQUIRED = 1,
+	QUERY_REPEATED = 2,
+	QUERY_BOUND = 4, /* says which data is meant: covered by a link's signature */
+};
 
 struct query_spec { /* a list ends with a NULL name */
 	const char *name;

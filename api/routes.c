@@ -2,6 +2,8 @@
 /* The route table; openapi.yaml must describe exactly these (tests/unit/test_openapi.c). A path of literals
  * stands before patterns that would also match it. */
 #include "api/flamegraph.h"
+#include "api/keys.h"
+#include "api/links.h"
 #include "api/meta.h"
 #include "api/pages.h"
 #include "api/profiling.h"
@@ -14,6 +16,7 @@
 
 #define READ	HTTP_ROLE_READ
 #define PROFILE HTTP_ROLE_PROFILE
+#define ADMIN	HTTP_ROLE_ADMIN
 
 const struct route routes[] = {
 	/* family A */
@@ -29,6 +32,11 @@ const struct route routes[] = {
 	{ "GET", B "/sessions", handle_list_sessions, history_params, READ, 0 },
 	{ "GET", B "/sessions/{sessionId}", handle_get_profile, get_profile_params, READ, 0 },
 	{ "DELETE", B "/sessions/{sessionId}", handle_delete_profile, NULL, PROFILE, 0 },
+	/* keys and links */
+	{ "POST", "/api/v1/keys", handle_create_key, NULL, ADMIN, ROUTE_JSON },
+	{ "GET", "/api/v1/keys", handle_list_keys, NULL, ADMIN, 0 },
+	{ "DELETE", "/api/v1/keys/{id}", handle_delete_key, NULL, ADMIN, 0 },
+	{ "POST", "/api/v1/links/rotate", handle_rotate_links, NULL, ADMIN, 0 },
 	/* the agent itself */
 	{ "GET", "/healthz", handle_healthz, NULL, READ, ROUTE_OPEN },
 	{ "GET", "/readyz", handle_readyz, NULL, READ, ROUTE_OPEN },

@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/keys.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "agent/base/clock.h"
+#include "agent/base/parse.h"
+#include "agent/base/ulid.h"
+#include "agent/store/store.h"
+#include "api/api_internal.h"
+#include "api/json_in.h"
+#include "api/json_out.h"
+#include "api/secret.h"
+
+#define KIND	  "key"
+#define NO_TENANT "-" /* keys for all tenants stand under this name in the store */
+#define RELOAD_NS NS_PER_S
+
+struct keys {
+	struct store *store;
+	pthread_mutex_t lock;
+	struct key *items;
+	unsigned count;
+	uint64_t loaded_ns; /* monotonic */
+};
+
+static const char *const role_words[] = { "none", "read", "profile", "admin" };
+
+/* ---- store ----------------------------------------------------------------------------------------- */
+
+static int role_parse(const char *word, enum http_role *ret)
+{
+	for (unsigned i = HTTP_ROLE_READ; i < ARRAY_SIZE(role_words); i++) {
+		if (strcmp(role_words[i], word) == 0) {
+			*ret = (enum http_role)i;
+			return 0;
+		}
+	}
+	return -EINVAL;
+}
+
+static int key_from_json(const char *text, size_t len, struct key *ret)
+{
+	cleanup(json) cJSON *body = NULL;
+	const char *id = "", *name = "", *tenant = "", *role = "", *digest = "";
+	struct key key = { 0 };
+	int rc = json_in_object(text, len, &body, NULL);
+
+	if (rc < 0)
+		return rc;
+	if (json_in_text(body, "id", true, KEY_ID_SIZE - 1, &id, NULL) < 0 ||
+	    json_in_text(body, "name", true, KEY_NAME_SIZE - 1, &name, NULL) < 0 ||
+	    json_in_text(body, "tenant", false, TENANT_NAME_SIZE - 1, &tenant, NULL) < 0 ||
+	    json_in_text(body, "role", true, 16, &role, NULL) < 0 ||
+	    json_in_text(body, "digest", true, SECRET_BASE64_SIZE, &digest, NULL) < 0 ||
+	    json_in_uint(body, "createdMs", true, 0, 1ull << 52, &key.created_at_ns, NULL) < 0 ||
+	    role_parse(role, &key.role) < 0 ||
+	    base64url_decode(digest, strlen(digest), key.digest, sizeof(key.digest)) != SECRET_BYTES)
+		return -EINVAL;
+	key.created_at_ns *= NS_PER_MS;
+	(void)snprintf(key.id, sizeof(key.id), "%s", id);
+	(void)snprintf(key.name, sizeof(key.name), "%s", name);
+	(void)snprintf(key.tenant, sizeof(key.tenant), "%s", tenant);
+	*ret = key;
+	return 0;
+}
+
+struct loading {
+	struct key *items;
+	unsigned count;
+};
+
+static int visit(void *ctx, const struct store_record *record)
+{
+	struct loading *loading = ctx;
+
+	/* A damaged record grants nothing. */
+	if (loading->count < KEYS_MAX &&
+	    key_from_json(record->body, record->body_len, &loading->items[loading->count]) == 0)
+		loading->count++;
+	return 0;
+}
+
+/* With the lock held. */
+static int load(struct keys *keys, struct err *err)
+{
+	const struct store_query query = { .kind = KIND };
+	struct loading loading = { .items = calloc(KEYS_MAX, sizeof(*loading.items)) };
+	uint64_t total = 0;
+	int rc;
+
+	if (!loading.items)
+		return -ENOMEM;
+	rc = store_list(keys->store, &query, visit, &loading, &total, err);
+	if (rc < 0) {
+		free(loading.items);
+		return rc;
+	}
+	free(keys->items);
+	keys->items = loading.items;
+	keys->count = loading.count;
+	keys->loaded_ns = clock_monotonic_ns();
+	return 0;
+}
+
+int keys_create(struct store *store, struct keys **ret, struct err *err)
+{
+	cleanup(keys) struct keys *keys = calloc(1, sizeof(*keys));
+	int rc;
+
+	if (!keys)
+		return -ENOMEM;
+	(void)pthread_mutex_init(&keys->lock, NULL);
+	keys->store = store;
+	rc = store ? load(keys, err) : 0;
+	if (rc < 0)
+		return rc;
+	*ret = take_ptr(keys);
+	return 0;
+}
+
+void keys_destroy(struct keys *keys)
+{
+	if (!keys)
+		return;
+	(void)pthread_mutex_destroy(&keys->lock);
+	free(keys->items);
+	free(keys);
+}
+
+/* ---- look-up --------------------------------------------------------------------------------------- */
+
+bool keys_any(struct keys *keys)
+{
+	bool any;
+
+	(void)pthread_mutex_lock(&keys->lock);
+	any = keys->count > 0;
+	(void)pthread_mutex_unlock(&keys->lock);
+	return any;
+}
+
+/* Every digest is compared, whichever matches. */
+static bool find_digest(const struct keys *keys, const uint8_t digest[SECRET_BYTES], struct key *ret)
+{
+	bool found = false;
+
+	for (unsigned i = 0; i < keys->count; i++) {
+		if (secret_equal(keys->items[i].digest, digest)) {
+			*ret = keys->items[i];
+			found = true;
+		}
+	}
+	return found;
+}
+
+bool keys_find(struct keys *keys, const char *token, struct key *ret)
+{
+	uint8_t digest[SECRET_BYTES];
+	bool found;
+
+	if (secret_sha256(token, strlen(token), digest) < 0)
+		return false;
+	(void)pthread_mutex_lock(&keys->lock);
+	found = find_digest(keys, digest, ret);
+	if (!found && keys->store && clock_monotonic_ns() - keys->loaded_ns > RELOAD_NS &&
+	    load(keys, NULL) == 0)
+		found = find_digest(keys, digest, ret);
+	(void)pthread_mutex_unlock(&keys->lock);
+	return found;
+}
+
+bool keys_has(struct keys *keys, const char *id)
+{
+	bool found = false;
+
+	(void)pthread_mutex_lock(&keys->lock);
+	for (unsigned i = 0; i < keys->count && !found; i++)
+		found = strcmp(keys->items[i].id, id) == 0;
+	(void)pthread_mutex_unlock(&keys->lock);
+	return found;
+}
+
+/* ---- handlers -------------------------------------------------------------------------------------- */
+
+static void key_json(struct json_out *json, const struct key *key, const char *text)
+{
+	json_out_open(json, NULL, '{');
+	json_out_text(json, "id", key->id);
+	json_out_text(json, "name", key->name);
+	json_out_text(json, "role", role_words[key->role]);
+	json_out_text(json, "tenant", key->tenant[0] ? key->tenant : NULL);
+	json_out_time(json, "createdAt", key->created_at_ns);
+	if (text)
+		json_out_text(json, "key", text);
+	json_out_close(json, '}');
+}
+
+static int parse_key(const struct http_request *request, struct key *ret, struct err *err)
+{
+	cleanup(json) cJSON *body = NULL;
+	const char *name = "", *role = "", *tenant = "";
+	int rc = json_in_object(request->body, request->body_len, &body, err);
+
+	if (rc == 0)
+		rc = json_in_text(body, "name", true, KEY_NAME_SIZE - 1, &name, err);
+	if (rc == 0)
+		rc = json_in_text(body, "role", true, 16, &role, err);
+	if (rc == 0)
+		rc = json_in_text(body, "tenant", false, TENANT_NAME_SIZE - 1, &tenant, err);
+	if (rc < 0)
+		return rc;
+	if (role_parse(role, &ret->role) < 0)
+		return err_set(err, EINVAL, "InvalidParam", "role",
+			       "member role must be read, profile or admin");
+	if (*tenant && !parse_is_name(tenant))
+		return err_set(err, EINVAL, "InvalidParam", "tenant",
+			       "member tenant must be 1 to 64 of A-Z a-z 0-9 . _ -");
+	(void)snprintf(ret->name, sizeof(ret->name), "%s", name);
+	(void)snprintf(ret->tenant, sizeof(ret->tenant), "%s", tenant);
+	return 0;
+}
+
+static int save(struct store *store, const struct key *key, struct err *err)
+{
+	struct buf body = { .max = 4096 };
+	struct json_out json = json_out_to(&body);
+	char digest[SECRET_BASE64_SIZE];
+	struct store_record record = { .kind = KIND, .id = key->id, .service = "", .type = "",
+				       .status = "", .created_ns = key->created_at_ns,
+				       .tenant = key->tenant[0] ? key->tenant : NO_TENANT };
+	int rc = base64url_encode(key->digest, SECRET_BYTES, digest, sizeof(digest));
+
+	json_out_open(&json, NULL, '{');
+	json_out_text(&json, "id", key->id);
+	json_out_text(&json, "name", key->name);
+	json_out_text(&json, "tenant", key->tenant);
+	json_out_text(&json, "role", role_words[key->role]);
+	json_out_text(&json, "digest", digest);
+	json_out_uint(&json, "createdMs", key->created_at_ns / NS_PER_MS);
+	json_out_close(&json, '}');
+	record.body = body.data;
+	record.body_len = body.len;
+	if (rc == 0)
+		rc = body.error ? body.error : store_put(store, &record, err);
+	buf_deinit(&body);
+	return rc;
+}
+
+static int make_key(struct key *key, char text[KEY_TEXT_SIZE])
+{
+	uint8_t random[SECRET_BYTES];
+	int rc = secret_random(random);
+
+	memcpy(text, "pk_", 4);
+	if (rc == 0)
+		rc = base64url_encode(random, sizeof(random), text + 3, KEY_TEXT_SIZE - 3);
+	if (rc == 0)
+		rc = secret_sha256(text, strlen(text), key->digest);
+	key->created_at_ns = clock_realtime_ns() / NS_PER_MS * NS_PER_MS;
+	memcpy(key->id, "key-", 4);
+	ulid_make(key->created_at_ns, key->id + 4);
+	return rc;
+}
+
+static int no_store(struct err *err)
+{
+	return err_set(err, EIO, "StoreUnavailable", NULL, "there is no store to keep keys in");
+}
+
+int handle_create_key(struct http_call *call)
+{
+	struct keys *keys = call->api->keys;
+	struct json_out json = json_out_to(&call->answer->body);
+	struct key key = { 0 };
+	char text[KEY_TEXT_SIZE];
+	int rc = keys->store ? parse_key(call->request, &key, call->err) : no_store(call->err);
+
+	if (rc == 0)
+		rc = make_key(&key, text);
+	if (rc < 0)
+		return rc;
+	(void)pthread_mutex_lock(&keys->lock);
+	if (keys->count >= KEYS_MAX)
+		rc = err_set(call->err, E2BIG, "LimitReached", NULL, "there are %d keys already",
+			     KEYS_MAX);
+	else
+		rc = save(keys->store, &key, call->err);
+	if (rc == 0)
+		rc = load(keys, call->err);
+	(void)pthread_mutex_unlock(&keys->lock);
+	if (rc < 0)
+		return rc;
+	key_json(&json, &key, text);
+	call->answer->content_type = "application/json";
+	call->answer->no_store = true;
+	return 0;
+}
+
+int handle_list_keys(struct http_call *call)
+{
+	struct keys *keys = call->api->keys;
+	struct json_out json = json_out_to(&call->answer->body);
+
+	json_out_open(&json, NULL, '{');
+	json_out_open(&json, "items", '[');
+	(void)pthread_mutex_lock(&keys->lock);
+	for (unsigned i = 0; i < keys->count; i++)
+		key_json(&json, &keys->items[i], NULL);
+	json_out_close(&json, ']');
+	json_out_null(&json, "nextCursor");
+	json_out_uint(&json, "total", keys->count);
+	(void)pthread_mutex_unlock(&keys->lock);
+	json_out_close(&json, '}');
+	call->answer->content_type = "application/json";
+	call->answer->no_store = true;
+	return 0;
+}
+
+int handle_delete_key(struct http_call *call)
+{
+	struct keys *keys = call->api->keys;
+	int rc = -ENOENT;
+
+	(void)pthread_mutex_lock(&keys->lock);
+	for (unsigned i = 0; i < keys->count && rc == -ENOENT; i++) {
+		const struct key *key = &keys->items[i];
+
+		if (strcmp(key->id, call->request->path[0]) == 0)
+			rc = store_delete(keys->store, KIND, key->tenant[0] ? key->tenant : NO_TENANT,
+					  key->id, call->err);
+	}
+	if (rc == 0)
+		rc = load(keys, call->err);
+	(void)pthread_mutex_unlock(&keys->lock);
+	if (rc == -ENOENT)
+		return err_set(call->err, ENOENT, "UnknownKey", "id", "there is no such key");
+	call->answer->status = 204;
+	call->answer->no_store = true;
+	return rc;
+}
