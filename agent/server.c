@@ -2,11 +2,13 @@
 #include "agent/server.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <string.h>
 
 #include "agent/base/channel.h"
 #include "agent/base/clock.h"
+#include "agent/base/io.h"
 #include "agent/base/log.h"
 #include "agent/base/privileges.h"
 #include "agent/session/sessions_run.h"
@@ -23,7 +25,11 @@ struct server {
 	struct store *store;
 	struct sessions *sessions;
 	struct api *api;
+	/* Contents of the files that the configuration names, NULL = not named. */
+	char *tls_certificate, *tls_key, *jwt_key, *jwt_jwks;
 };
+
+#define SECRET_FILE_MAX (1u << 20)
 
 static const char *text_or_null(const char *text)
 {
@@ -66,6 +72,39 @@ static int create_sessions(struct server *s, struct err *err)
 	return sessions_create(&options, &s->sessions, err);
 }
 
+static int read_named(const char *path, char **ret, struct err *err)
+{
+	size_t len;
+	int rc = *path ? io_read_file(AT_FDCWD, path, SECRET_FILE_MAX, ret, &len) : 0;
+
+	return rc < 0 ? err_set(err, -rc, NULL, NULL, "cannot read %s: %s", path, strerror(-rc)) : 0;
+}
+
+static int read_secrets(struct server *s, struct api_options *options, struct err *err)
+{
+	const struct config *c = s->options->config;
+	int rc = read_named(c->tls_certificate, &s->tls_certificate, err);
+
+	if (rc == 0)
+		rc = read_named(c->tls_key, &s->tls_key, err);
+	if (rc == 0)
+		rc = read_named(c->jwt_key_file, &s->jwt_key, err);
+	if (rc == 0)
+		rc = read_named(c->jwt_jwks_file, &s->jwt_jwks, err);
+	options->tls_certificate = s->tls_certificate;
+	options->tls_key = s->tls_key;
+	options->jwt = (struct api_jwt){
+		.algorithm = text_or_null(c->jwt_algorithm),
+		.key = s->jwt_key,
+		.jwks = s->jwt_jwks,
+		.issuer = text_or_null(c->jwt_issuer),
+		.audience = text_or_null(c->jwt_audience),
+		.tenant_claim = text_or_null(c->jwt_tenant_claim),
+		.role_claim = text_or_null(c->jwt_role_claim),
+	};
+	return rc;
+}
+
 static int start(struct server *s, struct err *err)
 {
 	const struct config *c = s->options->config;
@@ -88,7 +127,11 @@ static int start(struct server *s, struct err *err)
 		rc = create_sessions(s, err);
 	if (rc < 0)
 		return rc;
+	rc = read_secrets(s, &options, err);
+	if (rc < 0)
+		return rc;
 	options.sessions = s->sessions;
+	options.store = s->store;
 	return api_start(&options, &s->api, err);
 }
 
@@ -143,6 +186,10 @@ static void stop(struct server *s)
 		api_stop(s->api, ANSWER_GRACE_NS);
 	sessions_destroy(s->sessions);
 	store_close(s->store);
+	free(s->tls_certificate);
+	free(s->tls_key);
+	free(s->jwt_key);
+	free(s->jwt_jwks);
 }
 
 static int give_up(const struct server *s, const struct err *err)

@@ -73,7 +73,7 @@ static void write_session(struct buf *out, struct api *api, const struct session
 	buf_printf(out, "<tr><td>%.19sZ<td>", when);
 	escaped(out, info->service);
 	buf_printf(out, "<td>%s<td>%s<td class=n>%.1f s<td class=n>%s<td>", type->word,
-		   session_status_word(info->status), (double)info->duration_ns / 1e9, value);
+		   session_status_text(info->status), (double)info->duration_ns / 1e9, value);
 	if (info->status == SESSION_COMPLETED) {
 		buf_add_str(out, "<a href=\"");
 		escaped(out, link_flame_graph(api, info, link));

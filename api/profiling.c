@@ -257,7 +257,7 @@ static int parse_list(struct http_call *call, struct session_query *ret)
 		.cursor = query_text(query, "cursor", NULL),
 	};
 
-	if (status && session_status_parse(status, &list.status) < 0)
+	if (status && session_status_from(status, &list.status) < 0)
 		return -EINVAL; /* the query parser let no other word through */
 	if (list.to_ns && list.from_ns >= list.to_ns)
 		return err_set(call->err, EINVAL, "InvalidParam", "to", "to must lie after from");

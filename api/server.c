@@ -27,7 +27,7 @@ struct listener {
 	struct server *server;
 	struct MHD_Daemon *daemon;
 	int fd; /* owned while the daemon runs */
-	bool unix_socket;
+	bool unix_socket, tls;
 };
 
 struct server {
@@ -65,7 +65,8 @@ static void on_connection(void *cls, struct MHD_Connection *mhd, void **socket_c
 
 	if (code == MHD_CONNECTION_NOTIFY_STARTED) {
 		info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
-		*socket_context = info ? connections_add(server->connections, info->connect_fd, true)
+		*socket_context = info ? connections_add(server->connections, info->connect_fd,
+							 !listener->tls)
 				       : NULL;
 		atomic_fetch_add(&counters->connections_total, 1);
 		atomic_fetch_add(&counters->connections_open, 1);
@@ -314,20 +315,30 @@ static int listener_start(struct server *server, struct listener *listener, int 
 {
 	const struct api_options *options = &server->api->options;
 	size_t pool = options->url_bytes + options->header_bytes + POOL_SLACK_BYTES;
+	struct MHD_OptionItem tls[3] = { { MHD_OPTION_END, 0, NULL }, { MHD_OPTION_END, 0, NULL },
+					 { MHD_OPTION_END, 0, NULL } };
 
 	listener->server = server;
 	listener->unix_socket = unix_socket;
 	listener->fd = fd;
+	listener->tls = !unix_socket && options->tls_certificate;
+	/* The array of options ends the list; without TLS it is empty. */
+	if (listener->tls) {
+		tls[0] = (struct MHD_OptionItem){ MHD_OPTION_HTTPS_MEM_CERT, 0,
+						  (void *)options->tls_certificate };
+		tls[1] = (struct MHD_OptionItem){ MHD_OPTION_HTTPS_MEM_KEY, 0,
+						  (void *)options->tls_key };
+	}
 	listener->daemon = MHD_start_daemon(
 		MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL |
-			MHD_USE_ITC | MHD_USE_ERROR_LOG,
+			MHD_USE_ITC | MHD_USE_ERROR_LOG | (listener->tls ? MHD_USE_TLS : 0u),
 		0, NULL, NULL, on_request, listener, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
 		MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
 		(unsigned)options->connections, MHD_OPTION_CONNECTION_MEMORY_LIMIT, pool,
 		MHD_OPTION_NOTIFY_CONNECTION, on_connection, listener, MHD_OPTION_NOTIFY_COMPLETED,
 		on_completed, listener, MHD_OPTION_URI_LOG_CALLBACK, on_target, listener,
 		MHD_OPTION_UNESCAPE_CALLBACK, no_unescape, NULL, MHD_OPTION_THREAD_STACK_SIZE,
-		(size_t)THREAD_STACK_BYTES, MHD_OPTION_END);
+		(size_t)THREAD_STACK_BYTES, MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
 	if (!listener->daemon) {
 		listener->fd = -1;
 		return -EIO;

@@ -9,7 +9,7 @@
 #include "api/links.h"
 #include "api/quality_json.h"
 
-const char *session_status_word(enum session_status status)
+const char *session_status_text(enum session_status status)
 {
 	static const char *const words[] = {
 		[SESSION_RUNNING] = "running",
@@ -20,10 +20,10 @@ const char *session_status_word(enum session_status status)
 	return words[status];
 }
 
-int session_status_parse(const char *word, int *ret)
+int session_status_from(const char *word, int *ret)
 {
 	for (int i = SESSION_RUNNING; i <= SESSION_FAILED; i++) {
-		if (strcmp(word, session_status_word((enum session_status)i)) == 0) {
+		if (strcmp(word, session_status_text((enum session_status)i)) == 0) {
 			*ret = i;
 			return 0;
 		}
@@ -126,7 +126,7 @@ void session_json(struct json_out *json, const char *name, struct api *api,
 	json_out_text(json, "service", info->service);
 	json_out_text(json, "target", info->selector[0] ? info->selector : info->service);
 	json_out_text(json, "profileType", type->word);
-	json_out_text(json, "status", session_status_word(info->status));
+	json_out_text(json, "status", session_status_text(info->status));
 	times_json(json, info);
 	json_out_uint(json, "sampleCount", info->sample_count);
 	json_out_uint(json, "sampleRate", info->rate_hz);

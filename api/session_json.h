@@ -25,9 +25,9 @@ void session_json(struct json_out *json, const char *name, struct api *api,
 /* The `topFunctions` array: at most @top rows. @sample_count_as_text as in family B's baselines. */
 int top_functions_json(struct json_out *json, const char *name, const struct profile *p,
 		       uint32_t top, bool sample_count_as_text) must_use;
-const char *session_status_word(enum session_status status);
+const char *session_status_text(enum session_status status);
 /* -EINVAL: not one of running, completed, failed. */
-int session_status_parse(const char *word, int *ret) must_use;
+int session_status_from(const char *word, int *ret) must_use;
 void warnings_json(struct json_out *json, const struct json_warnings *warnings);
 
 #endif

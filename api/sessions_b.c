@@ -73,7 +73,7 @@ static void write_session(struct http_call *call, const struct session_info *inf
 	json_out_text(&json, "target", target);
 	json_out_text(&json, "service", info->service);
 	json_out_time(&json, "createdAt", info->created_at_ns);
-	json_out_text(&json, "status", session_status_word(info->status));
+	json_out_text(&json, "status", session_status_text(info->status));
 	json_out_uint(&json, "rawDataSizeBytes", info->raw_data_bytes);
 	json_out_text(&json, "failureReason",
 		      info->status == SESSION_FAILED ? info->failure : NULL);
