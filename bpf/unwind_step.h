@@ -181,7 +181,7 @@ UNWIND_INLINE int unwind_step(struct unwind_state *at, const struct unwind_rule 
 	rc = unwind_cfa(at, rule, &cfa);
 	if (rc)
 		return rc;
-	if (cfa <= at->sp || cfa >= ARCH_USER_END)
+	if ((cfa <= at->sp && !(rule->flags & UNWIND_RULE_SWITCH)) || cfa >= ARCH_USER_END)
 		return UNWIND_NO_PROGRESS;
 	if (rule->fp == UNWIND_FP_CFA && rule->fp_offset == rule->ra_offset - 8) {
 		/* push %rbp first: both words with one read */

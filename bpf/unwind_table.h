@@ -72,6 +72,7 @@ enum unwind_fp {
 
 enum unwind_rule_flag {
 	UNWIND_RULE_SIGNAL = 1, /* the CIE's augmentation has 'S': the pc is exact, not a return address */
+	UNWIND_RULE_SWITCH = 2, /* the caller's frame is on another stack: it need not be further up */
 };
 
 struct unwind_rule {

@@ -5,7 +5,7 @@
  *   cfi_amd64.c       what is x86-64: registers, PLT, .init; ranges that linkers leave without an FDE
  *   cfi_gaps.c        returns from signal handlers that have no FDE
  *   cfi_order.c       ranges sorted and made disjoint
- *   cfi_go.c          Go's pclntab, when a Go program has no .debug_frame
+ *   cfi_go.c          Go's pclntab, which says more than a Go program's .debug_frame
  *   cfi_execute.c     one FDE's instructions -> (file offset, rule) in ascending order
  *   cfi_expression.c  DWARF expressions -> the few forms that a rule can say
  *   cfi_table.c       (file offset, rule) stream -> image
@@ -122,8 +122,8 @@ struct cfi_cie {
 
 enum cfi_source { /* best first: a lower one only fills what the others leave out */
 	CFI_SOURCE_EH_FRAME,
-	CFI_SOURCE_DEBUG_FRAME,
 	CFI_SOURCE_GO,
+	CFI_SOURCE_DEBUG_FRAME,
 	CFI_SOURCE_SYNTH,
 };
 

@@ -62,7 +62,7 @@ static bool pay(struct reader *reader, uint64_t work)
 	return true;
 }
 
-static struct bytes at_offset(const struct go_table *table, uint64_t base, uint64_t offset)
+struct bytes go_table_bytes(const struct go_table *table, uint64_t base, uint64_t offset)
 {
 	if (offset > table->len || base + offset > table->len)
 		return (struct bytes){ table->bytes, table->bytes, true };
@@ -74,7 +74,7 @@ static struct bytes at_offset(const struct go_table *table, uint64_t base, uint6
 /* Decodes a pc-value table: pairs of (value delta, pc delta), ended by a value delta of 0. */
 static int decode_runs(struct reader *reader, uint32_t offset, uint64_t size, struct runs_vec *ret)
 {
-	struct bytes at = at_offset(reader->table, reader->table->pctab, offset);
+	struct bytes at = go_table_bytes(reader->table, reader->table->pctab, offset);
 	uint64_t end = 0;
 	int32_t value = -1;
 
@@ -128,7 +128,7 @@ static int file_string(struct reader *reader, uint32_t unit, int32_t file, uint3
 	*ret = 0;
 	if (file < 0)
 		return 0;
-	at = at_offset(table, table->units, ((uint64_t)unit + (uint32_t)file) * 4);
+	at = go_table_bytes(table, table->units, ((uint64_t)unit + (uint32_t)file) * 4);
 	offset = bytes_u32(&at);
 	if (at.failed || offset == UINT32_MAX)
 		return 0;
@@ -136,7 +136,7 @@ static int file_string(struct reader *reader, uint32_t unit, int32_t file, uint3
 		*ret = (uint32_t)have;
 		return 0;
 	}
-	at = at_offset(table, table->files, offset);
+	at = go_table_bytes(table, table->files, offset);
 	if (bytes_left(&at) > 4096)
 		at.end = at.at + 4096;
 	name = bytes_cstr(&at);
@@ -170,7 +170,7 @@ static size_t fold_arguments(const char *name, size_t len, char *ret)
 
 static int name_string(struct reader *reader, int32_t offset, uint32_t *ret)
 {
-	struct bytes at = at_offset(reader->table, reader->table->names, (uint32_t)offset);
+	struct bytes at = go_table_bytes(reader->table, reader->table->names, (uint32_t)offset);
 	char folded[4096 + 8];
 	const char *name;
 	size_t len;
@@ -190,19 +190,18 @@ static int name_string(struct reader *reader, int32_t offset, uint32_t *ret)
 
 /* ---- functions ------------------------------------------------------------------------------- */
 
-/* Entry and _func offset of the function with number @index; the entry of the last but one is the end. */
-static bool read_entry(const struct go_table *table, const struct go_image *image, uint64_t index,
-		       uint64_t *ret_ev, uint64_t *ret_func)
+bool go_table_entry(const struct go_table *table, const struct go_image *image, uint64_t index,
+		    uint64_t *ret_ev, uint64_t *ret_func)
 {
 	struct bytes at;
 
 	if (table->layout != GOPCLNTAB_1_16) {
-		at = at_offset(table, table->functions, index * 8);
+		at = go_table_bytes(table, table->functions, index * 8);
 		*ret_ev = table->text_ev + bytes_u32(&at);
 		*ret_func = bytes_left(&at) >= 4 ? bytes_u32(&at) : 0;
 		return !at.failed;
 	}
-	at = at_offset(table, table->functions, index * 16);
+	at = go_table_bytes(table, table->functions, index * 16);
 	*ret_ev = bytes_u64(&at);
 	*ret_func = bytes_left(&at) >= 8 ? bytes_u64(&at) : 0;
 	if (image->relocation_count) /* absolute addresses, relocated where code may lie anywhere */
@@ -232,7 +231,7 @@ static uint64_t read_funcdata(const struct reader *reader, struct bytes at, unsi
 static bool read_function(const struct reader *reader, uint64_t offset, struct function *ret)
 {
 	const struct go_table *table = reader->table;
-	struct bytes at = at_offset(table, table->functions, offset);
+	struct bytes at = go_table_bytes(table, table->functions, offset);
 	uint8_t funcdata_count;
 
 	(void)bytes_take(&at, table->layout == GOPCLNTAB_1_16 ? 8 : 4); /* entry */
@@ -471,13 +470,13 @@ static int add_all(struct reader *reader)
 	const struct go_table *table = reader->table;
 	uint64_t entry, func, next_entry, next_func;
 
-	if (!read_entry(table, reader->image, 0, &entry, &func))
+	if (!go_table_entry(table, reader->image, 0, &entry, &func))
 		return -ENOEXEC;
 	for (uint64_t i = 0; i < table->function_count; i++, entry = next_entry, func = next_func) {
 		struct function function = { .entry_ev = entry };
 		int rc;
 
-		if (!read_entry(table, reader->image, i + 1, &next_entry, &next_func))
+		if (!go_table_entry(table, reader->image, i + 1, &next_entry, &next_func))
 			break;
 		function.end_ev = next_entry;
 		if (next_entry <= entry || !read_function(reader, func, &function))
@@ -495,8 +494,8 @@ static void reserve(struct reader *reader)
 	const struct go_table *table = reader->table;
 	uint64_t start, end, unused, start_fo, end_fo;
 
-	if (read_entry(table, reader->image, 0, &start, &unused) &&
-	    read_entry(table, reader->image, table->function_count, &end, &unused) &&
+	if (go_table_entry(table, reader->image, 0, &start, &unused) &&
+	    go_table_entry(table, reader->image, table->function_count, &end, &unused) &&
 	    elf_segments_range(reader->segments, start, end, &start_fo, &end_fo)) {
 		reader->builder->exclusive_start = start_fo;
 		reader->builder->exclusive_end = end_fo;

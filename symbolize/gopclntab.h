@@ -59,6 +59,13 @@ uint64_t go_image_word(const struct go_image *image, uint64_t ev);
 /* Finds the table and moduledata. -ENOENT no Go program (or older than 1.16). */
 int go_image_find_table(Elf *elf, const struct go_image *image, struct go_table *ret) must_use;
 
+/* What follows @offset in the part of the table that begins at @base; failed if it is outside. */
+struct bytes go_table_bytes(const struct go_table *table, uint64_t base, uint64_t offset);
+/* Entry of the function with number @index and the offset of its _func from table->functions. Number
+ * function_count gives the end of the last one. */
+bool go_table_entry(const struct go_table *table, const struct go_image *image, uint64_t index,
+		    uint64_t *ret_ev, uint64_t *ret_func);
+
 /* Adds everything to @builder and reserves the code's file offsets for it (exclusive_start, _end).
  * -ENOENT no Go program, -ENOEXEC damaged (nothing was added), -E2BIG, -ENOMEM. */
 int gopclntab_load(Elf *elf, const struct elf_segments *segments,
