@@ -184,6 +184,15 @@ struct {
 	__type(value, struct off_state);
 } off_states SEC(".maps");
 
+/* @index where it is used, kept below @size (a power of two). A bound that was checked earlier is forgotten
+ * by older verifiers (6.1) when the value was spilled in between; clang would drop a plain mask as
+ * redundant. */
+static __always_inline uint32_t index_within(uint32_t index, uint32_t size)
+{
+	asm volatile("" : "+r"(index));
+	return index & (size - 1);
+}
+
 /* The scratch of this CPU in @map, or NULL if a program of the same kind was interrupted in it (counted
  * by the caller). Nesting on a CPU is strictly last in, first out, so a plain flag is enough. */
 static __always_inline struct scratch *scratch_enter(void *map)

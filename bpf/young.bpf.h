@@ -60,7 +60,7 @@ static __always_inline void young_add(struct scratch *s, struct vm_area_struct *
 		return;
 	}
 	file = BPF_CORE_READ(vma, vm_file);
-	young = &s->vmas[at];
+	young = &s->vmas[index_within(at, YOUNG_VMAS_MAX)];
 	young->start = BPF_CORE_READ(vma, vm_start);
 	young->end = BPF_CORE_READ(vma, vm_end);
 	young->file_offset = 0;
@@ -71,7 +71,7 @@ static __always_inline void young_add(struct scratch *s, struct vm_area_struct *
 	} else if (young->start != s->young.vdso) {
 		young->file.dev_major = ~0u;
 	}
-	s->vma_count = at + 1;
+	s->vma_count++;
 }
 
 /* ---- the list ------------------------------------------------------------------------------ */

@@ -5,11 +5,14 @@
 #include <bpf/btf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/bpf.h>
 #include <linux/perf_event.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "agent/base/io.h"
 
 /* Each probe returns 0, or a negative errno that feature_refused() turns into a sentence. */
 struct probe {
@@ -195,13 +198,29 @@ static const struct probe probes[FEATURE_MAX] = {
 			       try_irq_work },
 };
 
-static void feature_refused(char *reason, size_t size, int rc, const char *remedy)
+/* Debian and others let kernel.perf_event_paranoid above 2 refuse perf events to all but CAP_SYS_ADMIN. */
+static bool perf_is_restricted(void)
 {
-	if (rc == -EPERM || rc == -EACCES)
-		snprintf(reason, size, "not permitted: give CAP_BPF and CAP_PERFMON (kernel 5.8 and "
-				       "newer), or run as root");
+	char text[16];
+
+	return io_read_small(AT_FDCWD, "/proc/sys/kernel/perf_event_paranoid", text, sizeof(text)) > 0 &&
+	       atoi(text) > 2;
+}
+
+static void feature_refused(enum feature feature, int rc, char *reason, size_t size)
+{
+	bool perf = feature == FEATURE_PERF_EVENT || feature == FEATURE_HARDWARE_CYCLES;
+
+	if (rc != -EPERM && rc != -EACCES)
+		(void)snprintf(reason, size, "%s: %s", strerror(-rc), probes[feature].remedy);
+	else if (perf && perf_is_restricted())
+		(void)snprintf(reason, size,
+			       "not permitted: set kernel.perf_event_paranoid to 2, or give "
+			       "CAP_SYS_ADMIN");
 	else
-		snprintf(reason, size, "%s: %s", strerror(-rc), remedy);
+		(void)snprintf(reason, size,
+			       "not permitted: give CAP_BPF and CAP_PERFMON (kernel 5.8 and newer), "
+			       "or run as root");
 }
 
 static int ignore_message(enum libbpf_print_level level, const char *format, va_list args)
@@ -220,8 +239,8 @@ void features_probe(struct features *features)
 		features->found[i] = rc == 0;
 		features->reason[i][0] = '\0';
 		if (rc)
-			feature_refused(features->reason[i], sizeof(features->reason[i]), rc,
-					probes[i].remedy);
+			feature_refused((enum feature)i, rc, features->reason[i],
+					sizeof(features->reason[i]));
 	}
 	btf__free(btf);
 	libbpf_set_print(print);

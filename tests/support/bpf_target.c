@@ -69,10 +69,16 @@ struct features bpf_target_features(const char *disable)
 
 char *bpf_target_compile(const char *name, const char *source, const char *flags)
 {
-	char command[1024], *path = NULL;
+	char command[1024], *path = NULL, *kept = getenv("PROFD_TEST_PROGRAMS");
 	FILE *file;
 
-	if (!folder[0]) {
+	if (kept) {
+		(void)snprintf(folder, sizeof(folder), "%s", kept);
+		assert_true(asprintf(&path, "%s/%s", folder, name) > 0);
+		if (!access(path, X_OK))
+			return path;
+		free(path);
+	} else if (!folder[0]) {
 		(void)snprintf(folder, sizeof(folder), "/tmp/profd-test-XXXXXX");
 		assert_non_null(mkdtemp(folder));
 	}
@@ -94,8 +100,10 @@ void bpf_target_cleanup(void)
 
 	if (!folder[0])
 		return;
-	(void)snprintf(command, sizeof(command), "rm -rf %s", folder);
-	(void)!system(command);
+	if (!getenv("PROFD_TEST_PROGRAMS")) {
+		(void)snprintf(command, sizeof(command), "rm -rf %s", folder);
+		(void)!system(command);
+	}
 	folder[0] = '\0';
 	free(functions.ranges);
 	memset(&functions, 0, sizeof(functions));

@@ -17,7 +17,8 @@ bool bpf_target_skip(void);
 struct features bpf_target_features(const char *disable);
 
 /* Compiles @source with gcc @flags into a temporary folder. The path is the caller's (free); the folder is
- * removed by bpf_target_cleanup(). Fails the test on any error. */
+ * removed by bpf_target_cleanup(). With PROFD_TEST_PROGRAMS=FOLDER programs are kept there and not compiled
+ * again, for machines without a compiler (tests/vm). Fails the test on any error. */
 char *bpf_target_compile(const char *name, const char *source, const char *flags);
 void bpf_target_cleanup(void);
 
