@@ -7,6 +7,7 @@
 
 #include "agent/base/clock.h"
 #include "agent/base/log.h"
+#include "agent/collect/bpf_internal.h"
 #include "agent/collect/collector_internal.h"
 
 #define RATE_MAX_HZ    1000u
@@ -26,6 +27,9 @@ void control_send_status(struct collector *c)
 		status.features_found |= (uint32_t)c->options->features.found[i] << i;
 		status.features_disabled |= (uint32_t)c->options->features.disabled[i] << i;
 	}
+	status.types = PROF_WANT_CPU;
+	if (bpf_load_has_offcpu(&c->options->features))
+		status.types |= PROF_WANT_OFFCPU;
 	memcpy(status.failure, c->failure, sizeof(status.failure));
 	if (channel_send_wait(c->server_fd, &status, sizeof(status), NULL, 0, STATUS_WAIT_MS) < 0)
 		log_debug("the server did not take the status in time");

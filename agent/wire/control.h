@@ -91,6 +91,8 @@ struct control_status {
 	uint32_t hardware;	 /* 1 = hardware cycles, 0 = cpu-clock */
 	uint32_t features_found; /* bits by index in agent/collect/features.h */
 	uint32_t features_disabled;
+	uint32_t types;		 /* bits of enum prof_want that this host can be sampled for */
+	uint32_t reserved;
 	char failure[480];	 /* "" or why this host cannot be profiled and the remedy */
 };
 
