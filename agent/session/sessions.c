@@ -17,6 +17,7 @@
 #define DEFAULT_STACKS	   1000000u
 #define DEFAULT_RETENTION  30u
 #define DEFAULT_FLUSH_NS   (10 * NS_PER_S)
+#define FEED_LAG_NS	   (1000 * NS_PER_MS) /* polls of collector and server, and a busy host */
 #define DEFAULT_SPAN_NS	   (600 * NS_PER_S)
 #define DEFAULT_DISK	   (2ull << 30)
 #define DEFAULT_DETAIL	   (256ull << 20)
@@ -336,6 +337,24 @@ static int start_new(struct sessions *s, const struct session_request *r,
 	return rc;
 }
 
+/* A process that has just started reaches us with the feed, a fraction of a second later: whoever starts a
+ * program and asks for its profile at once must not be told that there is none. */
+static int resolve_patiently(struct sessions *s, const struct session_request *request,
+			     struct selector *ret, char name[SERVICE_NAME_SIZE], struct err *err)
+{
+	uint64_t give_up_ns = clock_monotonic_ns() + FEED_LAG_NS;
+	int rc;
+
+	for (;;) {
+		rc = services_resolve(s, request->tenant, request->service, request->wait_s > 0, ret,
+				      name, err);
+		if ((rc != -ENOENT && rc != -ESRCH) || s->options.feed_fd < 0 ||
+		    clock_monotonic_ns() > give_up_ns)
+			return rc;
+		clock_sleep_ns(FEED_LAG_NS / 10);
+	}
+}
+
 int sessions_start(struct sessions *s, const struct session_request *request,
 		   struct session_info *ret, struct err *err)
 {
@@ -363,8 +382,7 @@ int sessions_start(struct sessions *s, const struct session_request *request,
 		return rc;
 	if (id[0])
 		return sessions_get(s, request->tenant, id, ret, err);
-	rc = services_resolve(s, request->tenant, request->service, request->wait_s > 0, &selector,
-			      name, err);
+	rc = resolve_patiently(s, request, &selector, name, err);
 	if (rc < 0)
 		return rc;
 	return start_new(s, request, &selector, name, ret, err);
