@@ -152,6 +152,7 @@ static void on_demand(struct sessions *s, const struct ring_record *record)
 				      "budget held it back",
 				      demand.rate_hz);
 	s->feed.demand = demand;
+	s->feed.has_demand = true;
 	session_life_saw_demand(s, demand.time_ns);
 }
 
@@ -194,7 +195,8 @@ static struct live_process *process_of(struct sessions *s, const struct feed_sam
 		if (!s->feed.stall_until_ns || s->feed.stall_proc != sample->proc) {
 			s->feed.stall_proc = sample->proc;
 			s->feed.stall_until_ns =
-				now_ns + (s->peers.collector_fd >= 0 ? FEED_STALL_NS : FEED_ABSENT_NS);
+				now_ns +
+				(s->peers.collector_fd >= 0 ? FEED_STALL_NS : FEED_ABSENT_NS);
 			demand_want(s, WANT_PROC, &id, 1);
 		}
 		if (now_ns < s->feed.stall_until_ns) {
@@ -209,17 +211,19 @@ static struct live_process *process_of(struct sessions *s, const struct feed_sam
 	return process;
 }
 
-/* After a restart of the server the record that said what is sampled may be gone: a sample of the
- * host's sampler tells its rate by its period. */
+/* After a restart of the server the record that said what is sampled may be gone: the samples
+ * themselves tell, the rate by their period. */
 static void infer_demand(struct sessions *s, const struct feed_sample *sample)
 {
-	if (sample->source || !sample->value)
+	uint32_t bit = sample->type == PROF_SAMPLE_CPU ? PROF_WANT_CPU : PROF_WANT_OFFCPU;
+
+	if (sample->type > PROF_SAMPLE_OFFCPU || sample->source || !sample->value ||
+	    (s->feed.demand.types & bit))
 		return;
-	s->feed.demand = (struct feed_demand){
-		.time_ns = sample->time_ns,
-		.rate_hz = (uint32_t)((NS_PER_S + sample->value / 2) / sample->value),
-		.types = PROF_WANT_CPU,
-	};
+	if (bit == PROF_WANT_CPU)
+		s->feed.demand.rate_hz = (uint32_t)((NS_PER_S + sample->value / 2) / sample->value);
+	s->feed.demand.types |= bit;
+	s->feed.demand.time_ns = sample->time_ns;
 	session_life_saw_demand(s, sample->time_ns);
 }
 
@@ -243,7 +247,7 @@ static bool on_sample(struct sessions *s, const struct ring_record *record)
 		s->host_samples[sample.type]++;
 	if (!process)
 		return true;
-	if (sample.type == PROF_SAMPLE_CPU && !s->feed.demand.types)
+	if (!s->feed.has_demand)
 		infer_demand(s, &sample);
 	if (sample.type == PROF_SAMPLE_CPU)
 		live_process_add_cpu(process, sample.time_ns, sample.value);

@@ -13,25 +13,28 @@
 
 /* ---- types ----------------------------------------------------------------------------------- */
 static const struct {
-	uint32_t wants;	   /* 0: no sampler takes this type */
-	uint32_t features; /* bits by enum feature */
-	const char *reason;
+	uint32_t wants;	    /* bits of enum prof_want; 0: no sampler takes this type */
+	const char *reason; /* why not, or what the host lacks */
 } types[PROFILE_TYPE_MAX] = {
-	[PROFILE_CPU] = { PROF_WANT_CPU, 0, NULL },
-	[PROFILE_OFFCPU] = { 0, 0, "no off-CPU sampler in this version of profd" },
-	[PROFILE_WALL] = { 0, 0, "needs the off-CPU sampler, which this version of profd lacks" },
-	[PROFILE_BLOCK] = { 0, 0,
-			    "no reader of blocked goroutines and threads in this version of "
-			    "profd" },
-	[PROFILE_MUTEX] = { 0, 0, "no sampler of lock waits in this version of profd" },
-	[PROFILE_MEMORY] = { 0, 0, "no heap reader in this version of profd" },
-	[PROFILE_ALLOC] = { 0, 0, "no allocation sampler in this version of profd" },
-	[PROFILE_GOROUTINE] = { 0, 0, "no goroutine reader in this version of profd" },
-	[PROFILE_IO] = { 0, 0, "no I/O sampler in this version of profd" },
+	[PROFILE_CPU] = { PROF_WANT_CPU, "the collector cannot sample the CPUs of this host" },
+	[PROFILE_OFFCPU] = { PROF_WANT_OFFCPU, "the kernel lacks what following tasks off the CPU "
+					       "needs (5.15 or newer; "
+					       "`profd --features` says which)" },
+	[PROFILE_WALL] = { PROF_WANT_CPU | PROF_WANT_OFFCPU,
+			   "the kernel lacks what following tasks off the CPU needs (5.15 or "
+			   "newer; "
+			   "`profd --features` says which)" },
+	[PROFILE_BLOCK] = { 0, "this version of profd does not take waits on synchronization" },
+	[PROFILE_MUTEX] = { 0, "this version of profd does not take lock contention" },
+	[PROFILE_MEMORY] = { 0, "this version of profd does not read heaps" },
+	[PROFILE_ALLOC] = { 0, "this version of profd does not take allocations" },
+	[PROFILE_GOROUTINE] = { 0, "this version of profd does not read goroutines" },
+	[PROFILE_IO] = { 0, "this version of profd does not take I/O" },
 };
 
 void services_type_state(const struct sessions *s, enum profile_type type, struct type_need *ret)
 {
+	const struct peers *peers = &s->peers;
 	const char *reason = NULL;
 
 	*ret = (struct type_need){ .wants = types[type].wants };
@@ -39,12 +42,12 @@ void services_type_state(const struct sessions *s, enum profile_type type, struc
 		reason = types[type].reason;
 	else if (!s->feed.ring)
 		reason = "this profd runs with --no-collect: start it without to profile this host";
-	else if (s->peers.collector_fd < 0)
+	else if (peers->collector_fd < 0)
 		reason = "the collector process is not running; it is being restarted";
-	else if (s->peers.has_status && s->peers.status.failure[0])
-		reason = s->peers.status.failure;
-	else if (s->peers.has_status && (types[type].features & ~s->peers.status.features_found))
-		reason = "the kernel lacks a feature it needs: see `profd --features`";
+	else if (peers->has_status && peers->status.failure[0])
+		reason = peers->status.failure;
+	else if (peers->has_status && (types[type].wants & ~peers->status.types))
+		reason = types[type].reason;
 	ret->available = !reason;
 	(void)snprintf(ret->reason, sizeof(ret->reason), "%.255s", reason ? reason : "");
 }

@@ -203,6 +203,10 @@ void session_life_take(struct sessions *s, struct session *session,
 	    s->feed.cursor <= session->stored_position || sample->time_ns >= session->end_ns ||
 	    sample->value > INT64_MAX)
 		return;
+	/* Time off the CPU is known at its end; what lies before the session is not its own. */
+	if (sample->type == PROF_SAMPLE_OFFCPU &&
+	    value > (int64_t)(sample->time_ns - session->start_ns))
+		value = (int64_t)(sample->time_ns - session->start_ns);
 	if (sample->type == PROF_SAMPLE_CPU ? !thin_cpu(session, sample, &value)
 					    : !thin_waits(session, sample, &value, &value2))
 		return;

@@ -98,8 +98,8 @@ struct feed {
 	uint64_t no_stall_before_ns;
 	struct clock_triple clock;
 	uint32_t cpu_count;
-	bool has_epoch;
-	struct feed_demand demand; /* last record */
+	bool has_epoch, has_demand; /* such a record was read in this life of the server */
+	struct feed_demand demand;  /* last record, or what samples tell */
 	struct feed_clock costs, costs_before;
 };
 

@@ -189,7 +189,8 @@ void fake_feed_disconnect(struct fake_feed *feed)
 void fake_feed_connect(struct fake_feed *feed, struct sessions *sessions)
 {
 	struct control_status status = { .head = { .kind = CONTROL_STATUS },
-					 .features_found = ~0u };
+					 .features_found = ~0u,
+					 .types = PROF_WANT_CPU | PROF_WANT_OFFCPU };
 	int collector[2], symbolizer[2], rc;
 
 	fake_feed_disconnect(feed);
@@ -208,11 +209,19 @@ void fake_feed_connect(struct fake_feed *feed, struct sessions *sessions)
 	sessions_set_symbolizer(sessions, symbolizer[1], 1);
 }
 
+void fake_feed_forget(struct fake_feed *feed)
+{
+	(void)pthread_mutex_lock(&feed->lock);
+	for (size_t i = 0; i < feed->kept_count; i++)
+		free(feed->kept[i].data);
+	feed->kept_count = 0;
+	(void)pthread_mutex_unlock(&feed->lock);
+}
+
 void fake_feed_close(struct fake_feed *feed)
 {
 	fake_feed_disconnect(feed);
-	for (size_t i = 0; i < feed->kept_count; i++)
-		free(feed->kept[i].data);
+	fake_feed_forget(feed);
 	ring_destroy(feed->ring);
 	(void)close(feed->ring_fd);
 	(void)pthread_mutex_destroy(&feed->lock);
@@ -303,6 +312,22 @@ void fake_feed_sample(struct fake_feed *feed, uint32_t proc, uint32_t tid, uint6
 				      .proc = proc,
 				      .tid = tid,
 				      .type = PROF_SAMPLE_CPU,
+				      .comm = "worker" };
+
+	put(feed, FEED_SAMPLE, &record, sizeof(record), "", 0);
+}
+
+void fake_feed_wait(struct fake_feed *feed, uint32_t proc, uint32_t tid, uint64_t stack,
+		    uint64_t end_ns, uint64_t off_ns, uint8_t state)
+{
+	struct feed_sample record = { .time_ns = end_ns,
+				      .kernel_stack = stack,
+				      .value = off_ns,
+				      .value2 = 1024,
+				      .proc = proc,
+				      .tid = tid,
+				      .state = state,
+				      .type = PROF_SAMPLE_OFFCPU,
 				      .comm = "worker" };
 
 	put(feed, FEED_SAMPLE, &record, sizeof(record), "", 0);

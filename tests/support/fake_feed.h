@@ -45,6 +45,8 @@ void fake_feed_close(struct fake_feed *feed);
 /* Gives @sessions channels to this collector and symbolizer (new ones each time). */
 void fake_feed_connect(struct fake_feed *feed, struct sessions *sessions);
 void fake_feed_disconnect(struct fake_feed *feed);
+/* Nothing can be asked for again any more. */
+void fake_feed_forget(struct fake_feed *feed);
 
 /* Each returns after the record is in the ring. @keep records can be asked for again. */
 void fake_feed_epoch(struct fake_feed *feed, uint64_t epoch);
@@ -65,6 +67,9 @@ void fake_feed_keep_stack(struct fake_feed *feed, uint64_t stack, const uint64_t
 			  uint16_t count);
 void fake_feed_sample(struct fake_feed *feed, uint32_t proc, uint32_t tid, uint64_t stack,
 		      uint64_t time_ns, uint64_t value_ns);
+/* @state: enum prof_off_state << 4 | enum prof_wait. */
+void fake_feed_wait(struct fake_feed *feed, uint32_t proc, uint32_t tid, uint64_t stack,
+		    uint64_t end_ns, uint64_t off_ns, uint8_t state);
 void fake_feed_outcome(struct fake_feed *feed, uint32_t outcome, uint64_t count);
 
 #endif

@@ -322,6 +322,59 @@ static void test_losses_are_shared_out(void **state)
 	session_info_deinit(&info);
 }
 
+/* Waits keep their state; many short ones are thinned to the rate without changing their sum. */
+static void test_offcpu(void **state)
+{
+	enum { N = 30000 };
+	struct fixture *f = *state;
+	struct session_request request = request_of("web", 60);
+	const uint8_t futex = PROF_OFF_BLOCKED << 4 | PROF_WAIT_FUTEX;
+	const uint8_t preempted = PROF_OFF_PREEMPTED << 4;
+	struct profile *p = NULL;
+	struct err err = { 0 };
+	char id[SESSION_ID_SIZE];
+	double expected = 0;
+	uint64_t now_ns;
+
+	request.type = PROFILE_OFFCPU;
+	start(f, &request, id);
+	now_ns = clock_monotonic_ns();
+	/* Three seconds of the feed's time, 10000 a second, 1 to 2 us each. */
+	for (int i = 0; i < N; i++) {
+		uint64_t off_ns = 1000 + (uint64_t)i % 1000;
+
+		fake_feed_wait(&f->feed, 1, 7, 1, now_ns + (uint64_t)i * 100000, off_ns, preempted);
+		expected += (double)off_ns;
+	}
+	fake_feed_wait(&f->feed, 1, 8, 2, now_ns + 3 * NS_PER_S, NS_PER_S, futex);
+	/* It began an hour before the session. */
+	fake_feed_wait(&f->feed, 1, 9, 2, now_ns + 4 * NS_PER_S, 3600 * NS_PER_S, futex);
+	clock_sleep_ns(4200 * NS_PER_MS);
+	stop_and_wait(f, id);
+	if (sessions_profile(f->sessions, "default", id, &p, &err) < 0)
+		fail_msg("%s", err.text);
+	assert_true(p->event_count < N / 2);
+	for (uint32_t i = 0; i < p->sample_count; i++) {
+		const struct profile_attrs *attrs = &p->attrs[p->samples[i].attrs];
+		double got = (double)p->samples[i].values[1];
+
+		if (attrs->tid == 7) {
+			assert_string_equal(profile_string(p, attrs->state), "preempted");
+			/* At least a hundred kept a second: four standard deviations are below a half. */
+			assert_true(fabs(got - expected) < expected / 2);
+			assert_true(fabs((double)p->samples[i].values[0] - N) < N / 2.0);
+		} else if (attrs->tid == 8) {
+			assert_string_equal(profile_string(p, attrs->state), "blocked");
+			assert_string_equal(profile_string(p, attrs->wait), "futex");
+			assert_int_equal(p->samples[i].values[0], 1);
+			assert_true(got == 1e9);
+		} else {
+			assert_true(got < 6e9);
+		}
+	}
+	(void)profile_unref(p);
+}
+
 static void test_stacks_are_asked_for(void **state)
 {
 	const uint64_t frames[] = { prof_frame_module(5, 0x500, 0) };
@@ -644,7 +697,7 @@ static void test_restart_of_the_collector(void **state)
 	start(f, &request, id);
 	samples(f, 1, 1, 10);
 	/* The new life numbers everything differently. */
-	f->feed.kept_count = 0;
+	fake_feed_forget(&f->feed);
 	fake_feed_epoch(&f->feed, 2);
 	fake_feed_module(&f->feed, 0, 0xb0, "/usr/lib/libx.so");
 	fake_feed_proc(&f->feed, &(struct fake_proc){ .proc = 3,
@@ -841,6 +894,7 @@ int main(void)
 		T(test_partial_results),
 		T(test_thinning_is_unbiased),
 		T(test_losses_are_shared_out),
+		T(test_offcpu),
 		T(test_stacks_are_asked_for),
 		T(test_refusals),
 		T(test_already_running),
