@@ -15,6 +15,7 @@
 #include "agent/base/log.h"
 #include "agent/base/privileges.h"
 #include "agent/collect/collector_internal.h"
+#include "agent/collect/feed_file.h"
 
 #define POLL_ACTIVE_MS	   100
 #define POLL_FULL_MS	   10  /* the BPF ring is filling */
@@ -216,6 +217,23 @@ static int create_tables(struct collector *c)
 	return c->index ? 0 : -ENOMEM;
 }
 
+static void open_record(struct collector *c)
+{
+	cleanup_close int fd = -1;
+	int rc;
+
+	if (!c->options->record_path)
+		return;
+	fd = open(c->options->record_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	rc = fd < 0 ? -errno : feed_file_create(fd, &c->record);
+	if (rc < 0) {
+		log_error("no recording: %s: %s", c->options->record_path, strerror(-rc));
+		return;
+	}
+	(void)take_fd(&fd);
+	c->feed.record = c->record;
+}
+
 static int open_feed(struct collector *c)
 {
 	uint8_t boot_id[16] = { 0 };
@@ -229,6 +247,7 @@ static int open_feed(struct collector *c)
 	rc = feed_writer_init(&c->feed, c->ring);
 	if (rc < 0)
 		return rc;
+	open_record(c);
 	if (getrandom(&c->epoch, sizeof(c->epoch), 0) < 0)
 		return -errno;
 	(void)!io_read_small(AT_FDCWD, "/proc/sys/kernel/random/boot_id", text, sizeof(text));
@@ -293,6 +312,8 @@ static int start(struct collector *c)
 
 static void finish(struct collector *c)
 {
+	int rc;
+
 	module_index_destroy(c->index);
 	mmap_batch_deinit(&c->batch);
 	mmap_records_destroy(c->mmaps);
@@ -302,6 +323,9 @@ static void finish(struct collector *c)
 	module_table_destroy(c->modules);
 	proc_table_destroy(c->procs);
 	feed_writer_deinit(&c->feed);
+	rc = feed_file_close(c->record);
+	if (rc < 0)
+		log_error("the recording is not complete: %s", strerror(-rc));
 	ring_destroy(c->ring);
 	if (c->server_fd >= 0)
 		(void)close(c->server_fd);

@@ -17,6 +17,7 @@ struct collector_options {
 	unsigned exclude_count;
 	uint64_t memory_budget_bytes; /* unwind tables and BPF maps */
 	double cpu_budget_pct;	      /* of one host CPU set; above it the rate backs off */
+	const char *record_path;      /* also record the feed into this new file (feed_file.h); NULL = no */
 	struct features features;
 };
 

@@ -61,6 +61,7 @@ struct collector {
 	/* feed */
 	struct ring *ring;
 	struct feed_writer feed;
+	struct feed_file *record;   /* NULL = none */
 	uint64_t epoch;
 	uint64_t own_outcomes[PROF_OUTCOMES_MAX];  /* counted here, not in BPF */
 	uint64_t last_outcomes[PROF_OUTCOMES_MAX]; /* totals already fed */

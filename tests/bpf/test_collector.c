@@ -21,6 +21,7 @@
 #include "agent/base/clock.h"
 #include "agent/base/io.h"
 #include "agent/collect/collector.h"
+#include "agent/collect/replay.h"
 #include "agent/wire/control.h"
 #include "bpf/outcome.h"
 #include "symbolize/symbol_index.h"
@@ -61,6 +62,8 @@ static const char loader_source[] = BURN
 
 static const char library_source[] = BURN
 	"unsigned long late(double ms) { return burn(ms) + 1; }\n";
+
+static const char *record_path; /* of the next collector; NULL = no recording */
 
 struct host {
 	pid_t collector, symbolizer;
@@ -141,6 +144,7 @@ static void start_host(struct host *host, const char *const *exclude, unsigned e
 					     .exclude = exclude,
 					     .exclude_count = exclude_count,
 					     .memory_budget_bytes = 256u << 20,
+					     .record_path = record_path,
 					     .cpu_budget_pct = 50 };
 	int control[2], server[2];
 
@@ -169,7 +173,16 @@ static void start_host(struct host *host, const char *const *exclude, unsigned e
 	settle(&host->view);
 }
 
-static void stop_host(struct host *host)
+static void end_host(struct host *host)
+{
+	kill_symbolizer(host);
+	feed_view_deinit(&host->view);
+	(void)close(host->control);
+	(void)close(host->server);
+	(void)close(host->feed_fd);
+}
+
+static void stop_collector(struct host *host)
 {
 	struct channel_head stop = { .kind = CONTROL_STOP };
 	int status;
@@ -177,11 +190,13 @@ static void stop_host(struct host *host)
 	assert_int_equal(channel_send(host->control, &stop, sizeof(stop), NULL, 0), 0);
 	assert_int_equal(waitpid(host->collector, &status, 0), host->collector);
 	assert_int_equal(status, 0);
-	kill_symbolizer(host);
-	feed_view_deinit(&host->view);
-	(void)close(host->control);
-	(void)close(host->server);
-	(void)close(host->feed_fd);
+	feed_view_read(&host->view);
+}
+
+static void stop_host(struct host *host)
+{
+	stop_collector(host);
+	end_host(host);
 }
 
 /* ---- server ------------------------------------------------------------------------------------ */
@@ -570,6 +585,52 @@ static void a_new_server_is_told_again(void **state)
 	stop_host(&host);
 }
 
+/* What the kernel said once can be played again, to the last sample. */
+static void a_recording_plays_the_same(void **state)
+{
+	cleanup_free char *path = bpf_target_compile("recorded", burn_source, NO_FP);
+	struct replay_options options = { 0 };
+	struct feed_view played;
+	char file[300];
+	struct host host;
+	int control[2], status;
+	pid_t pid;
+
+	(void)snprintf(file, sizeof(file), "%s.feed", path);
+	record_path = file;
+	start_host(&host, NULL, 0);
+	record_path = NULL;
+	demand(&host, RATE_HZ);
+	pid = bpf_target_start(path, "500");
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	feed_view_run(&host.view, 300);
+	demand(&host, 0);
+	feed_view_run(&host.view, 300);
+	assert_int_equal(channel_pair(control), 0);
+	options = (struct replay_options){ .control_fd = control[1],
+					   .feed_fd = ring_create(16u << 20),
+					   .path = file };
+	feed_view_init(&played, options.feed_fd);
+	stop_collector(&host);
+	pid = fork();
+	if (pid == 0) {
+		(void)close(control[0]);
+		_exit(replay_run(&options));
+	}
+	(void)close(control[1]);
+	for (int i = 0; i < 100 && played.sample_count < host.view.sample_count; i++)
+		feed_view_run(&played, 50);
+	feed_view_check(&played);
+	assert_int_equal(played.sample_count, host.view.sample_count);
+	assert_int_equal(tally_of(&played, path).complete, tally_of(&host.view, path).complete);
+	assert_true(tally_of(&played, path).complete > 30);
+	(void)close(control[0]);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	feed_view_deinit(&played);
+	(void)close(options.feed_fd);
+	end_host(&host);
+}
+
 static void idling_costs_next_to_nothing(void **state)
 {
 	struct host host;
@@ -614,6 +675,7 @@ int main(void)
 		cmocka_unit_test(decisions_are_followed),
 		cmocka_unit_test(a_killed_symbolizer_is_replaced),
 		cmocka_unit_test(a_new_server_is_told_again),
+		cmocka_unit_test(a_recording_plays_the_same),
 		cmocka_unit_test(idling_costs_next_to_nothing),
 	};
 
