@@ -184,6 +184,20 @@ struct {
 	__type(value, struct off_state);
 } off_states SEC(".maps");
 
+/* Nothing travels through these rings, one per CPU: a discarded record with a forced wakeup is the one way
+ * for a program to raise an interrupt on its own CPU (offcpu.bpf.h). */
+struct kick_ring_map {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, PROF_KICK_RING_BYTES);
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__type(key, uint32_t);
+	__array(values, struct kick_ring_map);
+} kick_rings SEC(".maps");
+
 /* @index where it is used, kept below @size (a power of two). A bound that was checked earlier is forgotten
  * by older verifiers (6.1) when the value was spilled in between; clang would drop a plain mask as
  * redundant. */

@@ -10,12 +10,12 @@
  * The stack of a thread does not change while it is off the CPU, so it can be taken at the return too; no
  * work is spent on blocks that are not recorded. But at sched_switch the memory of the process that comes
  * is not mapped yet: only its kernel stack can be walked (bpf_get_task_stack() of a thread that does not
- * run). For the user stack the program makes the ring buffer raise its irq_work, a self-interrupt that
+ * run). For the user stack the program makes a ring buffer raise its irq_work, a self-interrupt that
  * the CPU takes as soon as the switch is finished and interrupts are on again: in the context of the
  * thread that came back, before it has executed anything. The tracepoint at the entry of that
- * interrupt walks the user stack. The ring buffer has one irq_work for all CPUs, so an interrupt can be
- * missing when two CPUs want one within microseconds: then only the kernel stack is recorded
- * (OUTCOME_resume_missed).
+ * interrupt walks the user stack. A ring buffer has one irq_work, which is in use until its interrupt was
+ * taken, so every CPU has a ring of its own. Should the interrupt not have come by the next switch of
+ * the CPU, only the kernel stack is recorded (OUTCOME_resume_missed).
  *
  * The part of the time that was spent runnable comes from the thread's own run delay, which the
  * scheduler has updated by then; no wakeup is traced. What a blocked thread waited for is read from its
@@ -153,10 +153,12 @@ static __always_inline void off_sample_begin(struct scratch *s, struct task_stru
 	bpf_probe_read_kernel(s->sample.comm, sizeof(s->sample.comm), task->comm);
 }
 
-/* Asks for the interrupt. The record is empty and thrown away. False: the ring buffer is full. */
+/* Asks for the interrupt. The record is empty and thrown away. False: there will be none. */
 static __always_inline bool off_raise_interrupt(void)
 {
-	void *record = bpf_ringbuf_reserve(&events, sizeof(uint64_t), 0);
+	uint32_t cpu = bpf_get_smp_processor_id();
+	void *ring = bpf_map_lookup_elem(&kick_rings, &cpu);
+	void *record = ring ? bpf_ringbuf_reserve(ring, sizeof(uint64_t), 0) : NULL;
 
 	if (!record)
 		return false;

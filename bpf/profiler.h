@@ -18,6 +18,7 @@
 #define PROF_COMM_SIZE	       16u  /* TASK_COMM_LEN */
 #define PROF_MODULES_MAX       (1u << 18)
 #define PROF_OUTCOMES_MAX      64u
+#define PROF_KICK_RING_BYTES   16384u /* 1,024 off-CPU samples of a CPU between two polls */
 #define PROF_UNKNOWN_PC_INTERVAL_NS 250000000ull
 
 /* ---- frames ------------------------------------------------------------------------------- */

@@ -83,6 +83,7 @@ void bpf_agent_destroy(struct bpf_agent *agent)
 		return;
 	perf_events_deinit(&agent->perf);
 	bpf_ring_deinit(&agent->ring);
+	kick_rings_deinit(&agent->kicks);
 	profiler_bpf__destroy(agent->skel);
 	u64map_deinit(&agent->tables);
 	free(agent);
@@ -127,6 +128,11 @@ static int attach_offcpu(struct bpf_agent *agent)
 		{ skel->progs.off_switch, &skel->links.off_switch },
 	};
 
+	int rc = kick_rings_init(&agent->kicks, bpf_map__fd(skel->maps.kick_rings),
+				 agent->possible_cpus);
+
+	if (rc < 0)
+		return rc;
 	for (size_t i = 0; i < ARRAY_SIZE(programs); i++) {
 		if (!bpf_program__autoload(programs[i].program))
 			continue;
@@ -250,6 +256,7 @@ int bpf_agent_poll(struct bpf_agent *agent, const struct bpf_sink *sink)
 {
 	struct bpf_sink copy = *sink;
 
+	kick_rings_drain(&agent->kicks);
 	return bpf_ring_consume(&agent->ring, dispatch, &copy);
 }
 

@@ -49,7 +49,7 @@ static void add_run_time(const struct bpf_agent *agent, const struct prof_counte
 int bpf_agent_costs(struct bpf_agent *agent, struct bpf_costs *ret)
 {
 	cleanup_free struct prof_counters *per_cpu = calloc(agent->possible_cpus, sizeof(*per_cpu));
-	struct bpf_costs costs = { .map_bytes = agent->table_bytes };
+	struct bpf_costs costs = { .map_bytes = agent->table_bytes + agent->kicks.charged_bytes };
 	struct bpf_map *map;
 	uint32_t zero = 0;
 	int rc;

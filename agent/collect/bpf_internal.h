@@ -6,6 +6,7 @@
 #include "agent/base/u64map.h"
 #include "agent/collect/bpf_agent.h"
 #include "agent/collect/bpf_ring.h"
+#include "agent/collect/kick_rings.h"
 #include "agent/collect/perf_events.h"
 
 struct profiler_bpf;
@@ -15,6 +16,7 @@ struct bpf_agent {
 	struct features features;
 	struct perf_events perf;
 	struct bpf_ring ring;
+	struct kick_rings kicks;    /* empty until off-CPU programs are wanted */
 	struct u64map tables;	    /* module id -> bytes charged for its table */
 	uint64_t table_bytes;	    /* sum of them */
 	unsigned possible_cpus;

@@ -73,6 +73,7 @@ static int set_sizes(struct bpf_agent *agent, unsigned try)
 		{ skel->maps.sent_stacks, per_cpu(cpus, SENT_PER_CPU, SENT_MIN, SENT_MAX) >> try },
 		{ skel->maps.mappings, MAPPINGS_MAX },
 		{ skel->maps.files, FILES_MAX },
+		{ skel->maps.kick_rings, cpus },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
