@@ -9,6 +9,7 @@
 #include "agent/base/channel.h"
 #include "agent/base/clock.h"
 #include "agent/base/io.h"
+#include "agent/base/io.h"
 #include "agent/base/log.h"
 #include "agent/base/privileges.h"
 #include "agent/session/sessions_run.h"
@@ -16,6 +17,7 @@
 #include "agent/wire/control.h"
 #include "api/api.h"
 
+#define KEY_FILE_MAX	(1u << 20)     /* bytes */
 #define ANSWER_GRACE_NS (5 * NS_PER_S) /* of answers under way when told to stop */
 
 struct server {
@@ -34,6 +36,33 @@ struct server {
 static const char *text_or_null(const char *text)
 {
 	return text && *text ? text : NULL;
+}
+
+static int read_key(const char *key, const char *path, char **ret, struct err *err)
+{
+	int rc;
+
+	if (!text_or_null(path))
+		return 0;
+	rc = io_read_file(AT_FDCWD, path, KEY_FILE_MAX, ret, NULL);
+	if (rc < 0)
+		return err_set(err, -rc, NULL, key, "%s: %s: %s", key, path, strerror(-rc));
+	return 0;
+}
+
+/* While there are privileges: such files are often root's alone. */
+static int read_keys(struct server *s, struct err *err)
+{
+	const struct config *c = s->options->config;
+	int rc = read_key("tls_certificate", c->tls_certificate, &s->tls_certificate, err);
+
+	if (rc == 0)
+		rc = read_key("tls_key", c->tls_key, &s->tls_key, err);
+	if (rc == 0)
+		rc = read_key("jwt_key_file", c->jwt_key_file, &s->jwt_key, err);
+	if (rc == 0)
+		rc = read_key("jwt_jwks_file", c->jwt_jwks_file, &s->jwt_jwks, err);
+	return rc;
 }
 
 static int create_sessions(struct server *s, struct err *err)
@@ -77,7 +106,8 @@ static int read_named(const char *path, char **ret, struct err *err)
 	size_t len;
 	int rc = *path ? io_read_file(AT_FDCWD, path, SECRET_FILE_MAX, ret, &len) : 0;
 
-	return rc < 0 ? err_set(err, -rc, NULL, NULL, "cannot read %s: %s", path, strerror(-rc)) : 0;
+	return rc < 0 ? err_set(err, -rc, NULL, NULL, "cannot read %s: %s", path, strerror(-rc))
+		      : 0;
 }
 
 static int read_secrets(struct server *s, struct api_options *options, struct err *err)
@@ -109,6 +139,15 @@ static int start(struct server *s, struct err *err)
 {
 	const struct config *c = s->options->config;
 	struct api_options options = {
+		.jwt = { .algorithm = text_or_null(c->jwt_algorithm),
+			 .key = s->jwt_key,
+			 .jwks = s->jwt_jwks,
+			 .issuer = text_or_null(c->jwt_issuer),
+			 .audience = text_or_null(c->jwt_audience),
+			 .tenant_claim = text_or_null(c->jwt_tenant_claim),
+			 .role_claim = text_or_null(c->jwt_role_claim) },
+		.tls_certificate = s->tls_certificate,
+		.tls_key = s->tls_key,
 		.listen_fd = s->options->listen_fd,
 		.socket_fd = s->options->socket_fd,
 		.public_url = text_or_null(c->public_url),
@@ -131,6 +170,7 @@ static int start(struct server *s, struct err *err)
 	if (rc < 0)
 		return rc;
 	options.sessions = s->sessions;
+	options.store = s->store;
 	options.store = s->store;
 	return api_start(&options, &s->api, err);
 }
@@ -207,12 +247,16 @@ int server_run(const struct server_options *options)
 	cleanup_free struct channel_message *message = calloc(1, sizeof(*message));
 	struct server server = { .options = options };
 	struct err err = { 0 };
-	int rc = message ? privileges_keep(0) : -ENOMEM;
+	int rc = message ? read_keys(&server, &err)
+			 : err_set(&err, ENOMEM, NULL, NULL, "no memory to start the server");
 
-	if (rc < 0)
-		rc = err_set(&err, -rc, NULL, NULL, "the server cannot give up its privileges: %s",
-			     strerror(-rc));
-	else
+	if (rc == 0) {
+		rc = privileges_keep(0);
+		if (rc < 0)
+			rc = err_set(&err, -rc, NULL, NULL,
+				     "the server cannot give up its privileges: %s", strerror(-rc));
+	}
+	if (rc == 0)
 		rc = start(&server, &err);
 	if (rc == 0)
 		rc = channel_send_wait(options->control_fd, &ready, sizeof(ready), NULL, 0, 1000);
