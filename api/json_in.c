@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "agent/base/parse.h"
+#include "api/query.h"
 
 /* ---- syntax (RFC 8259) ------------------------------------------------------------------------- */
 
@@ -382,14 +383,7 @@ void json_warn(struct json_warnings *warnings, const char *fmt, ...)
 
 void json_in_unknown(const cJSON *object, const char *known, struct json_warnings *warnings)
 {
-	for (const cJSON *c = object->child; c; c = c->next) {
-		size_t len = strlen(c->string);
-		bool found = false;
-
-		for (const char *at = known; len > 0 && !found && (at = strstr(at, c->string));
-		     at += len)
-			found = (at == known || at[-1] == ' ') && (at[len] == ' ' || !at[len]);
-		if (!found)
+	for (const cJSON *c = object->child; c; c = c->next)
+		if (!query_word_in_list(c->string, known))
 			json_warn(warnings, "member %.100s is not known and was ignored", c->string);
-	}
 }

@@ -11,7 +11,6 @@ static const struct {
 	const char *media, *format;
 } media_types[] = {
 	{ "text/html", "html" },
-	{ "application/xhtml+xml", "html" },
 	{ "image/svg+xml", "svg" },
 	{ "application/json", "json" },
 	{ "text/plain", "folded" },

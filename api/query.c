@@ -77,10 +77,12 @@ static int parse_time(const char *text, uint64_t now_ns, uint64_t *ret)
 	return clock_parse_rfc3339(text, ret);
 }
 
-static bool word_in_list(const char *word, const char *list)
+bool query_word_in_list(const char *word, const char *list)
 {
 	size_t len = strlen(word);
 
+	if (strchr(word, ' '))
+		return false;
 	for (const char *at = list; len > 0 && (at = strstr(at, word)) != NULL; at += len) {
 		bool starts = at == list || at[-1] == ' ';
 
@@ -141,7 +143,7 @@ static int check_value(struct query_value *value, uint64_t now_ns, struct err *e
 			return bad_range(err, spec, "a duration such as 5m, in seconds");
 		return 0;
 	case QUERY_WORD:
-		if (!word_in_list(value->text, spec->words))
+		if (!query_word_in_list(value->text, spec->words))
 			return err_set(err, EINVAL, "InvalidParam", spec->name,
 				       "query parameter %s must be one of: %s", spec->name,
 				       spec->words);

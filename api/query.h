@@ -74,4 +74,7 @@ const char *query_nth(const struct query *query, const char *name, unsigned inde
  * UTF-8; -E2BIG: does not fit @size. */
 int query_decode(const char *text, size_t len, bool plus_is_blank, char *out, size_t size) must_use;
 
+/* True if @word stands in the blank-separated @list. */
+bool query_word_in_list(const char *word, const char *list);
+
 #endif

@@ -11,7 +11,7 @@
 #include "agent/base/cleanup.h"
 
 #define DEMANGLE_TEXT_MAX   8192u     /* bytes of one result */
-#define DEMANGLE_CACHE_MAX  (4u << 20) /* bytes of text one cache keeps */
+#define DEMANGLE_CACHE_MAX  (1u << 20) /* bytes of text one cache keeps */
 
 /* Writes the demangled form of @name and a NUL to @ret and returns its length; 0 if @name is not a
  * mangled name (@ret untouched). What is not printable UTF-8 becomes '?'. Thread-safe. */

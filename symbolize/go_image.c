@@ -42,14 +42,9 @@ const uint8_t *go_image_at(const struct go_image *image, uint64_t ev, uint64_t l
 {
 	for (size_t i = 0; i < image->segments->count; i++) {
 		const struct elf_segment *at = &image->segments->items[i];
-		uint64_t fo;
 
-		if (ev < at->start_ev || ev >= at->end_ev || len > at->end_ev - ev)
-			continue;
-		if (__builtin_add_overflow(at->offset_fo, ev - at->start_ev, &fo) ||
-		    fo > image->file_bytes || len > image->file_bytes - fo)
-			return NULL;
-		return image->file + fo;
+		if (ev >= at->start_ev && ev < at->end_ev && len <= at->end_ev - ev)
+			return image->contents[i] ? image->contents[i] + (ev - at->start_ev) : NULL;
 	}
 	return NULL;
 }
@@ -139,17 +134,35 @@ static int load_relocations(Elf *elf, struct go_image *image)
 	return index_sort(image->relocations, kept);
 }
 
+static int load_contents(Elf *elf, struct go_image *image)
+{
+	uint64_t left = GO_IMAGE_BYTES_MAX;
+
+	for (size_t i = 0; i < image->segments->count; i++) {
+		const struct elf_segment *at = &image->segments->items[i];
+		uint64_t len = at->end_ev - at->start_ev;
+		Elf_Data *data;
+
+		if (len > left || at->offset_fo > INT64_MAX)
+			return -E2BIG;
+		left -= len;
+		/* Points into the file where that is mapped; else a copy that libelf keeps. */
+		data = elf_getdata_rawchunk(elf, (int64_t)at->offset_fo, len, ELF_T_BYTE);
+		if (data && data->d_size == len)
+			image->contents[i] = data->d_buf;
+	}
+	return 0;
+}
+
 int go_image_load(Elf *elf, const struct elf_segments *segments, struct go_image *ret)
 {
-	struct go_image image = { .segments = segments };
+	int rc;
 
-	*ret = image;
+	*ret = (struct go_image){ .segments = segments };
 	if (gelf_getclass(elf) != ELFCLASS64)
 		return -ENOEXEC;
-	ret->file = (const uint8_t *)elf_rawfile(elf, &ret->file_bytes);
-	if (!ret->file)
-		return -ENOEXEC;
-	return load_relocations(elf, ret);
+	rc = load_contents(elf, ret);
+	return rc < 0 ? rc : load_relocations(elf, ret);
 }
 
 void go_image_deinit(struct go_image *image)
@@ -277,25 +290,48 @@ static bool find_module(const struct go_image *image, struct go_table *table)
 	return false;
 }
 
-static bool find_by_section(Elf *elf, const struct go_image *image, struct go_table *ret)
+/* Next section after *@scn with one of @names, which NULL ends. */
+static bool next_section(Elf *elf, const char *const *names, Elf_Scn **scn, GElf_Shdr *ret)
 {
-	static const char *const names[] = { ".gopclntab", ".data.rel.ro.gopclntab" };
-	Elf_Scn *scn = NULL;
 	size_t strings;
 
 	if (elf_getshdrstrndx(elf, &strings) != 0)
 		return false;
-	while ((scn = elf_nextscn(elf, scn))) {
-		GElf_Shdr shdr;
+	while ((*scn = elf_nextscn(elf, *scn))) {
 		const char *name;
 
-		if (!gelf_getshdr(scn, &shdr))
+		if (!gelf_getshdr(*scn, ret))
 			continue;
-		name = elf_strptr(elf, strings, shdr.sh_name);
-		for (size_t i = 0; name && i < ARRAY_SIZE(names); i++)
-			if (!strcmp(name, names[i]) && table_at(image, shdr.sh_addr, ret))
+		name = elf_strptr(elf, strings, ret->sh_name);
+		for (size_t i = 0; name && names[i]; i++)
+			if (!strcmp(name, names[i]))
 				return true;
 	}
+	return false;
+}
+
+bool go_image_is_possible(Elf *elf)
+{
+	static const char *const names[] = { ".go.buildinfo", ".gopclntab",
+					     ".data.rel.ro.gopclntab", NULL };
+	Elf_Scn *scn = NULL;
+	GElf_Shdr shdr;
+	size_t count;
+
+	if (elf_getshdrnum(elf, &count) != 0 || !count)
+		return true;
+	return next_section(elf, names, &scn, &shdr);
+}
+
+static bool find_by_section(Elf *elf, const struct go_image *image, struct go_table *ret)
+{
+	static const char *const names[] = { ".gopclntab", ".data.rel.ro.gopclntab", NULL };
+	Elf_Scn *scn = NULL;
+	GElf_Shdr shdr;
+
+	while (next_section(elf, names, &scn, &shdr))
+		if (table_at(image, shdr.sh_addr, ret))
+			return true;
 	return false;
 }
 

@@ -527,8 +527,11 @@ static int load(Elf *elf, const struct go_image *image, const struct elf_segment
 int gopclntab_load(Elf *elf, const struct elf_segments *segments, struct index_builder *builder)
 {
 	struct go_image image;
-	int rc = go_image_load(elf, segments, &image);
+	int rc;
 
+	if (!go_image_is_possible(elf))
+		return -ENOENT;
+	rc = go_image_load(elf, segments, &image);
 	if (rc >= 0)
 		rc = load(elf, &image, segments, builder);
 	go_image_deinit(&image);

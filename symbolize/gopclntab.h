@@ -19,6 +19,7 @@
 
 #define GOPCLNTAB_FUNCTIONS_MAX 5000000u
 #define GOPCLNTAB_BYTES_MAX	(512u << 20)
+#define GO_IMAGE_BYTES_MAX	(2ull << 30) /* loadable segments of a Go program */
 
 enum gopclntab_layout {
 	GOPCLNTAB_1_16, /* magic 0xfffffffa */
@@ -28,9 +29,8 @@ enum gopclntab_layout {
 
 /* A file's contents by virtual address, with what the dynamic linker would write there. */
 struct go_image {
-	const uint8_t *file;
-	size_t file_bytes;
 	const struct elf_segments *segments;
+	const uint8_t *contents[ELF_DEBUG_SEGMENTS_MAX]; /* of each segment, NULL = not in the file */
 	struct index_sort_item *relocations; /* owned; by address, index into @rela */
 	size_t relocation_count;
 	const uint8_t *rela; /* Elf64_Rela, unaligned */
@@ -49,7 +49,9 @@ struct go_table {
 	uint64_t gofunc_ev; /* base of function data (inline trees), 0 = unknown */
 };
 
-/* @image borrows @elf and @segments; release it even after a failure. -ENOEXEC, -ENOMEM. */
+/* Is it worth looking? By section names, or where there are none, anything may be. Cheap. */
+bool go_image_is_possible(Elf *elf);
+/* Contents belong to @elf and live as long; release @ret even after a failure. -ENOEXEC, -E2BIG, -ENOMEM. */
 int go_image_load(Elf *elf, const struct elf_segments *segments, struct go_image *ret) must_use;
 void go_image_deinit(struct go_image *image);
 /* @len bytes of the file at @ev, NULL if they are not all in one segment. */

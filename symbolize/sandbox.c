@@ -2,9 +2,7 @@
 #include "symbolize/sandbox.h"
 
 #include <errno.h>
-#include <grp.h>
 #include <linux/audit.h>
-#include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/landlock.h>
 #include <linux/seccomp.h>
@@ -18,6 +16,8 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+
+#include "agent/base/privileges.h"
 
 #if defined(__x86_64__)
 #define FILTER_ARCH AUDIT_ARCH_X86_64
@@ -50,7 +50,7 @@
 /* What fork() of glibc passes; no flag that shares or unshares anything. */
 #define FORK_FLAGS (CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID | SIGCHLD)
 
-/* ---- user, capabilities, limits ------------------------------------------------------------------ */
+/* ---- user, limits ------------------------------------------------------------------ */
 
 static void limit(int resource, uint64_t value)
 {
@@ -64,27 +64,16 @@ static void limit(int resource, uint64_t value)
 	(void)setrlimit((__rlimit_resource_t)resource, &now);
 }
 
+/* While still root: the folder belongs to who will write it, and becomes all there is. A file system that
+ * refuses leaves us without a cache, a container without CAP_SYS_CHROOT or CAP_SETUID with the other parts. */
 static void leave_root(const struct sandbox_options *o, unsigned *parts)
 {
-	/* The folder belongs to who will write it. A file system that refuses leaves us without a cache. */
-	if (o->folder_fd >= 0 && !fchown(o->folder_fd, SANDBOX_UID, SANDBOX_UID))
+	if (o->folder_fd >= 0 && !fchown(o->folder_fd, PRIVILEGES_NOBODY, PRIVILEGES_NOBODY))
 		(void)fchmod(o->folder_fd, 0700);
-	for (int cap = 0; prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; cap++)
-		(void)prctl(PR_CAPBSET_DROP, cap, 0, 0, 0);
 	if (o->folder_fd >= 0 && !fchdir(o->folder_fd) && !chroot("."))
 		*parts |= SANDBOX_PART_ROOT;
-	if (!setgroups(0, NULL) && !setresgid(SANDBOX_UID, SANDBOX_UID, SANDBOX_UID) &&
-	    !setresuid(SANDBOX_UID, SANDBOX_UID, SANDBOX_UID))
+	if (!privileges_leave_root())
 		*parts |= SANDBOX_PART_USER;
-}
-
-static int drop_capabilities(void)
-{
-	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
-	struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = { 0 };
-
-	(void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-	return syscall(SYS_capset, &head, none) < 0 ? -errno : 0;
 }
 
 /* ---- files --------------------------------------------------------------------------------------- */
@@ -244,12 +233,10 @@ int sandbox_enter(const struct sandbox_options *options, unsigned *ret_parts)
 		limit(RLIMIT_AS, options->memory_bytes);
 	if (!geteuid())
 		leave_root(options, &parts);
-	rc = drop_capabilities();
+	rc = privileges_keep(0);
 	if (rc < 0)
 		return rc;
 	parts |= SANDBOX_PART_NO_CAPS;
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
-		return -errno;
 	/* A change of user forgets it (commit_creds()); a supervisor that is gone already closes our
 	 * channel. */
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);

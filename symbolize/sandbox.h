@@ -9,16 +9,14 @@
 
 #include "agent/base/cleanup.h"
 
-#define SANDBOX_UID 65534 /* nobody, nogroup on every distribution */
-
 struct sandbox_options {
-	int folder_fd;	       /* the one folder that stays reachable, -1 = none; given to SANDBOX_UID */
+	int folder_fd;	       /* the one folder that stays reachable, -1 = none; given to PRIVILEGES_NOBODY */
 	uint64_t memory_bytes; /* RLIMIT_AS */
 	unsigned files;	       /* RLIMIT_NOFILE */
 };
 
 enum sandbox_part { /* what is in force */
-	SANDBOX_PART_USER = 1,	   /* was root, is SANDBOX_UID */
+	SANDBOX_PART_USER = 1,	   /* was root, is PRIVILEGES_NOBODY */
 	SANDBOX_PART_ROOT = 2,	   /* the folder is the root directory */
 	SANDBOX_PART_LANDLOCK = 4, /* only the folder can be opened */
 	SANDBOX_PART_SECCOMP = 8,

@@ -162,7 +162,9 @@ static int load_all(Elf *elf, Elf *debug, const struct elf_segments *segments, b
 {
 	int rc = gopclntab_load(elf, segments, builder);
 
-	if (rc < 0 && rc != -ENOENT && rc != -ENOEXEC)
+	if (rc == -E2BIG)
+		index_builder_deinit(builder);
+	else if (rc < 0 && rc != -ENOENT && rc != -ENOEXEC)
 		return rc;
 	rc = load_symbols(elf, debug, segments, builder);
 	if (rc < 0 || !with_dwarf)

@@ -15,6 +15,7 @@
 #include "agent/base/clock.h"
 #include "agent/base/u64map.h"
 #include "agent/reader/go_labels.h"
+#include "agent/reader/thread_ids.h"
 #include "bpf/profiler.h"
 
 #define BLOCK	      64u  /* neighbours read together */
@@ -75,6 +76,7 @@ struct snapshot {
 	struct answer *answer;
 	uint32_t flags;
 	uint64_t now_ns;
+	struct thread_ids thread_ids;
 	struct u64map threads; /* m -> tid */
 	struct u64map labels;  /* g.labels -> id */
 	unsigned deep_count;
@@ -271,6 +273,7 @@ static uint32_t thread_id(struct snapshot *s, uint64_t m_va)
 			sizeof(tid)) < 0 ||
 	    tid > INT32_MAX)
 		tid = 0;
+	tid = thread_ids_outer(&s->thread_ids, (uint32_t)tid);
 	/* A full table only means reading again. */
 	(void)!u64map_put(&s->threads, m_va, tid);
 	return (uint32_t)tid;
@@ -652,10 +655,13 @@ int go_goroutines_read(struct go_unwinder *unwinder, struct answer *answer, uint
 	rc = target_read(layout->image.target, layout->allgs_va, slice, sizeof(slice));
 	if (rc == 0 && (!slice[1] || slice[1] > slice[2] || slice[2] > G_LIST_MAX))
 		rc = -EIO;
+	if (rc == 0)
+		rc = thread_ids_load(layout->image.target, &s->thread_ids);
 	if (rc == 0) {
 		answer->end.listed = slice[1];
 		rc = read_all(s, slice[0], slice[1]);
 	}
+	thread_ids_deinit(&s->thread_ids);
 	u64map_deinit(&s->threads);
 	u64map_deinit(&s->labels);
 	free(s->deep_bytes);

@@ -236,7 +236,7 @@ int go_table_value(const struct go_table *table, const struct go_func *func, uin
 
 int go_table_name(const struct go_table *table, uint32_t name, char *buf, size_t size)
 {
-	char text[GO_NAME_MAX];
+	char text[GO_NAME_MAX] = "";
 	size_t len = 0, max = size - 1 < sizeof(text) ? size - 1 : sizeof(text);
 
 	while (len < max) {

@@ -195,7 +195,7 @@ int go_types_fields(struct image *image, uint64_t types_va, uint64_t etypes_va, 
 						 { "curg", &f.m_curg, 8, false } };
 	const struct wanted_field sudog_fields[] = { { "elem", &f.sudog_elem, 8, false },
 						     { "c", &f.sudog_c, 8, false } };
-	uint32_t gobuf_size, sudog_size;
+	uint32_t gobuf_size = 0, sudog_size = 0;
 	int rc;
 
 	rc = image_scan(image, types_va, etypes_va, NAME_BYTES, find_names, &search);

@@ -84,6 +84,23 @@ static bool parse_line(const char *at, const char *end, struct target_map *map,
 	return true;
 }
 
+/* The kernel writes a newline in a path as \012. NUL-terminates; the length. */
+static size_t copy_path(char *to, const char *path, size_t len)
+{
+	size_t out = 0;
+
+	for (size_t i = 0; i < len; i++) {
+		if (len - i >= 4 && !memcmp(path + i, "\\012", 4)) {
+			to[out++] = '\n';
+			i += 3;
+		} else {
+			to[out++] = path[i];
+		}
+	}
+	to[out] = '\0';
+	return out;
+}
+
 static int parser_module(struct maps_parser *p, struct target_module *module, const char *path,
 			 size_t path_len, uint32_t *ret)
 {
@@ -105,8 +122,7 @@ static int parser_module(struct maps_parser *p, struct target_module *module, co
 	p->maps.modules = grown;
 	module->path = (uint32_t)p->path_bytes;
 	module->first_map = (uint32_t)p->maps.count;
-	memcpy(p->maps.paths + p->path_bytes, path, path_len);
-	p->maps.paths[p->path_bytes + path_len] = '\0';
+	path_len = copy_path(p->maps.paths + p->path_bytes, path, path_len);
 	p->path_bytes += path_len + 1;
 	*ret = (uint32_t)p->maps.module_count;
 	p->maps.modules[p->maps.module_count++] = *module;

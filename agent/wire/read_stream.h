@@ -127,7 +127,7 @@ struct read_goroutine {
 	uint32_t state;	 /* string: running, runnable, waiting, syscall, … */
 	uint32_t reason; /* string: Go's wait reason, 0 unless waiting */
 	uint32_t labels;
-	uint32_t tid;	 /* in the target's pid namespace: thread that runs it or it is locked to; 0 */
+	uint32_t tid;	 /* thread that runs it or that it is locked to (profd's pid namespace); 0 */
 	uint32_t flags;	 /* enum read_goroutine_flag */
 };
 

@@ -143,6 +143,33 @@ static void test_like_nm(void **state)
 	}
 }
 
+/* .gnu_debugdata as distributions make it: the symbols that .dynsym lacks, in XZ. */
+static void test_minidebug(void **state)
+{
+	struct symbol_index *index;
+
+	if (!fixture_has("xz")) {
+		print_message("skipped: no xz\n");
+		skip();
+	}
+	assert_true(fixture_run("nm -D prog --format=posix --defined-only | cut -d' ' -f1 | sort >dyn"));
+	assert_true(fixture_run("nm prog --format=posix --defined-only | "
+				"awk '$2 ~ /^[tT]$/ { print $1 }' | sort >all"));
+	assert_true(fixture_run("comm -13 dyn all >keep && objcopy -S --remove-section .gdb_index "
+				"--keep-symbols=keep prog.debug mini && rm -f mini.xz && xz mini && "
+				"objcopy --add-section .gnu_debugdata=mini.xz prog.stripped prog.mini"));
+	index = fixture_index("prog.mini", NULL);
+	assert_int_equal(symbol_index_origins(index),
+			 SYMBOL_ORIGIN_DYNSYM | SYMBOL_ORIGIN_MINIDEBUG);
+	assert_string_equal(
+		outer_name(index, fixture_offset("prog", fixture_symbol("prog", "beta", NULL))),
+		"beta");
+	assert_string_equal(
+		outer_name(index, fixture_offset("prog", fixture_symbol("prog", "alpha", NULL))),
+		"alpha");
+	symbol_index_destroy(index);
+}
+
 static int image_file(const void *image, size_t bytes)
 {
 	int fd = io_memfd("image", 0);
@@ -206,7 +233,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_variants), cmocka_unit_test(test_bounds),
 		cmocka_unit_test(test_like_nm),	 cmocka_unit_test(test_image),
-		cmocka_unit_test(test_not_elf),
+		cmocka_unit_test(test_minidebug), cmocka_unit_test(test_not_elf),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, NULL);

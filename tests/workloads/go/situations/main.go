@@ -8,7 +8,8 @@
 //	            as runtime/pprof does, object size, then the stack's pcs
 //	block mutex the records of runtime.BlockProfile and MutexProfile: count, cycles, stack
 //	gc          two collections, so that the heap profile is published
-//	threads     thread ids that goroutines are locked to
+//	spin        starts a goroutine that never leaves its CPU
+//	exec PATH   becomes another program
 package main
 
 import (
@@ -21,6 +22,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/pprof"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -384,6 +386,10 @@ func serve() {
 			runtime.GC()
 		case "spin":
 			go spinning()
+		default:
+			if path := strings.TrimPrefix(in.Text(), "exec "); path != in.Text() {
+				syscall.Exec(path, []string{path}, os.Environ())
+			}
 		}
 		fmt.Fprintln(out, "<<<end>>>")
 		out.Flush()

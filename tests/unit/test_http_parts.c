@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The pure parts of the HTTP side: query strings, JSON in and out, content negotiation, error documents. */
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "agent/base/clock.h"
+#include "api/http_error.h"
+#include "api/json_in.h"
+#include "api/json_out.h"
+#include "api/negotiate.h"
+#include "api/query.h"
+
+#define NOW_NS (1768464000 * NS_PER_S)
+
+static const struct query_spec specs[] = {
+	{ .name = "limit", .alias = "size", .type = QUERY_UINT, .min = 1, .max = 100 },
+	{ .name = "from", .type = QUERY_TIME },
+	{ .name = "wait", .type = QUERY_BOOL },
+	{ .name = "step", .type = QUERY_DURATION, .min = 60, .max = 3600 },
+	{ .name = "metric", .type = QUERY_WORD, .words = "self_pct cumulative_pct" },
+	{ .name = "profileType", .type = QUERY_PROFILE_TYPE },
+	{ .name = "threshold", .type = QUERY_NUMBER, .min = 0, .max = 100 },
+	{ .name = "name", .type = QUERY_TEXT, .min = 1, .max = 8 },
+	{ .name = "where", .type = QUERY_TEXT, .flags = QUERY_REPEATED },
+	{ 0 },
+};
+
+static void test_query_refusals(void **state)
+{
+	static const struct {
+		const char *raw, *field;
+	} rows[] = {
+		{ "limit=0", "limit" },
+		{ "limit=101", "limit" },
+		{ "limit=", "limit" },
+		{ "limit", "limit" },
+		{ "limit=1.5", "limit" },
+		{ "limit=-1", "limit" },
+		{ "limit=+1", "limit" },
+		{ "limit=0x10", "limit" },
+		{ "limit=99999999999999999999", "limit" },
+		{ "limit=1&limit=2", "limit" },
+		{ "limit=1&size=2", "limit" },
+		{ "from=yesterday", "from" },
+		{ "from=now-", "from" },
+		{ "from=-1", "from" },
+		{ "wait=maybe", "wait" },
+		{ "step=5", "step" },
+		{ "step=59s", "step" },
+		{ "step=2h", "step" },
+		{ "metric=self", "metric" },
+		{ "metric=self_pct%20cumulative_pct", "metric" },
+		{ "profileType=banana", "profileType" },
+		{ "profileType=CPU", "profileType" },
+		{ "threshold=nan", "threshold" },
+		{ "threshold=101", "threshold" },
+		{ "name=", "name" },
+		{ "name=123456789", "name" },
+		{ "name=%zz", "name" },
+		{ "name=%4", "name" },
+		{ "name=%", "name" },
+		{ "name=%00", "name" },
+		{ "name=a%0ab", "name" },
+		{ "name=%ff", "name" },
+		{ "name=%c0%80", "name" },
+		{ "name=%ed%a0%80", "name" },
+		{ "nope=1", "nope" },
+		{ "Limit=1", "Limit" },
+		{ "%6cimi%zz=1", "query" },
+		{ "=1", "" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct query query = { .count = 77 };
+		struct err err = { 0 };
+
+		if (query_parse(rows[i].raw, specs, NOW_NS, &query, &err) != -EINVAL)
+			fail_msg("%s was accepted", rows[i].raw);
+		if (strcmp(err.field, rows[i].field) != 0)
+			fail_msg("%s: names %s", rows[i].raw, err.field);
+		assert_string_equal(err.word, "InvalidParam");
+		assert_int_equal(query.count, 77);
+	}
+}
+
+static void test_query_values(void **state)
+{
+	cleanup_free char *long_value = NULL;
+	struct query query;
+	struct err err = { 0 };
+
+	(void)state;
+	assert_int_equal(query_parse("size=7&from=now-1h&wait=false&step=5m&metric=self_pct&"
+				     "profileType=heap&threshold=0.5&name=a%2Fb+c&where=a:b&where=c:d&",
+				     specs, NOW_NS, &query, &err),
+			 0);
+	assert_int_equal(query_uint(&query, "limit", 1), 7);
+	assert_int_equal(query_uint(&query, "from", 1), NOW_NS - 3600 * NS_PER_S);
+	assert_false(query_bool(&query, "wait", true));
+	assert_int_equal(query_uint(&query, "step", 0), 300 * NS_PER_S);
+	assert_int_equal(query_uint(&query, "profileType", 0), PROFILE_MEMORY);
+	assert_true(query_number(&query, "threshold", 0) == 0.5);
+	assert_string_equal(query_text(&query, "name", ""), "a/b c");
+	assert_string_equal(query_nth(&query, "where", 1), "c:d");
+	assert_null(query_nth(&query, "where", 2));
+	assert_int_equal(query_uint(&query, "absent", 42), 42);
+	query_deinit(&query);
+	assert_int_equal(query_parse(NULL, specs, NOW_NS, &query, &err), 0);
+	query_deinit(&query);
+	assert_int_equal(query_parse("from=2026-01-15T08:00:00%2B01:00", specs, NOW_NS, &query, &err), 0);
+	assert_int_equal(query_uint(&query, "from", 0), NOW_NS - 3600 * NS_PER_S);
+	query_deinit(&query);
+	long_value = malloc(QUERY_VALUE_MAX + 32);
+	memset(long_value, 'a', QUERY_VALUE_MAX + 31);
+	long_value[QUERY_VALUE_MAX + 31] = '\0';
+	memcpy(long_value, "where=", 6);
+	assert_int_equal(query_parse(long_value, specs, NOW_NS, &query, &err), -EINVAL);
+}
+
+static void test_json_refusals(void **state)
+{
+	static const char *const rows[] = {
+		"",
+		"nul",
+		"{",
+		"{}x",
+		"[1,]",
+		"{\"a\":1,}",
+		"{\"a\" 1}",
+		"{a:1}",
+		"{'a':1}",
+		"01",
+		"+1",
+		"1.",
+		".5",
+		"1e",
+		"-",
+		"NaN",
+		"Infinity",
+		"\"\\x\"",
+		"\"\\u12g4\"",
+		"\"\\u0000\"",
+		"\"a\nb\"",
+		"\"open",
+		"\"\xff\"",
+		"\"\xc0\xaf\"",
+		"{\"a\":1}{\"b\":2}",
+		"// comment\n1",
+		"[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]",
+	};
+	static const char *const fine[] = {
+		"0", "-0.5e-3", "\"\\u00e9\\n\"", " [ 1 , { \"a\" : null } ] ", "{}", "[]", "true",
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct err err = { 0 };
+
+		if (json_in_check(rows[i], strlen(rows[i]), &err) != -EINVAL)
+			fail_msg("accepted: %s", rows[i]);
+		assert_string_equal(err.word, "InvalidBody");
+	}
+	assert_int_equal(json_in_check("1\0", 2, NULL), -EINVAL);
+	for (size_t i = 0; i < ARRAY_SIZE(fine); i++)
+		if (json_in_check(fine[i], strlen(fine[i]), NULL) != 0)
+			fail_msg("refused: %s", fine[i]);
+}
+
+static int parse(const char *text, cJSON **ret, struct err *err)
+{
+	*err = (struct err){ 0 };
+	return json_in_object(text, strlen(text), ret, err);
+}
+
+static void test_json_members(void **state)
+{
+	cleanup(json) cJSON *body = NULL;
+	struct json_warnings warnings = { 0 };
+	enum profile_type type = PROFILE_IO;
+	const char *text = "before";
+	uint64_t number = 5;
+	bool flag = false;
+	struct err err;
+
+	(void)state;
+	assert_int_equal(parse("{\"a\":1,\"a\":2}", &body, &err), -EINVAL);
+	assert_string_equal(err.field, "a");
+	assert_int_equal(parse("{\"o\":{\"b\":1,\"b\":2}}", &body, &err), -EINVAL);
+	assert_int_equal(parse("[1]", &body, &err), -EINVAL);
+	assert_int_equal(parse("\"x\"", &body, &err), -EINVAL);
+	assert_int_equal(parse("{\"s\":\"x\",\"n\":7,\"t\":\"12\",\"f\":1.5,\"b\":true,\"z\":null,"
+			       "\"p\":\"heap\",\"big\":1e300,\"neg\":-1}",
+			       &body, &err),
+			 0);
+	assert_int_equal(json_in_text(body, "s", true, 10, &text, &err), 0);
+	assert_string_equal(text, "x");
+	assert_int_equal(json_in_text(body, "n", true, 10, &text, &err), -EINVAL);
+	assert_string_equal(err.field, "n");
+	assert_string_equal(text, "x");
+	assert_int_equal(json_in_text(body, "z", true, 10, &text, &err), -EINVAL);
+	assert_int_equal(json_in_text(body, "z", false, 10, &text, &err), 0);
+	assert_int_equal(json_in_text(body, "s", true, 0, &text, &err), -EINVAL);
+	assert_int_equal(json_in_uint(body, "n", true, 1, 10, &number, &err), 0);
+	assert_int_equal(number, 7);
+	assert_int_equal(json_in_uint(body, "t", true, 1, 20, &number, &err), 0);
+	assert_int_equal(number, 12);
+	assert_int_equal(json_in_uint(body, "f", true, 1, 10, &number, &err), -EINVAL);
+	assert_int_equal(json_in_uint(body, "big", true, 1, UINT64_MAX, &number, &err), -EINVAL);
+	assert_int_equal(json_in_uint(body, "neg", true, 0, 10, &number, &err), -EINVAL);
+	assert_int_equal(json_in_uint(body, "absent", false, 1, 10, &number, &err), 0);
+	assert_int_equal(number, 12);
+	assert_int_equal(json_in_bool(body, "b", &flag, &err), 0);
+	assert_true(flag);
+	assert_int_equal(json_in_bool(body, "n", &flag, &err), -EINVAL);
+	assert_int_equal(json_in_type(body, "p", true, &type, &err), 0);
+	assert_int_equal(type, PROFILE_MEMORY);
+	json_in_unknown(body, "s n t f b z p big", &warnings);
+	assert_int_equal(warnings.count, 1);
+	assert_non_null(strstr(warnings.text[0], "neg"));
+}
+
+static void test_json_out(void **state)
+{
+	struct buf buf = { 0 };
+	struct json_out json = json_out_to(&buf);
+
+	(void)state;
+	json_out_open(&json, NULL, '{');
+	json_out_text(&json, "a", "x\"\\\n</script>&\xff\xe2\x80\xa8é");
+	json_out_int(&json, "b", INT64_MIN);
+	json_out_uint(&json, "c", UINT64_MAX);
+	json_out_real(&json, "d", 12.5, 4);
+	json_out_real(&json, "e", -0.00001, 2);
+	json_out_real(&json, "f", NAN, 2);
+	json_out_real(&json, "g", 100, 0);
+	json_out_text(&json, "h", NULL);
+	json_out_time(&json, "i", NOW_NS);
+	json_out_key(&json, "k\"");
+	json_out_open(&json, NULL, '[');
+	json_out_bool(&json, NULL, true);
+	json_out_null(&json, NULL);
+	json_out_close(&json, ']');
+	json_out_close(&json, '}');
+	assert_string_equal(buf.data,
+			    "{\"a\":\"x\\\"\\\\\\u000a\\u003c/script\\u003e\\u0026\\ufffd\\u2028é\","
+			    "\"b\":-9223372036854775808,\"c\":18446744073709551615,\"d\":12.5,"
+			    "\"e\":0,\"f\":null,\"g\":100,\"h\":null,"
+			    "\"i\":\"2026-01-15T08:00:00.000Z\",\"k\\\"\":[true,null]}");
+	buf_deinit(&buf);
+}
+
+static void test_negotiation(void **state)
+{
+	static const struct {
+		const char *format, *accept, *chosen; /* NULL = refused */
+	} rows[] = {
+		{ NULL, NULL, "html" },
+		{ NULL, "", "html" },
+		{ NULL, "*/*", "html" },
+		{ "svg", "application/json", "svg" },
+		{ NULL, "application/json", "json" },
+		{ NULL, "APPLICATION/JSON", "json" },
+		{ NULL, "text/*", "html" },
+		{ NULL, "image/*", "svg" },
+		{ NULL, "application/json;q=0.5, image/svg+xml;q=0.8", "svg" },
+		{ NULL, "text/html;q=0, */*;q=0.1", "svg" },
+		{ NULL, "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", "html" },
+		{ NULL, "application/octet-stream", "pprof" },
+		{ NULL, "text/csv", "csv" },
+		{ NULL, "audio/ogg", NULL },
+		{ NULL, "text/html;q=0", NULL },
+		{ NULL, ",,;q=,", NULL },
+		{ "exe", NULL, NULL },
+		{ "", NULL, NULL },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		const struct render_format *format = NULL;
+		struct err err = { 0 };
+		int rc = negotiate_format(rows[i].format, rows[i].accept, &format, &err);
+
+		if ((rc == 0) != (rows[i].chosen != NULL))
+			fail_msg("%s / %s: %d", rows[i].format, rows[i].accept, rc);
+		if (rc == 0 && strcmp(format->name, rows[i].chosen) != 0)
+			fail_msg("%s / %s: %s", rows[i].format, rows[i].accept, format->name);
+	}
+}
+
+static void test_errors(void **state)
+{
+	static const struct {
+		struct err err;
+		int rc;
+		unsigned status;
+	} rows[] = {
+		{ { .code = ENOENT, .word = "UnknownSession" }, -ENOENT, 404 },
+		{ { .code = EBUSY, .word = "AlreadyRunning" }, -EBUSY, 409 },
+		{ { .code = EINVAL }, -EINVAL, 400 },
+		{ { 0 }, -ENOENT, 404 },
+		{ { 0 }, -ENOMEM, 500 },
+		{ { 0 }, -ENOSPC, 503 },
+		{ { 0 }, -EFBIG, 422 },
+		{ { .word = "NotInTheTable" }, -EINVAL, 500 },
+	};
+	struct err err = { .word = "InvalidParam", .field = "limit", .text = "a \"text\"" };
+	struct buf out = { 0 };
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+		assert_int_equal(http_error_of(&rows[i].err, rows[i].rc)->status, rows[i].status);
+	http_error_body(http_error_of(&err, 0), &err, false, "r1", NULL, &out);
+	assert_string_equal(out.data,
+			    "{\"type\":\"about:blank\",\"title\":\"Bad Request\",\"status\":400,"
+			    "\"detail\":\"a \\\"text\\\"\",\"message\":\"a \\\"text\\\"\","
+			    "\"error_code\":\"InvalidParam\",\"details\":{\"field\":\"limit\"},"
+			    "\"requestId\":\"r1\"}\n");
+	buf_deinit(&out);
+	http_error_body(http_error_of(&err, 0), &err, true, "r1", "{\"pipeline_name\":\"x\"}", &out);
+	assert_string_equal(out.data, "{\"message\":\"a \\\"text\\\"\",\"error_code\":\"InvalidParam\","
+				      "\"details\":{\"pipeline_name\":\"x\"}}\n");
+	buf_deinit(&out);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_query_refusals), cmocka_unit_test(test_query_values),
+		cmocka_unit_test(test_json_refusals),  cmocka_unit_test(test_json_members),
+		cmocka_unit_test(test_json_out),       cmocka_unit_test(test_negotiation),
+		cmocka_unit_test(test_errors),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
