@@ -306,6 +306,7 @@ int session_record_put(struct store *store, const struct session_info *info,
 		.status = session_status_word(info->status),
 		.created_ns = info->created_at_ns,
 		.body = body,
+		.urgent = info->status != SESSION_RUNNING,
 	};
 
 	if (!body)

@@ -39,7 +39,7 @@ void space_deinit(struct space *space)
 	(void)pthread_mutex_destroy(&space->lock);
 }
 
-int space_check(struct space *space, uint64_t used, uint64_t len, bool is_record)
+int space_check(struct space *space, uint64_t used, uint64_t len, bool urgent)
 {
 	struct statvfs fs;
 	uint64_t total, free_bytes, floor, ballast;
@@ -54,9 +54,9 @@ int space_check(struct space *space, uint64_t used, uint64_t len, bool is_record
 	(void)pthread_mutex_lock(&space->lock);
 	if (!space->has_ballast && free_bytes > floor + 2 * ballast)
 		lay_ballast(space, ballast);
-	/* Records must get through when data does not: half the floor, and a budget with 1 % of
+	/* These must get through when data does not: half the floor, and a budget with 1 % of
 	 * slack. */
-	if (is_record) {
+	if (urgent) {
 		floor /= 2;
 		used -= min_u64(used, space->budget_bytes / 100);
 	}

@@ -23,10 +23,10 @@ struct space {
 
 void space_init(struct space *space, int dir_fd);
 void space_deinit(struct space *space);
-/* -ENOSPC when @len more bytes would pass the budget (@used so far) or the floor; @is_record halves the
+/* -ENOSPC when @len more bytes would pass the budget (@used so far) or the floor; @urgent halves the
  * floor, so that records of failures still fit when data does not. Lays the ballast again when it is gone
  * and there is room. */
-int space_check(struct space *space, uint64_t used, uint64_t len, bool is_record) must_use;
+int space_check(struct space *space, uint64_t used, uint64_t len, bool urgent) must_use;
 /* Gives the ballast up: true if there was some. */
 bool space_release_ballast(struct space *space);
 

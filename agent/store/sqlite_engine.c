@@ -59,12 +59,11 @@ static int no_space(struct err *err)
 static int engine_put(void *ctx, const struct store_record *record, struct err *err)
 {
 	struct sqlite_engine *engine = ctx;
-	int rc = space_check(&engine->space, engine_bytes(engine), record->body_len, true);
+	int rc = space_check(&engine->space, engine_bytes(engine), record->body_len, record->urgent);
 
 	if (rc == 0)
 		rc = sqlite_records_put(&engine->records, record, err);
-	/* A record that says "failed, the disk is full" must not fail for that reason. */
-	if (rc == -ENOSPC && space_release_ballast(&engine->space))
+	if (rc == -ENOSPC && record->urgent && space_release_ballast(&engine->space))
 		rc = sqlite_records_put(&engine->records, record, err);
 	return rc == -ENOSPC ? no_space(err) : rc;
 }

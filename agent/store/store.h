@@ -44,6 +44,7 @@ struct store_record {
 	uint64_t created_ns; /* realtime */
 	const char *body;    /* JSON text */
 	size_t body_len;
+	bool urgent; /* says how something ended: may use the last room that is kept for this */
 };
 /* Insert or replace, durable on return. -ENOSPC when the disk or the budget is full. */
 int store_put(struct store *store, const struct store_record *record, struct err *err) must_use;
