@@ -17,7 +17,7 @@
 #define DEFAULT_STACKS	   1000000u
 #define DEFAULT_RETENTION  30u
 #define DEFAULT_FLUSH_NS   (10 * NS_PER_S)
-#define FEED_LAG_NS	   (1000 * NS_PER_MS) /* polls of collector and server, and a busy host */
+#define FEED_LAG_NS	   (2 * NS_PER_S) /* polls of collector and server, and a busy host */
 #define DEFAULT_SPAN_NS	   (600 * NS_PER_S)
 #define DEFAULT_DISK	   (2ull << 30)
 #define DEFAULT_DETAIL	   (256ull << 20)
@@ -351,7 +351,7 @@ static int resolve_patiently(struct sessions *s, const struct session_request *r
 		if ((rc != -ENOENT && rc != -ESRCH) || s->options.feed_fd < 0 ||
 		    clock_monotonic_ns() > give_up_ns)
 			return rc;
-		clock_sleep_ns(FEED_LAG_NS / 10);
+		clock_sleep_ns(FEED_LAG_NS / 20);
 	}
 }
 

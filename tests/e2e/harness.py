@@ -53,6 +53,13 @@ def band(share, samples):
     return 400 * math.sqrt(max(share * (1 - share), 1e-6) / max(samples, 1))
 
 
+def cpu_ns(pid):
+    """User and system time of a process, all its threads."""
+    with open(f"/proc/{pid}/stat") as f:
+        fields = f.read().rsplit(") ", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) * 1e9 / os.sysconf("SC_CLK_TCK")
+
+
 class Answer:
     def __init__(self, status, headers, body):
         self.status, self.headers, self.body = status, headers, body
@@ -168,6 +175,12 @@ class Daemon:
             return result if result["status"] != "running" else None
 
         return wait_until(done, seconds, "the session to end")
+
+    def stop_profile(self, session):
+        """Ends a running session early; its result."""
+        answer = self.request("DELETE", f"{FAMILY_A}/{session}")
+        check(answer.status == 202, f"stop: {answer}")
+        return self.finish_profile(session)
 
     def profile(self, service, seconds=5, kind="cpu", rate=99, **extra):
         session = self.start_profile(service, seconds, kind, rate, **extra)

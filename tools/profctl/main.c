@@ -80,8 +80,9 @@ static int parse_command(const struct command *command, int argc, char **argv,
 			 struct arguments *args)
 {
 	struct option longs[COMMAND_OPTIONS + 1] = { 0 };
+	/* Options may stand anywhere, but not among the words of a command to run. */
 	char shorts[2 * COMMAND_OPTIONS + 2] = "+";
-	size_t count = 0, at = 1;
+	size_t count = 0, at = command->max_args < 0;
 	int letter;
 
 	for (size_t i = 0; i < COMMAND_OPTIONS; i++) {
@@ -97,22 +98,12 @@ static int parse_command(const struct command *command, int argc, char **argv,
 			shorts[at++] = ':';
 	}
 	shorts[at] = '\0';
-	optind = 0; /* glibc: start over, reading the leading '+' again */
+	optind = 0; /* glibc: start over, reading a leading '+' again */
 	while ((letter = getopt_long(argc, argv, shorts, longs, NULL)) != -1)
 		if (set_option(args, letter, optarg) < 0)
 			return EXIT_USAGE;
 	args->argc = argc - optind;
 	args->argv = argv + optind;
-	/* Options may follow the first argument too, but never a command's own. */
-	if (command->max_args > 0 && args->argc > 1 && args->argv[1][0] == '-') {
-		char *first = args->argv[0];
-		int rc = parse_command(command, args->argc, args->argv, args);
-
-		args->argv--;
-		args->argc++;
-		args->argv[0] = first;
-		return rc;
-	}
 	if (args->argc < command->min_args ||
 	    (command->max_args >= 0 && args->argc > command->max_args)) {
 		(void)fprintf(stderr, "usage: profctl %s %s\n", command->name, command->usage);
