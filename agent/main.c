@@ -11,6 +11,7 @@
 #include "agent/base/ring.h"
 #include "agent/collect/collector.h"
 #include "agent/collect/features.h"
+#include "agent/collect/replay.h"
 #include "agent/config.h"
 #include "agent/listeners.h"
 #include "agent/options.h"
@@ -46,6 +47,19 @@ static int run_collector(const struct child_context *c)
 	return collector_run(&options);
 }
 
+
+static int run_replay(const struct child_context *c)
+{
+	struct replay_options options = {
+		.control_fd = c->control_fd,
+		.feed_fd = c->feed_fd,
+		.path = c->config->replay_file,
+		.real_time = true,
+		.wait_for_demand = true,
+	};
+
+	return replay_run(&options);
+}
 
 static int run_symbolizer(const struct child_context *c)
 {
@@ -217,6 +231,8 @@ static int serve(const struct config *config, struct err *err)
 		if (collects(config)) {
 			options.run[ROLE_COLLECTOR] = run_collector;
 			options.run[ROLE_READER] = run_reader;
+		} else if (config->replay_file) {
+			options.run[ROLE_COLLECTOR] = run_replay;
 		}
 		rc = supervisor_run(&options);
 	}
