@@ -118,7 +118,8 @@ uint32_t answer_labels(struct answer *answer, const uint32_t *pairs, unsigned co
 
 	if (!count)
 		return 0;
-	if (intern(answer, &answer->labels, hash_bytes(pairs, count * 2 * sizeof(*pairs), count), &id))
+	if (intern(answer, &answer->labels, hash_bytes(pairs, count * 2 * sizeof(*pairs), count),
+		   &id))
 		read_writer_labels(answer->writer, id, pairs, count);
 	return id;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One answer of the reader under construction: interns strings, modules, stacks and label sets, turns
- * addresses into frames of the target's mapped files, and writes records in the order that
+/* One answer of the reader under construction: interns strings, modules, stacks and label sets,
+ * turns addresses into frames of the target's mapped files, and writes records in the order that
  * agent/wire/read_stream.h demands. Errors are sticky in the writer. Not thread-safe. */
 #ifndef PROFD_READER_ANSWER_H
 #define PROFD_READER_ANSWER_H

@@ -5,9 +5,9 @@
 
 #if defined(__x86_64__)
 
-/* Bytes of an FF /2 instruction (call r/m64) that begins at @at, 0 if it is not one that long.
- * Intel SDM volume 2, 2.1.3 (ModRM, SIB, displacement). */
-static unsigned indirect_bytes(const uint8_t *at)
+/* Bytes of an FF /2 instruction (call r/m64) that begins at @at, of which @left can be read; 0 if
+ * it is none. Intel SDM volume 2, 2.1.3 (ModRM, SIB, displacement). */
+static unsigned indirect_bytes(const uint8_t *at, unsigned left)
 {
 	uint8_t mod = at[1] >> 6, rm = at[1] & 7;
 	unsigned bytes = 2;
@@ -16,8 +16,8 @@ static unsigned indirect_bytes(const uint8_t *at)
 		return 0;
 	if (mod == 3)
 		return bytes;
-	if (rm == 4)
-		bytes++; /* SIB */
+	if (rm == 4 && ++bytes > left) /* SIB */
+		return 0;
 	if (mod == 1)
 		return bytes + 1;
 	if (mod == 2 || rm == 5 || (rm == 4 && (at[2] & 7) == 5))
@@ -37,7 +37,7 @@ enum call_site call_site_before(const uint8_t before[CALL_SITE_BYTES], uint64_t 
 		return CALL_SITE_DIRECT;
 	}
 	for (unsigned bytes = 2; bytes <= 7; bytes++)
-		if (indirect_bytes(end - bytes) == bytes)
+		if (indirect_bytes(end - bytes, bytes) == bytes)
 			return CALL_SITE_INDIRECT;
 	return CALL_SITE_NONE;
 }

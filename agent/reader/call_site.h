@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether the bytes before an address are a call instruction, so that the address can be a return address.
- * The one file pair of the folder that knows instruction encodings of calls. Pure. */
+/* Whether the bytes before an address are a call instruction, so that the address can be a return
+ * address. The one file pair of the folder that knows instruction encodings of calls. Pure. */
 #ifndef PROFD_READER_CALL_SITE_H
 #define PROFD_READER_CALL_SITE_H
 

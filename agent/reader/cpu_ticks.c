@@ -31,7 +31,8 @@ struct cpu_ticks cpu_ticks_now(void)
 	uint64_t best_span = UINT64_MAX;
 
 	for (int i = 0; i < TRIES; i++) {
-		uint64_t before = clock_monotonic_ns(), ticks = counter(), after = clock_monotonic_ns();
+		uint64_t before = clock_monotonic_ns(), ticks = counter(),
+			 after = clock_monotonic_ns();
 
 		if (after - before >= best_span)
 			continue;

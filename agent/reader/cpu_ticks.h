@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The CPU's constant-rate counter, in which Go's runtime measures waits: how many ticks make a nanosecond.
- * Measured here against CLOCK_MONOTONIC; Go up to 1.21 estimates the same within its first 100 ms and is up
- * to 0.35 % off. The only file of the folder that is about one architecture's instructions. */
+/* The CPU's constant-rate counter, in which Go's runtime measures waits: how many ticks make a
+ * nanosecond. Measured here against CLOCK_MONOTONIC; Go up to 1.21 estimates the same within its
+ * first 100 ms and is up to 0.35 % off. The only file of the folder that is about one
+ * architecture's instructions. */
 #ifndef PROFD_READER_CPU_TICKS_H
 #define PROFD_READER_CPU_TICKS_H
 
@@ -14,7 +15,8 @@ struct cpu_ticks {
 
 /* Takes the first reading; the longer ago, the more precise the rate. */
 struct cpu_ticks cpu_ticks_now(void);
-/* Ticks per nanosecond since @start; waits until 20 ms have passed since then (error below 10 ppm). */
+/* Ticks per nanosecond since @start; waits until 20 ms have passed since then (error below 10 ppm).
+ */
 double cpu_ticks_per_ns(const struct cpu_ticks *start);
 
 #endif

@@ -11,15 +11,18 @@
 #include "agent/reader/go_globals.h"
 #include "bpf/profiler.h"
 
-#define MEMORY_WORDS	 16u /* memRecord: active and future[3] of {allocs, frees, alloc and free bytes} */
-#define EVENT_WORDS	 2u  /* blockRecord: count, cycles */
-#define USUAL_FRAMES	 64u /* read together with the header */
-#define OPERANDS_MAX	 16u
-#define LOGICAL_STACK	 UINT64_MAX /* first "pc" of stacks that are expanded already (tracestack.go) */
-#define RATE_DEFAULT	 (512u << 10)
-#define RATE_MAX	 (1ull << 40)
+#define MEMORY_WORDS                                                                               \
+	16u /* memRecord: active and future[3] of {allocs, frees, alloc and free bytes} */
+#define EVENT_WORDS  2u	 /* blockRecord: count, cycles */
+#define USUAL_FRAMES 64u /* read together with the header */
+#define OPERANDS_MAX 16u
+#define LOGICAL_STACK                                                                              \
+	UINT64_MAX /* first "pc" of stacks that are expanded already (tracestack.go) */
+#define RATE_DEFAULT (512u << 10)
+#define RATE_MAX     (1ull << 40)
 
-_Static_assert((int)READER_MEMORY == (int)GO_BUCKET_MEMORY && (int)READER_BLOCK == (int)GO_BUCKET_BLOCK &&
+_Static_assert((int)READER_MEMORY == (int)GO_BUCKET_MEMORY &&
+		       (int)READER_BLOCK == (int)GO_BUCKET_BLOCK &&
 		       (int)READER_MUTEX == (int)GO_BUCKET_MUTEX,
 	       "requests name buckets by the runtime's numbers");
 
@@ -41,9 +44,10 @@ struct bucket_list {
 
 /* ---- what the program has turned on ---------------------------------------------------------- */
 
-/* The first of the variables in @range that the code of function @name refers to; 0 if unknown. */
-static int first_operand(struct go_layout *layout, const char *name, const struct go_range *range,
-			 uint64_t *ret)
+/* The first, or last, word in @range that the code of function @name refers to; 0 if there is none.
+ */
+static int find_operand(struct go_layout *layout, const char *name, const struct go_range *range,
+			bool last, uint64_t *ret)
 {
 	uint64_t operands[OPERANDS_MAX];
 	struct go_func func;
@@ -54,7 +58,7 @@ static int first_operand(struct go_layout *layout, const char *name, const struc
 		rc = go_function_operands(layout, &func, range, operands, OPERANDS_MAX);
 	if (rc == -ESRCH || rc == -EPERM)
 		return rc;
-	for (int i = 0; i < rc && !*ret; i++)
+	for (int i = 0; i < rc && (last || !*ret); i++)
 		if (operands[i] % 8 == 0)
 			*ret = operands[i];
 	return 0;
@@ -67,15 +71,18 @@ static bool is_linked(struct go_layout *layout, const char *name)
 	return go_function_by_name(layout, name, &func) == 0;
 }
 
-/* The heads are among what runtime.stkbucket refers to; plain variables until 1.18, hence in noptrbss. */
+/* The heads are among what runtime.stkbucket refers to; plain variables until 1.18, hence in
+ * noptrbss. */
 static int list_operands(struct go_layout *layout, struct go_profile_places *places)
 {
-	const struct go_range *range = go_layout_since(layout, 19) ? &layout->bss : &layout->noptrbss;
+	const struct go_range *range =
+		go_layout_since(layout, 19) ? &layout->bss : &layout->noptrbss;
 	struct go_func func;
 	int rc = go_function_by_name(layout, "runtime.stkbucket", &func);
 
 	if (rc == 0)
-		rc = go_function_operands(layout, &func, range, places->lists, GO_LIST_OPERANDS_MAX);
+		rc = go_function_operands(layout, &func, range, places->lists,
+					  GO_LIST_OPERANDS_MAX);
 	if (rc == -ESRCH || rc == -EPERM)
 		return rc;
 	places->list_count = rc > 0 ? (unsigned)rc : 0;
@@ -84,7 +91,8 @@ static int list_operands(struct go_layout *layout, struct go_profile_places *pla
 
 /* Other variables may point to the newest bucket too (one of them was chosen when the program was
  * examined): what the code uses as head decides. */
-static void confirm_list(struct go_layout *layout, const struct go_profile_places *places, uint32_t what)
+static void confirm_list(struct go_layout *layout, const struct go_profile_places *places,
+			 uint32_t what)
 {
 	for (unsigned i = 0; i < places->list_count; i++) {
 		struct go_bucket_head bucket;
@@ -92,30 +100,39 @@ static void confirm_list(struct go_layout *layout, const struct go_profile_place
 
 		if (places->lists[i] % 8 == 0 &&
 		    target_read(layout->image.target, places->lists[i], &head, sizeof(head)) == 0 &&
-		    head && go_bucket_read(layout->image.target, head, &bucket) && bucket.type == what) {
+		    head && go_bucket_read(layout->image.target, head, &bucket) &&
+		    bucket.type == what) {
 			layout->bucket_lists_va[what] = places->lists[i];
 			return;
 		}
 	}
 }
 
-/* MemProfileRate is initialized data without pointers, the other two are zero-initialized. */
+/* MemProfileRate is initialized data; in 1.17-1.19, when a function computed it at start,
+ * zero-initialized like the other two, and used after mcache0. */
 static int find_places(struct go_layout *layout, struct go_profile_places *places)
 {
 	struct go_profile_places found = { .searched = true };
-	int rc = first_operand(layout, "runtime.profilealloc", &layout->noptrdata, &found.memory_va);
+	int rc = find_operand(layout, "runtime.profilealloc", &layout->noptrdata, false,
+			      &found.memory_va);
 
+	if (rc == 0 && !found.memory_va)
+		rc = find_operand(layout, "runtime.profilealloc", &layout->noptrbss, true,
+				  &found.memory_va);
 	if (rc == 0)
-		rc = first_operand(layout, "runtime.blockevent", &layout->noptrbss, &found.block_va);
+		rc = find_operand(layout, "runtime.blockevent", &layout->noptrbss, false,
+				  &found.block_va);
 	if (rc == 0)
-		rc = first_operand(layout, "runtime.mutexevent", &layout->noptrbss, &found.mutex_va);
+		rc = find_operand(layout, "runtime.mutexevent", &layout->noptrbss, false,
+				  &found.mutex_va);
 	if (rc < 0)
 		return rc;
 	rc = list_operands(layout, &found);
 	if (rc < 0)
 		return rc;
 	/* src/cmd/link: runtime.disableMemoryProfiling is set when this function is unreachable. */
-	found.memory_linked = layout->minor == 16 || is_linked(layout, "runtime.memProfileInternal") ||
+	found.memory_linked = layout->minor == 16 ||
+			      is_linked(layout, "runtime.memProfileInternal") ||
 			      is_linked(layout, "runtime.MemProfile");
 	*places = found;
 	return 0;
@@ -126,7 +143,8 @@ static bool read_rate(struct go_layout *layout, uint64_t va, uint64_t *ret)
 {
 	uint64_t value;
 
-	if (!va || target_read(layout->image.target, va, &value, sizeof(value)) < 0 || value > RATE_MAX)
+	if (!va || target_read(layout->image.target, va, &value, sizeof(value)) < 0 ||
+	    value > RATE_MAX)
 		return false;
 	*ret = value;
 	return true;
@@ -180,7 +198,8 @@ static int read_list(struct go_layout *layout, uint32_t type, struct answer *ans
 	int rc = 0;
 
 	if (layout->bucket_lists_va[type])
-		rc = target_read(layout->image.target, layout->bucket_lists_va[type], &va, sizeof(va));
+		rc = target_read(layout->image.target, layout->bucket_lists_va[type], &va,
+				 sizeof(va));
 	for (; rc == 0 && va; answer->end.listed++) {
 		if (list->buckets.count >= GO_BUCKETS_MAX || answer_is_late(answer)) {
 			answer->end.flags |= READ_END_SAMPLED;
@@ -200,8 +219,8 @@ static void bucket_list_deinit(struct bucket_list *list)
 
 /* ---- stacks ---------------------------------------------------------------------------------- */
 
-/* From 1.21 a bucket lists one pc per inlined call too; frames name all of them by the innermost one.
- * Returns how many pcs from @pcs[0] on are of the same physical frame. */
+/* From 1.21 a bucket lists one pc per inlined call too; frames name all of them by the innermost
+ * one. Returns how many pcs from @pcs[0] on are of the same physical frame. */
 static unsigned physical_run(const struct go_layout *layout, const uint64_t *pcs, unsigned count)
 {
 	struct go_func func;
@@ -246,9 +265,10 @@ static bool is_allocator_frame(const struct go_layout *layout, uint64_t pc)
 	       (go_layout_since(layout, 23) && !strncmp(name, "internal/runtime/", 17));
 }
 
-/* How many of the innermost frames are the allocator itself, which runtime/pprof leaves out unless there
- * is nothing else. */
-static unsigned allocator_frames(const struct go_layout *layout, const uint64_t *pcs, unsigned count)
+/* How many of the innermost frames are the allocator itself, which runtime/pprof leaves out unless
+ * there is nothing else. */
+static unsigned allocator_frames(const struct go_layout *layout, const uint64_t *pcs,
+				 unsigned count)
 {
 	unsigned hidden = 0;
 
@@ -257,8 +277,8 @@ static unsigned allocator_frames(const struct go_layout *layout, const uint64_t 
 	return hidden < count ? hidden : 0;
 }
 
-static int write_stack(struct go_unwinder *u, struct answer *answer, const uint64_t *pcs, unsigned count,
-		       bool memory, uint32_t *ret)
+static int write_stack(struct go_unwinder *u, struct answer *answer, const uint64_t *pcs,
+		       unsigned count, bool memory, uint32_t *ret)
 {
 	uint64_t frames[READ_FRAMES_MAX + 1];
 	uint8_t flags[READ_FRAMES_MAX + 1] = { 0 };
@@ -305,16 +325,17 @@ void go_unsample(int64_t *count, int64_t *bytes, uint64_t rate)
 	*bytes = (int64_t)((double)*bytes * scale);
 }
 
-/* Publication (src/runtime/mprof.go): allocations wait in future[] until the collection after the next has
- * settled their frees; active is a consistent picture. Before the first collection it is empty, and the
- * runtime shows the sums. */
+/* Publication (src/runtime/mprof.go): allocations wait in future[] until the collection after the
+ * next has settled their frees; active is a consistent picture. Before the first collection it is
+ * empty, and the runtime shows the sums. */
 static void memory_values(const struct bucket *b, uint64_t rate, bool before_gc, int64_t *values)
 {
 	int64_t active[4], all[4];
 
 	for (unsigned i = 0; i < 4; i++) {
 		active[i] = (int64_t)b->words[i];
-		all[i] = (int64_t)(b->words[i] + b->words[4 + i] + b->words[8 + i] + b->words[12 + i]);
+		all[i] = (int64_t)(b->words[i] + b->words[4 + i] + b->words[8 + i] +
+				   b->words[12 + i]);
 	}
 	memcpy(active, before_gc ? all : active, sizeof(active));
 	values[0] = active[0];
@@ -386,15 +407,16 @@ static int write_list(struct go_unwinder *u, struct answer *answer, const struct
 }
 
 /* Fills the rate of @profile. -ENODATA if the program has this profile off. */
-static int profile_rate(struct go_layout *layout, const struct go_profile_places *places, bool empty,
-			struct read_profile *profile, struct err *err)
+static int profile_rate(struct go_layout *layout, const struct go_profile_places *places,
+			bool empty, struct read_profile *profile, struct err *err)
 {
 	uint64_t va = profile->what == READER_BLOCK ? places->block_va : places->mutex_va, rate = 0;
 
 	if (profile->what == READER_MEMORY) {
 		if (!places->memory_linked)
 			return err_set(err, ENODATA, NULL, NULL,
-				       "this Go program was linked without its heap profile (nothing in it "
+				       "this Go program was linked without its heap profile "
+				       "(nothing in it "
 				       "refers to runtime.MemProfile, as net/http/pprof would)");
 		profile->rate_assumed = !read_rate(layout, places->memory_va, &profile->rate);
 		if (profile->rate_assumed)
@@ -409,8 +431,8 @@ static int profile_rate(struct go_layout *layout, const struct go_profile_places
 		return err_set(err, ENODATA, NULL, NULL,
 			       "this Go program has not turned its %s profile on (runtime.%s)",
 			       profile->what == READER_BLOCK ? "block" : "mutex",
-			       profile->what == READER_BLOCK ? "SetBlockProfileRate" :
-							       "SetMutexProfileFraction");
+			       profile->what == READER_BLOCK ? "SetBlockProfileRate"
+							     : "SetMutexProfileFraction");
 	return 0;
 }
 
@@ -422,8 +444,9 @@ static int list_head(struct go_layout *layout, uint32_t what, uint64_t *ret)
 	return target_read(layout->image.target, layout->bucket_lists_va[what], ret, sizeof(*ret));
 }
 
-int go_buckets_read(struct go_unwinder *unwinder, struct go_profile_places *places, const struct cpu_ticks *ticks,
-		    uint32_t what, struct answer *answer, struct err *err)
+int go_buckets_read(struct go_unwinder *unwinder, struct go_profile_places *places,
+		    const struct cpu_ticks *ticks, uint32_t what, struct answer *answer,
+		    struct err *err)
 {
 	struct go_layout *layout = unwinder->layout;
 	struct read_profile profile = { .what = what };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The profiles that Go's runtime keeps by itself: heap allocations (sampled; unsampled here by the program's
- * true rate) and, where the program turned them on, block and mutex waits. Read by walking the runtime's
- * lists of buckets, which only grow at the head and never move. See README.md "Profile buckets". */
+/* The profiles that Go's runtime keeps by itself: heap allocations (sampled; unsampled here by the
+ * program's true rate) and, where the program turned them on, block and mutex waits. Read by
+ * walking the runtime's lists of buckets, which only grow at the head and never move. See README.md
+ * "Profile buckets". */
 #ifndef PROFD_READER_GO_BUCKETS_H
 #define PROFD_READER_GO_BUCKETS_H
 
@@ -20,20 +21,22 @@
 /* Where the program keeps its sampling rates and lists; found once per process life. */
 struct go_profile_places {
 	bool searched;
-	bool memory_linked;    /* false: the linker turned the heap profile off */
-	uint64_t memory_va;    /* runtime.MemProfileRate, 0 = not found */
-	uint64_t block_va;     /* blockprofilerate */
-	uint64_t mutex_va;     /* mutexprofilerate */
-	uint64_t lists[GO_LIST_OPERANDS_MAX]; /* variables that runtime.stkbucket uses, among them the heads */
+	bool memory_linked;		      /* false: the linker turned the heap profile off */
+	uint64_t memory_va;		      /* runtime.MemProfileRate, 0 = not found */
+	uint64_t block_va;		      /* blockprofilerate */
+	uint64_t mutex_va;		      /* mutexprofilerate */
+	uint64_t lists[GO_LIST_OPERANDS_MAX]; /* variables that runtime.stkbucket uses, among them
+						 the heads */
 	unsigned list_count;
 };
 
 /* Writes READ_PROFILE, READ_BUCKET and what they refer to (not the end).
  * @what  enum reader_profile, which is also the type of bucket
- * -ENODATA the profile is off in this program (why is in @err), -EIO, -ESRCH, -EPERM, -ENOMEM, errors of the
- * writer. */
-int go_buckets_read(struct go_unwinder *unwinder, struct go_profile_places *places, const struct cpu_ticks *ticks,
-		    uint32_t what, struct answer *answer, struct err *err) must_use;
+ * -ENODATA the profile is off in this program (why is in @err), -EIO, -ESRCH, -EPERM, -ENOMEM,
+ * errors of the writer. */
+int go_buckets_read(struct go_unwinder *unwinder, struct go_profile_places *places,
+		    const struct cpu_ticks *ticks, uint32_t what, struct answer *answer,
+		    struct err *err) must_use;
 
 /* What runtime/pprof does to a sampled (count, bytes) pair (src/runtime/pprof/protomem.go,
  * scaleHeapSample()): in place. Pure. */

@@ -5,9 +5,9 @@
 #include <errno.h>
 #include <string.h>
 
-#define CODE_BYTES_MAX	4096u
-#define ADRP_REACH	8u /* instructions between ADRP and the use of its register */
-#define NAME_OVERLAP	256u
+#define CODE_BYTES_MAX 4096u
+#define ADRP_REACH     8u /* instructions between ADRP and the use of its register */
+#define NAME_OVERLAP   256u
 
 /* ---- by name --------------------------------------------------------------------------------- */
 
@@ -44,8 +44,8 @@ int go_function_by_name(struct go_layout *layout, const char *name, struct go_fu
 	int rc;
 
 	/* The table of names ends before pctab; what lies between is harmless to search. */
-	rc = image_scan(&layout->image, layout->table.names_va, layout->table.pctab_va, NAME_OVERLAP,
-			find_name, &search);
+	rc = image_scan(&layout->image, layout->table.names_va, layout->table.pctab_va,
+			NAME_OVERLAP, find_name, &search);
 	if (rc <= 0)
 		return rc < 0 ? rc : -ENOENT;
 	for (uint32_t i = 0; i < layout->table.func_count; i++) {
@@ -64,8 +64,8 @@ int go_function_by_name(struct go_layout *layout, const char *name, struct go_fu
 
 /* ---- operands -------------------------------------------------------------------------------- */
 
-static unsigned add_operand(uint64_t va, const struct go_range *range, uint64_t *ret, unsigned count,
-			    unsigned max)
+static unsigned add_operand(uint64_t va, const struct go_range *range, uint64_t *ret,
+			    unsigned count, unsigned max)
 {
 	if (va < range->start_va || va >= range->end_va || count >= max)
 		return count;
@@ -76,8 +76,8 @@ static unsigned add_operand(uint64_t va, const struct go_range *range, uint64_t 
 	return count + 1;
 }
 
-/* [REX] opcode ModRM(mod 00, rm 101) disp32: mov, lea, cmp with a pc-relative operand and no immediate
- * (Intel SDM volume 2, 2.2.1.6). 83 /7 carries one byte of immediate. */
+/* [REX] opcode ModRM(mod 00, rm 101) disp32: mov, lea, cmp with a pc-relative operand and no
+ * immediate (Intel SDM volume 2, 2.2.1.6). 83 /7 carries one byte of immediate. */
 static unsigned amd64_operands(const uint8_t *code, size_t len, uint64_t va,
 			       const struct go_range *range, uint64_t *ret, unsigned max)
 {
@@ -108,7 +108,8 @@ static uint32_t instruction_at(const uint8_t *code, size_t index)
 	return word;
 }
 
-/* ADRP Xd, page followed by ADD Xn, Xd, #imm12 or LDR/STR Xt, [Xd, #imm12 << size] (Arm ARM C6.2). */
+/* ADRP Xd, page followed by ADD Xn, Xd, #imm12 or LDR/STR Xt, [Xd, #imm12 << size] (Arm ARM C6.2).
+ */
 static unsigned arm64_operands(const uint8_t *code, size_t len, uint64_t va,
 			       const struct go_range *range, uint64_t *ret, unsigned max)
 {
@@ -132,8 +133,8 @@ static unsigned arm64_operands(const uint8_t *code, size_t len, uint64_t va,
 			if ((use & 0xffc00000) == 0x91000000)
 				count = add_operand(page + imm, range, ret, count, max);
 			else if ((use & 0x3f000000) == 0x39000000)
-				count = add_operand(page + ((uint64_t)imm << (use >> 30)), range, ret,
-						    count, max);
+				count = add_operand(page + ((uint64_t)imm << (use >> 30)), range,
+						    ret, count, max);
 		}
 	}
 	return count;
@@ -142,8 +143,8 @@ static unsigned arm64_operands(const uint8_t *code, size_t len, uint64_t va,
 unsigned go_code_operands(uint16_t machine, const uint8_t *code, size_t len, uint64_t va,
 			  const struct go_range *range, uint64_t *ret, unsigned max)
 {
-	return machine == EM_AARCH64 ? arm64_operands(code, len, va, range, ret, max) :
-				       amd64_operands(code, len, va, range, ret, max);
+	return machine == EM_AARCH64 ? arm64_operands(code, len, va, range, ret, max)
+				     : amd64_operands(code, len, va, range, ret, max);
 }
 
 int go_function_operands(struct go_layout *layout, const struct go_func *func,
@@ -156,5 +157,6 @@ int go_function_operands(struct go_layout *layout, const struct go_func *func,
 		len = sizeof(code);
 	if (image_read(&layout->image, func->entry_va, code, len) < 0)
 		return -EFAULT;
-	return (int)go_code_operands(layout->image.machine, code, len, func->entry_va, range, ret, max);
+	return (int)go_code_operands(layout->image.machine, code, len, func->entry_va, range, ret,
+				     max);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One pass over the program's data collects words that could be the wanted pointers; then the memory they
- * point to decides, in batches. A pointer into the program's own image is never one: goroutines and buckets
- * live in memory that the runtime maps. */
+/* One pass over the program's data collects words that could be the wanted pointers; then the
+ * memory they point to decides, in batches. A pointer into the program's own image is never one:
+ * goroutines and buckets live in memory that the runtime maps. */
 #include "agent/reader/go_globals.h"
 
 #include <errno.h>
@@ -11,27 +11,28 @@
 
 #include "agent/base/vec.h"
 
-#define CANDIDATES_MAX	(1u << 18)
-#define SCAN_MAX	(256ull << 20) /* bytes of one segment */
-#define PAGE_SHIFT	12
-#define PAGEMAP_PAGES	512u
-#define PAGE_IN_MEMORY	(3ull << 62) /* present or swapped (Documentation/admin-guide/mm/pagemap.rst) */
-#define G_LIST_MAX	(1ull << 28)
-#define G_CHECKED	16u
-#define BUCKETS_WALKED	100000u
-#define WAIT_REASON_1	"GC assist marking" /* entry 1 in every version since 1.16; entry 0 is "" */
+#define CANDIDATES_MAX (1u << 18)
+#define SCAN_MAX       (256ull << 20) /* bytes of one segment */
+#define PAGE_SHIFT     12
+#define PAGEMAP_PAGES  512u
+#define PAGE_IN_MEMORY                                                                             \
+	(3ull << 62) /* present or swapped (Documentation/admin-guide/mm/pagemap.rst) */
+#define G_LIST_MAX     (1ull << 28)
+#define G_CHECKED      16u
+#define BUCKETS_WALKED 100000u
+#define WAIT_REASON_1  "GC assist marking" /* entry 1 in every version since 1.16; entry 0 is "" */
 
 struct candidate {
-	uint64_t va;  /* of the word */
-	uint64_t ptr; /* the word */
-	uint64_t len; /* the next one */
+	uint64_t va;	/* of the word */
+	uint64_t ptr;	/* the word */
+	uint64_t len;	/* the next one */
 	uint64_t first; /* see read_words() */
 };
 VEC_DEFINE(candidate, struct candidate);
 
 struct word_scan {
 	struct go_layout *layout;
-	struct candidate_vec slices;   /* ptr, len, cap */
+	struct candidate_vec slices; /* ptr, len, cap */
 	struct candidate_vec pointers;
 };
 
@@ -65,8 +66,8 @@ static int collect_words(void *ctx, uint64_t va, const uint8_t *data, size_t len
 	return rc;
 }
 
-/* Scans the pages of a range that are in memory: reading one that was never touched would map the zero page
- * into the target. Without the right to see the page map, everything is read. */
+/* Scans the pages of a range that are in memory: reading one that was never touched would map the
+ * zero page into the target. Without the right to see the page map, everything is read. */
 static int scan_resident(struct word_scan *scan, const struct go_range *range)
 {
 	struct image *image = &scan->layout->image;
@@ -92,7 +93,8 @@ static int scan_resident(struct word_scan *scan, const struct go_range *range)
 				at += 16;
 			if (at > range->end_va)
 				at = range->end_va;
-			rc = at > run_va ? image_scan(image, run_va, at, 24, collect_words, scan) : 0;
+			rc = at > run_va ? image_scan(image, run_va, at, 24, collect_words, scan)
+					 : 0;
 			if (rc < 0)
 				return rc;
 			run_va = (page + i + 1) << PAGE_SHIFT;
@@ -102,8 +104,8 @@ static int scan_resident(struct word_scan *scan, const struct go_range *range)
 	return 0;
 }
 
-/* Profile lists were plain pointers without write barrier until 1.18 and lay in noptrbss; that segment is
- * 32 MB of mostly untouched pages in 1.26 and holds nothing that is wanted there. */
+/* Profile lists were plain pointers without write barrier until 1.18 and lay in noptrbss; that
+ * segment is 32 MB of mostly untouched pages in 1.26 and holds nothing that is wanted there. */
 static int collect(struct word_scan *scan)
 {
 	struct go_layout *layout = scan->layout;
@@ -132,8 +134,8 @@ static uint64_t word_of(const uint8_t *data, uint32_t offset)
 	return word;
 }
 
-/* Reads into each candidate's first the word at ptr (@offset GO_NO_FIELD) or at first + @offset; 0 where
- * that is not readable. */
+/* Reads into each candidate's first the word at ptr (@offset GO_NO_FIELD) or at first + @offset; 0
+ * where that is not readable. */
 static int read_words(struct target *target, struct candidate *c, size_t count, uint32_t offset)
 {
 	struct target_piece pieces[TARGET_BATCH_MAX];
@@ -254,13 +256,14 @@ static int check_g_list(struct go_layout *layout, uint64_t array_va, uint64_t co
 static bool is_pointed_to_elsewhere(const struct word_scan *scan, const struct candidate *slice)
 {
 	for (size_t i = 0; i < scan->pointers.count; i++)
-		if (scan->pointers.data[i].ptr == slice->ptr && scan->pointers.data[i].va != slice->va)
+		if (scan->pointers.data[i].ptr == slice->ptr &&
+		    scan->pointers.data[i].va != slice->va)
 			return true;
 	return false;
 }
 
-/* runtime.allgs: the list that begins with goroutine 1, else (main ended, c-shared) the longest one whose
- * array runtime.allgptr points to as well. */
+/* runtime.allgs: the list that begins with goroutine 1, else (main ended, c-shared) the longest one
+ * whose array runtime.allgptr points to as well. */
 static int choose_allgs(struct word_scan *scan, struct err *err)
 {
 	struct go_layout *layout = scan->layout;
@@ -293,7 +296,8 @@ static int choose_allgs(struct word_scan *scan, struct err *err)
 		return err_set(err, EOPNOTSUPP, NULL, NULL,
 			       "this Go program's goroutines failed the self-check (%s, field %s)",
 			       layout->version, failed);
-	return err_set(err, EAGAIN, NULL, NULL, "the Go runtime of this program has not started yet");
+	return err_set(err, EAGAIN, NULL, NULL,
+		       "the Go runtime of this program has not started yet");
 }
 
 /* ---- profile lists --------------------------------------------------------------------------- */
@@ -386,7 +390,8 @@ static int choose_lists(struct word_scan *scan)
 		int rc;
 
 		for (size_t i = 0; i < part; i++)
-			pieces[i] = (struct target_piece){ .va = c[i].ptr, .buf = &heads[i],
+			pieces[i] = (struct target_piece){ .va = c[i].ptr,
+							   .buf = &heads[i],
 							   .len = sizeof(*heads) };
 		rc = target_read_batch(target, pieces, part);
 		if (rc < 0)
@@ -402,7 +407,8 @@ static int choose_lists(struct word_scan *scan)
 	for (unsigned type = GO_BUCKET_MEMORY; type <= GO_BUCKET_MUTEX; type++)
 		for (unsigned other = GO_BUCKET_MEMORY; other <= GO_BUCKET_MUTEX; other++)
 			if (go_layout_since(scan->layout, 21) && !lists[type] && lists[other])
-				lists[type] = lists[other] + 8 * (uint64_t)type - 8 * (uint64_t)other;
+				lists[type] =
+					lists[other] + 8 * (uint64_t)type - 8 * (uint64_t)other;
 	return 0;
 }
 
@@ -429,7 +435,8 @@ static int find_wait_reasons(void *ctx, uint64_t va, const uint8_t *data, size_t
 			memcpy(pair, data + at, sizeof(pair));
 			if (pair[1] >= GO_WAIT_REASON_SIZE || pair[0] < layout->image.start_va ||
 			    pair[0] >= layout->image.end_va ||
-			    image_read(&layout->image, pair[0], layout->wait_reasons[i], pair[1]) < 0)
+			    image_read(&layout->image, pair[0], layout->wait_reasons[i], pair[1]) <
+				    0)
 				break;
 			layout->wait_reasons[i][pair[1]] = '\0';
 			layout->wait_reason_count = i + 1;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Globals of the Go runtime, found by what they point to: the list of goroutines is a slice whose elements
- * are g structures that know their own address; a profile list is a pointer to a bucket whose stored hash
- * is right; the table of wait reasons begins with known texts. Private to go_layout and the walkers. */
+/* Globals of the Go runtime, found by what they point to: the list of goroutines is a slice whose
+ * elements are g structures that know their own address; a profile list is a pointer to a bucket
+ * whose stored hash is right; the table of wait reasons begins with known texts. Private to
+ * go_layout and the walkers. */
 #ifndef PROFD_READER_GO_GLOBALS_H
 #define PROFD_READER_GO_GLOBALS_H
 
@@ -10,7 +11,8 @@
 
 #include "agent/reader/go_layout.h"
 
-#define GO_BUCKET_BYTES	     48u   /* header: next, allnext, typ, hash, size, nstk; unchanged since 1.16 */
+#define GO_BUCKET_BYTES 48u /* header: next, allnext, typ, hash, size, nstk; unchanged since 1.16  \
+			     */
 #define GO_BUCKET_FRAMES_MAX 1024u
 
 struct go_bucket_head {
@@ -25,8 +27,9 @@ struct go_bucket_head {
 /* The hash that the runtime keeps in a bucket (src/runtime/mprof.go, stkbucket()). Pure. */
 uint64_t go_bucket_hash(const uint64_t *frames, uint64_t count, uint64_t size);
 
-/* Fills allgs_va, wait reasons and the profile lists that exist by now. -EAGAIN: no list of goroutines:
- * the runtime is still starting; -EOPNOTSUPP the self-check failed (@err says on which field). */
+/* Fills allgs_va, wait reasons and the profile lists that exist by now. -EAGAIN: no list of
+ * goroutines: the runtime is still starting; -EOPNOTSUPP the self-check failed (@err says on which
+ * field). */
 int go_globals_find(struct go_layout *layout, struct err *err) must_use;
 /* Reads the header of the bucket at @va; false if there is none (its hash decides). */
 bool go_bucket_read(struct target *target, uint64_t va, struct go_bucket_head *ret);

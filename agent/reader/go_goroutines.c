@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The list of goroutines only grows and its elements never move, so it is read in groups: the g structures,
- * then the stacks of those that are parked, then the g structures again. A stack counts only if the second
- * reading equals the first where running would change it, and if it unwinds to the end; else that goroutine
- * is read again. What moved during all attempts is reported with its state alone.
+/* The list of goroutines only grows and its elements never move, so it is read in groups: the g
+ * structures, then the stacks of those that are parked, then the g structures again. A stack counts
+ * only if the second reading equals the first where running would change it, and if it unwinds to
+ * the end; else that goroutine is read again. What moved during all attempts is reported with its
+ * state alone.
  *
- * Groups take blocks of neighbours (their structures lie side by side, which makes reading cheap) from all
- * over the list, so that what was read when the deadline comes is an unbiased sample. */
+ * Groups take blocks of neighbours (their structures lie side by side, which makes reading cheap)
+ * from all over the list, so that what was read when the deadline comes is an unbiased sample. */
 #include "agent/reader/go_goroutines.h"
 
 #include <errno.h>
@@ -18,18 +19,18 @@
 #include "agent/reader/thread_ids.h"
 #include "bpf/profiler.h"
 
-#define BLOCK	      64u  /* neighbours read together */
-#define GROUP	      512u /* goroutines between the first and the second reading: below 1 ms */
-#define GROUP_BLOCKS  (GROUP / BLOCK)
-#define ATTEMPTS      3u
-#define STACK_MAX     (64u << 10) /* bytes of one stack at first */
-#define STACK_DEEP_MAX (1u << 20) /* when that was not enough */
-#define DEEP_MAX      256u	  /* goroutines of one answer that are given that much */
-#define STACKS_BYTES  (4u << 20)  /* of one group; the rest waits for the next */
-#define MERGE_GAP     128u	  /* bytes between two g structures read as one piece */
-#define G_LIST_MAX    (1ull << 28)
-#define THREADS_MAX   65536u
-#define G_SCAN	      0x1000u /* _Gscan: set by the garbage collector for a moment */
+#define BLOCK	       64u  /* neighbours read together */
+#define GROUP	       512u /* goroutines between the first and the second reading: below 1 ms */
+#define GROUP_BLOCKS   (GROUP / BLOCK)
+#define ATTEMPTS       3u
+#define STACK_MAX      (64u << 10) /* bytes of one stack at first */
+#define STACK_DEEP_MAX (1u << 20)  /* when that was not enough */
+#define DEEP_MAX       256u	   /* goroutines of one answer that are given that much */
+#define STACKS_BYTES   (4u << 20)  /* of one group; the rest waits for the next */
+#define MERGE_GAP      128u	   /* bytes between two g structures read as one piece */
+#define G_LIST_MAX     (1ull << 28)
+#define THREADS_MAX    65536u
+#define G_SCAN	       0x1000u /* _Gscan: set by the garbage collector for a moment */
 
 /* src/runtime/runtime2.go */
 enum go_status {
@@ -46,8 +47,8 @@ enum go_status {
 };
 
 static const char *const state_words[] = {
-	[G_IDLE] = "idle",	     [G_RUNNABLE] = "runnable", [G_RUNNING] = "running",
-	[G_SYSCALL] = "syscall",     [G_WAITING] = "waiting",	[G_DEAD] = "dead",
+	[G_IDLE] = "idle",	     [G_RUNNABLE] = "runnable",	  [G_RUNNING] = "running",
+	[G_SYSCALL] = "syscall",     [G_WAITING] = "waiting",	  [G_DEAD] = "dead",
 	[G_COPYSTACK] = "copystack", [G_PREEMPTED] = "preempted", [G_LEAKED] = "leaked",
 	[G_DEADEXTRA] = "dead",
 };
@@ -60,7 +61,7 @@ struct g_key {
 
 struct g_item {
 	uint64_t va;
-	uint8_t *g;    /* copy in snapshot.g_bytes */
+	uint8_t *g; /* copy in snapshot.g_bytes */
 	struct g_key key;
 	uint64_t sp, pc, high_va;
 	uint8_t *stack; /* copy in snapshot.stack_bytes */
@@ -137,8 +138,8 @@ static int read_structures(struct snapshot *s, struct g_item *items, unsigned co
 			at += items[i].va - last_end;
 			last->len += (uint32_t)(items[i].va - last_end) + size;
 		} else {
-			pieces[piece_count++] = (struct target_piece){ .va = items[i].va, .buf = at,
-								       .len = size };
+			pieces[piece_count++] =
+				(struct target_piece){ .va = items[i].va, .buf = at, .len = size };
 		}
 		piece_of[i] = piece_count - 1;
 		items[i].g = at;
@@ -186,8 +187,8 @@ static void item_classify(const struct snapshot *s, struct g_item *item)
 		return;
 	default:
 		/* A stack pointer outside the stack is a torn reading. */
-		item->moved = item->sp < item->key.stack_low || item->sp >= item->high_va ||
-			      item->sp & 7;
+		item->moved =
+			item->sp < item->key.stack_low || item->sp >= item->high_va || item->sp & 7;
 		item->wants_stack = !item->moved;
 	}
 }
@@ -212,7 +213,8 @@ static int read_stacks(struct snapshot *s, struct g_item *items, unsigned count)
 			break;
 		item->stack = s->stack_bytes + used;
 		used += (uint32_t)len;
-		pieces[piece_count++] = (struct target_piece){ .va = item->sp, .buf = item->stack,
+		pieces[piece_count++] = (struct target_piece){ .va = item->sp,
+							       .buf = item->stack,
 							       .len = (uint32_t)len };
 	}
 	rc = target_read_batch(s->layout->image.target, pieces, piece_count);
@@ -237,9 +239,10 @@ static int verify_structures(struct snapshot *s, struct g_item *items, unsigned 
 		return -ENOMEM;
 	for (unsigned i = 0; i < count; i++)
 		if (items[i].wants_stack) {
-			pieces[piece_count] = (struct target_piece){
-				.va = items[i].va, .buf = again + (size_t)piece_count * size, .len = size
-			};
+			pieces[piece_count] =
+				(struct target_piece){ .va = items[i].va,
+						       .buf = again + (size_t)piece_count * size,
+						       .len = size };
 			piece_count++;
 		}
 	rc = target_read_batch(s->layout->image.target, pieces, piece_count);
@@ -309,8 +312,8 @@ static int label_set_id(struct snapshot *s, uint64_t va, uint32_t *ret)
 
 bool go_goroutine_is_blocked(const char *reason)
 {
-	static const char *const prefixes[] = { "chan ", "select", "sync.", "semacquire", "IO wait",
-						"coroutine", "synctest." };
+	static const char *const prefixes[] = { "chan ",   "select",	"sync.",    "semacquire",
+						"IO wait", "coroutine", "synctest." };
 
 	for (size_t i = 0; i < ARRAY_SIZE(prefixes); i++)
 		if (!strncmp(reason, prefixes[i], strlen(prefixes[i])))
@@ -318,7 +321,8 @@ bool go_goroutine_is_blocked(const char *reason)
 	return false;
 }
 
-static const char *wait_reason(const struct snapshot *s, const struct g_item *item, unsigned *ret_index)
+static const char *wait_reason(const struct snapshot *s, const struct g_item *item,
+			       unsigned *ret_index)
 {
 	unsigned index = item->g[s->layout->fields.g.waitreason];
 	bool waits = item->key.status == G_WAITING || item->key.status == G_LEAKED;
@@ -327,8 +331,8 @@ static const char *wait_reason(const struct snapshot *s, const struct g_item *it
 	return s->layout->wait_reasons[*ret_index];
 }
 
-/* What a goroutine waits for: the first sudog it is queued with (channels; semaphores too from 1.26), else
- * the mutex found in its stack. */
+/* What a goroutine waits for: the first sudog it is queued with (channels; semaphores too
+ * from 1.26), else the mutex found in its stack. */
 static int wait_object(struct snapshot *s, const struct g_item *item, struct read_goroutine *out)
 {
 	const struct go_fields *f = &s->layout->fields;
@@ -425,7 +429,8 @@ static int write_item(struct snapshot *s, const struct g_item *item)
 		return 0;
 	if (f->g.parent_goid != GO_NO_FIELD)
 		out.parent_goid = g_word(item->g, f->g.parent_goid);
-	if (since && since <= s->now_ns && (status == G_WAITING || status == G_SYSCALL || status == G_LEAKED))
+	if (since && since <= s->now_ns &&
+	    (status == G_WAITING || status == G_SYSCALL || status == G_LEAKED))
 		out.wait_ns = s->now_ns - since;
 	if (locked_m)
 		out.flags |= READ_GOROUTINE_LOCKED;
@@ -484,8 +489,10 @@ static int walk_deep(struct snapshot *s, struct g_item *item)
 /* Unwinds an item whose second reading agreed. 1 = it is settled, 0 = to be read again. */
 static int settle_stack(struct snapshot *s, struct g_item *item)
 {
-	const struct go_stack_view view = { .sp = item->sp, .high_va = item->high_va,
-					    .data = item->stack, .len = item->stack_len };
+	const struct go_stack_view view = { .sp = item->sp,
+					    .high_va = item->high_va,
+					    .data = item->stack,
+					    .len = item->stack_len };
 	int rc = go_unwinder_walk(s->unwinder, item->pc, &view, &s->walk);
 
 	if (rc == 0 && s->walk.end == GO_WALK_SHORT)
@@ -506,8 +513,8 @@ static bool item_is_dead(const struct g_item *item)
 	       item->key.status == G_DEADEXTRA;
 }
 
-/* Writes what is settled and moves the rest to the front; returns how many are left. @last: nothing may be
- * left. */
+/* Writes what is settled and moves the rest to the front; returns how many are left. @last: nothing
+ * may be left. */
 static int settle_items(struct snapshot *s, struct g_item *items, unsigned count, bool last)
 {
 	unsigned left = 0;
@@ -561,7 +568,8 @@ static int read_group(struct snapshot *s, unsigned count)
 				return part_count;
 			rc = verify_structures(s, part, (unsigned)part_count);
 			if (rc == 0)
-				rc = settle_items(s, part, (unsigned)part_count, attempt >= ATTEMPTS);
+				rc = settle_items(s, part, (unsigned)part_count,
+						  attempt >= ATTEMPTS);
 			if (rc < 0)
 				return rc;
 			memmove(s->items + left, part, (unsigned)rc * sizeof(*part));
@@ -589,7 +597,8 @@ static uint64_t gcd(uint64_t a, uint64_t b)
 /* A step that visits each of @count blocks once, far from its neighbours. */
 static uint64_t block_step(uint64_t count)
 {
-	uint64_t step = count * 618 / 1000 | 1; /* near the golden ratio: evenly spread at any time */
+	uint64_t step =
+		count * 618 / 1000 | 1; /* near the golden ratio: evenly spread at any time */
 
 	if (count <= GROUP_BLOCKS)
 		return 1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All goroutines of a running Go program, one consistent record each, without stopping it: see README.md
- * "Goroutines". */
+/* All goroutines of a running Go program, one consistent record each, without stopping it: see
+ * README.md "Goroutines". */
 #ifndef PROFD_READER_GO_GOROUTINES_H
 #define PROFD_READER_GO_GOROUTINES_H
 
@@ -11,10 +11,11 @@
 #include "agent/reader/answer.h"
 #include "agent/reader/go_unwind.h"
 
-/* Writes READ_GOROUTINE records and what they refer to into @answer (not its end). At the deadline it stops
- * and marks the answer as sampled. @flags of enum reader_flag.
- * -EIO the runtime's list could not be read, -ESRCH, -EPERM, -ENOMEM, errors of the writer. */
-int go_goroutines_read(struct go_unwinder *unwinder, struct answer *answer, uint32_t flags) must_use;
+/* Writes READ_GOROUTINE records and what they refer to into @answer (not its end). At the deadline
+ * it stops and marks the answer as sampled. @flags of enum reader_flag. -EIO the runtime's list
+ * could not be read, -ESRCH, -EPERM, -ENOMEM, errors of the writer. */
+int go_goroutines_read(struct go_unwinder *unwinder, struct answer *answer, uint32_t flags)
+	must_use;
 
 /* Whether a goroutine with this wait reason waits for another goroutine, a lock or a peer. */
 bool go_goroutine_is_blocked(const char *wait_reason);

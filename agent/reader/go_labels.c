@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BUCKET_SLOTS	8u   /* src/runtime/map.go: bucketCnt */
-#define BUCKET_BYTES	272u /* 8 tophash, 8 keys and 8 values of 16 bytes, overflow pointer */
+#define BUCKET_SLOTS	  8u   /* src/runtime/map.go: bucketCnt */
+#define BUCKET_BYTES	  272u /* 8 tophash, 8 keys and 8 values of 16 bytes, overflow pointer */
 #define BUCKETS_SHIFT_MAX 10u
-#define OVERFLOWS_MAX	64u
-#define TOPHASH_USED	5u   /* smaller ones mark empty and moved slots */
+#define OVERFLOWS_MAX	  64u
+#define TOPHASH_USED	  5u /* smaller ones mark empty and moved slots */
 
 struct go_string {
 	uint64_t va;
@@ -38,9 +38,11 @@ static int read_texts(struct target *target, const struct label_pair *pairs, uns
 
 		label->key_len = text_length(&pairs[i].key);
 		label->value_len = text_length(&pairs[i].value);
-		pieces[2 * i] = (struct target_piece){ .va = pairs[i].key.va, .buf = label->key,
+		pieces[2 * i] = (struct target_piece){ .va = pairs[i].key.va,
+						       .buf = label->key,
 						       .len = label->key_len };
-		pieces[2 * i + 1] = (struct target_piece){ .va = pairs[i].value.va, .buf = label->value,
+		pieces[2 * i + 1] = (struct target_piece){ .va = pairs[i].value.va,
+							   .buf = label->value,
 							   .len = label->value_len };
 	}
 	rc = target_read_batch(target, pieces, 2 * (size_t)count);
@@ -85,7 +87,8 @@ static int read_bucket_chain(struct target *target, uint64_t va, struct label_pa
 			if (bucket[slot] < TOPHASH_USED)
 				continue;
 			memcpy(&pairs[*count].key, bucket + 8 + slot * 16, 16);
-			memcpy(&pairs[*count].value, bucket + 8 + BUCKET_SLOTS * 16 + slot * 16, 16);
+			memcpy(&pairs[*count].value, bucket + 8 + BUCKET_SLOTS * 16 + slot * 16,
+			       16);
 			(*count)++;
 		}
 		memcpy(&va, bucket + BUCKET_BYTES - 8, sizeof(va));
@@ -120,7 +123,8 @@ static int read_map(struct target *target, uint64_t va, struct go_labels *ret)
 	if (!used || used > 65536 || hmap[9] > BUCKETS_SHIFT_MAX)
 		return -EFAULT;
 	for (unsigned i = 0; i < 1u << hmap[9] && count < GO_LABELS_MAX && rc == 0; i++)
-		rc = read_bucket_chain(target, buckets_va + i * (uint64_t)BUCKET_BYTES, pairs, &count);
+		rc = read_bucket_chain(target, buckets_va + i * (uint64_t)BUCKET_BYTES, pairs,
+				       &count);
 	if (rc == 0)
 		rc = read_texts(target, pairs, count, ret);
 	if (rc == 0)

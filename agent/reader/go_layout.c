@@ -69,8 +69,8 @@ static int buildinfo_va(struct image *image, uint64_t *ret)
 	return rc < 0 ? rc : 0;
 }
 
-/* Source: src/debug/buildinfo/buildinfo.go. Flag 2: the text follows inline; else two pointers to string
- * headers, relocated in the process. */
+/* Source: src/debug/buildinfo/buildinfo.go. Flag 2: the text follows inline; else two pointers to
+ * string headers, relocated in the process. */
 static void layout_version(struct go_layout *layout, uint64_t va)
 {
 	char *text = layout->version;
@@ -139,8 +139,8 @@ static int find_moduledata(void *ctx, uint64_t va, const uint8_t *data, size_t l
 	return 0;
 }
 
-/* A table counts only if the runtime's moduledata points to it: programs that work on Go binaries contain
- * the magic too. */
+/* A table counts only if the runtime's moduledata points to it: programs that work on Go binaries
+ * contain the magic too. */
 static int try_table(struct table_search *search, uint64_t va)
 {
 	const struct go_mem mem = { read_image, search->image };
@@ -174,7 +174,8 @@ static int find_table(void *ctx, uint64_t va, const uint8_t *data, size_t len)
 	return 0;
 }
 
-/* Data segments first: the table is among code only where the linker merges read-only data into it. */
+/* Data segments first: the table is among code only where the linker merges read-only data into it.
+ */
 static int layout_find_table(struct go_layout *layout, struct table_search *search, struct err *err)
 {
 	int rc = 0;
@@ -190,11 +191,12 @@ static int layout_find_table(struct go_layout *layout, struct table_search *sear
 	if (rc < 0)
 		return rc;
 	if (rc == 0)
-		return err_set(err, EOPNOTSUPP, NULL, NULL,
-			       search->seen_table ?
-				       "the Go function table of this program has no moduledata" :
-				       "this Go program has no function table that is known (Go before "
-				       "1.16, packed or damaged)");
+		return err_set(
+			err, EOPNOTSUPP, NULL, NULL,
+			search->seen_table
+				? "the Go function table of this program has no moduledata"
+				: "this Go program has no function table that is known (Go before "
+				  "1.16, packed or damaged)");
 	return 0;
 }
 
@@ -220,8 +222,9 @@ static int layout_moduledata(struct go_layout *layout, const struct table_search
 	layout->table.text_va = w[MD_TEXT];
 	layout->table.min_va = w[MD_MINPC];
 	layout->table.max_va = w[MD_MAXPC];
-	layout->table.gofunc_va = layout->table.format == GO_FORMAT_116 ? 0 :
-				  w[new_form ? MD_GOFUNC_120 : MD_GOFUNC_118];
+	layout->table.gofunc_va = layout->table.format == GO_FORMAT_116
+					  ? 0
+					  : w[new_form ? MD_GOFUNC_120 : MD_GOFUNC_118];
 	layout->noptrdata = range_of(w, MD_NOPTRDATA);
 	layout->data = range_of(w, MD_DATA);
 	layout->bss = range_of(w, MD_BSS);
@@ -233,7 +236,8 @@ static int layout_moduledata(struct go_layout *layout, const struct table_search
 	    !range_inside(layout, &layout->noptrdata, UINT64_MAX) ||
 	    !range_inside(layout, &layout->noptrbss, UINT64_MAX))
 		return err_set(err, EOPNOTSUPP, NULL, NULL,
-			       "unknown layout of moduledata in this Go program (%s)", layout->version);
+			       "unknown layout of moduledata in this Go program (%s)",
+			       layout->version);
 	return 0;
 }
 
@@ -267,7 +271,8 @@ static int layout_load(struct go_layout *layout, uint64_t info_va, struct err *e
 	rc = go_types_fields(&layout->image, layout->types.start_va, layout->types.end_va,
 			     layout->minor, &layout->fields, missing);
 	if (rc == -EOPNOTSUPP)
-		return err_set(err, EOPNOTSUPP, NULL, NULL, "unknown layout of this Go version (%s): %s",
+		return err_set(err, EOPNOTSUPP, NULL, NULL,
+			       "unknown layout of this Go version (%s): %s",
 			       layout->version[0] ? layout->version : "no version", missing);
 	if (rc < 0)
 		return rc;

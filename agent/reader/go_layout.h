@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a Go program looks like in memory: version, function table, segment bounds, structure offsets and the
- * addresses of the runtime's globals, all found by structure in stripped, PIE, cgo and c-shared programs
- * alike. Made once per process life and image, then used by every request. Formats and how they were
- * checked: README.md of this folder. */
+/* What a Go program looks like in memory: version, function table, segment bounds, structure
+ * offsets and the addresses of the runtime's globals, all found by structure in stripped, PIE, cgo
+ * and c-shared programs alike. Made once per process life and image, then used by every request.
+ * Formats and how they were checked: README.md of this folder. */
 #ifndef PROFD_READER_GO_LAYOUT_H
 #define PROFD_READER_GO_LAYOUT_H
 
@@ -37,15 +37,16 @@ struct go_layout {
 	struct go_range noptrdata, data, bss, noptrbss, types;
 	struct go_fields fields;
 	/* Found by go_globals_find(); 0 = not found (yet). */
-	uint64_t allgs_va;			    /* of the slice header */
-	uint64_t bucket_lists_va[GO_BUCKET_MUTEX + 1]; /* of the head pointers, by enum go_bucket_type */
+	uint64_t allgs_va; /* of the slice header */
+	uint64_t bucket_lists_va[GO_BUCKET_MUTEX +
+				 1]; /* of the head pointers, by enum go_bucket_type */
 	uint32_t wait_reason_count;
 	char wait_reasons[GO_WAIT_REASONS_MAX][GO_WAIT_REASON_SIZE];
 };
 
 /* Examines the files mapped in @target (borrowed for the life of the layout).
- * -ENOEXEC not a Go program, -EOPNOTSUPP a Go program that cannot be read (why is in @err), -EAGAIN its
- * runtime has not started, -ESRCH, -EPERM, -ENOMEM. */
+ * -ENOEXEC not a Go program, -EOPNOTSUPP a Go program that cannot be read (why is in @err), -EAGAIN
+ * its runtime has not started, -ESRCH, -EPERM, -ENOMEM. */
 int go_layout_create(struct target *target, const struct target_maps *maps, struct go_layout **ret,
 		     struct err *err) must_use;
 void go_layout_destroy(struct go_layout *layout);

@@ -30,7 +30,9 @@ bool go_table_is_magic(const uint8_t *data)
 
 static enum go_format format_of(uint32_t magic)
 {
-	return magic == MAGIC_116 ? GO_FORMAT_116 : magic == MAGIC_118 ? GO_FORMAT_118 : GO_FORMAT_120;
+	return magic == MAGIC_116   ? GO_FORMAT_116
+	       : magic == MAGIC_118 ? GO_FORMAT_118
+				    : GO_FORMAT_120;
 }
 
 int go_table_open(const struct go_mem *mem, uint64_t va, struct go_table *ret)
@@ -50,9 +52,11 @@ int go_table_open(const struct go_mem *mem, uint64_t va, struct go_table *ret)
 	memcpy(words, head + 8, sizeof(words));
 	table.format = format_of(magic);
 	table.quantum = head[6];
-	/* nfunc, nfiles, textStart (1.18 and newer; 0 from 1.26), then five offsets from the header. */
+	/* nfunc, nfiles, textStart (1.18 and newer; 0 from 1.26), then five offsets from the
+	 * header. */
 	first = table.format == GO_FORMAT_116 ? 2 : 3;
-	if (words[0] == 0 || words[0] >= GO_FUNCTIONS_MAX || words[first] < 64 || words[first] > 256)
+	if (words[0] == 0 || words[0] >= GO_FUNCTIONS_MAX || words[first] < 64 ||
+	    words[first] > 256)
 		return -ENOEXEC;
 	for (unsigned i = first; i < first + 4; i++)
 		if (words[i] >= words[i + 1] || words[i + 1] > 1u << 31)
@@ -86,7 +90,8 @@ static int ftab_entry(const struct go_table *table, uint32_t index, struct ftab_
 	if (table->format == GO_FORMAT_116) {
 		uint64_t words[3];
 
-		rc = table_read(table, table->funcs_va + index * (uint64_t)16, words, sizeof(words));
+		rc = table_read(table, table->funcs_va + index * (uint64_t)16, words,
+				sizeof(words));
 		if (rc == 0)
 			*ret = (struct ftab_entry){ words[0], words[1], words[2] };
 	} else {
@@ -104,7 +109,7 @@ static int ftab_entry(const struct go_table *table, uint32_t index, struct ftab_
 static int func_load(const struct go_table *table, const struct ftab_entry *entry,
 		     struct go_func *ret)
 {
-	unsigned at = table->format == GO_FORMAT_116 ? 8 : 4; /* after the entry */
+	unsigned at = table->format == GO_FORMAT_116 ? 8 : 4;		    /* after the entry */
 	unsigned tail = table->format == GO_FORMAT_120 ? at + 36 : at + 32; /* funcID */
 	struct go_func func = { .entry_va = entry->va,
 				.end_va = entry->next_va,
@@ -186,8 +191,8 @@ static bool varint32(const uint8_t *data, size_t len, size_t *at, uint32_t *ret)
 	return false;
 }
 
-/* Pairs (change of the value, length of the range); the value starts at -1 and a change of 0 ends the
- * table except at its beginning. Source: src/runtime/symtab.go, step(). */
+/* Pairs (change of the value, length of the range); the value starts at -1 and a change of 0 ends
+ * the table except at its beginning. Source: src/runtime/symtab.go, step(). */
 int go_table_value(const struct go_table *table, const struct go_func *func, uint32_t offset,
 		   uint64_t pc, int32_t *ret)
 {
@@ -244,7 +249,8 @@ int go_table_name(const struct go_table *table, uint32_t name, char *buf, size_t
 		char *end;
 		int rc;
 
-		while ((rc = table_read(table, table->names_va + name + len, text + len, part)) < 0 &&
+		while ((rc = table_read(table, table->names_va + name + len, text + len, part)) <
+			       0 &&
 		       part > 1)
 			part /= 2;
 		if (rc < 0)
@@ -298,7 +304,8 @@ int go_table_inlined(const struct go_table *table, const struct go_func *func, u
 
 	if (func->pcdata_count <= PCDATA_INLINE_TREE)
 		return 0;
-	rc = table_read(table, func->record_va + fixed + PCDATA_INLINE_TREE * 4, &offset, sizeof(offset));
+	rc = table_read(table, func->record_va + fixed + PCDATA_INLINE_TREE * 4, &offset,
+			sizeof(offset));
 	if (rc < 0)
 		return rc;
 	rc = go_table_value(table, func, offset, pc, &index);

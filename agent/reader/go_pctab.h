@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Go's function table (pclntab) as far as unwinding and profile buckets need it: which function a pc is in,
- * how large its frame is there, its name, its id and what is inlined. Everything is read on demand through
- * struct go_mem, so the same code runs over a live process, a file and a test's array; every value is
- * hostile and every loop is bounded. Pure but for those reads; not thread-safe.
+/* Go's function table (pclntab) as far as unwinding and profile buckets need it: which function a
+ * pc is in, how large its frame is there, its name, its id and what is inlined. Everything is read
+ * on demand through struct go_mem, so the same code runs over a live process, a file and a test's
+ * array; every value is hostile and every loop is bounded. Pure but for those reads; not
+ * thread-safe.
  *
- * Formats: Go 1.16-1.17, 1.18-1.19, 1.20 and newer, told apart by the magic; see src/runtime/symtab.go and
- * src/internal/abi/symtab.go of those versions. */
+ * Formats: Go 1.16-1.17, 1.18-1.19, 1.20 and newer, told apart by the magic; see
+ * src/runtime/symtab.go and src/internal/abi/symtab.go of those versions. */
 #ifndef PROFD_READER_GO_PCTAB_H
 #define PROFD_READER_GO_PCTAB_H
 
@@ -15,9 +16,9 @@
 
 #include "agent/base/cleanup.h"
 
-#define GO_NAME_MAX	 512u	   /* bytes of a function name that are looked at */
+#define GO_NAME_MAX	 512u /* bytes of a function name that are looked at */
 #define GO_FUNCTIONS_MAX 5000000u
-#define GO_INLINE_MAX	 64u	   /* nested inlined calls at one pc */
+#define GO_INLINE_MAX	 64u /* nested inlined calls at one pc */
 
 /* Reads exactly @len bytes at @va. 0 or negative errno. */
 struct go_mem {
@@ -31,15 +32,15 @@ struct go_table {
 	struct go_mem mem;
 	enum go_format format;
 	uint64_t header_va;
-	uint64_t names_va;  /* funcnametab */
+	uint64_t names_va; /* funcnametab */
 	uint64_t pctab_va;
-	uint64_t funcs_va;  /* pclntable: ftab and the function records */
-	uint64_t text_va;   /* what 32-bit entries are relative to: moduledata.text */
-	uint64_t min_va;    /* pcs covered: [min_va, max_va) */
+	uint64_t funcs_va; /* pclntable: ftab and the function records */
+	uint64_t text_va;  /* what 32-bit entries are relative to: moduledata.text */
+	uint64_t min_va;   /* pcs covered: [min_va, max_va) */
 	uint64_t max_va;
 	uint64_t gofunc_va; /* base of funcdata offsets, 1.18 and newer */
 	uint32_t func_count;
-	uint8_t quantum;    /* smallest instruction, 1 on amd64, 4 on arm64 */
+	uint8_t quantum; /* smallest instruction, 1 on amd64, 4 on arm64 */
 };
 
 struct go_func {
@@ -56,8 +57,8 @@ struct go_func {
 
 enum go_func_flag { GO_FUNC_TOP = 1, GO_FUNC_SP_WRITE = 2 };
 
-/* Reads the header at @va; moduledata's fields (text, pcs, gofunc) are filled by the caller afterwards.
- * -ENOEXEC no pclntab of a known version; -EFAULT. */
+/* Reads the header at @va; moduledata's fields (text, pcs, gofunc) are filled by the caller
+ * afterwards. -ENOEXEC no pclntab of a known version; -EFAULT. */
 int go_table_open(const struct go_mem *mem, uint64_t va, struct go_table *ret) must_use;
 /* True if @data (at least 8 bytes) looks like the first word of a pclntab. */
 bool go_table_is_magic(const uint8_t *data);
@@ -72,8 +73,8 @@ int go_table_value(const struct go_table *table, const struct go_func *func, uin
 /* NUL-terminated name at @name, cut at @size. */
 int go_table_name(const struct go_table *table, uint32_t name, char *buf, size_t size) must_use;
 
-/* The inlined call that @pc lies in: @ret_name is its function's name offset, @ret_parent the address of
- * the call in the enclosing one. 1 = yes, 0 = the function itself. */
+/* The inlined call that @pc lies in: @ret_name is its function's name offset, @ret_parent the
+ * address of the call in the enclosing one. 1 = yes, 0 = the function itself. */
 int go_table_inlined(const struct go_table *table, const struct go_func *func, uint64_t pc,
 		     uint32_t *ret_name, uint64_t *ret_parent) must_use;
 

@@ -38,7 +38,8 @@ static int go_process_create(uint32_t tgid, uint64_t start_boottime_ns, struct g
 	return 0;
 }
 
-/* Still the process and executable that were examined? Its maps are read anew: libraries come and go. */
+/* Still the process and executable that were examined? Its maps are read anew: libraries come and
+ * go. */
 static int go_process_refresh(struct go_process *p)
 {
 	struct target_maps maps;

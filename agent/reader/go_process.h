@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Go programs that were examined already: finding the layout of one costs milliseconds, using it again
- * nothing. A few are kept, for as long as they are asked for; an entry belongs to one process life and one
- * executable. Not thread-safe. */
+/* Go programs that were examined already: finding the layout of one costs milliseconds, using it
+ * again nothing. A few are kept, for as long as they are asked for; an entry belongs to one process
+ * life and one executable. Not thread-safe. */
 #ifndef PROFD_READER_GO_PROCESS_H
 #define PROFD_READER_GO_PROCESS_H
 
@@ -27,8 +27,8 @@ struct go_processes {
 	struct go_process *items[GO_PROCESSES_MAX];
 };
 
-/* The process, examined; borrowed until the next call. Errors of target_open(), target_maps_read() and
- * go_layout_create(), with the reason in @err where there is one. */
+/* The process, examined; borrowed until the next call. Errors of target_open(), target_maps_read()
+ * and go_layout_create(), with the reason in @err where there is one. */
 int go_processes_get(struct go_processes *all, uint32_t tgid, uint64_t start_boottime_ns,
 		     struct go_process **ret, struct err *err) must_use;
 /* Forgets one (its memory was not as expected) or those that nobody asked for since @before_ns. */

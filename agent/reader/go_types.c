@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A descriptor is found in two passes over the types: first the name records ("*runtime.g" and the like),
- * whose distance from types_va is what descriptors refer to; then 8-aligned words that look like a struct
- * type with one of those names. The second pass costs one comparison per word and type. */
+/* A descriptor is found in two passes over the types: first the name records ("*runtime.g" and the
+ * like), whose distance from types_va is what descriptors refer to; then 8-aligned words that look
+ * like a struct type with one of those names. The second pass costs one comparison per word and
+ * type. */
 #include "agent/reader/go_types.h"
 
 #include <errno.h>
@@ -14,8 +15,8 @@
 #define FIELD_BYTES	24u
 #define FIELDS_MAX	256u
 #define STRUCT_SIZE_MAX 65536u
-#define NAME_BYTES	32u  /* longest wanted name record with its head */
-#define CANDIDATES_MAX	4u   /* another package called runtime may have types of these names */
+#define NAME_BYTES	32u /* longest wanted name record with its head */
+#define CANDIDATES_MAX	4u  /* another package called runtime may have types of these names */
 #define PREFIX		"*runtime."
 
 enum wanted_type { TYPE_G, TYPE_GOBUF, TYPE_M, TYPE_SUDOG, TYPE_MAX };
@@ -25,14 +26,15 @@ struct type_search {
 	struct image *image;
 	uint64_t types_va;
 	unsigned minor;
-	uint32_t name_offsets[TYPE_MAX]; /* from types_va, 0 = not found */
+	uint32_t name_offsets[TYPE_MAX];	  /* from types_va, 0 = not found */
 	uint64_t types[TYPE_MAX][CANDIDATES_MAX]; /* descriptors */
 	unsigned type_count[TYPE_MAX];
 };
 
 /* ---- finding descriptors --------------------------------------------------------------------- */
 
-/* Bytes of a name record before its text: flags and length, which was a big-endian u16 until 1.16. */
+/* Bytes of a name record before its text: flags and length, which was a big-endian u16 until 1.16.
+ */
 static unsigned name_head_bytes(unsigned minor)
 {
 	return minor == 16 ? 3 : 2;
@@ -58,8 +60,8 @@ static int find_names(void *ctx, uint64_t va, const uint8_t *data, size_t len)
 			if ((size_t)(end - name) >= name_len && at - data >= head &&
 			    !memcmp(name, type_names[i], name_len) &&
 			    name_length(search->minor, at - head) == sizeof(PREFIX) - 1 + name_len)
-				search->name_offsets[i] =
-					(uint32_t)(va + (uint64_t)(at - data) - head - search->types_va);
+				search->name_offsets[i] = (uint32_t)(va + (uint64_t)(at - data) -
+								     head - search->types_va);
 		}
 		at = name;
 	}
@@ -165,7 +167,8 @@ static int type_fields(const struct type_search *search, enum wanted_type type,
 	int rc = -EOPNOTSUPP;
 
 	for (unsigned i = 0; i < search->type_count[type] && rc < 0; i++)
-		rc = candidate_fields(search, search->types[type][i], wanted, count, ret_size, &field);
+		rc = candidate_fields(search, search->types[type][i], wanted, count, ret_size,
+				      &field);
 	if (rc == -EOPNOTSUPP)
 		(void)snprintf(missing, 64, "runtime.%s: %s", type_names[type], field);
 	return rc;
@@ -178,14 +181,21 @@ int go_types_fields(struct image *image, uint64_t types_va, uint64_t etypes_va, 
 	struct go_fields f = { 0 };
 	struct go_g_fields *g = &f.g;
 	const struct wanted_field g_fields[] = {
-		{ "stack", &g->stack, 16, false },     { "m", &g->m, 8, false },
-		{ "sched", &g->sched, 8, false },      { "syscallsp", &g->syscallsp, 8, false },
-		{ "syscallpc", &g->syscallpc, 8, false }, { "goid", &g->goid, 8, false },
+		{ "stack", &g->stack, 16, false },
+		{ "m", &g->m, 8, false },
+		{ "sched", &g->sched, 8, false },
+		{ "syscallsp", &g->syscallsp, 8, false },
+		{ "syscallpc", &g->syscallpc, 8, false },
+		{ "goid", &g->goid, 8, false },
 		{ "atomicstatus", &g->atomicstatus, 4, false },
-		{ "waitreason", &g->waitreason, 1, false }, { "waitsince", &g->waitsince, 8, false },
-		{ "gopc", &g->gopc, 8, false },	       { "startpc", &g->startpc, 8, false },
-		{ "lockedm", &g->lockedm, 8, false },  { "labels", &g->labels, 8, false },
-		{ "parentGoid", &g->parent_goid, 8, true }, { "waiting", &g->waiting, 8, true },
+		{ "waitreason", &g->waitreason, 1, false },
+		{ "waitsince", &g->waitsince, 8, false },
+		{ "gopc", &g->gopc, 8, false },
+		{ "startpc", &g->startpc, 8, false },
+		{ "lockedm", &g->lockedm, 8, false },
+		{ "labels", &g->labels, 8, false },
+		{ "parentGoid", &g->parent_goid, 8, true },
+		{ "waiting", &g->waiting, 8, true },
 	};
 	const struct wanted_field gobuf_fields[] = { { "sp", &f.gobuf_sp, 8, false },
 						     { "pc", &f.gobuf_pc, 8, false },
@@ -202,12 +212,14 @@ int go_types_fields(struct image *image, uint64_t types_va, uint64_t etypes_va, 
 	if (rc == 0)
 		rc = image_scan(image, types_va, etypes_va, TYPE_BYTES, find_types, &search);
 	if (rc == 0)
-		rc = type_fields(&search, TYPE_G, g_fields, ARRAY_SIZE(g_fields), &g->size, missing);
+		rc = type_fields(&search, TYPE_G, g_fields, ARRAY_SIZE(g_fields), &g->size,
+				 missing);
 	if (rc == 0)
 		rc = type_fields(&search, TYPE_GOBUF, gobuf_fields, ARRAY_SIZE(gobuf_fields),
 				 &gobuf_size, missing);
 	if (rc == 0)
-		rc = type_fields(&search, TYPE_M, m_fields, ARRAY_SIZE(m_fields), &f.m_size, missing);
+		rc = type_fields(&search, TYPE_M, m_fields, ARRAY_SIZE(m_fields), &f.m_size,
+				 missing);
 	if (rc == 0)
 		rc = type_fields(&search, TYPE_SUDOG, sudog_fields, ARRAY_SIZE(sudog_fields),
 				 &sudog_size, missing);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Offsets of fields in Go's runtime structures, from the type descriptors that the linker keeps in every
- * binary, stripped or not, because the runtime allocates these types with new: no symbols, no DWARF and no
- * table of versions. Layout of descriptors: src/internal/abi/type.go (src/runtime/type.go before 1.21);
- * two encodings changed and are switched by @minor. */
+/* Offsets of fields in Go's runtime structures, from the type descriptors that the linker keeps in
+ * every binary, stripped or not, because the runtime allocates these types with new: no symbols, no
+ * DWARF and no table of versions. Layout of descriptors: src/internal/abi/type.go
+ * (src/runtime/type.go before 1.21); two encodings changed and are switched by @minor. */
 #ifndef PROFD_READER_GO_TYPES_H
 #define PROFD_READER_GO_TYPES_H
 
@@ -19,8 +19,8 @@
 /* Byte offsets; GO_NO_FIELD where this version has no such field (only those marked optional). */
 struct go_g_fields {
 	uint32_t size;
-	uint32_t stack, m, sched, syscallsp, syscallpc, atomicstatus, goid, waitreason, waitsince, gopc,
-		startpc, lockedm, labels;
+	uint32_t stack, m, sched, syscallsp, syscallpc, atomicstatus, goid, waitreason, waitsince,
+		gopc, startpc, lockedm, labels;
 	uint32_t parent_goid; /* optional: 1.21 */
 	uint32_t waiting;     /* optional */
 };
@@ -32,8 +32,8 @@ struct go_fields {
 	uint32_t sudog_elem, sudog_c;
 };
 
-/* Finds the descriptors in [@types_va, @etypes_va) of @image. @minor as in go1.<minor>, 0 = newest rules.
- * -EOPNOTSUPP with the missing name in @missing (at least 64 bytes); -EFAULT, -ENOMEM. */
+/* Finds the descriptors in [@types_va, @etypes_va) of @image. @minor as in go1.<minor>, 0 = newest
+ * rules. -EOPNOTSUPP with the missing name in @missing (at least 64 bytes); -EFAULT, -ENOMEM. */
 int go_types_fields(struct image *image, uint64_t types_va, uint64_t etypes_va, unsigned minor,
 		    struct go_fields *ret, char missing[64]) must_use;
 

@@ -6,25 +6,36 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/reader/go_functions.h"
+#define PC_CACHE_ENTRIES                                                                           \
+	16384u /* direct-mapped; a service of 10,000 goroutines shows some 500 pcs */
 
-#define PC_CACHE_ENTRIES 16384u /* direct-mapped; a service of 10,000 goroutines shows some 500 pcs */
+/* The ids of special functions are renumbered by every other version, but "wrapper" has always been
+ * the last one (src/internal/abi/symtab.go), and no program is without wrappers. */
+static int find_wrapper_id(const struct go_table *table, uint32_t *ret)
+{
+	uint32_t largest = 0;
+
+	for (uint32_t i = 0; i < table->func_count; i++) {
+		struct go_func func;
+		int rc = go_table_at(table, i, &func);
+
+		if (rc == -ESRCH || rc == -EPERM)
+			return rc;
+		if (rc == 0 && func.id > largest)
+			largest = func.id;
+	}
+	*ret = largest;
+	return 0;
+}
 
 int go_unwinder_init(struct go_unwinder *u, struct go_layout *layout)
 {
-	struct go_func func;
 	struct go_pc *cache = calloc(PC_CACHE_ENTRIES, sizeof(*cache));
-	int rc;
 
 	if (!cache)
 		return -ENOMEM;
 	*u = (struct go_unwinder){ .layout = layout, .cache = cache };
-	/* The ids are renumbered by every other version, but wrapper has stood behind systemstack_switch
-	 * since 1.17 (src/internal/abi/symtab.go); 1.16 had 22. */
-	rc = go_function_by_name(layout, "runtime.systemstack_switch", &func);
-	if (rc == 0)
-		u->wrapper_id = layout->minor == 16 ? 22 : func.id + 1u;
-	return rc == -ESRCH || rc == -EPERM ? rc : 0;
+	return find_wrapper_id(&layout->table, &u->wrapper_id);
 }
 
 void go_unwinder_deinit(struct go_unwinder *u)
@@ -102,7 +113,8 @@ static int load_pc(const struct go_unwinder *u, uint64_t pc, struct go_pc *ret)
 		info.flags = GO_PC_IN_TABLE | function_flags(u, &func, name);
 		if (pc == func.entry_va)
 			info.flags |= GO_PC_ENTRY;
-		/* Assembly without frame information has no rows: nothing outside it can be found. */
+		/* Assembly without frame information has no rows: nothing outside it can be found.
+		 */
 		rc = go_table_value(table, &func, func.pcsp, pc, &info.delta);
 		if (rc == -ENOENT || info.delta < 0)
 			info.flags |= GO_PC_SP_WRITE;
@@ -140,9 +152,9 @@ static bool stack_word(const struct go_stack_view *stack, uint64_t va, uint64_t 
 /* Why a word could not be had: beyond the copy, or beyond the stack itself. */
 static enum go_walk_end missing_word(const struct go_stack_view *stack, uint64_t va)
 {
-	return va >= stack->sp && va + 8 <= stack->high_va && va + 8 > stack->sp + stack->len ?
-		       GO_WALK_SHORT :
-		       GO_WALK_BROKEN;
+	return va >= stack->sp && va + 8 <= stack->high_va && va + 8 > stack->sp + stack->len
+		       ? GO_WALK_SHORT
+		       : GO_WALK_BROKEN;
 }
 
 static void walk_add(struct go_walk *walk, const struct go_pc *info, bool exact,
@@ -150,8 +162,9 @@ static void walk_add(struct go_walk *walk, const struct go_pc *info, bool exact,
 {
 	walk->pcs[walk->count] = info->pc;
 	walk->exact[walk->count] = exact;
-	walk->flags[walk->count] =
-		info->flags & GO_PC_WRAPPER && !(callee_flags & GO_PC_PANIC) ? READ_FRAME_WRAPPER : 0;
+	walk->flags[walk->count] = info->flags & GO_PC_WRAPPER && !(callee_flags & GO_PC_PANIC)
+					   ? READ_FRAME_WRAPPER
+					   : 0;
 	walk->count++;
 }
 
@@ -178,7 +191,8 @@ int go_unwinder_walk(struct go_unwinder *u, uint64_t pc, const struct go_stack_v
 			ret->end = GO_WALK_TRUNCATED;
 			return 0;
 		}
-		walk_add(ret, &info, exact || (!ret->count && info.flags & GO_PC_ENTRY), callee_flags);
+		walk_add(ret, &info, exact || (!ret->count && info.flags & GO_PC_ENTRY),
+			 callee_flags);
 		if (info.flags & GO_PC_TOP)
 			ret->end = GO_WALK_COMPLETE;
 		if (info.flags & (GO_PC_TOP | GO_PC_SP_WRITE))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Walks the stack of a parked goroutine, copied out of the target, by the frame sizes of the function table
- * (the pcsp rows that Go's own traceback uses): exact for every function, with or without frame pointers.
- * Source of the rules: src/runtime/traceback.go. */
+/* Walks the stack of a parked goroutine, copied out of the target, by the frame sizes of the
+ * function table (the pcsp rows that Go's own traceback uses): exact for every function, with or
+ * without frame pointers. Source of the rules: src/runtime/traceback.go. */
 #ifndef PROFD_READER_GO_UNWIND_H
 #define PROFD_READER_GO_UNWIND_H
 
@@ -15,21 +15,21 @@
 /* What the walkers must know about a pc; properties of its function, found by name. */
 enum go_pc_flag {
 	GO_PC_IN_TABLE = 1,
-	GO_PC_ENTRY = 2,	/* the first instruction */
-	GO_PC_TOP = 4,		/* a stack ends here */
-	GO_PC_SP_WRITE = 8,	/* switches stacks: nothing outside can be found from here */
-	GO_PC_INTERRUPTS = 16,	/* the frame outside was interrupted, it did not call */
-	GO_PC_PANIC = 32,	/* a wrapper outside it is shown */
+	GO_PC_ENTRY = 2,       /* the first instruction */
+	GO_PC_TOP = 4,	       /* a stack ends here */
+	GO_PC_SP_WRITE = 8,    /* switches stacks: nothing outside can be found from here */
+	GO_PC_INTERRUPTS = 16, /* the frame outside was interrupted, it did not call */
+	GO_PC_PANIC = 32,      /* a wrapper outside it is shown */
 	GO_PC_WRAPPER = 64,
-	GO_PC_LOCK_SLOW = 128,	/* sync.(*Mutex).lockSlow: its first argument is the lock */
-	GO_PC_RUNTIME = 256,	/* as a start function: a goroutine of the runtime itself */
-	GO_PC_FINALIZER = 512,	/* as a start function: the runtime's while it waits for work */
-	GO_PC_GOEXIT = 1024,	/* below every goroutine */
+	GO_PC_LOCK_SLOW = 128, /* sync.(*Mutex).lockSlow: its first argument is the lock */
+	GO_PC_RUNTIME = 256,   /* as a start function: a goroutine of the runtime itself */
+	GO_PC_FINALIZER = 512, /* as a start function: the runtime's while it waits for work */
+	GO_PC_GOEXIT = 1024,   /* below every goroutine */
 };
 
 struct go_pc {
 	uint64_t pc;
-	int32_t delta; /* sp + delta = where the return address is (amd64) */
+	int32_t delta;	/* sp + delta = where the return address is (amd64) */
 	uint32_t flags; /* enum go_pc_flag; 0 = empty entry of the cache */
 };
 
@@ -41,7 +41,7 @@ struct go_unwinder {
 
 struct go_stack_view {
 	uint64_t sp;
-	uint64_t high_va; /* end of the goroutine's stack */
+	uint64_t high_va;    /* end of the goroutine's stack */
 	const uint8_t *data; /* copy of [sp, sp + len) */
 	uint32_t len;
 };

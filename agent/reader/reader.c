@@ -21,13 +21,14 @@
 #include "agent/reader/threads.h"
 #include "agent/wire/control.h"
 
-#define IDLE_NS		   (60 * NS_PER_S)
-#define DEADLINE_MAX_MS	   60000u
-#define SEND_WAIT_MS	   2000	 /* for the server to take a chunk */
-#define ALARM_MARGIN_S	   5	 /* beyond the deadline: blocked in the target's memory, give up by dying */
-#define ADDRESS_SPACE_MAX  (2ull << 30)
-#define FILE_BYTES_MAX	   (128u << 20)
-#define FILES_MAX	   128
+#define IDLE_NS		(60 * NS_PER_S)
+#define DEADLINE_MAX_MS 60000u
+#define SEND_WAIT_MS	2000 /* for the server to take a chunk */
+#define ALARM_MARGIN_S	5 /* beyond the deadline: blocked in the target's memory, give up by dying \
+			   */
+#define ADDRESS_SPACE_MAX (2ull << 30)
+#define FILE_BYTES_MAX	  (128u << 20)
+#define FILES_MAX	  128
 
 struct reader {
 	int control_fd; /* -1 = only the server's channel */
@@ -46,8 +47,8 @@ struct reader {
 
 /* ---- privileges ------------------------------------------------------------------------------ */
 
-/* /proc/PID/syscall, pagemap and mem belong to the target's user: without CAP_DAC_READ_SEARCH only the own
- * user's could be opened. It adds nothing that CAP_SYS_PTRACE does not give already. */
+/* /proc/PID/syscall, pagemap and mem belong to the target's user: without CAP_DAC_READ_SEARCH only
+ * the own user's could be opened. It adds nothing that CAP_SYS_PTRACE does not give already. */
 static int drop_privileges(void)
 {
 	const uint64_t mask = 1ull << CAP_SYS_PTRACE | 1ull << CAP_DAC_READ_SEARCH;
@@ -96,7 +97,8 @@ static int flush_chunk(void *ctx, const void *data, size_t len)
 	return send_chunk(ctx, 0, true, data, len);
 }
 
-static void write_target(struct reader *r, const struct target *target, const struct go_layout *layout)
+static void write_target(struct reader *r, const struct target *target,
+			 const struct go_layout *layout)
 {
 	struct clock_triple now = clock_now();
 	struct read_target out = {
@@ -133,7 +135,8 @@ static int answer_request(struct reader *r, const struct control_read_target *re
 	else if (request->head.kind == CONTROL_GOROUTINES)
 		rc = go_goroutines_read(&go->unwinder, &answer, request->flags);
 	else
-		rc = go_buckets_read(&go->unwinder, &go->places, &r->ticks, request->what, &answer, err);
+		rc = go_buckets_read(&go->unwinder, &go->places, &r->ticks, request->what, &answer,
+				     err);
 	if (rc == 0)
 		rc = target_check(target);
 	return rc < 0 ? rc : answer_finish(&answer);
@@ -151,16 +154,17 @@ static int read_threads(struct reader *r, const struct control_read_target *requ
 	return rc < 0 ? rc : answer_request(r, request, &target, &maps, NULL, deadline_ns, err);
 }
 
-static int read_go(struct reader *r, const struct control_read_target *request, uint64_t deadline_ns,
-		   struct err *err)
+static int read_go(struct reader *r, const struct control_read_target *request,
+		   uint64_t deadline_ns, struct err *err)
 {
 	struct go_process *process;
-	int rc = go_processes_get(&r->processes, request->tgid, request->start_boottime_ns, &process,
-				  err);
+	int rc = go_processes_get(&r->processes, request->tgid, request->start_boottime_ns,
+				  &process, err);
 
 	if (rc < 0)
 		return rc;
-	rc = answer_request(r, request, &process->target, &process->maps, process, deadline_ns, err);
+	rc = answer_request(r, request, &process->target, &process->maps, process, deadline_ns,
+			    err);
 	if (rc == -EIO || rc == -ESRCH)
 		go_processes_forget(&r->processes, process);
 	return rc;
@@ -173,7 +177,8 @@ static const char *failure_text(int rc)
 		return "the process has ended";
 	case -EPERM:
 	case -EACCES:
-		return "no permission to read the memory of this process (CAP_SYS_PTRACE is needed)";
+		return "no permission to read the memory of this process (CAP_SYS_PTRACE is "
+		       "needed)";
 	case -EIO:
 		return "the memory of this process changed under every attempt to read it";
 	case -EINVAL:
@@ -210,11 +215,12 @@ static int handle_request(struct reader *r)
 	if (rc == 0) {
 		uint64_t deadline_ns = clock_monotonic_ns() + request->deadline_ms * NS_PER_MS;
 
-		/* Reading may hang in the target's page faults (userfaultfd, FUSE): SIGALRM ends that. */
+		/* Reading may hang in the target's page faults (userfaultfd, FUSE): SIGALRM ends
+		 * that. */
 		(void)alarm(request->deadline_ms / 1000 + ALARM_MARGIN_S);
-		rc = request->head.kind == CONTROL_THREADS ?
-			     read_threads(r, request, deadline_ns, &err) :
-			     read_go(r, request, deadline_ns, &err);
+		rc = request->head.kind == CONTROL_THREADS
+			     ? read_threads(r, request, deadline_ns, &err)
+			     : read_go(r, request, deadline_ns, &err);
 		(void)alarm(0);
 	}
 	if (rc == -EPIPE)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reader process: reads memory of other processes on request, read-only and without stopping them. It
- * keeps CAP_SYS_PTRACE (their memory) and CAP_DAC_READ_SEARCH (their files in /proc) and nothing else, runs
- * as an unprivileged user where it was started as root, has a deadline for each request and may be killed
- * at any time: the request is then lost and may be repeated. Protocol: agent/wire/control.h. */
+/* The reader process: reads memory of other processes on request, read-only and without stopping
+ * them. It keeps CAP_SYS_PTRACE (their memory) and CAP_DAC_READ_SEARCH (their files in /proc) and
+ * nothing else, runs as an unprivileged user where it was started as root, has a deadline for each
+ * request and may be killed at any time: the request is then lost and may be repeated. Protocol:
+ * agent/wire/control.h. */
 #ifndef PROFD_READER_READER_H
 #define PROFD_READER_READER_H
 
@@ -17,8 +18,8 @@ struct reader_options {
 /* Drops privileges, then serves until CONTROL_STOP or the supervisor is gone. Exit status. */
 int reader_run(const struct reader_options *options);
 
-/* For tests: answers the requests that arrive on @server_fd until it is closed, with what privileges there
- * are. 0 or a negative errno of the channel. */
+/* For tests: answers the requests that arrive on @server_fd until it is closed, with what
+ * privileges there are. 0 or a negative errno of the channel. */
 int reader_serve(int server_fd) must_use;
 
 #endif

@@ -20,11 +20,11 @@
 #include "agent/base/privileges.h"
 #include "symbolize/cfi_rows.h"
 
-#define COMPILE_CPU_S	  20
-#define COMPILE_MEMORY	  (1ull << 30)
-#define IMAGE_BYTES_MAX	  (64u << 20)
-#define FILE_FD		  3 /* in the child */
-#define IMAGE_FD	  4
+#define COMPILE_CPU_S	20
+#define COMPILE_MEMORY	(1ull << 30)
+#define IMAGE_BYTES_MAX (64u << 20)
+#define FILE_FD		3 /* in the child */
+#define IMAGE_FD	4
 
 /* ---- compiling in a child -------------------------------------------------------------------- */
 
@@ -66,7 +66,8 @@ static int wait_child(pid_t pid, uint64_t deadline_ns)
 	return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -ENODATA;
 }
 
-/* Reads and checks what the child wrote. A descriptor that the child could still write to is not mapped. */
+/* Reads and checks what the child wrote. A descriptor that the child could still write to is not
+ * mapped. */
 static int take_image(int memfd, void **ret, size_t *ret_bytes)
 {
 	cleanup_free char *image = NULL;
@@ -104,8 +105,9 @@ static int compile(int file_fd, uint64_t deadline_ns, void **ret, size_t *ret_by
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* The file of a module: a regular one with the inode that is mapped, whatever the target put at its path.
- * The path is resolved inside the target's root; O_PATH opens nothing, so that no device or pipe feels it. */
+/* The file of a module: a regular one with the inode that is mapped, whatever the target put at its
+ * path. The path is resolved inside the target's root; O_PATH opens nothing, so that no device or
+ * pipe feels it. */
 static int open_module(const struct target *target, const struct target_maps *maps, uint32_t module)
 {
 	const struct target_module *m = &maps->modules[module];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Unwind rows of the files that a native program is made of, compiled where they are first needed. Reading
- * ELF and DWARF that somebody else wrote is not for a process that may read all memory: a forked child
- * without any capability, descriptor or time does it and leaves an image that is checked. A few megabytes
- * of images are kept. Not thread-safe. */
+/* Unwind rows of the files that a native program is made of, compiled where they are first needed.
+ * Reading ELF and DWARF that somebody else wrote is not for a process that may read all memory: a
+ * forked child without any capability, descriptor or time does it and leaves an image that is
+ * checked. A few megabytes of images are kept. Not thread-safe. */
 #ifndef PROFD_READER_ROW_TABLES_H
 #define PROFD_READER_ROW_TABLES_H
 
@@ -21,8 +21,8 @@ struct row_table {
 	uint64_t inode; /* with the device: which file; 0 = free */
 	uint32_t dev_major;
 	uint32_t dev_minor;
-	uint64_t used;	/* larger = later */
-	void *image;	/* checked image of bpf/unwind_table.h; NULL = the file has none */
+	uint64_t used; /* larger = later */
+	void *image;   /* checked image of bpf/unwind_table.h; NULL = the file has none */
 	size_t bytes;
 };
 
@@ -32,8 +32,8 @@ struct row_tables {
 	uint64_t clock;
 };
 
-/* The rows of module @module, or NULL if there are none (also when the file cannot be opened any more).
- * Borrowed until the next call. @deadline_ns (monotonic) bounds compiling. */
+/* The rows of module @module, or NULL if there are none (also when the file cannot be opened any
+ * more). Borrowed until the next call. @deadline_ns (monotonic) bounds compiling. */
 const struct row_table *row_tables_get(struct row_tables *tables, const struct target *target,
 				       const struct target_maps *maps, uint32_t module,
 				       uint64_t deadline_ns);

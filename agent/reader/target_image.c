@@ -39,8 +39,9 @@ static void image_note(struct image *image, const uint8_t *data, size_t len)
 		desc_bytes = ((size_t)head.n_descsz + 3) & ~(size_t)3;
 		if (name_bytes > len - at || desc_bytes > len - at - name_bytes)
 			return;
-		if (head.n_type == NT_GNU_BUILD_ID && head.n_namesz == 4 && !memcmp(name, "GNU", 4) &&
-		    head.n_descsz && head.n_descsz <= IMAGE_BUILD_ID_MAX) {
+		if (head.n_type == NT_GNU_BUILD_ID && head.n_namesz == 4 &&
+		    !memcmp(name, "GNU", 4) && head.n_descsz &&
+		    head.n_descsz <= IMAGE_BUILD_ID_MAX) {
 			image->build_id_len = (uint8_t)head.n_descsz;
 			memcpy(image->build_id, name + name_bytes, head.n_descsz);
 		}
@@ -77,8 +78,8 @@ static int image_segments(struct image *image, const Elf64_Phdr *phdrs, unsigned
 
 		if (phdrs[i].p_type != PT_LOAD)
 			continue;
-		if (image->segment_count == IMAGE_SEGMENTS_MAX || phdrs[i].p_memsz > UINT64_MAX / 4 ||
-		    phdrs[i].p_filesz > phdrs[i].p_memsz)
+		if (image->segment_count == IMAGE_SEGMENTS_MAX ||
+		    phdrs[i].p_memsz > UINT64_MAX / 4 || phdrs[i].p_filesz > phdrs[i].p_memsz)
 			return -ENOEXEC;
 		*s = (struct image_segment){
 			.va = image->bias + phdrs[i].p_vaddr,
@@ -97,8 +98,8 @@ static int image_segments(struct image *image, const Elf64_Phdr *phdrs, unsigned
 	return 0;
 }
 
-/* The executable, if it is still the file that is mapped; st_dev is not compared: it differs from the
- * device in maps on overlay and btrfs. */
+/* The executable, if it is still the file that is mapped; st_dev is not compared: it differs from
+ * the device in maps on overlay and btrfs. */
 static int image_open_file(const struct target *target, const struct target_module *module)
 {
 	cleanup_close int fd = openat(target->proc_fd, "exe", O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -113,7 +114,9 @@ int image_open(struct target *target, const struct target_maps *maps, uint32_t m
 	       struct image *ret)
 {
 	const struct target_map *first = &maps->maps[maps->modules[module].first_map];
-	struct image image = { .target = target, .fd = -1, .start_va = first->start_va,
+	struct image image = { .target = target,
+			       .fd = -1,
+			       .start_va = first->start_va,
 			       .inode = maps->modules[module].inode };
 	Elf64_Phdr phdrs[PHDRS_MAX];
 	Elf64_Ehdr ehdr;
@@ -174,8 +177,9 @@ ssize_t image_read_some(struct image *image, uint64_t va, void *buf, size_t len)
 	if (len > s->mem_bytes - at)
 		len = s->mem_bytes - at;
 	if (image->fd >= 0 && !(s->prot & TARGET_MAP_WRITE) && at < s->file_bytes) {
-		ssize_t got = pread(image->fd, buf, len < s->file_bytes - at ? len : s->file_bytes - at,
-				    (off_t)(s->fo + at));
+		ssize_t got =
+			pread(image->fd, buf, len < s->file_bytes - at ? len : s->file_bytes - at,
+			      (off_t)(s->fo + at));
 
 		if (got > 0)
 			return got;
@@ -204,7 +208,8 @@ static struct image_block *image_block(struct image *image, uint64_t va, int *re
 	block->va = 0;
 	while (len < BLOCK_BYTES) {
 		size_t want = ((start | (BLOCK_BYTES - 1)) + 1) - (start + len);
-		ssize_t got = want ? image_read_some(image, start + len, block->data + len, want) : 0;
+		ssize_t got =
+			want ? image_read_some(image, start + len, block->data + len, want) : 0;
 
 		if (got <= 0)
 			break;

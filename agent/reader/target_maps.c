@@ -104,8 +104,9 @@ static size_t copy_path(char *to, const char *path, size_t len)
 static int parser_module(struct maps_parser *p, struct target_module *module, const char *path,
 			 size_t path_len, uint32_t *ret)
 {
-	uint64_t key = hash_bytes(path, path_len, hash_combine(module->inode,
-				  (uint64_t)module->dev_major << 32 | module->dev_minor));
+	uint64_t key = hash_bytes(
+		path, path_len,
+		hash_combine(module->inode, (uint64_t)module->dev_major << 32 | module->dev_minor));
 	uint64_t known;
 	void *grown;
 	int rc;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The mapped files of a process: /proc/PID/maps, of which anonymous memory is left out. Answers which
- * file and file offset an address is, and describes each file once (a "module"). The text is hostile: a
- * process chooses its paths. Lines beyond TARGET_MAPS_MAX are dropped and counted. */
+/* The mapped files of a process: /proc/PID/maps, of which anonymous memory is left out. Answers
+ * which file and file offset an address is, and describes each file once (a "module"). The text is
+ * hostile: a process chooses its paths. Lines beyond TARGET_MAPS_MAX are dropped and counted. */
 #ifndef PROFD_READER_TARGET_MAPS_H
 #define PROFD_READER_TARGET_MAPS_H
 
@@ -12,8 +12,8 @@
 #include "agent/base/cleanup.h"
 #include "agent/reader/target_memory.h"
 
-#define TARGET_MAPS_MAX	      65536u	    /* sysctl vm.max_map_count defaults to 65530 */
-#define TARGET_MAPS_TEXT_MAX  (16u << 20) /* bytes */
+#define TARGET_MAPS_MAX	     65536u	 /* sysctl vm.max_map_count defaults to 65530 */
+#define TARGET_MAPS_TEXT_MAX (16u << 20) /* bytes */
 
 enum target_map_prot { TARGET_MAP_READ = 1, TARGET_MAP_WRITE = 2, TARGET_MAP_EXEC = 4 };
 
@@ -30,7 +30,7 @@ struct target_module {
 	uint64_t inode;
 	uint32_t dev_major;
 	uint32_t dev_minor;
-	uint32_t path;	   /* offset into paths */
+	uint32_t path;	    /* offset into paths */
 	uint32_t first_map; /* index of its lowest mapping */
 	bool vdso;
 };

@@ -10,7 +10,8 @@
 #include "agent/base/clock.h"
 #include "agent/base/io.h"
 
-/* /proc/PID/stat counts in USER_HZ, 100 on every Linux architecture that profd runs on (proc(5)). */
+/* /proc/PID/stat counts in USER_HZ, 100 on every Linux architecture that profd runs on (proc(5)).
+ */
 #define TICK_NS (NS_PER_S / 100)
 
 /* Field 22 of /proc/PID/stat in clock ticks since boot; the second field may contain anything. */
@@ -25,8 +26,9 @@ static int target_start_ticks(int proc_fd, uint64_t *ret)
 	at = strrchr(text, ')');
 	if (!at)
 		return -ESRCH;
-	if (sscanf(at + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d "
-			   "%*d %*d %llu",
+	if (sscanf(at + 1,
+		   " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d "
+		   "%*d %*d %llu",
 		   &ticks) != 1)
 		return -ESRCH;
 	*ret = ticks;
@@ -95,7 +97,8 @@ static int mem_read_piece(struct target *target, struct target_piece *piece)
 	return 0;
 }
 
-/* After process_vm_readv failed with @error: seccomp and old containers refuse it where the file works. */
+/* After process_vm_readv failed with @error: seccomp and old containers refuse it where the file
+ * works. */
 static int mem_open(struct target *target, int error)
 {
 	if (target->mem_fd >= 0)
@@ -108,8 +111,8 @@ static int mem_open(struct target *target, int error)
 	return errno == ENOENT || errno == ESRCH ? -ESRCH : -EPERM;
 }
 
-/* Up to TARGET_BATCH_MAX pieces by one call. Returns how many pieces are settled (read, or not readable),
- * at least 1, or a negative errno. */
+/* Up to TARGET_BATCH_MAX pieces by one call. Returns how many pieces are settled (read, or not
+ * readable), at least 1, or a negative errno. */
 static ssize_t vm_read_pieces(struct target *target, struct target_piece *pieces, size_t count)
 {
 	struct iovec local[TARGET_BATCH_MAX], remote[TARGET_BATCH_MAX];

@@ -16,10 +16,10 @@ static const uint32_t *table_element(const void *table, uint32_t index);
 #define UNWIND_ELEMENT(table, index)	 table_element(table, index)
 #include "bpf/unwind_step.h"
 
-#define GUESS_SPAN_BYTES (64u << 10) /* how far up a saved frame pointer is looked for */
-#define GUESS_TRIES	 64u
+#define GUESS_SPAN_BYTES     (64u << 10) /* how far up a saved frame pointer is looked for */
+#define GUESS_TRIES	     64u
 #define GUESS_FUNCTION_BYTES (256u << 10) /* from a function's entry to the pc in it */
-#define GUESS_DEPTH	 3u /* frames that must make sense behind a guess */
+#define GUESS_DEPTH	     3u		  /* frames that must make sense behind a guess */
 
 struct walk {
 	struct unwind_state state; /* first: walk_read() gets only this */
@@ -35,7 +35,8 @@ static int walk_read(const struct unwind_state *at, void *dst, uint64_t len, uin
 	const struct walk *walk = (const struct walk *)(const void *)at;
 	const struct thread_stack *stack = walk->stack;
 
-	if (va >= stack->sp && va - stack->sp <= stack->len && stack->len - (va - stack->sp) >= len) {
+	if (va >= stack->sp && va - stack->sp <= stack->len &&
+	    stack->len - (va - stack->sp) >= len) {
 		memcpy(dst, stack->data + (va - stack->sp), len);
 		return 0;
 	}
@@ -68,7 +69,8 @@ static enum prof_outcome walk_rule(const struct walk *walk, struct unwind_rule *
 	if (!rows)
 		return OUTCOME_no_rows;
 	memcpy(&head, rows->image, sizeof(head));
-	if (unwind_find_rule(rows, &head, va - map->start_va + map->start_fo, ret) != UNWIND_STEPPED)
+	if (unwind_find_rule(rows, &head, va - map->start_va + map->start_fo, ret) !=
+	    UNWIND_STEPPED)
 		return OUTCOME_no_row_for_pc;
 	return OUTCOME_complete;
 }
@@ -118,9 +120,9 @@ static bool guess_holds(struct walk walk, const struct unwind_rule *first)
 	return true;
 }
 
-/* How well @return_va fits as the return address of the function around the current pc: 2 = its call goes
- * to just before the pc in the same file, 1 = a call that may have come here by a register or a linkage
- * table, 0 = no call, or one to somewhere else. */
+/* How well @return_va fits as the return address of the function around the current pc: 2 = its
+ * call goes to just before the pc in the same file, 1 = a call that may have come here by a
+ * register or a linkage table, 0 = no call, or one to somewhere else. */
 static unsigned caller_fit(const struct walk *walk, uint64_t return_va)
 {
 	const struct target_maps *maps = walk->answer->maps;
@@ -130,15 +132,16 @@ static unsigned caller_fit(const struct walk *walk, uint64_t return_va)
 	uint64_t target = 0;
 
 	if (!from || !here || !(from->prot & TARGET_MAP_EXEC) ||
-	    target_read(walk->answer->target, return_va - CALL_SITE_BYTES, before, sizeof(before)) < 0)
+	    target_read(walk->answer->target, return_va - CALL_SITE_BYTES, before, sizeof(before)) <
+		    0)
 		return 0;
 	switch (call_site_before(before, return_va, &target)) {
 	case CALL_SITE_DIRECT:
 		if (target_maps_find(maps, target) == here)
 			return target <= walk->state.ip &&
-					       walk->state.ip - target < GUESS_FUNCTION_BYTES ?
-				       2 :
-				       0;
+					       walk->state.ip - target < GUESS_FUNCTION_BYTES
+				       ? 2
+				       : 0;
 		return from->module != here->module;
 	case CALL_SITE_INDIRECT:
 		return 1;
@@ -147,9 +150,9 @@ static unsigned caller_fit(const struct walk *walk, uint64_t return_va)
 	}
 }
 
-/* Finds the frame pointer of a function whose rule needs it: the first stack address above sp from which
- * the rules lead on through return addresses, at best one whose call leads here. Leftovers of earlier calls
- * may look like that: a guess. */
+/* Finds the frame pointer of a function whose rule needs it: the first stack address above sp from
+ * which the rules lead on through return addresses, at best one whose call leads here. Leftovers of
+ * earlier calls may look like that: a guess. */
 static bool guess_fp(struct walk *walk, const struct unwind_rule *rule)
 {
 	uint64_t start = (walk->state.sp + 7) & ~(uint64_t)7;
@@ -160,7 +163,8 @@ static bool guess_fp(struct walk *walk, const struct unwind_rule *rule)
 	for (unsigned fit = 2; fit > 0; fit--) {
 		unsigned tries = 0;
 
-		for (uint64_t fp = start; fp < start + GUESS_SPAN_BYTES && tries < GUESS_TRIES; fp += 8) {
+		for (uint64_t fp = start; fp < start + GUESS_SPAN_BYTES && tries < GUESS_TRIES;
+		     fp += 8) {
 			struct walk tried = *walk;
 			uint64_t return_va;
 
@@ -230,7 +234,8 @@ void thread_unwind(struct answer *answer, struct row_tables *tables, uint64_t pc
 				 (walk.guessed ? PROF_FRAME_GUESSED : 0);
 
 		if (ret->count == READ_FRAMES_MAX) {
-			ret->words[ret->count++] = (uint64_t)PROF_FRAME_TRUNCATED << PROF_FRAME_KIND_SHIFT;
+			ret->words[ret->count++] = (uint64_t)PROF_FRAME_TRUNCATED
+						   << PROF_FRAME_KIND_SHIFT;
 			ret->outcome = OUTCOME_truncated;
 			return;
 		}

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The user stack of a thread that is blocked in the kernel, from outside: its stack and instruction pointers
- * are in /proc, everything else follows from unwind rows and memory. The frame pointer is not visible from
- * outside; until a frame that saved it is passed, functions that address their frame by it are unwound by
- * looking for the saved pair on the stack, and frames beyond are marked as guessed. */
+/* The user stack of a thread that is blocked in the kernel, from outside: its stack and instruction
+ * pointers are in /proc, everything else follows from unwind rows and memory. The frame pointer is
+ * not visible from outside; until a frame that saved it is passed, functions that address their
+ * frame by it are unwound by looking for the saved pair on the stack, and frames beyond are marked
+ * as guessed. */
 #ifndef PROFD_READER_THREAD_UNWIND_H
 #define PROFD_READER_THREAD_UNWIND_H
 
@@ -12,7 +13,8 @@
 #include "agent/reader/answer.h"
 #include "agent/reader/row_tables.h"
 
-#define THREAD_STACK_BYTES (16u << 10) /* copied of a stack at once; what lies above is read by the word */
+#define THREAD_STACK_BYTES                                                                         \
+	(16u << 10) /* copied of a stack at once; what lies above is read by the word */
 
 struct thread_stack {
 	uint64_t sp;

@@ -23,8 +23,8 @@ int thread_syscall_parse(const char *text, struct thread_syscall *ret)
 		*ret = call;
 		return 0;
 	}
-	if (sscanf(text, "%d %llx %llx %llx %llx %llx %llx %llx %llx", &number, &a[0], &a[1], &a[2], &a[3],
-		   &a[4], &a[5], &sp, &pc) != 9)
+	if (sscanf(text, "%d %llx %llx %llx %llx %llx %llx %llx %llx", &number, &a[0], &a[1], &a[2],
+		   &a[3], &a[4], &a[5], &sp, &pc) != 9)
 		return -EINVAL;
 	call.number = number;
 	for (int i = 0; i < 6; i++)
@@ -193,16 +193,26 @@ static const char *wchan_word(const char *wchan)
 		const char *prefix;
 		const char *word;
 	} prefixes[] = {
-		{ "futex_", "futex" },		     { "__futex_", "futex" },
-		{ "ep_poll", "epoll" },		     { "poll_schedule", "poll" },
-		{ "do_sys_poll", "poll" },	     { "do_select", "select" },
-		{ "hrtimer_nanosleep", "nanosleep" }, { "do_nanosleep", "nanosleep" },
-		{ "pipe_read", "pipe read" },	     { "anon_pipe_read", "pipe read" },
-		{ "pipe_write", "pipe write" },	     { "anon_pipe_write", "pipe write" },
-		{ "do_wait", "child" },		     { "kernel_wait4", "child" },
-		{ "inet_csk_accept", "socket accept" }, { "unix_accept", "socket accept" },
-		{ "folio_wait", "fault" },	     { "wait_on_page", "fault" },
-		{ "__folio_lock", "fault" },	     { "io_schedule", "disk" },
+		{ "futex_", "futex" },
+		{ "__futex_", "futex" },
+		{ "ep_poll", "epoll" },
+		{ "poll_schedule", "poll" },
+		{ "do_sys_poll", "poll" },
+		{ "do_select", "select" },
+		{ "hrtimer_nanosleep", "nanosleep" },
+		{ "do_nanosleep", "nanosleep" },
+		{ "pipe_read", "pipe read" },
+		{ "anon_pipe_read", "pipe read" },
+		{ "pipe_write", "pipe write" },
+		{ "anon_pipe_write", "pipe write" },
+		{ "do_wait", "child" },
+		{ "kernel_wait4", "child" },
+		{ "inet_csk_accept", "socket accept" },
+		{ "unix_accept", "socket accept" },
+		{ "folio_wait", "fault" },
+		{ "wait_on_page", "fault" },
+		{ "__folio_lock", "fault" },
+		{ "io_schedule", "disk" },
 	};
 
 	if (!*wchan || !strcmp(wchan, "0"))

@@ -29,8 +29,8 @@ struct thread_reader {
 
 /* ---- texts of /proc -------------------------------------------------------------------------- */
 
-/* One read of a small file of a thread: these files are made anew by every read, so that looking for the
- * end would cost as much again. The length, NUL-terminated, or negative errno. */
+/* One read of a small file of a thread: these files are made anew by every read, so that looking
+ * for the end would cost as much again. The length, NUL-terminated, or negative errno. */
 static ssize_t read_text(int tid_fd, const char *name, char *buf, size_t size)
 {
 	cleanup_close int fd = openat(tid_fd, name, O_RDONLY | O_CLOEXEC);
@@ -65,7 +65,8 @@ static uint64_t cpu_time_ns(int tid_fd)
 	char text[128];
 	unsigned long long ns;
 
-	if (read_text(tid_fd, "schedstat", text, sizeof(text)) < 0 || sscanf(text, "%llu", &ns) != 1)
+	if (read_text(tid_fd, "schedstat", text, sizeof(text)) < 0 ||
+	    sscanf(text, "%llu", &ns) != 1)
 		return 0;
 	return ns;
 }
@@ -127,13 +128,14 @@ static uint32_t kernel_stack(const struct thread_reader *t, int tid_fd, const ch
 
 static bool same_call(const struct thread_syscall *a, const struct thread_syscall *b)
 {
-	return a->blocked && b->blocked && a->number == b->number && a->sp == b->sp && a->pc == b->pc &&
-	       !memcmp(a->args, b->args, sizeof(a->args));
+	return a->blocked && b->blocked && a->number == b->number && a->sp == b->sp &&
+	       a->pc == b->pc && !memcmp(a->args, b->args, sizeof(a->args));
 }
 
-/* Reads the user stack; a thread that is blocked in the same call with the same registers before and after
- * has not run in between. Returns the stack's id, 0 if it has none. */
-static int read_stack(struct thread_reader *t, int tid_fd, struct thread_syscall *call, uint32_t *ret)
+/* Reads the user stack; a thread that is blocked in the same call with the same registers before
+ * and after has not run in between. Returns the stack's id, 0 if it has none. */
+static int read_stack(struct thread_reader *t, int tid_fd, struct thread_syscall *call,
+		      uint32_t *ret)
 {
 	*ret = 0;
 	for (int attempt = 0; attempt < ATTEMPTS; attempt++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The threads of any program in the shape of goroutines: what each does, what it waits for in the kernel, its
- * user stack; read from outside, without stopping it. See README.md "Threads". */
+/* The threads of any program in the shape of goroutines: what each does, what it waits for in the
+ * kernel, its user stack; read from outside, without stopping it. See README.md "Threads". */
 #ifndef PROFD_READER_THREADS_H
 #define PROFD_READER_THREADS_H
 
@@ -10,8 +10,8 @@
 
 #define THREADS_READ_MAX 65536u
 
-/* Writes READ_THREAD records and what they refer to into @answer (not its end). At the deadline it stops and
- * marks the answer as sampled. -ESRCH, -EPERM, -ENOMEM, errors of the writer. */
+/* Writes READ_THREAD records and what they refer to into @answer (not its end). At the deadline it
+ * stops and marks the answer as sampled. -ESRCH, -EPERM, -ENOMEM, errors of the writer. */
 int threads_read(struct answer *answer, struct row_tables *tables) must_use;
 
 #endif

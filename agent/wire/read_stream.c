@@ -64,8 +64,7 @@ void *read_writer_record(struct read_writer *w, enum read_kind kind, size_t len)
 void read_writer_module(struct read_writer *w, const struct read_module *module, const char *path)
 {
 	size_t path_len = strnlen(path, READ_STRING_MAX);
-	struct read_module *out =
-		read_writer_record(w, READ_MODULE, sizeof(*out) + path_len);
+	struct read_module *out = read_writer_record(w, READ_MODULE, sizeof(*out) + path_len);
 
 	if (!out)
 		return;
@@ -147,12 +146,14 @@ static int record_tail(struct read_record *ret, const char *tail, size_t room)
 		return ret->target->version_len <= sizeof(ret->target->version) ? 0 : -EPROTO;
 	case READ_MODULE:
 		ret->text = tail;
-		return ret->module->path_len <= room && ret->module->build_id_len <= READ_BUILD_ID_MAX
+		return ret->module->path_len <= room &&
+				       ret->module->build_id_len <= READ_BUILD_ID_MAX
 			       ? 0
 			       : -EPROTO;
 	case READ_STRING:
 		ret->text = tail;
-		return ret->string->len <= room && ret->string->len <= READ_STRING_MAX ? 0 : -EPROTO;
+		return ret->string->len <= room && ret->string->len <= READ_STRING_MAX ? 0
+										       : -EPROTO;
 	case READ_STACK:
 		ret->frames = (const uint64_t *)(const void *)tail;
 		ret->frame_flags = (const uint8_t *)tail + ret->stack->frame_count * (size_t)8;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reader's answers: a stream of records carried in the payloads of CONTROL_READ_CHUNK. A record never
- * spans two chunks, is 8-aligned and padded to 8, and refers only to modules, strings, stacks and label
- * sets that came before it in the same answer. Ids are dense from 1 (0 = none) and valid in one answer.
- * The last record of a complete answer is READ_END; an answer that failed has a negative status and its
- * reason as text in the chunk instead.
+/* The reader's answers: a stream of records carried in the payloads of CONTROL_READ_CHUNK. A record
+ * never spans two chunks, is 8-aligned and padded to 8, and refers only to modules, strings, stacks
+ * and label sets that came before it in the same answer. Ids are dense from 1 (0 = none) and valid
+ * in one answer. The last record of a complete answer is READ_END; an answer that failed has a
+ * negative status and its reason as text in the chunk instead.
  *
- * Frames are words of bpf/profiler.h: MODULE frames carry the READ_MODULE id and the file offset of the pc
- * as it is in memory; where PROF_FRAME_RETURN is set the call lies before it, so names are looked up at
- * offset - 1. ADDRESS frames lie in no mapped file. Pure encode and decode. */
+ * Frames are words of bpf/profiler.h: MODULE frames carry the READ_MODULE id and the file offset of
+ * the pc as it is in memory; where PROF_FRAME_RETURN is set the call lies before it, so names are
+ * looked up at offset - 1. ADDRESS frames lie in no mapped file. Pure encode and decode. */
 #ifndef PROFD_WIRE_READ_STREAM_H
 #define PROFD_WIRE_READ_STREAM_H
 
@@ -19,11 +19,11 @@
 #include "agent/base/cleanup.h"
 #include "agent/wire/control.h"
 
-#define READ_CHUNK_MAX	   (CHANNEL_MESSAGE_MAX - sizeof(struct control_read_chunk)) /* bytes */
-#define READ_FRAMES_MAX	   512u	 /* contract.md section 3; a cut stack ends in PROF_FRAME_TRUNCATED */
-#define READ_LABELS_MAX	   32u	 /* labels of one goroutine */
-#define READ_STRING_MAX	   8192u /* bytes; longer text is cut */
-#define READ_BUILD_ID_MAX  32u
+#define READ_CHUNK_MAX	  (CHANNEL_MESSAGE_MAX - sizeof(struct control_read_chunk)) /* bytes */
+#define READ_FRAMES_MAX	  512u /* contract.md section 3; a cut stack ends in PROF_FRAME_TRUNCATED */
+#define READ_LABELS_MAX	  32u  /* labels of one goroutine */
+#define READ_STRING_MAX	  8192u /* bytes; longer text is cut */
+#define READ_BUILD_ID_MAX 32u
 
 enum read_kind {
 	READ_TARGET = 1,    /* struct read_target: always the first record */
@@ -54,7 +54,7 @@ struct read_target {
 	uint32_t runtime;  /* enum read_runtime */
 	uint32_t go_minor; /* 26 of go1.26.8, 0 = unknown */
 	uint32_t version_len;
-	char version[32];  /* "go1.26.8", "" if unknown; not NUL-terminated when full */
+	char version[32]; /* "go1.26.8", "" if unknown; not NUL-terminated when full */
 };
 
 enum read_module_kind { READ_MODULE_ELF = 1, READ_MODULE_VDSO = 2 };
@@ -82,8 +82,8 @@ struct read_string {
 };
 
 enum read_frame_flag {
-	/* The function at this pc is a wrapper that the compiler made: Go's own listings leave it out (what
-	 * is inlined into it stays). */
+	/* The function at this pc is a wrapper that the compiler made: Go's own listings leave it
+	 * out (what is inlined into it stays). */
 	READ_FRAME_WRAPPER = 1,
 };
 
@@ -93,14 +93,16 @@ struct read_stack {
 	uint16_t frame_count;
 	uint8_t outcome; /* bpf/outcome.def below 32 */
 	uint8_t reserved;
-	/* uint64_t frames[frame_count], innermost first; uint8_t flags[frame_count] (read_frame_flag) */
+	/* uint64_t frames[frame_count], innermost first; uint8_t flags[frame_count]
+	 * (read_frame_flag) */
 };
 
 struct read_labels {
 	struct read_head head;
 	uint32_t id;
 	uint32_t count; /* of pairs */
-	/* struct { uint32_t name, value; } string ids, ascending by name as the program keeps them */
+	/* struct { uint32_t name, value; } string ids, ascending by name as the program keeps them
+	 */
 };
 
 enum read_goroutine_flag {
@@ -111,8 +113,10 @@ enum read_goroutine_flag {
 	READ_GOROUTINE_LEAKED = 16,	 /* found unreachable by the runtime (1.26) */
 	READ_GOROUTINE_ON_CHANNEL = 32,	 /* wait_object is the address of a channel */
 	READ_GOROUTINE_ON_LOCK = 64,	 /* wait_object is the address of a sync.Mutex */
-	READ_GOROUTINE_ON_SEMAPHORE = 128, /* wait_object is the address of a runtime semaphore word */
-	READ_GOROUTINE_BLOCKED = 256, /* waits for another goroutine, a lock or a peer (contract.md 6) */
+	READ_GOROUTINE_ON_SEMAPHORE =
+		128, /* wait_object is the address of a runtime semaphore word */
+	READ_GOROUTINE_BLOCKED =
+		256, /* waits for another goroutine, a lock or a peer (contract.md 6) */
 };
 
 struct read_goroutine {
@@ -127,18 +131,18 @@ struct read_goroutine {
 	uint32_t state;	 /* string: running, runnable, waiting, syscall, … */
 	uint32_t reason; /* string: Go's wait reason, 0 unless waiting */
 	uint32_t labels;
-	uint32_t tid;	 /* thread that runs it or that it is locked to (profd's pid namespace); 0 */
-	uint32_t flags;	 /* enum read_goroutine_flag */
+	uint32_t tid;	/* thread that runs it or that it is locked to (profd's pid namespace); 0 */
+	uint32_t flags; /* enum read_goroutine_flag */
 };
 
 struct read_thread {
 	struct read_head head;
 	uint64_t wait_object; /* futex address, 0 = none */
 	uint32_t tid;
-	uint32_t stack;	       /* user stack */
-	uint32_t state;	       /* string: running, runnable, sleeping, blocked, stopped */
-	uint32_t wait;	       /* string: futex, epoll, pipe read, …; 0 unless sleeping or blocked */
-	uint32_t name;	       /* string: comm */
+	uint32_t stack; /* user stack */
+	uint32_t state; /* string: running, runnable, sleeping, blocked, stopped */
+	uint32_t wait;	/* string: futex, epoll, pipe read, …; 0 unless sleeping or blocked */
+	uint32_t name;	/* string: comm */
 	uint32_t kernel_stack; /* string: lines "function+0x…", innermost first; 0 = not readable */
 	int32_t syscall;       /* number, -1 = not in a system call or unknown */
 	uint32_t flags;	       /* 0 */
@@ -147,18 +151,19 @@ struct read_thread {
 /* What the values of the buckets mean. */
 struct read_profile {
 	struct read_head head;
-	uint32_t what;		/* enum reader_profile */
-	uint32_t rate_assumed;	/* 1 = the target's rate could not be found: Go's default is used */
-	uint64_t rate;		/* MEMORY: MemProfileRate in bytes; BLOCK, MUTEX: 0 */
-	double ticks_per_ns;	/* BLOCK, MUTEX: by which delays were divided */
-	uint32_t before_gc;	/* MEMORY: no GC has finished yet, the numbers are of allocations so far */
+	uint32_t what;	       /* enum reader_profile */
+	uint32_t rate_assumed; /* 1 = the target's rate could not be found: Go's default is used */
+	uint64_t rate;	       /* MEMORY: MemProfileRate in bytes; BLOCK, MUTEX: 0 */
+	double ticks_per_ns;   /* BLOCK, MUTEX: by which delays were divided */
+	uint32_t before_gc; /* MEMORY: no GC has finished yet, the numbers are of allocations so far
+			     */
 	uint32_t reserved;
 };
 
 /* One stack (and size) of the runtime's own profile; several buckets may share a stack. Values are
- * unsampled. MEMORY: alloc objects, alloc bytes, in-use objects, in-use bytes as of the end of the last
- * mark but one (equal to runtime/pprof), then alloc objects and bytes up to now, for differences.
- * BLOCK, MUTEX: contentions, delay in ns. */
+ * unsampled. MEMORY: alloc objects, alloc bytes, in-use objects, in-use bytes as of the end of the
+ * last mark but one (equal to runtime/pprof), then alloc objects and bytes up to now, for
+ * differences. BLOCK, MUTEX: contentions, delay in ns. */
 #define READ_BUCKET_VALUES 6
 struct read_bucket {
 	struct read_head head;
@@ -181,8 +186,8 @@ struct read_end {
 	uint64_t inconsistent; /* goroutines without a stack because they ran meanwhile */
 	uint64_t incomplete;   /* stacks that did not reach their end */
 	uint64_t duration_ns;
-	uint64_t cpu_ns;       /* of the reader for this answer */
-	uint32_t flags;	       /* enum read_end_flag */
+	uint64_t cpu_ns; /* of the reader for this answer */
+	uint32_t flags;	 /* enum read_end_flag */
 	uint32_t reserved;
 };
 
@@ -198,7 +203,8 @@ struct read_writer {
 };
 
 void read_writer_init(struct read_writer *w, int (*flush)(void *, const void *, size_t), void *ctx);
-/* Room for a record of @len bytes (head set, rest zero), NULL on error; valid until the next call. */
+/* Room for a record of @len bytes (head set, rest zero), NULL on error; valid until the next call.
+ */
 void *read_writer_record(struct read_writer *w, enum read_kind kind, size_t len);
 void read_writer_module(struct read_writer *w, const struct read_module *module, const char *path);
 void read_writer_string(struct read_writer *w, uint32_t id, const char *text, size_t len);
@@ -234,8 +240,8 @@ struct read_record {
 	const uint32_t *pairs; /* LABELS */
 };
 
-/* The record at *@at of a chunk's payload (8-aligned memory), then *@at is behind it. 1 = got one, 0 = at
- * the end, -EPROTO = malformed: the whole answer is to be dropped. */
+/* The record at *@at of a chunk's payload (8-aligned memory), then *@at is behind it. 1 = got one,
+ * 0 = at the end, -EPROTO = malformed: the whole answer is to be dropped. */
 int read_stream_next(const void *payload, size_t len, size_t *at, struct read_record *ret) must_use;
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The reader process on Go programs: many goroutines, goroutines that keep moving, deadlines, labels, what a
- * program has turned off. Numbers are the program's own. */
+/* The reader process on Go programs: many goroutines, goroutines that keep moving, deadlines,
+ * labels, what a program has turned off. Numbers are the program's own. */
 #include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -72,11 +72,13 @@ static unsigned count_reason(const struct read_collect *c, const char *reason)
 	unsigned count = 0;
 
 	for (size_t i = 0; i < c->goroutines.count; i++)
-		count += !strcmp(read_collect_string(c, c->goroutines.data[i].goroutine->reason), reason);
+		count += !strcmp(read_collect_string(c, c->goroutines.data[i].goroutine->reason),
+				 reason);
 	return count;
 }
 
-/* ---- tests ------------------------------------------------------------------------------------- */
+/* ---- tests -------------------------------------------------------------------------------------
+ */
 
 static void test_ten_thousand(void **state)
 {
@@ -133,7 +135,8 @@ static void test_deadline_gives_a_sample(void **state)
 	tear_down(&f);
 }
 
-/* Goroutines that grow, shrink and end all the time: what is reported is whole or says that it is not. */
+/* Goroutines that grow, shrink and end all the time: what is reported is whole or says that it is
+ * not. */
 static void test_moving_goroutines(void **state)
 {
 	const char *const args[] = { "-churn", "200", "-many", "2000", NULL };
@@ -148,8 +151,8 @@ static void test_moving_goroutines(void **state)
 		assert_int_equal(ask(&f, CONTROL_GOROUTINES, 0, 5000, &c), 0);
 		for (size_t i = 0; i < c.goroutines.count; i++) {
 			const struct read_goroutine *g = c.goroutines.data[i].goroutine;
-			bool stackless = g->flags & (READ_GOROUTINE_RUNNING |
-						     READ_GOROUTINE_INCONSISTENT);
+			bool stackless =
+				g->flags & (READ_GOROUTINE_RUNNING | READ_GOROUTINE_INCONSISTENT);
 
 			assert_true((g->stack == 0) == stackless);
 		}
@@ -161,8 +164,8 @@ static void test_moving_goroutines(void **state)
 		unsettled += c.end->inconsistent;
 		read_collect_deinit(&c);
 	}
-	print_message("%lu of %lu goroutines moved during every attempt\n", (unsigned long)unsettled,
-		      (unsigned long)seen);
+	print_message("%lu of %lu goroutines moved during every attempt\n",
+		      (unsigned long)unsettled, (unsigned long)seen);
 	assert_true(unsettled * 100 < seen);
 	tear_down(&f);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Threads of programs that are not Go, through the reader process with its own (reduced) privileges. */
+/* Threads of programs that are not Go, through the reader process with its own (reduced)
+ * privileges. */
 #include <errno.h>
 #include <fcntl.h>
 #include <libelf.h>
@@ -38,8 +39,10 @@ static void build(const char *flags)
 	char command[512];
 
 	(void)mkdir("build/tests", 0755);
-	(void)snprintf(command, sizeof(command), "cc -g0 -pthread %s -o %s-new tests/workloads/threads.c && "
-		       "mv %s-new %s", flags, PROGRAM, PROGRAM, PROGRAM);
+	(void)snprintf(command, sizeof(command),
+		       "cc -g0 -pthread %s -o %s-new tests/workloads/threads.c && "
+		       "mv %s-new %s",
+		       flags, PROGRAM, PROGRAM, PROGRAM);
 	assert_int_equal(system(command), 0);
 }
 
@@ -118,7 +121,8 @@ static void print_stack(const struct read_collect *c, const struct read_thread *
 	const struct read_record *s = &c->stacks.data[t->stack - 1];
 
 	for (unsigned i = 0; i < s->stack->frame_count; i++) {
-		const struct read_record *m = &c->modules.data[prof_frame_module_id(s->frames[i]) - 1];
+		const struct read_record *m =
+			&c->modules.data[prof_frame_module_id(s->frames[i]) - 1];
 
 		print_message("  %.*s+0x%llx%s\n", m->module->path_len, m->text,
 			      (unsigned long long)prof_frame_offset(s->frames[i]),
@@ -180,7 +184,8 @@ static void expect_thread(const struct program *p, const struct read_collect *c,
 		fail_msg("%s: %s instead of %s, outcome %d, %u frames", e->name, functions, chain,
 			 c->stacks.data[t->stack - 1].stack->outcome,
 			 c->stacks.data[t->stack - 1].stack->frame_count);
-	assert_int_equal(c->stacks.data[t->stack - 1].stack->outcome & ~10u, 0); /* complete, guessed */
+	assert_int_equal(c->stacks.data[t->stack - 1].stack->outcome & ~10u,
+			 0); /* complete, guessed */
 }
 
 static struct control_read_target request_for(pid_t pid)
@@ -192,8 +197,9 @@ static struct control_read_target request_for(pid_t pid)
 
 static void test_states_waits_and_stacks(void **state)
 {
-	static const char *const builds[] = { "-O2 -fomit-frame-pointer", "-O2 -fno-omit-frame-pointer",
-					      "-O0", "-O1 -fno-pie -no-pie", "-Os -static" };
+	static const char *const builds[] = { "-O2 -fomit-frame-pointer",
+					      "-O2 -fno-omit-frame-pointer", "-O0",
+					      "-O1 -fno-pie -no-pie", "-Os -static" };
 	struct reader_client client;
 
 	reader_client_start(&client);

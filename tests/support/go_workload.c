@@ -49,9 +49,9 @@ static void exec_build(const struct go_build *build, const char *go, const char 
 	(void)snprintf(program, sizeof(program), "./%s", build->program);
 	if (strcmp(build->mode, "plain") != 0) {
 		args[n++] = "-ldflags";
-		args[n++] = !strcmp(build->mode, "static-pie") ?
-				    "-s -w -linkmode=external -extldflags=-static-pie" :
-				    "-s -w";
+		args[n++] = !strcmp(build->mode, "static-pie")
+				    ? "-s -w -linkmode=external -extldflags=-static-pie"
+				    : "-s -w";
 	}
 	if (pie)
 		args[n++] = "-buildmode=pie";
@@ -92,7 +92,8 @@ bool go_workload_build(const struct go_build *build, char *ret_path, size_t size
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
 		return true;
 	print_message("skipped: %s cannot build %s here (set PROFD_TEST_GO_ALL=1 to download "
-		      "compilers)\n", build->toolchain ? build->toolchain : "go", build->mode);
+		      "compilers)\n",
+		      build->toolchain ? build->toolchain : "go", build->mode);
 	return false;
 }
 

@@ -91,7 +91,8 @@ int read_collect_flush(void *ctx, const void *data, size_t len)
 
 	assert_non_null(copy);
 	memcpy(copy, data, len);
-	assert_int_equal(vec_grow(&grown, &c->chunk_capacity, c->chunk_count + 1, sizeof(void *), 0), 0);
+	assert_int_equal(
+		vec_grow(&grown, &c->chunk_capacity, c->chunk_count + 1, sizeof(void *), 0), 0);
 	c->chunks = grown;
 	c->chunks[c->chunk_count++] = copy;
 	while ((rc = read_stream_next(copy, len, &at, &record)) == 1)

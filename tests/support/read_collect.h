@@ -28,8 +28,8 @@ struct read_collect {
 	const struct read_end *end;
 };
 
-/* A flush function of struct read_writer; ctx is the struct read_collect. Fails the test on malformed
- * records and on references to what was not defined before. */
+/* A flush function of struct read_writer; ctx is the struct read_collect. Fails the test on
+ * malformed records and on references to what was not defined before. */
 int read_collect_flush(void *ctx, const void *data, size_t len);
 void read_collect_deinit(struct read_collect *c);
 /* NUL-terminated text of a string id, "" for 0; valid until the fourth next call. */

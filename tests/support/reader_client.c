@@ -30,7 +30,8 @@ static int receive(int fd, struct channel_message *message)
 void reader_client_start(struct reader_client *c)
 {
 	static struct channel_message message;
-	struct control_peer peer = { .head = { .kind = CONTROL_PEER }, .role = ROLE_SERVER,
+	struct control_peer peer = { .head = { .kind = CONTROL_PEER },
+				     .role = ROLE_SERVER,
 				     .generation = 1 };
 	const struct channel_head *head = (const void *)message.data;
 	int control[2], server[2];

@@ -20,7 +20,8 @@ struct reader_client {
 void reader_client_start(struct reader_client *c);
 /* Stops it by CONTROL_STOP; its exit status. */
 int reader_client_stop(struct reader_client *c);
-/* Sends a request and collects the answer (released with read_collect_deinit()); the final status. */
+/* Sends a request and collects the answer (released with read_collect_deinit()); the final status.
+ */
 int reader_client_ask(struct reader_client *c, const struct control_read_target *request,
 		      struct read_collect *ret);
 

@@ -54,8 +54,11 @@ static void test_roundtrip(void **state)
 	const uint8_t flags[3] = { 0, READ_FRAME_WRAPPER, 0 };
 	const uint32_t pairs[4] = { 1, 2, 3, 4 };
 	const struct read_goroutine g = { .goid = 7, .wait_ns = 9, .state = 1, .flags = 3 };
-	const struct read_module module = { .id = 1, .inode = 42, .kind = READ_MODULE_ELF,
-					    .build_id_len = 20, .build_id = { 0xaa } };
+	const struct read_module module = { .id = 1,
+					    .inode = 42,
+					    .kind = READ_MODULE_ELF,
+					    .build_id_len = 20,
+					    .build_id = { 0xaa } };
 	cleanup_free struct read_writer *w = malloc(sizeof(*w));
 	cleanup_free struct sink *sink = sink_create(-1);
 	struct read_record r;

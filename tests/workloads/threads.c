@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-/* Threads that wait in every way the reader must name, each below three functions of its own; prints
- * "ready", then stays until it is killed. Thread names say what is expected: wait word with '_' for ' '. */
+/* Threads that wait in every way the reader must name, each below three functions of its own;
+ * prints "ready", then stays until it is killed. Thread names say what is expected: wait word with
+ * '_' for ' '. */
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -28,7 +29,11 @@ static pthread_cond_t condition = PTHREAD_COND_INITIALIZER;
 static pthread_barrier_t started;
 static volatile unsigned long spins;
 
-NOINLINE void wait_mutex(void) { (void)pthread_mutex_lock(&lock); AFTER; }
+NOINLINE void wait_mutex(void)
+{
+	(void)pthread_mutex_lock(&lock);
+	AFTER;
+}
 NOINLINE void wait_condition(void)
 {
 	static pthread_mutex_t own = PTHREAD_MUTEX_INITIALIZER;
@@ -37,7 +42,11 @@ NOINLINE void wait_condition(void)
 	(void)pthread_cond_wait(&condition, &own);
 	AFTER;
 }
-NOINLINE void wait_sleep(void) { (void)sleep(100000); AFTER; }
+NOINLINE void wait_sleep(void)
+{
+	(void)sleep(100000);
+	AFTER;
+}
 NOINLINE void wait_pipe(void)
 {
 	int fds[2];
@@ -63,8 +72,16 @@ NOINLINE void wait_epoll(void)
 	(void)epoll_wait(epoll_create1(0), &event, 1, -1);
 	AFTER;
 }
-NOINLINE void wait_poll(void) { (void)poll(NULL, 0, -1); AFTER; }
-NOINLINE void wait_select(void) { (void)select(0, NULL, NULL, NULL, NULL); AFTER; }
+NOINLINE void wait_poll(void)
+{
+	(void)poll(NULL, 0, -1);
+	AFTER;
+}
+NOINLINE void wait_select(void)
+{
+	(void)select(0, NULL, NULL, NULL, NULL);
+	AFTER;
+}
 NOINLINE void wait_event(void)
 {
 	unsigned long long value;
@@ -91,7 +108,11 @@ NOINLINE void wait_spin(void)
 }
 
 /* Frames of different shapes on the way: small, large with an array, one that aligns its stack. */
-NOINLINE void third_level(void (*f)(void)) { f(); AFTER; }
+NOINLINE void third_level(void (*f)(void))
+{
+	f();
+	AFTER;
+}
 NOINLINE void second_level(void (*f)(void), int n)
 {
 	char buffer[3000];
@@ -127,11 +148,11 @@ static void *thread_main(void *arg)
 int main(int argc, char **argv)
 {
 	static const struct situation all[] = {
-		{ "futex mutex", wait_mutex },	 { "futex cond", wait_condition },
-		{ "nanosleep", wait_sleep },	 { "pipe read", wait_pipe },
-		{ "socket read", wait_socket },	 { "epoll", wait_epoll },
-		{ "poll", wait_poll },		 { "select", wait_select },
-		{ "eventfd read", wait_event },	 { "child", wait_child },
+		{ "futex mutex", wait_mutex },	{ "futex cond", wait_condition },
+		{ "nanosleep", wait_sleep },	{ "pipe read", wait_pipe },
+		{ "socket read", wait_socket }, { "epoll", wait_epoll },
+		{ "poll", wait_poll },		{ "select", wait_select },
+		{ "eventfd read", wait_event }, { "child", wait_child },
 		{ "spin", wait_spin },
 	};
 	int more = argc > 1 ? atoi(argv[1]) : 0, count = (int)(sizeof(all) / sizeof(all[0]));

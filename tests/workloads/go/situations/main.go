@@ -5,7 +5,7 @@
 //
 //	goroutines  its own dump (runtime/pprof "goroutine", debug=2)
 //	memory      runtime.MemProfile, one line per record: objects and bytes allocated and in use, unsampled
-//	            as runtime/pprof does, object size, then the stack's pcs
+//	            as runtime/pprof does, object size, then the stack's functions
 //	block mutex the records of runtime.BlockProfile and MutexProfile: count, cycles, stack
 //	gc          two collections, so that the heap profile is published
 //	spin        starts a goroutine that never leaves its CPU
@@ -329,6 +329,24 @@ func unsample(count, size, rate int64) (int64, int64) {
 	return int64(float64(count) * scale), int64(float64(size) * scale)
 }
 
+// The functions of a record, innermost first; "cut" after the number of frames that records are cut to.
+func writeStack(out *bufio.Writer, pcs []uintptr) {
+	frames := runtime.CallersFrames(pcs)
+	for {
+		frame, more := frames.Next()
+		if frame.Function != "" {
+			fmt.Fprintf(out, " %s", frame.Function)
+		}
+		if !more {
+			break
+		}
+	}
+	if len(pcs) == 32 {
+		fmt.Fprint(out, " cut")
+	}
+	fmt.Fprintln(out)
+}
+
 func writeMemory(out *bufio.Writer) {
 	records := make([]runtime.MemProfileRecord, 0)
 	for n, ok := runtime.MemProfile(nil, true); ; {
@@ -347,10 +365,7 @@ func writeMemory(out *bufio.Writer) {
 		ao, ab := unsample(r.AllocObjects, r.AllocBytes, int64(runtime.MemProfileRate))
 		io, ib := unsample(r.InUseObjects(), r.InUseBytes(), int64(runtime.MemProfileRate))
 		fmt.Fprintf(out, "%d %d %d %d %d", ao, ab, io, ib, size)
-		for _, pc := range r.Stack() {
-			fmt.Fprintf(out, " %x", pc)
-		}
-		fmt.Fprintln(out)
+		writeStack(out, r.Stack())
 	}
 }
 
@@ -359,10 +374,7 @@ func writeEvents(out *bufio.Writer, read func([]runtime.BlockProfileRecord) (int
 	n, _ := read(records)
 	for i := range records[:n] {
 		fmt.Fprintf(out, "%d %d", records[i].Count, records[i].Cycles)
-		for _, pc := range records[i].Stack() {
-			fmt.Fprintf(out, " %x", pc)
-		}
-		fmt.Fprintln(out)
+		writeStack(out, records[i].Stack())
 	}
 }
 
