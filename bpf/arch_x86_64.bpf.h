@@ -6,7 +6,8 @@
 #include "bpf/profiler.h"
 #include "bpf/unwind_step.h"
 
-/* struct pt_regs, include/uapi/asm/ptrace.h: kernel ABI, also the context of perf_event programs. */
+/* struct pt_regs, include/uapi/asm/ptrace.h: kernel ABI, also the context of perf_event programs.
+ */
 struct arch_regs {
 	uint64_t r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di;
 	uint64_t orig_ax; /* system-call number, -1 if entered otherwise */
@@ -76,8 +77,8 @@ static __always_inline void arch_start_unwind(struct unwind_state *at, const str
 
 /* ---- system calls -------------------------------------------------------------------------- */
 
-/* What a blocked system call waits for; PROF_WAIT_NONE: it depends on the file in its first argument
- * (arch_first_argument). Numbers: arch/x86/entry/syscalls/syscall_64.tbl. */
+/* What a blocked system call waits for; PROF_WAIT_NONE: it depends on the file in its first
+ * argument (arch_first_argument). Numbers: arch/x86/entry/syscalls/syscall_64.tbl. */
 static __always_inline uint32_t arch_wait_of_syscall(uint64_t number)
 {
 	switch (number) {
@@ -85,46 +86,46 @@ static __always_inline uint32_t arch_wait_of_syscall(uint64_t number)
 	case 449: /* futex_waitv */
 	case 455: /* futex_wait */
 		return PROF_WAIT_FUTEX;
-	case 34: /* pause */
-	case 35: /* nanosleep */
+	case 34:  /* pause */
+	case 35:  /* nanosleep */
 	case 230: /* clock_nanosleep */
 		return PROF_WAIT_SLEEP;
-	case 42: /* connect */
-	case 43: /* accept */
-	case 44: /* sendto */
-	case 45: /* recvfrom */
-	case 46: /* sendmsg */
-	case 47: /* recvmsg */
+	case 42:  /* connect */
+	case 43:  /* accept */
+	case 44:  /* sendto */
+	case 45:  /* recvfrom */
+	case 46:  /* sendmsg */
+	case 47:  /* recvmsg */
 	case 288: /* accept4 */
 	case 299: /* recvmmsg */
 	case 307: /* sendmmsg */
 		return PROF_WAIT_SOCKET;
-	case 7: /* poll */
-	case 23: /* select */
+	case 7:	  /* poll */
+	case 23:  /* select */
 	case 232: /* epoll_wait */
 	case 270: /* pselect6 */
 	case 271: /* ppoll */
 	case 281: /* epoll_pwait */
 	case 441: /* epoll_pwait2 */
 		return PROF_WAIT_EPOLL;
-	case 26: /* msync */
-	case 74: /* fsync */
-	case 75: /* fdatasync */
+	case 26:  /* msync */
+	case 74:  /* fsync */
+	case 75:  /* fdatasync */
 	case 162: /* sync */
 	case 277: /* sync_file_range */
 	case 306: /* syncfs */
 		return PROF_WAIT_DISK;
-	case 58: /* vfork */
-	case 61: /* wait4 */
+	case 58:  /* vfork */
+	case 61:  /* wait4 */
 	case 247: /* waitid */
 		return PROF_WAIT_CHILD;
-	case 0: /* read */
-	case 1: /* write */
-	case 17: /* pread64 */
-	case 18: /* pwrite64 */
-	case 19: /* readv */
-	case 20: /* writev */
-	case 40: /* sendfile */
+	case 0:	  /* read */
+	case 1:	  /* write */
+	case 17:  /* pread64 */
+	case 18:  /* pwrite64 */
+	case 19:  /* readv */
+	case 20:  /* writev */
+	case 40:  /* sendfile */
 	case 275: /* splice */
 	case 276: /* tee */
 	case 295: /* preadv */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* x86-64 for the unwinder: DWARF register numbers, the kernel's signal frame, the sigreturn stub. The
- * only place under bpf/ (with arch_x86_64.bpf.h for the kernel's own register layout) that names a
- * register. Compiles for BPF and for the host. */
+/* x86-64 for the unwinder: DWARF register numbers, the kernel's signal frame, the sigreturn stub.
+ * The only place under bpf/ (with arch_x86_64.bpf.h for the kernel's own register layout) that
+ * names a register. Compiles for BPF and for the host. */
 #ifndef PROFD_BPF_ARCH_X86_64_H
 #define PROFD_BPF_ARCH_X86_64_H
 
@@ -12,31 +12,32 @@
 #include <stdint.h>
 #endif
 
-/* System V psABI for x86-64, figure 3.36 "DWARF Register Number Mapping": rax rdx rcx rbx rsi rdi rbp rsp
- * r8 … r15. */
-#define ARCH_REG_COUNT	16u
-#define ARCH_REG_RAX	0u
-#define ARCH_REG_RDX	1u
-#define ARCH_REG_RCX	2u
-#define ARCH_REG_RBX	3u
-#define ARCH_REG_RSI	4u
-#define ARCH_REG_RDI	5u
-#define ARCH_REG_FP	6u /* rbp */
-#define ARCH_REG_SP	7u /* rsp */
-#define ARCH_REG_R8	8u
+/* System V psABI for x86-64, figure 3.36 "DWARF Register Number Mapping": rax rdx rcx rbx rsi rdi
+ * rbp rsp r8 … r15. */
+#define ARCH_REG_COUNT 16u
+#define ARCH_REG_RAX   0u
+#define ARCH_REG_RDX   1u
+#define ARCH_REG_RCX   2u
+#define ARCH_REG_RBX   3u
+#define ARCH_REG_RSI   4u
+#define ARCH_REG_RDI   5u
+#define ARCH_REG_FP    6u /* rbp */
+#define ARCH_REG_SP    7u /* rsp */
+#define ARCH_REG_R8    8u
 
 /* User addresses end below 2^56 with five-level page tables; everything above is the kernel's. */
 #define ARCH_USER_END (1ull << 56)
 
-/* struct rt_sigframe of arch/x86/include/asm/sigframe.h: the handler's return has popped pretcode, so sp
- * points at struct ucontext; uc_mcontext (struct sigcontext_64) follows 40 bytes later. */
+/* struct rt_sigframe of arch/x86/include/asm/sigframe.h: the handler's return has popped pretcode,
+ * so sp points at struct ucontext; uc_mcontext (struct sigcontext_64) follows 40 bytes later. */
 #define ARCH_SIGNAL_CONTEXT 40u
 #define ARCH_CONTEXT_FP	    80u	 /* bp */
 #define ARCH_CONTEXT_SP	    120u /* sp */
 #define ARCH_CONTEXT_IP	    128u
 
-/* Where sigcontext_64 (r8 … r15 di si bp bx dx ax cx sp ip) keeps DWARF register @reg, in bytes. The
- * word numbers of registers 7 … 0 are packed in one constant, so that BPF needs no table in memory. */
+/* Where sigcontext_64 (r8 … r15 di si bp bx dx ax cx sp ip) keeps DWARF register @reg, in bytes.
+ * The word numbers of registers 7 … 0 are packed in one constant, so that BPF needs no table in
+ * memory. */
 static inline uint32_t arch_context_offset(uint32_t reg)
 {
 	const uint64_t low = 0x0f0a08090b0e0c0dull; /* sp bp di si bx cx dx ax */

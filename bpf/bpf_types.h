@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What BPF programs would take from vmlinux.h (design.md decision 1): integer types, the few fields of
- * kernel structures that are read (libbpf relocates each access to the running kernel), and the few
- * constants of <linux/bpf.h>, whose values are kernel ABI. Never included by the host. */
+/* What BPF programs would take from vmlinux.h (design.md decision 1): integer types, the few fields
+ * of kernel structures that are read (libbpf relocates each access to the running kernel), and the
+ * few constants of <linux/bpf.h>, whose values are kernel ABI. Never included by the host. */
 #ifndef PROFD_BPF_TYPES_H
 #define PROFD_BPF_TYPES_H
 
@@ -30,7 +30,7 @@ typedef unsigned long size_t;
 
 #ifndef __cplusplus
 typedef _Bool bool;
-#define true  1
+#define true 1
 #define false 0
 #endif
 #define NULL ((void *)0)
@@ -204,7 +204,7 @@ struct linux_binprm;
 #define S_IFDIR	 0040000
 #define S_IFIFO	 0010000
 
-#define VM_EXEC	     0x00000004
+#define VM_EXEC	      0x00000004
 #define FMODE_BACKING (1u << 25)
 
 #define PAGE_SHIFT 12

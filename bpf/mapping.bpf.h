@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* From an address of the current process to the mapping it lies in: the last frame's mapping, else the
- * published mappings (a trie), else, for a process whose mappings are not published yet, what the kernel
- * has (young.bpf.h), read once per sample. */
+/* From an address of the current process to the mapping it lies in: the last frame's mapping, else
+ * the published mappings (a trie), else, for a process whose mappings are not published yet, what
+ * the kernel has (young.bpf.h), read once per sample. */
 #ifndef PROFD_BPF_MAPPING_BPF_H
 #define PROFD_BPF_MAPPING_BPF_H
 

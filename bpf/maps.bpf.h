@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Maps, configuration and per-CPU scratch of all programs. The sizes here are the smallest that make
- * sense; agent/collect/bpf_agent.c sets those that depend on the host before loading (bpf/README.md has
- * the table). */
+/* Maps, configuration and per-CPU scratch of all programs. The sizes here are the smallest that
+ * make sense; agent/collect/bpf_load.c sets those that depend on the host before loading
+ * (bpf/README.md has the table). */
 #ifndef PROFD_BPF_MAPS_BPF_H
 #define PROFD_BPF_MAPS_BPF_H
 
@@ -109,9 +109,9 @@ struct young_vma {
 	struct prof_file_key file;
 };
 
-/* Everything about the stack being taken. One per CPU and kind of program: a sampler may interrupt a
- * scheduler hook in the middle of its walk. At 99 Hz all of it is cold each time, so what every walk
- * touches lies together in front, on one page. */
+/* Everything about the stack being taken. One per CPU and kind of program: a sampler may interrupt
+ * a scheduler hook in the middle of its walk. At 99 Hz all of it is cold each time, so what every
+ * walk touches lies together in front, on one page. */
 struct scratch {
 	uint32_t busy;
 	uint32_t frame_limit;
@@ -121,18 +121,18 @@ struct scratch {
 	struct prof_mapping_range map; /* of the last frame; end = 0: none */
 	struct unwind_table_head head; /* of table_module's table */
 	uint32_t table_module;	       /* PROF_MODULES_MAX = none */
-	uint32_t gap;		       /* enum prof_outcome: why the last step was a guess, 0 = it was not */
+	uint32_t gap; /* enum prof_outcome: why the last step was a guess, 0 = it was not */
 	uint32_t guessed_any;
 	uint32_t code_is_listed; /* an address in no known mapping is not code */
-	uint32_t going;	 /* there is a further frame */
+	uint32_t going;		 /* there is a further frame */
 	uint64_t unknown_pc;
 
 	struct prof_sample_event sample;
 	struct arch_regs regs;
-	struct { /* a thread back on the CPU, see offcpu.bpf.h */
-		uint64_t off_ns;	 /* all of the time off the CPU */
+	struct {		       /* a thread back on the CPU, see offcpu.bpf.h */
+		uint64_t off_ns;       /* all of the time off the CPU */
 		uint64_t run_delay_ns; /* its total before */
-		uint32_t owed;		 /* its user stack is still to be walked */
+		uint32_t owed;	       /* its user stack is still to be walked */
 	} resume;
 
 	/* the event of the stack; frames follow it without a gap */
@@ -173,8 +173,8 @@ struct {
 struct off_state {
 	uint64_t since_ns;     /* 0 = on the CPU */
 	uint64_t run_delay_ns; /* sched_info.run_delay then */
-	uint32_t generation;   /* config.off_generation then: an older one is of another attachment */
-	uint32_t blocked;      /* else preempted */
+	uint32_t generation; /* config.off_generation then: an older one is of another attachment */
+	uint32_t blocked;    /* else preempted */
 };
 
 struct {
@@ -184,8 +184,8 @@ struct {
 	__type(value, struct off_state);
 } off_states SEC(".maps");
 
-/* Nothing travels through these rings, one per CPU: a discarded record with a forced wakeup is the one way
- * for a program to raise an interrupt on its own CPU (offcpu.bpf.h). */
+/* Nothing travels through these rings, one per CPU: a discarded record with a forced wakeup is the
+ * one way for a program to raise an interrupt on its own CPU (offcpu.bpf.h). */
 struct kick_ring_map {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, PROF_KICK_RING_BYTES);
@@ -198,17 +198,18 @@ struct {
 	__array(values, struct kick_ring_map);
 } kick_rings SEC(".maps");
 
-/* @index where it is used, kept below @size (a power of two). A bound that was checked earlier is forgotten
- * by older verifiers (6.1) when the value was spilled in between; clang would drop a plain mask as
- * redundant. */
+/* @index where it is used, kept below @size (a power of two). A bound that was checked earlier is
+ * forgotten by older verifiers (6.1) when the value was spilled in between; clang would drop a
+ * plain mask as redundant. */
 static __always_inline uint32_t index_within(uint32_t index, uint32_t size)
 {
 	asm volatile("" : "+r"(index));
 	return index & (size - 1);
 }
 
-/* The scratch of this CPU in @map, or NULL if a program of the same kind was interrupted in it (counted
- * by the caller). Nesting on a CPU is strictly last in, first out, so a plain flag is enough. */
+/* The scratch of this CPU in @map, or NULL if a program of the same kind was interrupted in it
+ * (counted by the caller). Nesting on a CPU is strictly last in, first out, so a plain flag is
+ * enough. */
 static __always_inline struct scratch *scratch_enter(void *map)
 {
 	uint32_t zero = 0;

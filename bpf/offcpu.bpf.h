@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Time off the CPU.
  *
- * At a context switch the thread that leaves notes the time in its task storage. When it is switched in
- * again its time off the CPU is known, and only then it is decided whether to record it: always if it was
- * at least the threshold t, else with probability d / t, and then with the value t. The expected value is
- * d in both cases, so the profile is unbiased, a long block is never missed, and a thread costs at most
- * 1 / t samples a second.
+ * At a context switch the thread that leaves notes the time in its task storage. When it is
+ * switched in again its time off the CPU is known, and only then it is decided whether to record
+ * it: always if it was at least the threshold t, else with probability d / t, and then with the
+ * value t. The expected value is d in both cases, so the profile is unbiased, a long block is never
+ * missed, and a thread costs at most 1 / t samples a second.
  *
- * The stack of a thread does not change while it is off the CPU, so it can be taken at the return too; no
- * work is spent on blocks that are not recorded. But at sched_switch the memory of the process that comes
- * is not mapped yet: only its kernel stack can be walked (bpf_get_task_stack() of a thread that does not
- * run). For the user stack the program makes a ring buffer raise its irq_work, a self-interrupt that
- * the CPU takes as soon as the switch is finished and interrupts are on again: in the context of the
- * thread that came back, before it has executed anything. The tracepoint at the entry of that
- * interrupt walks the user stack. A ring buffer has one irq_work, which is in use until its interrupt was
- * taken, so every CPU has a ring of its own. Should the interrupt not have come by the next switch of
- * the CPU, only the kernel stack is recorded (OUTCOME_resume_missed).
+ * The stack of a thread does not change while it is off the CPU, so it can be taken at the return
+ * too; no work is spent on blocks that are not recorded. But at sched_switch the memory of the
+ * process that comes is not mapped yet: only its kernel stack can be walked (bpf_get_task_stack()
+ * of a thread that does not run). For the user stack the program makes a ring buffer raise its
+ * irq_work, a self-interrupt that the CPU takes as soon as the switch is finished and interrupts
+ * are on again: in the context of the thread that came back, before it has executed anything. The
+ * tracepoint at the entry of that interrupt walks the user stack. A ring buffer has one irq_work,
+ * which is in use until its interrupt was taken, so every CPU has a ring of its own. Should the
+ * interrupt not have come by the next switch of the CPU, only the kernel stack is recorded
+ * (OUTCOME_resume_missed).
  *
  * The part of the time that was spent runnable comes from the thread's own run delay, which the
- * scheduler has updated by then; no wakeup is traced. What a blocked thread waited for is read from its
- * saved registers: no system call is traced either. */
+ * scheduler has updated by then; no wakeup is traced. What a blocked thread waited for is read from
+ * its saved registers: no system call is traced either. */
 #ifndef PROFD_BPF_OFFCPU_BPF_H
 #define PROFD_BPF_OFFCPU_BPF_H
 
@@ -40,8 +41,8 @@ static __always_inline bool off_blocks(struct task_struct *task)
 
 static __always_inline uint64_t off_run_delay(struct task_struct *task)
 {
-	return bpf_core_field_exists(struct task_struct, sched_info) ? task->sched_info.run_delay :
-								       0;
+	return bpf_core_field_exists(struct task_struct, sched_info) ? task->sched_info.run_delay
+								     : 0;
 }
 
 static __always_inline void off_leave(struct task_struct *task, bool preempted, uint64_t now_ns)
@@ -112,8 +113,8 @@ static __always_inline void off_send(struct scratch *s, uint64_t run_delay_ns)
 		waited = s->resume.off_ns;
 	if (s->sample.state >> 4 == PROF_OFF_BLOCKED && waited) {
 		/* below the threshold, itself below 2^32 ns, the product stays below 2^64 */
-		uint64_t part = value == s->resume.off_ns ? waited :
-							    value * waited / s->resume.off_ns;
+		uint64_t part =
+			value == s->resume.off_ns ? waited : value * waited / s->resume.off_ns;
 
 		s->sample.value = value - part;
 		if (s->sample.value)
@@ -167,14 +168,15 @@ static __always_inline bool off_raise_interrupt(void)
 }
 
 /* Records a time off the CPU that ended now. */
-static __always_inline void off_record(struct scratch *s, struct task_struct *task, uint32_t blocked)
+static __always_inline void off_record(struct scratch *s, struct task_struct *task,
+				       uint32_t blocked)
 {
 	walk_none(s);
 	s->sample.kernel_stack_hash = kernel_stack_send(
 		s, bpf_get_task_stack(task, s->frames, KERNEL_STACK_BYTES, 0), false);
 	walk_none(s);
-	s->sample.state = blocked ? PROF_OFF_BLOCKED << 4 | PROF_WAIT_OTHER :
-				    PROF_OFF_PREEMPTED << 4;
+	s->sample.state =
+		blocked ? PROF_OFF_BLOCKED << 4 | PROF_WAIT_OTHER : PROF_OFF_PREEMPTED << 4;
 	if (!has_user_stack(task->mm, task->flags) ||
 	    bpf_probe_read_kernel(&s->regs, sizeof(s->regs), (void *)bpf_task_pt_regs(task))) {
 		off_send(s, s->resume.run_delay_ns);

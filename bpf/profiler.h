@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the BPF programs and the collector share: events of the ring buffer, map keys and values, frame
- * encoding. Fixed-width fields, units in names, layouts asserted. Compiles for BPF and for the host;
- * includes nothing but integer types. */
+/* What the BPF programs and the collector share: events of the ring buffer, map keys and values,
+ * frame encoding. Fixed-width fields, units in names, layouts asserted. Compiles for BPF and for
+ * the host; includes nothing but integer types. */
 #ifndef PROFD_BPF_PROFILER_H
 #define PROFD_BPF_PROFILER_H
 
@@ -13,12 +13,12 @@
 
 /* ---- limits ------------------------------------------------------------------------------- */
 
-#define PROF_FRAMES_MAX	       512u /* user frames of one stack (contract.md section 3) */
-#define PROF_KERNEL_FRAMES_MAX 127u /* kernel.perf_event_max_stack default */
-#define PROF_COMM_SIZE	       16u  /* TASK_COMM_LEN */
-#define PROF_MODULES_MAX       (1u << 18)
-#define PROF_OUTCOMES_MAX      64u
-#define PROF_KICK_RING_BYTES   16384u /* 1,024 off-CPU samples of a CPU between two polls */
+#define PROF_FRAMES_MAX		    512u /* user frames of one stack (contract.md section 3) */
+#define PROF_KERNEL_FRAMES_MAX	    127u /* kernel.perf_event_max_stack default */
+#define PROF_COMM_SIZE		    16u	 /* TASK_COMM_LEN */
+#define PROF_MODULES_MAX	    (1u << 18)
+#define PROF_OUTCOMES_MAX	    64u
+#define PROF_KICK_RING_BYTES	    16384u /* 1,024 off-CPU samples of a CPU between two polls */
 #define PROF_UNKNOWN_PC_INTERVAL_NS 250000000ull
 
 /* ---- frames ------------------------------------------------------------------------------- */
@@ -53,7 +53,8 @@ static inline uint64_t prof_frame_module(uint32_t module, uint64_t offset, uint6
 static inline uint64_t prof_frame_address(enum prof_frame_kind kind, uint64_t address,
 					  uint64_t flags)
 {
-	return (uint64_t)kind << PROF_FRAME_KIND_SHIFT | flags | (address & PROF_FRAME_ADDRESS_MASK);
+	return (uint64_t)kind << PROF_FRAME_KIND_SHIFT | flags |
+	       (address & PROF_FRAME_ADDRESS_MASK);
 }
 
 static inline uint32_t prof_frame_kind(uint64_t frame)
@@ -120,9 +121,9 @@ struct prof_event_head {
 struct prof_stack_event {
 	struct prof_event_head head;
 	uint64_t stack_hash;
-	uint32_t tgid;	     /* whose ADDRESS frames these are */
+	uint32_t tgid; /* whose ADDRESS frames these are */
 	uint16_t frame_count;
-	uint8_t outcome;     /* bpf/outcome.def, below 32 */
+	uint8_t outcome; /* bpf/outcome.def, below 32 */
 	uint8_t reserved;
 #ifndef __bpf__
 	uint64_t frames[];
@@ -131,7 +132,7 @@ struct prof_stack_event {
 
 struct prof_sample_event {
 	struct prof_event_head head;
-	uint64_t time_ns;	   /* CLOCK_MONOTONIC */
+	uint64_t time_ns;	    /* CLOCK_MONOTONIC */
 	uint64_t start_boottime_ns; /* of the process (group leader) */
 	uint64_t user_stack_hash;   /* 0 = none */
 	uint64_t kernel_stack_hash; /* 0 = none */
@@ -139,15 +140,15 @@ struct prof_sample_event {
 	uint64_t value2;	    /* offcpu: events represented in 1/1024; io: bytes */
 	uint32_t tgid;
 	uint32_t tid;
-	uint32_t source;	    /* 0 = host sampler, else the session slot of a task event */
+	uint32_t source; /* 0 = host sampler, else the session slot of a task event */
 	uint16_t cpu;
-	uint8_t type;		    /* enum prof_sample_type */
-	uint8_t state;		    /* offcpu: enum prof_off_state << 4 | enum prof_wait */
+	uint8_t type;  /* enum prof_sample_type */
+	uint8_t state; /* offcpu: enum prof_off_state << 4 | enum prof_wait */
 	char comm[PROF_COMM_SIZE];
 };
 
-/* Exec, fork and exit of processes (thread creation is not reported). An exit is reported when the last
- * thread ends; in a rare race it is reported twice. UNKNOWN_PC comes at most every
+/* Exec, fork and exit of processes (thread creation is not reported). An exit is reported when the
+ * last thread ends; in a rare race it is reported twice. UNKNOWN_PC comes at most every
  * PROF_UNKNOWN_PC_INTERVAL_NS per process. */
 struct prof_task_event {
 	struct prof_event_head head;
@@ -156,7 +157,8 @@ struct prof_task_event {
 	uint64_t address; /* UNKNOWN_PC: the pc */
 	uint32_t tgid;
 	uint32_t parent_tgid;
-	uint32_t exec_generation; /* task->self_exec_id: differs after every exec, inherited at fork */
+	uint32_t exec_generation; /* task->self_exec_id: differs after every exec, inherited at fork
+				   */
 	uint32_t reserved;
 	char comm[PROF_COMM_SIZE];
 };
@@ -171,8 +173,8 @@ struct prof_mapping_key {
 };
 
 enum prof_mapping_flag {
-	PROF_MAPPING_FP = 1,   /* the file keeps frame pointers: CFA = rbp for >= 95 % of its text */
-	PROF_MAPPING_JIT = 2,  /* anonymous executable memory */
+	PROF_MAPPING_FP = 1,  /* the file keeps frame pointers: CFA = rbp for >= 95 % of its text */
+	PROF_MAPPING_JIT = 2, /* anonymous executable memory */
 	PROF_MAPPING_ROWS = 4, /* unwind rows are published */
 };
 
@@ -182,16 +184,16 @@ struct prof_mapping {
 	uint32_t flags;	 /* enum prof_mapping_flag */
 };
 
-/* Value of the trie: the mapping with its extent, so that the frames that follow in the same mapping
- * need no lookup. */
+/* Value of the trie: the mapping with its extent, so that the frames that follow in the same
+ * mapping need no lookup. */
 struct prof_mapping_range {
 	uint64_t start; /* address of the first byte */
 	uint64_t end;	/* one past the last */
 	struct prof_mapping mapping;
 };
 
-/* Files known by identity, for processes too young for the mapping table. Device as the kernel prints it
- * in /proc/PID/maps (s_dev of the inode), not st_dev. All zero = the vDSO. */
+/* Files known by identity, for processes too young for the mapping table. Device as the kernel
+ * prints it in /proc/PID/maps (s_dev of the inode), not st_dev. All zero = the vDSO. */
 struct prof_file_key {
 	uint64_t inode;
 	uint32_t dev_major;
@@ -203,13 +205,15 @@ struct prof_file {
 	uint32_t flags; /* enum prof_mapping_flag */
 };
 
-/* What is wanted of a process. Absent = not decided yet, sampled so that short lives are not missed. */
+/* What is wanted of a process. Absent = not decided yet, sampled so that short lives are not
+ * missed. */
 enum prof_want {
 	PROF_WANT_CPU = 1,
 	PROF_WANT_OFFCPU = 2,
 	PROF_WANT_ALLOC = 4,
 	PROF_WANT_IO = 8,
-	PROF_WANT_MAPPED = 0x20000000, /* not a wish: all its mappings are published, it is not young */
+	PROF_WANT_MAPPED =
+		0x20000000, /* not a wish: all its mappings are published, it is not young */
 	PROF_WANT_NONE = 0x80000000, /* decided: nothing */
 	PROF_WANT_EXCLUDED = 0x40000000,
 };
@@ -228,8 +232,10 @@ struct prof_config {
 	uint64_t cpu_period_ns;	   /* value of one cpu sample */
 	uint32_t cpu_active;	   /* 0: return at once */
 	uint32_t off_generation;   /* 0 = off; another number after every start */
-	uint32_t sample_undecided; /* 1 while a session could want a process nobody has decided on */
-	uint32_t self_tgid[4];	   /* profd's own processes are sampled like any other; for accounting */
+	uint32_t
+		sample_undecided; /* 1 while a session could want a process nobody has decided on */
+	uint32_t
+		self_tgid[4]; /* profd's own processes are sampled like any other; for accounting */
 };
 
 /* Which program a cost belongs to. */

@@ -33,8 +33,9 @@ static __always_inline uint64_t stack_send(struct scratch *s)
 	return s->stack.stack_hash;
 }
 
-/* Sends the kernel stack that s->frames holds as @bytes of addresses, innermost first; the first is exact
- * if @exact (an interrupted one). The user stack, which uses the same space, must have been sent. */
+/* Sends the kernel stack that s->frames holds as @bytes of addresses, innermost first; the first is
+ * exact if @exact (an interrupted one). The user stack, which uses the same space, must have been
+ * sent. */
 static __always_inline uint64_t kernel_stack_send(struct scratch *s, long bytes, bool exact)
 {
 	uint64_t hash = 0;

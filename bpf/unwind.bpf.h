@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The walk over a user stack. One frame is one call of walk_frame(): find its mapping, append its frame
- * word, step to its caller. Programs drive it by bpf_loop() where the kernel has it (up to
- * PROF_FRAMES_MAX frames), else by a plain loop over a global function (WALK_COMPAT_FRAMES), because
- * the verifier of older kernels follows every turn of a loop. */
+/* The walk over a user stack. One frame is one call of walk_frame(): find its mapping, append its
+ * frame word, step to its caller. Programs drive it by bpf_loop() where the kernel has it (up to
+ * PROF_FRAMES_MAX frames), else by a plain loop over a global function (WALK_COMPAT_FRAMES),
+ * because the verifier of older kernels follows every turn of a loop. */
 #ifndef PROFD_BPF_UNWIND_BPF_H
 #define PROFD_BPF_UNWIND_BPF_H
 
@@ -12,8 +12,8 @@
 
 _Static_assert(WALK_COMPAT_FRAMES >= 127, "contract.md section 3");
 
-/* Stack hash: two multiply-xorshift rounds per frame word. Chance that among n stacks any two share an
- * id: about n^2 / 2^65 (one million stacks: 3e-8). */
+/* Stack hash: two multiply-xorshift rounds per frame word. Chance that among n stacks any two share
+ * an id: about n^2 / 2^65 (one million stacks: 3e-8). */
 static __always_inline uint64_t hash_frame(uint64_t hash, uint64_t frame)
 {
 	hash = (hash ^ frame) * 0x9fb21c651e98df25ull;
@@ -42,7 +42,8 @@ static __always_inline void walk_push(struct scratch *s, uint64_t frame)
 	s->stack.stack_hash = hash_any_frame(s->stack.stack_hash, frame, s->stack.tgid);
 }
 
-/* The rule for @fo in @module's table. UNWIND_STEPPED, or UNWIND_NO_RULE with the reason in @gap. */
+/* The rule for @fo in @module's table. UNWIND_STEPPED, or UNWIND_NO_RULE with the reason in @gap.
+ */
 static __always_inline int walk_rule(struct scratch *s, uint32_t module, uint64_t fo,
 				     struct unwind_rule *rule, uint32_t *gap)
 {
@@ -187,8 +188,8 @@ static __always_inline void walk_none(struct scratch *s)
 	s->unknown_pc = 0;
 }
 
-/* Prepares the walk from the registers in s->at. @with_loop is a constant: may bpf_loop() be named in this
- * program? */
+/* Prepares the walk from the registers in s->at. @with_loop is a constant: may bpf_loop() be named
+ * in this program? */
 static __always_inline void walk_begin(struct scratch *s, uint32_t tgid,
 				       const struct prof_target *target, bool with_loop)
 {
@@ -209,8 +210,8 @@ static __always_inline void walk_begin(struct scratch *s, uint32_t tgid,
 		s->code_is_listed = young_read(s, with_loop);
 }
 
-/* Defines the turn of a walk without bpf_loop(). A global function is verified once, however often it is
- * called; it takes numbers only, so it looks the scratch up again. */
+/* Defines the turn of a walk without bpf_loop(). A global function is verified once, however often
+ * it is called; it takes numbers only, so it looks the scratch up again. */
 #define WALK_COMPAT(name, map)                                                                     \
 	__attribute__((noinline)) int name(uint32_t zero)                                          \
 	{                                                                                          \

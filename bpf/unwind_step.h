@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* One step of unwinding, and the search for its rule: pure code, compiled for BPF and for the host (unit
- * tests, fuzzing, replay). The includer defines before including:
+/* One step of unwinding, and the search for its rule: pure code, compiled for BPF and for the host
+ * (unit tests, fuzzing, replay). The includer defines before including:
  *
- *   UNWIND_READ(dst, bytes, address)  copies bytes of the target's memory; 0, or non-zero if it cannot
- *   UNWIND_ELEMENT(table, index)      const uint32_t *: the 4 words of a table's element, NULL if outside
+ *   UNWIND_READ(dst, bytes, address)  copies bytes of the target's memory; 0, or non-zero if it
+ * cannot UNWIND_ELEMENT(table, index)      const uint32_t *: the 4 words of a table's element, NULL
+ * if outside
  *
- * A step turns the registers of one frame into those of its caller. sp and fp are followed through every
- * frame; other registers only where they are known: in the innermost frame (from the interrupt) and
- * below a signal frame (from the context that the kernel saved). */
+ * A step turns the registers of one frame into those of its caller. sp and fp are followed through
+ * every frame; other registers only where they are known: in the innermost frame (from the
+ * interrupt) and below a signal frame (from the context that the kernel saved). */
 #ifndef PROFD_BPF_UNWIND_STEP_H
 #define PROFD_BPF_UNWIND_STEP_H
 
@@ -51,17 +52,17 @@ UNWIND_INLINE int unwind_register(const struct unwind_state *at, uint32_t reg, u
 	else if (reg < ARCH_REG_COUNT && at->regs_known)
 		*ret = at->regs[reg & (ARCH_REG_COUNT - 1)];
 	else if (reg < ARCH_REG_COUNT && at->context_at)
-		return UNWIND_READ(ret, 8, at->context_at + arch_context_offset(reg)) ?
-			       UNWIND_FAULT :
-			       UNWIND_STEPPED;
+		return UNWIND_READ(ret, 8, at->context_at + arch_context_offset(reg))
+			       ? UNWIND_FAULT
+			       : UNWIND_STEPPED;
 	else
 		return UNWIND_UNSUPPORTED;
 	return UNWIND_STEPPED;
 }
 
 /* All registers come from the context that the kernel saved above the trampoline's frame. The
- * interrupted pc is exact. The interrupted stack may be another one (sigaltstack), so progress up the
- * stack cannot be asked for; the limit on frames ends a loop. */
+ * interrupted pc is exact. The interrupted stack may be another one (sigaltstack), so progress up
+ * the stack cannot be asked for; the limit on frames ends a loop. */
 UNWIND_INLINE int unwind_step_signal(struct unwind_state *at)
 {
 	uint64_t context = at->sp + ARCH_SIGNAL_CONTEXT;
@@ -221,7 +222,8 @@ UNWIND_INLINE int unwind_find_rule(const void *table, const struct unwind_table_
 	count = element[(page & 1) * 2 + 1];
 	if (!count)
 		return UNWIND_NO_RULE;
-	/* Row at is in force at the offset or before it; the answer is among the count rows from it. */
+	/* Row at is in force at the offset or before it; the answer is among the count rows from
+	 * it. */
 	for (uint32_t step = 0; step < UNWIND_SEARCH_STEPS && count > 1; step++) {
 		uint32_t half = count >> 1;
 		uint32_t middle = at + half;

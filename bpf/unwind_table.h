@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Compact unwind rows of one module: the image that the symbolizer compiles from .eh_frame and
- * .debug_frame, that the cache keeps on disk, and that the collector copies unchanged into the module's
- * own mmap-able BPF array (value size 16 bytes). Addresses are FILE OFFSETS, so BPF needs no segments.
+ * .debug_frame, that the cache keeps on disk, and that the collector copies unchanged into the
+ * module's own mmap-able BPF array (value size 16 bytes). Addresses are FILE OFFSETS, so BPF needs
+ * no segments.
  *
  * Image = array of 16-byte elements:
  *   [0]                   struct unwind_table_head, part 1
  *   [1]                   part 2
- *   [2 ..]                page directory: 2 entries of 8 bytes per element, one per 64 KiB of file offset
- *                         from first_page on: {first row u32, row count u32}
- *   [rules_at ..]         rules: struct unwind_rule, one element each; rule 0 = no information
- *   [rows_at ..]          rows: 4 of 4 bytes per element: {offset in page u16, rule u16}, ascending in a
- *                         page. Each page begins with the row in force at its start (offset 0), so the
- *                         search never leaves the page. A row is in force until the next one.
+ *   [2 ..]                page directory: 2 entries of 8 bytes per element, one per 64 KiB of file
+ * offset from first_page on: {first row u32, row count u32} [rules_at ..]         rules: struct
+ * unwind_rule, one element each; rule 0 = no information [rows_at ..]          rows: 4 of 4 bytes
+ * per element: {offset in page u16, rule u16}, ascending in a page. Each page begins with the row
+ * in force at its start (offset 0), so the search never leaves the page. A row is in force until
+ * the next one.
  *
- * The register model is the architecture's DWARF numbering; on x86-64 only rsp, rbp and the return address
- * are tracked beyond the innermost frame. */
+ * The register model is the architecture's DWARF numbering; on x86-64 only rsp, rbp and the return
+ * address are tracked beyond the innermost frame. */
 #ifndef PROFD_BPF_UNWIND_TABLE_H
 #define PROFD_BPF_UNWIND_TABLE_H
 
@@ -24,16 +25,16 @@
 #include <stdint.h>
 #endif
 
-#define UNWIND_TABLE_MAGIC	  0x31545750u /* "PWT1" */
-#define UNWIND_TABLE_VERSION	  1u
-#define UNWIND_ELEMENT_BYTES	  16u
-#define UNWIND_PAGE_SHIFT	  16
-#define UNWIND_PAGE_BYTES	  (1u << UNWIND_PAGE_SHIFT)
-#define UNWIND_DIR_AT		  2u
-#define UNWIND_RULES_MAX	  65536u
-#define UNWIND_ROWS_MAX		  (8u << 20) /* rows of one module: 32 MiB */
-#define UNWIND_PAGES_MAX	  65536u     /* 4 GiB of file offsets */
-#define UNWIND_SEARCH_STEPS	  17u	     /* 2^16 rows in a page at most, + 1 */
+#define UNWIND_TABLE_MAGIC   0x31545750u /* "PWT1" */
+#define UNWIND_TABLE_VERSION 1u
+#define UNWIND_ELEMENT_BYTES 16u
+#define UNWIND_PAGE_SHIFT    16
+#define UNWIND_PAGE_BYTES    (1u << UNWIND_PAGE_SHIFT)
+#define UNWIND_DIR_AT	     2u
+#define UNWIND_RULES_MAX     65536u
+#define UNWIND_ROWS_MAX	     (8u << 20) /* rows of one module: 32 MiB */
+#define UNWIND_PAGES_MAX     65536u	/* 4 GiB of file offsets */
+#define UNWIND_SEARCH_STEPS  17u	/* 2^16 rows in a page at most, + 1 */
 
 struct unwind_table_head {
 	uint32_t magic;
@@ -42,7 +43,7 @@ struct unwind_table_head {
 	uint32_t page_count;
 	uint32_t rules_at; /* element index */
 	uint32_t rule_count;
-	uint32_t rows_at;  /* element index */
+	uint32_t rows_at; /* element index */
 	uint32_t row_count;
 };
 
@@ -55,24 +56,27 @@ enum unwind_cfa {
 	UNWIND_CFA_DEREF_SP = 4,  /* *(sp + cfa_deref) + cfa_offset */
 	UNWIND_CFA_DEREF_FP = 5,  /* *(fp + cfa_deref) + cfa_offset */
 	UNWIND_CFA_DEREF_REG = 6, /* *(cfa_reg + cfa_deref) + cfa_offset; innermost frame only */
-	UNWIND_CFA_PLT = 7,	  /* sp + 8 + ((ip & 15) >= cfa_deref ? 8 : 0): the linker's PLT rule */
-	UNWIND_CFA_SIGNAL = 8,	  /* signal frame: all registers from the kernel's saved context at sp */
-	UNWIND_CFA_END = 9,	  /* return address undefined: the outermost frame */
+	UNWIND_CFA_PLT = 7, /* sp + 8 + ((ip & 15) >= cfa_deref ? 8 : 0): the linker's PLT rule */
+	UNWIND_CFA_SIGNAL =
+		8,	    /* signal frame: all registers from the kernel's saved context at sp */
+	UNWIND_CFA_END = 9, /* return address undefined: the outermost frame */
 	UNWIND_CFA_UNSUPPORTED = 10, /* an expression we do not evaluate: stop, counted */
 };
 
 /* How the caller's frame pointer is found. */
 enum unwind_fp {
 	UNWIND_FP_SAME = 0,
-	UNWIND_FP_CFA = 1,	 /* *(cfa + fp_offset) */
+	UNWIND_FP_CFA = 1, /* *(cfa + fp_offset) */
 	UNWIND_FP_UNDEFINED = 2,
-	UNWIND_FP_FROM_SP = 3,	 /* *(sp + fp_offset), for expressions */
-	UNWIND_FP_FROM_FP = 4,	 /* *(fp + fp_offset): DW_CFA_expression (DRAP frames of gcc) */
+	UNWIND_FP_FROM_SP = 3, /* *(sp + fp_offset), for expressions */
+	UNWIND_FP_FROM_FP = 4, /* *(fp + fp_offset): DW_CFA_expression (DRAP frames of gcc) */
 };
 
 enum unwind_rule_flag {
-	UNWIND_RULE_SIGNAL = 1, /* the CIE's augmentation has 'S': the pc is exact, not a return address */
-	UNWIND_RULE_SWITCH = 2, /* the caller's frame is on another stack: it need not be further up */
+	UNWIND_RULE_SIGNAL =
+		1, /* the CIE's augmentation has 'S': the pc is exact, not a return address */
+	UNWIND_RULE_SWITCH =
+		2, /* the caller's frame is on another stack: it need not be further up */
 };
 
 struct unwind_rule {

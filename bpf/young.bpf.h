@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The executable mappings of a process whose mappings are not published yet, read from the kernel's own
- * structures at the moment of the sample.
+/* The executable mappings of a process whose mappings are not published yet, read from the kernel's
+ * own structures at the moment of the sample.
  *
- * No lock is taken and no helper or kfunc asked: bpf_find_vma() may be called once an interrupt, and the
- * task_vma iterator refuses where interrupts are off (-EBUSY in current stable kernels), which is where
- * samplers run. Instead the structure is followed with bpf_probe_read_kernel(): the program runs inside an
- * RCU read section, maple nodes and mappings are freed after a grace period only, and a read that meets a
- * change of another thread yields a mapping too few, never a fault.
+ * No lock is taken and no helper or kfunc asked: bpf_find_vma() may be called once an interrupt,
+ * and the task_vma iterator refuses where interrupts are off (-EBUSY in current stable kernels),
+ * which is where samplers run. Instead the structure is followed with bpf_probe_read_kernel(): the
+ * program runs inside an RCU read section, maple nodes and mappings are freed after a grace period
+ * only, and a read that meets a change of another thread yields a mapping too few, never a fault.
  *
- *   v6.1 and newer: the maple tree mm->mm_mt (lib/maple_tree.c): every node is 256 bytes; a pointer to it
- *                   carries the node's type in bits 3…6; slot i holds what ends at pivot i; a pivot of 0
- *                   behind the first, or one that reaches the node's own end, is the last.
- *   before:	     the list mm->mmap, vma->vm_next. */
+ *   v6.1 and newer: the maple tree mm->mm_mt (lib/maple_tree.c): every node is 256 bytes; a pointer
+ * to it carries the node's type in bits 3…6; slot i holds what ends at pivot i; a pivot of 0 behind
+ * the first, or one that reaches the node's own end, is the last. before:	     the list
+ * mm->mmap, vma->vm_next. */
 #ifndef PROFD_BPF_YOUNG_BPF_H
 #define PROFD_BPF_YOUNG_BPF_H
 
@@ -45,8 +45,8 @@ static __always_inline void young_file(struct file *file, struct prof_file_key *
 	key->dev_minor = device & ((1u << 20) - 1);
 }
 
-/* Remembers one mapping if it is executable. Without a file: the vDSO gets the key of all zeros, other
- * memory (JIT) one that no file has. */
+/* Remembers one mapping if it is executable. Without a file: the vDSO gets the key of all zeros,
+ * other memory (JIT) one that no file has. */
 static __always_inline void young_add(struct scratch *s, struct vm_area_struct *vma)
 {
 	uint32_t at = s->vma_count;

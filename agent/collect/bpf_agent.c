@@ -61,9 +61,9 @@ int bpf_agent_create(const struct features *features, struct bpf_agent **ret, st
 		return rc;
 	skel = agent->skel;
 	perf_events_init(&agent->perf,
-			 bpf_program__autoload(skel->progs.cpu_sample) ?
-				 skel->progs.cpu_sample :
-				 skel->progs.cpu_sample_compat,
+			 bpf_program__autoload(skel->progs.cpu_sample)
+				 ? skel->progs.cpu_sample
+				 : skel->progs.cpu_sample_compat,
 			 features_has(features, FEATURE_HARDWARE_CYCLES));
 	rc = bpf_ring_init(&agent->ring, bpf_map__fd(skel->maps.events),
 			   bpf_map__max_entries(skel->maps.events));
@@ -220,8 +220,8 @@ void bpf_agent_file_remove(struct bpf_agent *agent, const struct prof_file_key *
 	(void)bpf_map_delete_elem(bpf_map__fd(agent->skel->maps.files), key);
 }
 
-/* Hands one record to the sink if its size is right for its kind. The kernel's side is ours, so a wrong
- * one means a mismatch of versions and is left out. */
+/* Hands one record to the sink if its size is right for its kind. The kernel's side is ours, so a
+ * wrong one means a mismatch of versions and is left out. */
 static void dispatch(void *ctx, const void *data, size_t bytes)
 {
 	const struct bpf_sink *sink = ctx;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The loaded BPF object seen from the collector: load, attach, filters, unwind tables, events. The only
- * file pair that talks to libbpf. Single-threaded: all calls from the collector's loop. */
+/* The loaded BPF object seen from the collector: load, attach, filters, unwind tables, events. The
+ * only file pair that talks to libbpf. Single-threaded: all calls from the collector's loop. */
 #ifndef PROFD_COLLECT_BPF_AGENT_H
 #define PROFD_COLLECT_BPF_AGENT_H
 
@@ -16,29 +16,30 @@ struct bpf_agent;
 
 /* Opens, sizes, loads and attaches what is always on (exec, fork, exit). No sampling yet.
  * -EPERM, -EOPNOTSUPP, … with one line in @err: what is missing and the remedy. */
-int bpf_agent_create(const struct features *features, struct bpf_agent **ret,
-		     struct err *err) must_use;
+int bpf_agent_create(const struct features *features, struct bpf_agent **ret, struct err *err)
+	must_use;
 void bpf_agent_destroy(struct bpf_agent *agent);
 CLEANUP_DEFINE(bpf_agent, struct bpf_agent *, bpf_agent_destroy);
 
 /* Starts, changes or stops (rate 0) the host sampler: one perf event per online CPU. */
 int bpf_agent_set_cpu_rate(struct bpf_agent *agent, uint32_t rate_hz, struct err *err) must_use;
-/* Attaches, changes the threshold (1 ns … 4 s, as in struct prof_config) of, or detaches the off-CPU
- * programs. A thread yields at most one sample per threshold of time. -EOPNOTSUPP on old kernels. */
-int bpf_agent_set_offcpu(struct bpf_agent *agent, bool on, uint64_t threshold_ns,
-			 struct err *err) must_use;
+/* Attaches, changes the threshold (1 ns … 4 s, as in struct prof_config) of, or detaches the
+ * off-CPU programs. A thread yields at most one sample per threshold of time. -EOPNOTSUPP on old
+ * kernels. */
+int bpf_agent_set_offcpu(struct bpf_agent *agent, bool on, uint64_t threshold_ns, struct err *err)
+	must_use;
 void bpf_agent_set_undecided(struct bpf_agent *agent, bool sample);
 /* Looks for CPUs that came online or went; call every second. */
 int bpf_agent_follow_cpus(struct bpf_agent *agent) must_use;
 bool bpf_agent_uses_hardware(const struct bpf_agent *agent);
 
-int bpf_agent_set_target(struct bpf_agent *agent, uint32_t tgid,
-			 const struct prof_target *target) must_use;
+int bpf_agent_set_target(struct bpf_agent *agent, uint32_t tgid, const struct prof_target *target)
+	must_use;
 void bpf_agent_clear_target(struct bpf_agent *agent, uint32_t tgid);
 
-/* Mappings. @start and @end are page-aligned addresses; @bias: address - bias = file offset. A range is
- * removed as it was added, not in parts. -ENOSPC when the table is full (counted by the caller; the
- * young-process path still works as long as PROF_WANT_MAPPED is not set). */
+/* Mappings. @start and @end are page-aligned addresses; @bias: address - bias = file offset. A
+ * range is removed as it was added, not in parts. -ENOSPC when the table is full (counted by the
+ * caller; the young-process path still works as long as PROF_WANT_MAPPED is not set). */
 int bpf_agent_map_add(struct bpf_agent *agent, uint32_t tgid, uint64_t start, uint64_t end,
 		      const struct prof_mapping *mapping) must_use;
 void bpf_agent_map_remove(struct bpf_agent *agent, uint32_t tgid, uint64_t start, uint64_t end);
@@ -48,9 +49,10 @@ int bpf_agent_file_add(struct bpf_agent *agent, const struct prof_file_key *key,
 		       const struct prof_file *file) must_use;
 void bpf_agent_file_remove(struct bpf_agent *agent, const struct prof_file_key *key);
 
-/* Publishes a module's unwind table image (bpf/unwind_table.h), copied from the first @bytes of @memfd
- * and checked in the copy before any program sees it. Replaces the module's former table. Charged bytes
- * are returned. -EPROTO, -ENOSPC, -ENOMEM. Waits for an RCU grace period, some milliseconds. */
+/* Publishes a module's unwind table image (bpf/unwind_table.h), copied from the first @bytes of
+ * @memfd and checked in the copy before any program sees it. Replaces the module's former table.
+ * Charged bytes are returned. -EPROTO, -ENOSPC, -ENOMEM. Waits for an RCU grace period, some
+ * milliseconds. */
 int bpf_agent_table_publish(struct bpf_agent *agent, uint32_t module, int memfd, uint64_t bytes,
 			    uint64_t *ret_charged_bytes) must_use;
 void bpf_agent_table_drop(struct bpf_agent *agent, uint32_t module);
@@ -62,7 +64,8 @@ struct bpf_sink {
 	void (*on_sample)(void *ctx, const struct prof_sample_event *event);
 	void (*on_task)(void *ctx, const struct prof_task_event *event);
 };
-/* Consumes what is in the ring buffer now (bounded by its size at entry); returns events or -errno. */
+/* Consumes what is in the ring buffer now (bounded by its size at entry); returns events or -errno.
+ */
 int bpf_agent_poll(struct bpf_agent *agent, const struct bpf_sink *sink) must_use;
 /* Fraction of the ring buffer in use, 0…1, to poll sooner when it fills. */
 double bpf_agent_fill(const struct bpf_agent *agent);
@@ -70,7 +73,7 @@ double bpf_agent_fill(const struct bpf_agent *agent);
 void bpf_agent_forget_stack(struct bpf_agent *agent, uint64_t stack_hash);
 
 struct bpf_costs {
-	uint64_t run_ns;       /* estimated run time of all programs since load (timed runs scaled up) */
+	uint64_t run_ns; /* estimated run time of all programs since load (timed runs scaled up) */
 	uint64_t runs;
 	uint64_t map_bytes;    /* memory charged for maps, tables included */
 	uint64_t outcomes[64]; /* totals by outcome id */

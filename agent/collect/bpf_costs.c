@@ -64,7 +64,8 @@ int bpf_agent_costs(struct bpf_agent *agent, struct bpf_costs *ret)
 			costs.outcomes[i] += per_cpu[cpu].outcomes[i];
 	for (unsigned program = 0; program < PROF_PROGRAM_MAX; program++)
 		add_run_time(agent, per_cpu, (enum prof_program)program, &costs);
-	bpf_object__for_each_map(map, agent->skel->obj) {
+	bpf_object__for_each_map(map, agent->skel->obj)
+	{
 		if (bpf_map__autocreate(map))
 			costs.map_bytes += bpf_map_charged_bytes(bpf_map__fd(map));
 	}

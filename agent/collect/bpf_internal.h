@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of struct bpf_agent, for bpf_agent.c, bpf_load.c, bpf_costs.c and unwind_publish.c only. */
+/* The inside of struct bpf_agent, for bpf_agent.c, bpf_load.c, bpf_costs.c and unwind_publish.c
+ * only. */
 #ifndef PROFD_COLLECT_BPF_INTERNAL_H
 #define PROFD_COLLECT_BPF_INTERNAL_H
 
@@ -16,15 +17,15 @@ struct bpf_agent {
 	struct features features;
 	struct perf_events perf;
 	struct bpf_ring ring;
-	struct kick_rings kicks;    /* empty until off-CPU programs are wanted */
-	struct u64map tables;	    /* module id -> bytes charged for its table */
-	uint64_t table_bytes;	    /* sum of them */
+	struct kick_rings kicks; /* empty until off-CPU programs are wanted */
+	struct u64map tables;	 /* module id -> bytes charged for its table */
+	uint64_t table_bytes;	 /* sum of them */
 	unsigned possible_cpus;
 	uint32_t off_generation; /* of the last attachment of the off-CPU programs */
 };
 
-/* Opens the object, sets sizes and features, loads it, leaving out what this kernel refuses and halving
- * the maps when memory is refused. What was left out is cleared in agent->features. */
+/* Opens the object, sets sizes and features, loads it, leaving out what this kernel refuses and
+ * halving the maps when memory is refused. What was left out is cleared in agent->features. */
 int bpf_load(struct bpf_agent *agent, struct err *err) must_use;
 
 /* Can the off-CPU programs be loaded with these features? */

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Opening and loading the BPF object: map sizes, features, and what to do when the kernel refuses. */
+/* Opening and loading the BPF object: map sizes, features, and what to do when the kernel refuses.
+ */
 #include "agent/collect/bpf_internal.h"
 
 #include <bpf/libbpf.h>
@@ -169,12 +170,13 @@ int bpf_load(struct bpf_agent *agent, struct err *err)
 			break;
 		agent->features.found[optional[left_out]] = false;
 		log_warn("the kernel refused the BPF programs, trying without an optional feature: "
-			 "%s", complaint);
+			 "%s",
+			 complaint);
 	}
 	return err_set(err, -rc, NULL, NULL, "the BPF programs could not be loaded: %s%s (%s)",
 		       strerror(-rc),
 		       rc == -EPERM ? "; CAP_BPF and CAP_PERFMON are needed, and on kernels before "
-				      "5.11 an unlimited RLIMIT_MEMLOCK" :
-				      "",
+				      "5.11 an unlimited RLIMIT_MEMLOCK"
+				    : "",
 		       complaint);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Consumer of a BPF ring buffer that can tell its fill and read a bounded part, which libbpf 1.1 cannot.
- * Layout and ordering: kernel/bpf/ringbuf.c, Documentation/bpf/ringbuf.rst: a page with the consumer's
- * position, a page with the producer's, then the data area mapped twice. Single-threaded. */
+/* Consumer of a BPF ring buffer that can tell its fill and read a bounded part, which libbpf 1.1
+ * cannot. Layout and ordering: kernel/bpf/ringbuf.c, Documentation/bpf/ringbuf.rst: a page with the
+ * consumer's position, a page with the producer's, then the data area mapped twice.
+ * Single-threaded. */
 #ifndef PROFD_COLLECT_BPF_RING_H
 #define PROFD_COLLECT_BPF_RING_H
 
@@ -11,7 +12,7 @@
 #include "agent/base/cleanup.h"
 
 struct bpf_ring {
-	unsigned long *consumer; /* page written by us */
+	unsigned long *consumer;       /* page written by us */
 	const unsigned long *producer; /* page written by the kernel; the data area follows */
 	const uint8_t *data;
 	size_t page_bytes;

@@ -18,8 +18,8 @@
 struct probe {
 	const char *name;
 	bool required;
-	const char *fallback;	 /* what happens without; "" for required ones */
-	const char *remedy;	 /* if the kernel has not got it */
+	const char *fallback; /* what happens without; "" for required ones */
+	const char *remedy;   /* if the kernel has not got it */
 	int (*try)(const struct btf *btf);
 };
 
@@ -59,8 +59,8 @@ static int try_cycles(const struct btf *btf)
 	return try_perf_event(PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES);
 }
 
-/* Creating a ring buffer needs CAP_BPF on every kernel, so it also tells whether bpf() is permitted:
- * libbpf's own probes take a refusal for a yes. */
+/* Creating a ring buffer needs CAP_BPF on every kernel, so it also tells whether bpf() is
+ * permitted: libbpf's own probes take a refusal for a yes. */
 static int try_ringbuf(const struct btf *btf)
 {
 	cleanup_close int fd = bpf_map_create(BPF_MAP_TYPE_RINGBUF, "probe", 0, 0,
@@ -150,13 +150,15 @@ static bool has_member(const struct btf *btf, const char *type, const char *memb
 			continue;
 		/* struct mm_struct wraps its members in one structure without a name */
 		for (uint16_t k = 0; k < btf_vlen(inner); k++)
-			if (!strcmp(btf__name_by_offset(btf, btf_members(inner)[k].name_off), member))
+			if (!strcmp(btf__name_by_offset(btf, btf_members(inner)[k].name_off),
+				    member))
 				return true;
 	}
 	return false;
 }
 
-/* The structures that bpf/young.bpf.h follows: a list of mappings before v6.1, a maple tree since. */
+/* The structures that bpf/young.bpf.h follows: a list of mappings before v6.1, a maple tree since.
+ */
 static int try_vma_walk(const struct btf *btf)
 {
 	if (has_member(btf, "mm_struct", "mmap") && has_member(btf, "vm_area_struct", "vm_next"))
@@ -170,8 +172,8 @@ static int try_vma_walk(const struct btf *btf)
 static const struct probe probes[FEATURE_MAX] = {
 	[FEATURE_BTF] = { "btf", true, "", "a kernel with CONFIG_DEBUG_INFO_BTF=y is needed",
 			  try_btf },
-	[FEATURE_PERF_EVENT] = { "perf_event", true, "", "a kernel with CONFIG_PERF_EVENTS=y is needed",
-				 try_cpu_clock },
+	[FEATURE_PERF_EVENT] = { "perf_event", true, "",
+				 "a kernel with CONFIG_PERF_EVENTS=y is needed", try_cpu_clock },
 	[FEATURE_RINGBUF] = { "ringbuf", true, "", "kernel 5.8 or newer is needed", try_ringbuf },
 	[FEATURE_TP_BTF] = { "tp_btf", true, "", "kernel 5.10 or newer with BTF is needed",
 			     try_tp_btf },
@@ -198,12 +200,14 @@ static const struct probe probes[FEATURE_MAX] = {
 			       try_irq_work },
 };
 
-/* Debian and others let kernel.perf_event_paranoid above 2 refuse perf events to all but CAP_SYS_ADMIN. */
+/* Debian and others let kernel.perf_event_paranoid above 2 refuse perf events to all but
+ * CAP_SYS_ADMIN. */
 static bool perf_is_restricted(void)
 {
 	char text[16];
 
-	return io_read_small(AT_FDCWD, "/proc/sys/kernel/perf_event_paranoid", text, sizeof(text)) > 0 &&
+	return io_read_small(AT_FDCWD, "/proc/sys/kernel/perf_event_paranoid", text, sizeof(text)) >
+		       0 &&
 	       atoi(text) > 2;
 }
 
@@ -218,9 +222,10 @@ static void feature_refused(enum feature feature, int rc, char *reason, size_t s
 			       "not permitted: set kernel.perf_event_paranoid to 2, or give "
 			       "CAP_SYS_ADMIN");
 	else
-		(void)snprintf(reason, size,
-			       "not permitted: give CAP_BPF and CAP_PERFMON (kernel 5.8 and newer), "
-			       "or run as root");
+		(void)snprintf(
+			reason, size,
+			"not permitted: give CAP_BPF and CAP_PERFMON (kernel 5.8 and newer), "
+			"or run as root");
 }
 
 static int ignore_message(enum libbpf_print_level level, const char *format, va_list args)
@@ -267,9 +272,9 @@ void features_print(const struct features *features, FILE *out)
 {
 	for (size_t i = 0; i < FEATURE_MAX; i++) {
 		fprintf(out, "%-16s %-9s", probes[i].name,
-			features->disabled[i] ? "disabled" :
-			features->found[i]    ? "yes" :
-						"no");
+			features->disabled[i] ? "disabled"
+			: features->found[i]  ? "yes"
+					      : "no");
 		if (!features->found[i])
 			fprintf(out, " %s", features->reason[i]);
 		if (!features_has(features, (enum feature)i))

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernel features, found by trying and never by version. `profd --features` prints the table; a feature
- * named in --disable-feature=NAME counts as absent, which forces its fallback on any kernel. */
+/* Kernel features, found by trying and never by version. `profd --features` prints the table; a
+ * feature named in --disable-feature=NAME counts as absent, which forces its fallback on any
+ * kernel. */
 #ifndef PROFD_COLLECT_FEATURES_H
 #define PROFD_COLLECT_FEATURES_H
 
@@ -27,8 +28,8 @@ enum feature {
 };
 
 struct features {
-	bool found[FEATURE_MAX];    /* by probe */
-	bool disabled[FEATURE_MAX]; /* by the user */
+	bool found[FEATURE_MAX];       /* by probe */
+	bool disabled[FEATURE_MAX];    /* by the user */
 	char reason[FEATURE_MAX][160]; /* why not found, with the remedy */
 };
 

@@ -15,8 +15,8 @@ struct kick_ring {
 static int ring_open(struct kick_ring *ring, int outer_fd, uint32_t cpu, uint64_t *charged)
 {
 	size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
-	cleanup_close int fd = bpf_map_create(BPF_MAP_TYPE_RINGBUF, "kick_ring", 0, 0,
-					      PROF_KICK_RING_BYTES, NULL);
+	cleanup_close int fd =
+		bpf_map_create(BPF_MAP_TYPE_RINGBUF, "kick_ring", 0, 0, PROF_KICK_RING_BYTES, NULL);
 	void *page;
 
 	if (fd < 0)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The trie of published mappings: a range of addresses becomes the prefixes that cover exactly it. */
+/* The trie of published mappings: a range of addresses becomes the prefixes that cover exactly it.
+ */
 #ifndef PROFD_COLLECT_MAPPING_TRIE_H
 #define PROFD_COLLECT_MAPPING_TRIE_H
 
@@ -8,8 +9,9 @@
 #include "agent/base/cleanup.h"
 #include "bpf/profiler.h"
 
-/* The first prefix of [@start, @end): its length in bits of the address and, by return, the bytes it
- * covers: the largest power of two that @start is aligned to and that fits. @start < @end. Pure. */
+/* The first prefix of [@start, @end): its length in bits of the address and, by return, the bytes
+ * it covers: the largest power of two that @start is aligned to and that fits. @start < @end. Pure.
+ */
 uint64_t mapping_prefix(uint64_t start, uint64_t end, uint32_t *ret_bits);
 
 /* Adds or removes all prefixes of a range in the map @fd. A range that fails half-way is removed

@@ -72,8 +72,8 @@ void perf_events_deinit(struct perf_events *events)
 	events->rate_hz = 0;
 }
 
-/* The timer is asked for its period, so that each sample stands for the same time; cycles are asked for
- * a frequency, which the kernel keeps as the clock changes. */
+/* The timer is asked for its period, so that each sample stands for the same time; cycles are asked
+ * for a frequency, which the kernel keeps as the clock changes. */
 static void event_attr(const struct perf_events *events, uint32_t rate_hz,
 		       struct perf_event_attr *attr)
 {
@@ -192,7 +192,6 @@ int perf_events_set_rate(struct perf_events *events, uint32_t rate_hz, struct er
 		return 0;
 	perf_events_deinit(events);
 	rc = rc ? rc : -ENODEV;
-	return err_set(err, -rc, NULL, NULL,
-		       "perf events could not be opened: %s%s", strerror(-rc),
+	return err_set(err, -rc, NULL, NULL, "perf events could not be opened: %s%s", strerror(-rc),
 		       rc == -EPERM || rc == -EACCES ? " (CAP_PERFMON is needed)" : "");
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The host sampler's perf events: one per online CPU, each running one BPF program. Single-threaded. */
+/* The host sampler's perf events: one per online CPU, each running one BPF program.
+ * Single-threaded. */
 #ifndef PROFD_COLLECT_PERF_EVENTS_H
 #define PROFD_COLLECT_PERF_EVENTS_H
 
@@ -30,14 +31,15 @@ struct perf_events {
 void perf_events_init(struct perf_events *events, struct bpf_program *program, bool hardware);
 void perf_events_deinit(struct perf_events *events);
 
-/* Starts, changes the rate of, or (0) stops all events. On failure those that run go on as before, or
- * all are stopped if none ran. -EPERM, -ENODEV, … with one line in @err. */
+/* Starts, changes the rate of, or (0) stops all events. On failure those that run go on as before,
+ * or all are stopped if none ran. -EPERM, -ENODEV, … with one line in @err. */
 int perf_events_set_rate(struct perf_events *events, uint32_t rate_hz, struct err *err) must_use;
 /* Opens events on CPUs that came online and closes those of CPUs that went. Returns the number of
  * changes, or -errno. */
 int perf_events_follow(struct perf_events *events) must_use;
 
-/* Parses a kernel CPU list ("0-3,7"): sets @set[cpu] for each, ignores CPUs from @max on. -EINVAL. */
+/* Parses a kernel CPU list ("0-3,7"): sets @set[cpu] for each, ignores CPUs from @max on. -EINVAL.
+ */
 int cpu_list_parse(const char *text, bool *set, unsigned max) must_use;
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Unwind tables into the kernel. The image comes from the symbolizer, which reads hostile files, so it is
- * copied first and checked in the copy, which nobody else can write; reading by pread() also cannot be
- * hurt by a memfd that is cut meanwhile, as a mapping of it could. */
+/* Unwind tables into the kernel. The image comes from the symbolizer, which reads hostile files, so
+ * it is copied first and checked in the copy, which nobody else can write; reading by pread() also
+ * cannot be hurt by a memfd that is cut meanwhile, as a mapping of it could. */
 #include "agent/collect/bpf_internal.h"
 
 #include <bpf/bpf.h>
@@ -36,8 +36,7 @@ static int fill(int map_fd, int memfd, size_t bytes)
 int bpf_agent_table_publish(struct bpf_agent *agent, uint32_t module, int memfd, uint64_t bytes,
 			    uint64_t *ret_charged_bytes)
 {
-	LIBBPF_OPTS(bpf_map_create_opts, opts,
-		    .map_flags = BPF_F_MMAPABLE | BPF_F_INNER_MAP);
+	LIBBPF_OPTS(bpf_map_create_opts, opts, .map_flags = BPF_F_MMAPABLE | BPF_F_INNER_MAP);
 	cleanup_close int fd = -1;
 	uint64_t charged;
 	int rc;

@@ -22,8 +22,8 @@
 
 #define RATE_HZ 997u
 
-/* spin: uses the CPU. fork: a child spins. exec: executes itself as a spinner. threads: starts and joins
- * four threads, then sleeps. */
+/* spin: uses the CPU. fork: a child spins. exec: executes itself as a spinner. threads: starts and
+ * joins four threads, then sleeps. */
 static const char source[] =
 	"#include <pthread.h>\n#include <stdio.h>\n#include <string.h>\n#include <unistd.h>\n"
 	"static void spin(void) { for (volatile long i = 0;; i++) ; }\n"
@@ -44,7 +44,8 @@ static const char source[] =
 static const char depths_source[] =
 	"#include <stdio.h>\n"
 	"__attribute__((noipa)) unsigned long down(unsigned long n) { unsigned long x = n;"
-	" if (n) return down(n - 1) + 1; for (int i = 0; i < 2000; i++) x = x * 3 + i; return x; }\n"
+	" if (n) return down(n - 1) + 1; for (int i = 0; i < 2000; i++) x = x * 3 + i; return x; "
+	"}\n"
 	"int main(void) { volatile unsigned long s = 0; puts(\"x\"); fflush(stdout);"
 	" for (unsigned n = 0;; n += 211) s += down(100 + n % 401); }\n";
 
@@ -180,8 +181,7 @@ static void test_rate(void **state)
 			sum += recording.records[k].sample.value;
 		}
 		/* other programs want the CPU too: no more than all of it, no less than a tenth */
-		assert_in_range(sum, 40 * NS_PER_MS,
-				clock_monotonic_ns() - begin + 40 * NS_PER_MS);
+		assert_in_range(sum, 40 * NS_PER_MS, clock_monotonic_ns() - begin + 40 * NS_PER_MS);
 	}
 }
 
@@ -392,7 +392,8 @@ static int keep_capabilities(uint64_t keep)
 	return (int)syscall(SYS_capset, &head, data);
 }
 
-/* CAP_BPF and CAP_PERFMON are enough, unless the distribution's kernel restricts perf events further. */
+/* CAP_BPF and CAP_PERFMON are enough, unless the distribution's kernel restricts perf events
+ * further. */
 static void test_two_capabilities(void **state)
 {
 	char paranoid[16] = "";
@@ -440,9 +441,9 @@ static void test_without_capabilities(void **state)
 			_exit(2);
 		features_probe(&features);
 		_exit(bpf_agent_create(&features, &own, &err) == -EPERM &&
-				      strstr(err.text, "not permitted") ?
-			      0 :
-			      1);
+				      strstr(err.text, "not permitted")
+			      ? 0
+			      : 1);
 	}
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_int_equal(status, 0);

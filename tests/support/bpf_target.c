@@ -25,8 +25,8 @@
 
 #define GROW(array, count)                                                                         \
 	do {                                                                                       \
-		if (((count) & ((count) - 1)) == 0) {                                              \
-			(array) = realloc((array), ((count) ? (count) * 2 : 1) * sizeof(*(array))); \
+		if (((count) & ((count)-1)) == 0) {                                                \
+			(array) = realloc((array), ((count) ? (count)*2 : 1) * sizeof(*(array)));  \
 			assert_non_null(array);                                                    \
 		}                                                                                  \
 	} while (0)
@@ -37,7 +37,7 @@ static struct {
 	struct named_range {
 		uint64_t start_fo, end_fo;
 		char name[64];
-	} *ranges;
+	} * ranges;
 	size_t count;
 } functions;
 
@@ -312,8 +312,7 @@ static void load_functions(const char *path)
 		if (!gelf_getshdr(section, &header) || header.sh_type != SHT_SYMTAB)
 			continue;
 		for (int i = 0; gelf_getsym(elf_getdata(section, NULL), i, &symbol); i++)
-			add_function(elf, &symbol,
-				     elf_strptr(elf, header.sh_link, symbol.st_name));
+			add_function(elf, &symbol, elf_strptr(elf, header.sh_link, symbol.st_name));
 	}
 	elf_end(elf);
 }
@@ -372,10 +371,9 @@ static const struct prof_stack_event *find_stack(const struct bpf_recording *in,
 
 void bpf_recording_poll(struct bpf_recording *recording, struct bpf_agent *agent, unsigned ms)
 {
-	const struct bpf_sink sink = { .ctx = recording,
-				       .on_stack = on_stack,
-				       .on_sample = on_sample,
-				       .on_task = on_task };
+	const struct bpf_sink sink = {
+		.ctx = recording, .on_stack = on_stack, .on_sample = on_sample, .on_task = on_task
+	};
 	uint64_t end = clock_monotonic_ns() + ms * NS_PER_MS;
 
 	do {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For the tests of the kernel side: compiles a C program, runs it, publishes its mappings and unwind tables
- * as the collector would, and names the frames of its stacks. */
+/* For the tests of the kernel side: compiles a C program, runs it, publishes its mappings and
+ * unwind tables as the collector would, and names the frames of its stacks. */
 #ifndef PROFD_TESTS_BPF_TARGET_H
 #define PROFD_TESTS_BPF_TARGET_H
 
@@ -16,9 +16,10 @@ bool bpf_target_skip(void);
 /* Features as probed, the named one (NULL: none) disabled. */
 struct features bpf_target_features(const char *disable);
 
-/* Compiles @source with gcc @flags into a temporary folder. The path is the caller's (free); the folder is
- * removed by bpf_target_cleanup(). With PROFD_TEST_PROGRAMS=FOLDER programs are kept there and not compiled
- * again, for machines without a compiler (tests/vm). Fails the test on any error. */
+/* Compiles @source with gcc @flags into a temporary folder. The path is the caller's (free); the
+ * folder is removed by bpf_target_cleanup(). With PROFD_TEST_PROGRAMS=FOLDER programs are kept
+ * there and not compiled again, for machines without a compiler (tests/vm). Fails the test on any
+ * error. */
 char *bpf_target_compile(const char *name, const char *source, const char *flags);
 void bpf_target_cleanup(void);
 
@@ -33,20 +34,20 @@ enum publish {
 	PUBLISH_TABLES = 4,
 };
 
-/* Publishes what of @pid is asked for. Tables are built from the files; @mapping_flags is or-ed into
- * every mapping and file. Fails the test on error. */
+/* Publishes what of @pid is asked for. Tables are built from the files; @mapping_flags is or-ed
+ * into every mapping and file. Fails the test on error. */
 void bpf_target_publish(struct bpf_agent *agent, pid_t pid, unsigned what, uint32_t mapping_flags);
 void bpf_target_want(struct bpf_agent *agent, pid_t pid, uint32_t wanted);
 void bpf_target_forget_modules(void); /* before another agent is created */
 
-/* Name of the function of a MODULE frame of @path's own symbol table, "" if it is in another file or has
- * none, valid until the next call. */
+/* Name of the function of a MODULE frame of @path's own symbol table, "" if it is in another file
+ * or has none, valid until the next call. */
 const char *bpf_target_function(const char *path, uint64_t frame);
 
 /* What an agent delivered, stacks joined with samples. */
 struct bpf_record {
 	struct prof_sample_event sample;
-	const struct prof_stack_event *user;   /* NULL: none, or never delivered */
+	const struct prof_stack_event *user; /* NULL: none, or never delivered */
 	const struct prof_stack_event *kernel;
 };
 
