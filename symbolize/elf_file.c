@@ -208,6 +208,11 @@ static uint64_t key_of(const void *data, size_t len, uint64_t seed)
 	return key ? key : 1;
 }
 
+uint64_t elf_key_of_go_id(const uint8_t *go_id, size_t len)
+{
+	return key_of(go_id, len, 0x676f206275696c64ull); /* "go build" */
+}
+
 uint64_t elf_key_of_build_id(const uint8_t *build_id, size_t len)
 {
 	return key_of(build_id, len, 0x6275696c642d6964ull); /* "build-id" */
@@ -272,8 +277,9 @@ int elf_file_key(const struct elf_file *file, uint64_t *ret)
 		return 0;
 	}
 	/* cmd/go writes an empty id with -trimpath -buildid=: only a full one identifies a build. */
-	if (elf_note_find(file->elf, "Go", NT_GO_BUILD_ID, &go_id) && bytes_left(&go_id) >= 16) {
-		*ret = key_of(go_id.at, bytes_left(&go_id), 0x676f206275696c64ull); /* "go build" */
+	if (elf_note_find(file->elf, "Go", NT_GO_BUILD_ID, &go_id) &&
+	    bytes_left(&go_id) >= ELF_GO_ID_MIN) {
+		*ret = elf_key_of_go_id(go_id.at, bytes_left(&go_id));
 		return 0;
 	}
 	return file_content_key(file, ret);

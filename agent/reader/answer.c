@@ -131,7 +131,7 @@ static uint32_t answer_module(struct answer *answer, uint32_t index)
 				      .dev_major = known->dev_major,
 				      .dev_minor = known->dev_minor,
 				      .kind = known->vdso ? READ_MODULE_VDSO : READ_MODULE_ELF };
-	struct image image;
+	struct image image = { 0 };
 
 	if (answer->module_ids[index])
 		return answer->module_ids[index];
@@ -139,10 +139,12 @@ static uint32_t answer_module(struct answer *answer, uint32_t index)
 	if (image_open(answer->target, answer->maps, index, &image) == 0) {
 		module.build_id_len = image.build_id_len;
 		memcpy(module.build_id, image.build_id, image.build_id_len);
+		module.go_id_len = image.go_id_len;
 		image_close(&image);
 	}
 	module.id = answer->module_ids[index] = ++answer->module_count;
-	read_writer_module(answer->writer, &module, target_maps_path(answer->maps, index));
+	read_writer_module(answer->writer, &module, target_maps_path(answer->maps, index),
+			   image.go_id);
 	return module.id;
 }
 

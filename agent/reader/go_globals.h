@@ -11,8 +11,9 @@
 
 #include "agent/reader/go_layout.h"
 
-#define GO_BUCKET_BYTES 48u /* header: next, allnext, typ, hash, size, nstk; unchanged since 1.16  \
-			     */
+#define GO_BUCKET_BYTES                                                                            \
+	48u /* header: next, allnext, typ, hash, size, nstk; unchanged since 1.16                  \
+	     */
 #define GO_BUCKET_FRAMES_MAX 1024u
 
 struct go_bucket_head {

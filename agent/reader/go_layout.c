@@ -250,9 +250,9 @@ static int layout_is_go(struct go_layout *layout, uint64_t *ret_buildinfo_va)
 	int rc = 0;
 
 	*ret_buildinfo_va = 0;
-	if (layout->image.go_note || layout->image.fd >= 0)
+	if (layout->image.go_id_len || layout->image.fd >= 0)
 		rc = buildinfo_va(&layout->image, ret_buildinfo_va);
-	return rc < 0 ? rc : layout->image.go_note || *ret_buildinfo_va;
+	return rc < 0 ? rc : layout->image.go_id_len > 0 || *ret_buildinfo_va;
 }
 
 static int layout_load(struct go_layout *layout, uint64_t info_va, struct err *err)

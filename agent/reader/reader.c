@@ -24,8 +24,9 @@
 #define IDLE_NS		(60 * NS_PER_S)
 #define DEADLINE_MAX_MS 60000u
 #define SEND_WAIT_MS	2000 /* for the server to take a chunk */
-#define ALARM_MARGIN_S	5 /* beyond the deadline: blocked in the target's memory, give up by dying \
-			   */
+#define ALARM_MARGIN_S                                                                             \
+	5 /* beyond the deadline: blocked in the target's memory, give up by dying                 \
+	   */
 #define ADDRESS_SPACE_MAX (2ull << 30)
 #define FILE_BYTES_MAX	  (128u << 20)
 #define FILES_MAX	  128

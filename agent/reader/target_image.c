@@ -45,8 +45,11 @@ static void image_note(struct image *image, const uint8_t *data, size_t len)
 			image->build_id_len = (uint8_t)head.n_descsz;
 			memcpy(image->build_id, name + name_bytes, head.n_descsz);
 		}
-		if (head.n_type == GO_NOTE_TYPE && head.n_namesz == 4 && !memcmp(name, "Go\0", 4))
-			image->go_note = true;
+		if (head.n_type == GO_NOTE_TYPE && head.n_namesz == 4 && !memcmp(name, "Go\0", 4) &&
+		    head.n_descsz && head.n_descsz <= IMAGE_GO_ID_MAX) {
+			image->go_id_len = (uint8_t)head.n_descsz;
+			memcpy(image->go_id, name + name_bytes, head.n_descsz);
+		}
 		at += name_bytes + desc_bytes;
 	}
 }

@@ -17,6 +17,7 @@
 
 #define IMAGE_SEGMENTS_MAX 16
 #define IMAGE_BUILD_ID_MAX 32
+#define IMAGE_GO_ID_MAX	   128
 
 struct image_segment {
 	uint64_t va;	     /* in the process */
@@ -34,9 +35,10 @@ struct image {
 	uint64_t inode;
 	uint64_t bias; /* va - ELF address */
 	uint64_t start_va;
-	uint64_t end_va;      /* of the last segment */
-	uint16_t machine;     /* EM_X86_64, EM_AARCH64 */
-	bool go_note;	      /* has a Go build-id note */
+	uint64_t end_va;   /* of the last segment */
+	uint16_t machine;  /* EM_X86_64, EM_AARCH64 */
+	uint8_t go_id_len; /* text of the Go build id, 0 = no such note */
+	char go_id[IMAGE_GO_ID_MAX];
 	uint8_t build_id_len; /* GNU build-id, 0 = none */
 	uint8_t build_id[IMAGE_BUILD_ID_MAX];
 	unsigned segment_count;

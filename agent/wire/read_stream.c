@@ -61,17 +61,22 @@ void *read_writer_record(struct read_writer *w, enum read_kind kind, size_t len)
 	return head;
 }
 
-void read_writer_module(struct read_writer *w, const struct read_module *module, const char *path)
+void read_writer_module(struct read_writer *w, const struct read_module *module, const char *path,
+			const char *go_id)
 {
 	size_t path_len = strnlen(path, READ_STRING_MAX);
-	struct read_module *out = read_writer_record(w, READ_MODULE, sizeof(*out) + path_len);
+	uint16_t go_id_len = module->go_id_len <= READ_GO_ID_MAX ? module->go_id_len : 0;
+	struct read_module *out =
+		read_writer_record(w, READ_MODULE, sizeof(*out) + path_len + go_id_len);
 
 	if (!out)
 		return;
 	memcpy((char *)out + sizeof(out->head), (const char *)module + sizeof(out->head),
 	       sizeof(*out) - sizeof(out->head));
 	out->path_len = (uint16_t)path_len;
+	out->go_id_len = go_id_len;
 	memcpy(out + 1, path, path_len);
+	memcpy((char *)(out + 1) + path_len, go_id, go_id_len);
 }
 
 void read_writer_string(struct read_writer *w, uint32_t id, const char *text, size_t len)
@@ -146,8 +151,10 @@ static int record_tail(struct read_record *ret, const char *tail, size_t room)
 		return ret->target->version_len <= sizeof(ret->target->version) ? 0 : -EPROTO;
 	case READ_MODULE:
 		ret->text = tail;
-		return ret->module->path_len <= room &&
-				       ret->module->build_id_len <= READ_BUILD_ID_MAX
+		ret->go_id = tail + ret->module->path_len;
+		return (size_t)ret->module->path_len + ret->module->go_id_len <= room &&
+				       ret->module->build_id_len <= READ_BUILD_ID_MAX &&
+				       ret->module->go_id_len <= READ_GO_ID_MAX
 			       ? 0
 			       : -EPROTO;
 	case READ_STRING:

@@ -24,6 +24,7 @@
 #define READ_LABELS_MAX	  32u  /* labels of one goroutine */
 #define READ_STRING_MAX	  8192u /* bytes; longer text is cut */
 #define READ_BUILD_ID_MAX 32u
+#define READ_GO_ID_MAX	  128u /* bytes; 83 in 1.26 */
 
 enum read_kind {
 	READ_TARGET = 1,    /* struct read_target: always the first record */
@@ -59,8 +60,9 @@ struct read_target {
 
 enum read_module_kind { READ_MODULE_ELF = 1, READ_MODULE_VDSO = 2 };
 
-/* A mapped file, by every identity the reader could see; the consumer joins it with the collector's
- * modules by build-id first, else by path. */
+/* A mapped file, by every identity the reader could see. The collector's module keys follow from
+ * the build-id (elf_key_of_build_id()), without one from Go's build id (elf_key_of_go_id());
+ * without either the path joins them. */
 struct read_module {
 	struct read_head head;
 	uint64_t inode;
@@ -71,7 +73,10 @@ struct read_module {
 	uint8_t kind;	      /* enum read_module_kind */
 	uint8_t build_id_len; /* GNU build-id, 0 = none */
 	uint8_t build_id[READ_BUILD_ID_MAX];
-	/* char path[path_len]: as the process names it, " (deleted)" removed */
+	uint16_t go_id_len; /* text of the Go build id, 0 = none */
+	uint16_t reserved[3];
+	/* char path[path_len]: as the process names it, " (deleted)" removed; char go_id[go_id_len]
+	 */
 };
 
 struct read_string {
@@ -206,7 +211,9 @@ void read_writer_init(struct read_writer *w, int (*flush)(void *, const void *, 
 /* Room for a record of @len bytes (head set, rest zero), NULL on error; valid until the next call.
  */
 void *read_writer_record(struct read_writer *w, enum read_kind kind, size_t len);
-void read_writer_module(struct read_writer *w, const struct read_module *module, const char *path);
+/* @go_id has module->go_id_len bytes. */
+void read_writer_module(struct read_writer *w, const struct read_module *module, const char *path,
+			const char *go_id);
 void read_writer_string(struct read_writer *w, uint32_t id, const char *text, size_t len);
 void read_writer_stack(struct read_writer *w, uint32_t id, uint8_t outcome, const uint64_t *frames,
 		       const uint8_t *flags, unsigned count);
@@ -235,6 +242,7 @@ struct read_record {
 		const struct read_end *end;
 	};
 	const char *text;	/* MODULE: path, STRING: text; not NUL-terminated */
+	const char *go_id;	/* MODULE; not NUL-terminated */
 	const uint64_t *frames; /* STACK */
 	const uint8_t *frame_flags;
 	const uint32_t *pairs; /* LABELS */

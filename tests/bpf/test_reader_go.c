@@ -2,6 +2,7 @@
 /* The reader against real Go programs: what it reads from outside must be what the program says
  * itself. Reading another process needs root here (CAP_SYS_PTRACE). */
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,6 +18,7 @@
 #include "agent/reader/go_buckets.h"
 #include "agent/reader/go_goroutines.h"
 #include "bpf/profiler.h"
+#include "symbolize/elf_file.h"
 #include "tests/support/go_workload.h"
 #include "tests/support/read_collect.h"
 
@@ -551,7 +553,8 @@ static void compare_memory(struct observed *o, struct go_workload *w)
 	/* What the program is known to hold: 20 blocks of 1 MiB, all of them sampled. */
 	large = find_row(&rows, "main.allocLarge main.main runtime.main 1048576");
 	assert_non_null(large);
-	/* In old versions a changed rate takes effect only at the next sample: a few blocks are not seen. */
+	/* In old versions a changed rate takes effect only at the next sample: a few blocks are not
+	 * seen. */
 	if (large->values[2] < 10 || large->values[2] > 20 ||
 	    large->values[3] != large->values[2] * (1 << 20))
 		fail_msg("%.0f blocks of %.0f bytes", large->values[2], large->values[3]);
@@ -593,6 +596,7 @@ static void test_one_build(const struct go_build *build)
 	go_workload_start(&w, path, NULL);
 	observe(&o, w.pid);
 	compare_goroutines(&o, &w, build);
+	compare_module_key(&o, path);
 	compare_memory(&o, &w);
 	compare_events(&o, &w, READER_BLOCK);
 	compare_events(&o, &w, READER_MUTEX);

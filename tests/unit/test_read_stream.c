@@ -57,7 +57,7 @@ static void test_roundtrip(void **state)
 	const struct read_module module = { .id = 1,
 					    .inode = 42,
 					    .kind = READ_MODULE_ELF,
-					    .build_id_len = 20,
+					    .build_id_len = 20, .go_id_len = 5,
 					    .build_id = { 0xaa } };
 	cleanup_free struct read_writer *w = malloc(sizeof(*w));
 	cleanup_free struct sink *sink = sink_create(-1);
@@ -65,7 +65,7 @@ static void test_roundtrip(void **state)
 	size_t at = 0;
 
 	read_writer_init(w, sink_flush, sink);
-	read_writer_module(w, &module, "/bin/x");
+	read_writer_module(w, &module, "/bin/x", "go-id");
 	read_writer_string(w, 1, "chan receive", 12);
 	read_writer_stack(w, 1, 0, frames, flags, 3);
 	read_writer_labels(w, 1, pairs, 2);
@@ -77,7 +77,10 @@ static void test_roundtrip(void **state)
 	assert_int_equal(r.kind, READ_MODULE);
 	assert_int_equal(r.module->inode, 42);
 	assert_int_equal(r.module->build_id[0], 0xaa);
-	assert_memory_equal(r.text, "/bin/x", r.module->path_len);
+	assert_int_equal(r.module->path_len, 6);
+	assert_memory_equal(r.text, "/bin/x", 6);
+	assert_int_equal(r.module->go_id_len, 5);
+	assert_memory_equal(r.go_id, "go-id", 5);
 	assert_int_equal(read_stream_next(sink->data, sink->len, &at, &r), 1);
 	assert_memory_equal(r.text, "chan receive", r.string->len);
 	assert_int_equal(read_stream_next(sink->data, sink->len, &at, &r), 1);
@@ -169,6 +172,9 @@ static void test_hostile(void **state)
 	module->path_len = 9;
 	EXPECT(-EPROTO, 256);
 	module->path_len = 8;
+	module->go_id_len = 1;
+	EXPECT(-EPROTO, 256);
+	module->go_id_len = 0;
 	module->build_id_len = 33;
 	EXPECT(-EPROTO, 256);
 	memset(data, 0, sizeof(data));
