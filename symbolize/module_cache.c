@@ -20,6 +20,8 @@
 #define TOUCH_AFTER_NS	   (3600 * NS_PER_S)
 #define FILE_COST_BYTES	   4096 /* a file's inode and last block, so that tiny files count */
 
+static const char temporary_name[] = "new.tmp"; /* being written */
+
 struct cache_file {
 	uint64_t key;
 	uint64_t bytes;	  /* with FILE_COST_BYTES */
@@ -132,10 +134,12 @@ static int folder_entry(struct module_cache *cache, const char *name)
 	struct cache_file *twin;
 	struct stat st;
 
-	if (!strcmp(name, ".") || !strcmp(name, ".."))
-		return 0;
-	if (!name_parse(name, &file) || fstatat(cache->dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-	    !S_ISREG(st.st_mode) || cache->files.count >= MODULE_CACHE_FILES_MAX) {
+	if (!strcmp(name, temporary_name))
+		(void)unlinkat(cache->dir_fd, name, 0);
+	if (!name_parse(name, &file))
+		return 0; /* not ours to touch */
+	if (fstatat(cache->dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) ||
+	    cache->files.count >= MODULE_CACHE_FILES_MAX) {
 		(void)unlinkat(cache->dir_fd, name, 0);
 		return 0;
 	}
@@ -228,19 +232,18 @@ int module_cache_open(struct module_cache *cache, uint64_t key, enum module_cach
  * power loss leaves of a file (nothing, zeros) does not pass the check of the image when it is opened. */
 static int file_write(int dir_fd, const char *name, const void *data, size_t len)
 {
-	static const char temporary[] = "new.tmp";
 	cleanup_close int fd = -1;
 	int rc;
 
-	(void)unlinkat(dir_fd, temporary, 0);
-	fd = openat(dir_fd, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	(void)unlinkat(dir_fd, temporary_name, 0);
+	fd = openat(dir_fd, temporary_name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return -errno;
 	rc = io_write_all(fd, data, len);
-	if (!rc && renameat(dir_fd, temporary, dir_fd, name) < 0)
+	if (!rc && renameat(dir_fd, temporary_name, dir_fd, name) < 0)
 		rc = -errno;
 	if (rc < 0)
-		(void)unlinkat(dir_fd, temporary, 0);
+		(void)unlinkat(dir_fd, temporary_name, 0);
 	return rc;
 }
 

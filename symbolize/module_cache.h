@@ -19,7 +19,7 @@ enum module_cache_kind { MODULE_CACHE_TABLE = 't', MODULE_CACHE_SYMBOLS = 's' };
 
 struct module_cache;
 
-/* Reads the folder's list; what is not a file of ours is removed. @dir_fd is borrowed. -ENOMEM, or errno of
+/* Reads the folder's list; files with other names are left alone. @dir_fd is borrowed. -ENOMEM, or errno of
  * reading the folder. */
 int module_cache_create(int dir_fd, uint64_t budget_bytes, struct module_cache **ret) must_use;
 void module_cache_destroy(struct module_cache *cache);

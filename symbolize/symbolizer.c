@@ -230,6 +230,7 @@ int symbolizer_run(const struct symbolizer_options *options)
 		return 1;
 	s->control_fd = options->control_fd;
 	s->collector_fd = s->server_fd = -1;
+	s->debug_again_ns = options->debug_again_ns ? options->debug_again_ns : SYMBOLIZER_DEBUG_AGAIN_NS;
 	name_modules_init(&s->modules);
 	name_builder_init(&s->builder);
 	rc = sandbox_enter(&sandbox, &parts);

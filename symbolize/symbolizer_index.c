@@ -112,7 +112,7 @@ bool symbolizer_want_debug(struct symbolizer *s, struct name_module *module)
 
 	if (s->collector_fd < 0 || !module->index_request || !module->stub ||
 	    (!module->identity.build_id_len && !module->identity.debug_link[0]) ||
-	    (module->debug_asked_ns && now_ns - module->debug_asked_ns < SYMBOLIZER_DEBUG_AGAIN_NS))
+	    (module->debug_asked_ns && now_ns - module->debug_asked_ns < s->debug_again_ns))
 		return false;
 	memcpy(want.build_id, module->identity.build_id, sizeof(want.build_id));
 	memcpy(want.link, module->identity.debug_link, sizeof(want.link));

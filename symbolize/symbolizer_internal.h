@@ -14,7 +14,7 @@
 #define SYMBOLIZER_NAMES_MAX	  32		   /* CONTROL_NAMES waiting for their answer */
 #define SYMBOLIZER_INDEX_WALL_S	  10		   /* of one CONTROL_INDEX, before the process dies of it */
 #define SYMBOLIZER_DEBUG_WAIT_NS  (2 * NS_PER_S)   /* for the collector to find a debug file */
-#define SYMBOLIZER_DEBUG_AGAIN_NS (10 * NS_PER_S)  /* between questions for a debug file that was absent */
+#define SYMBOLIZER_DEBUG_AGAIN_NS (10 * NS_PER_S)  /* default of symbolizer_options.debug_again_ns */
 #define SYMBOLIZER_NAMES_WAIT_NS  (500 * NS_PER_MS) /* that names of a module being built are waited for */
 
 struct names_request {
@@ -31,6 +31,7 @@ struct symbolizer {
 	int collector_fd; /* -1 = none */
 	int server_fd;
 	bool stopping;
+	uint64_t debug_again_ns;
 	struct module_cache *cache; /* NULL = none */
 	struct symbol_store *store;
 	struct name_modules modules;

@@ -28,7 +28,8 @@
 #include "symbolize/symbolizer.h"
 #include "tests/support/elf_fixture.h"
 
-#define ANSWER_MS 20000
+#define ANSWER_MS      20000
+#define DEBUG_AGAIN_MS 1500
 
 #if defined(__SANITIZE_ADDRESS__)
 #define HWM_MAX_KB (2u << 20) /* freed blocks are kept for a while */
@@ -102,7 +103,8 @@ static void start(struct fixture *f, const char *cache_name)
 {
 	struct symbolizer_options options = { .cache_dir_fd = -1,
 					      .cache_bytes = 64 << 20,
-					      .memory_bytes = 64 << 20 };
+					      .memory_bytes = 64 << 20,
+					      .debug_again_ns = DEBUG_AGAIN_MS * NS_PER_MS };
 	char path[256];
 	int fds[2];
 
@@ -326,6 +328,8 @@ static void test_names(void **state)
 	names = ask_names(&f, answer.key, offset_of("named", "twice"));
 	assert_int_equal(names.frames, 1);
 	assert_string_equal(names.function, "twice");
+	assert_non_null(strstr(names.file, "named.c"));
+	assert_int_equal(names.line, 1);
 	names = ask_names_once(&f, answer.key, 1 << 30);
 	assert_int_equal(names.status, 0);
 	assert_int_equal(names.frames, 0);
@@ -415,6 +419,38 @@ static void test_debug_file(void **state)
 	assert_int_equal(want.build_id_len, 0);
 	names = ask_names(&f, answer.key, offset);
 	assert_string_equal(names.function, "twice");
+	stop(&f);
+}
+
+/* A debug file that is installed later is used: it is asked for again while names of the module are, though
+ * the file itself is closed by then. */
+static void test_debug_file_later(void **state)
+{
+	static struct fixture f;
+	struct control_indexed answer;
+	struct control_debug_want want;
+	struct names names;
+	uint64_t offset;
+
+	compile("late", "-g");
+	offset = offset_of("late", "twice");
+	assert_true(fixture_run("objcopy --only-keep-debug late late.debug && strip -o late-bare late"));
+	start(&f, "cache-late");
+	answer = index_file(&f, 4, "late-bare");
+	answer_debug(&f, NULL);
+	names = ask_names_once(&f, answer.key, offset);
+	assert_int_equal(names.frames, 0);
+	for (int i = 0; i < 5; i++) { /* not asked again at once */
+		names = ask_names_once(&f, answer.key, offset);
+		assert_int_equal(channel_receive(f.collector, &f.message), 0);
+	}
+	(void)poll(NULL, 0, DEBUG_AGAIN_MS);
+	names = ask_names_once(&f, answer.key, offset);
+	want = answer_debug(&f, "late.debug");
+	assert_int_equal(want.index_request, 4);
+	names = ask_names(&f, answer.key, offset);
+	assert_string_equal(names.function, "twice");
+	assert_non_null(strstr(names.file, "late.c"));
 	stop(&f);
 }
 
@@ -696,7 +732,8 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_index),	      cmocka_unit_test(test_names),
 		cmocka_unit_test(test_many_names),    cmocka_unit_test(test_debug_file),
-		cmocka_unit_test(test_better_file),   cmocka_unit_test(test_bad_files),
+		cmocka_unit_test(test_debug_file_later), cmocka_unit_test(test_better_file),
+		cmocka_unit_test(test_bad_files),
 		cmocka_unit_test(test_bad_messages),  cmocka_unit_test(test_sandboxed),
 		cmocka_unit_test(test_cached_table),  cmocka_unit_test(test_runtimes),
 		cmocka_unit_test(test_kernel),	      cmocka_unit_test(test_peers_come_and_go),
