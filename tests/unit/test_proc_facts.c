@@ -132,7 +132,7 @@ static void facts_of_a_real_child(void **state)
 		char *const env[] = { service, other, NULL };
 
 		(void)dup2(gate[1], 1);
-		(void)execle("/bin/sh", "/bin/sh", "-c", "echo x; read line", "two words", NULL,
+		(void)execle("/bin/sh", "/bin/sh", "-c", "echo x; kill -STOP $$", "two words", NULL,
 			     env);
 		_exit(127);
 	}
@@ -143,7 +143,7 @@ static void facts_of_a_real_child(void **state)
 	assert_false(facts.kthread);
 	assert_string_equal(facts.comm, "sh");
 	assert_non_null(strstr(facts.exe, "/"));
-	assert_string_equal(facts.cmdline, "/bin/sh -c echo x; read line two words");
+	assert_string_equal(facts.cmdline, "/bin/sh -c echo x; kill -STOP $$ two words");
 	assert_string_equal(facts.environment, "DD_SERVICE=child\n");
 	assert_true(facts.cgroup[0] == '/');
 	assert_true(clock_boottime_ns() - facts.start_boottime_ns < 60 * NS_PER_S);
