@@ -117,6 +117,5 @@ void demand_want(struct sessions *s, enum control_want_kind what, const uint64_t
 
 	memcpy(want.ids, ids, count * sizeof(*ids));
 	/* Lost when the channel is full: whoever misses something asks again. */
-	(void)send_to_collector(s, &want,
-				offsetof(struct control_want, ids) + count * sizeof(*ids));
+	(void)send_to_collector(s, &want, sizeof(want));
 }

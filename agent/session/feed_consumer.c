@@ -350,8 +350,7 @@ static void adopt_collector(struct sessions *s)
 	for (size_t i = 0; i < s->tables.processes.count; i++)
 		s->tables.processes.data[i]->wanted_sent = 0;
 	if (s->peers.collector_fd >= 0 &&
-	    channel_send(s->peers.collector_fd, &all, offsetof(struct control_want, ids), NULL,
-			 0) == -EPIPE)
+	    channel_send(s->peers.collector_fd, &all, sizeof(all), NULL, 0) == -EPIPE)
 		lose_collector(s);
 }
 

@@ -137,7 +137,7 @@ static void serve(struct fake_feed *feed, struct channel_message *message)
 	while (feed->collector_fd >= 0 && channel_receive(feed->collector_fd, message) == 1) {
 		if (head->kind == CONTROL_DEMAND)
 			answer_demand(feed, (const void *)message->data);
-		else if (head->kind == CONTROL_WANT)
+		else if (head->kind == CONTROL_WANT && message->len == sizeof(struct control_want))
 			answer_want(feed, (const void *)message->data);
 	}
 	while (feed->symbolizer_fd >= 0 && channel_receive(feed->symbolizer_fd, message) == 1)
