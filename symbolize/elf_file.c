@@ -68,7 +68,9 @@ static bool notes_find(struct bytes notes, const char *name, uint32_t type, stru
 
 		if (!note_name || !desc)
 			return false;
-		if (note_type == type && name_len == name_size && !memcmp(note_name, name, name_size)) {
+		/* Go counts the padding of its name, too: "Go\0\0" with a length of 4. */
+		if (note_type == type && name_len >= name_size &&
+		    name_len <= ((name_size + 3) & ~3ull) && !memcmp(note_name, name, name_size)) {
 			*ret = bytes_of(desc, desc_len);
 			return true;
 		}

@@ -54,15 +54,30 @@ static void image_note(struct image *image, const uint8_t *data, size_t len)
 	}
 }
 
+/* Go's linker puts a GNU build-id note (from 1.24) right behind its own but leaves it out of
+ * PT_NOTE. */
+static void image_note_behind(struct image *image, uint64_t va)
+{
+	uint8_t data[sizeof(Elf64_Nhdr) + 4 + IMAGE_BUILD_ID_MAX];
+	size_t len = sizeof(data);
+
+	while (len > sizeof(Elf64_Nhdr) && image_read(image, va, data, len) < 0)
+		len -= 4;
+	image_note(image, data, len);
+}
+
 static void image_notes(struct image *image, const Elf64_Phdr *phdrs, unsigned count)
 {
 	for (unsigned i = 0; i < count; i++) {
+		uint64_t va = image->bias + phdrs[i].p_vaddr;
 		uint8_t data[NOTE_BYTES];
 		size_t len = phdrs[i].p_filesz < sizeof(data) ? phdrs[i].p_filesz : sizeof(data);
 
-		if (phdrs[i].p_type == PT_NOTE &&
-		    image_read(image, image->bias + phdrs[i].p_vaddr, data, len) == 0)
-			image_note(image, data, len);
+		if (phdrs[i].p_type != PT_NOTE || image_read(image, va, data, len) < 0)
+			continue;
+		image_note(image, data, len);
+		if (image->go_id_len && !image->build_id_len)
+			image_note_behind(image, (va + len + 3) & ~(uint64_t)3);
 	}
 }
 

@@ -101,8 +101,7 @@ static void snapshot(struct observed *o, uint32_t flags, uint64_t deadline_ns,
 	assert_int_equal(take(o, 0, flags, deadline_ns, ret, NULL), 0);
 }
 
-/* ---- frames as Go prints them ------------------------------------------------------------------
- */
+/* ---- frames as Go prints them ---------------------------------------------------------------- */
 
 /* Address of a frame word of an answer. */
 static uint64_t frame_va(const struct observed *o, const struct read_collect *c, uint64_t frame)
@@ -212,8 +211,7 @@ static void expand_stack(const struct observed *o, const struct read_collect *c,
 	}
 }
 
-/* ---- the program's own dump --------------------------------------------------------------------
- */
+/* ---- the program's own dump ------------------------------------------------------------------ */
 
 struct dumped {
 	unsigned long long goid;
@@ -273,8 +271,7 @@ static bool next_dumped(char **at, struct dumped *d)
 	return true;
 }
 
-/* ---- comparison --------------------------------------------------------------------------------
- */
+/* ---- comparison ------------------------------------------------------------------------------ */
 
 static void expect_stack(const struct dumped *truth, const struct text_stack *stack)
 {
@@ -366,6 +363,28 @@ static void compare_goroutines(struct observed *o, struct go_workload *w,
 	print_message("%s %s: %u goroutines in %lu us\n", o->layout->version, build->mode, compared,
 		      (unsigned long)(c.end->duration_ns / 1000));
 	free(text);
+	read_collect_deinit(&c);
+}
+
+/* The identity that the reader gives a module leads to the same key as the file itself. */
+static void compare_module_key(struct observed *o, const char *path)
+{
+	cleanup(elf_file) struct elf_file *file = NULL;
+	const struct read_module *m;
+	struct read_collect c;
+	uint64_t key, from_file;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	assert_true(fd >= 0);
+	assert_int_equal(elf_file_open_take(fd, &file), 0);
+	assert_int_equal(elf_file_key(file, &from_file), 0);
+	snapshot(o, 0, 5 * NS_PER_S, &c);
+	m = c.modules.data[0].module;
+	assert_true(m->build_id_len || m->go_id_len >= ELF_GO_ID_MIN);
+	key = m->build_id_len
+		      ? elf_key_of_build_id(m->build_id, m->build_id_len)
+		      : elf_key_of_go_id((const uint8_t *)c.modules.data[0].go_id, m->go_id_len);
+	assert_int_equal(key, from_file);
 	read_collect_deinit(&c);
 }
 

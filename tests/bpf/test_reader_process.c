@@ -77,8 +77,7 @@ static unsigned count_reason(const struct read_collect *c, const char *reason)
 	return count;
 }
 
-/* ---- tests -------------------------------------------------------------------------------------
- */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
 static void test_ten_thousand(void **state)
 {

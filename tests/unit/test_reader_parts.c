@@ -23,8 +23,7 @@
 #include "agent/reader/thread_ids.h"
 #include "agent/reader/thread_wait.h"
 
-/* ---- maps --------------------------------------------------------------------------------------
- */
+/* ---- maps ------------------------------------------------------------------------------------ */
 
 static const char maps_text[] =
 	"00400000-00401000 r--p 00000000 08:01 42    /bin/a program\n"
@@ -66,8 +65,7 @@ static void test_maps(void **state)
 	target_maps_deinit(&maps);
 }
 
-/* ---- waits -------------------------------------------------------------------------------------
- */
+/* ---- waits ----------------------------------------------------------------------------------- */
 
 static void test_syscall_text(void **state)
 {
@@ -147,8 +145,7 @@ static void test_inner_thread_ids(void **state)
 	assert_int_equal(thread_ids_inner("Name:\tNSpid:\t1\t2\n"), 0);
 }
 
-/* ---- code --------------------------------------------------------------------------------------
- */
+/* ---- code ------------------------------------------------------------------------------------ */
 
 #if defined(__x86_64__)
 static void test_call_sites(void **state)
@@ -202,8 +199,7 @@ static void test_operands(void **state)
 	assert_int_equal(found[1], 0x5020);
 }
 
-/* ---- profile values ----------------------------------------------------------------------------
- */
+/* ---- profile values -------------------------------------------------------------------------- */
 
 static void test_unsample(void **state)
 {
@@ -228,8 +224,7 @@ static void test_unsample(void **state)
 	assert_int_equal(bytes, 0);
 }
 
-/* ---- function table ----------------------------------------------------------------------------
- */
+/* ---- function table -------------------------------------------------------------------------- */
 
 #define TABLE_VA 0x400000u
 
