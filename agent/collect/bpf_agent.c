@@ -82,6 +82,8 @@ void bpf_agent_destroy(struct bpf_agent *agent)
 	if (!agent)
 		return;
 	perf_events_deinit(&agent->perf);
+	while (agent->pending_count)
+		(void)close(agent->pending_fds[--agent->pending_count]);
 	bpf_ring_deinit(&agent->ring);
 	kick_rings_deinit(&agent->kicks);
 	profiler_bpf__destroy(agent->skel);
@@ -257,6 +259,7 @@ int bpf_agent_poll(struct bpf_agent *agent, const struct bpf_sink *sink)
 	struct bpf_sink copy = *sink;
 
 	kick_rings_drain(&agent->kicks);
+	bpf_tables_commit(agent);
 	return bpf_ring_consume(&agent->ring, dispatch, &copy);
 }
 

@@ -51,8 +51,9 @@ void bpf_agent_file_remove(struct bpf_agent *agent, const struct prof_file_key *
 
 /* Publishes a module's unwind table image (bpf/unwind_table.h), copied from the first @bytes of
  * @memfd and checked in the copy before any program sees it. Replaces the module's former table.
- * Charged bytes are returned. -EPROTO, -ENOSPC, -ENOMEM. Waits for an RCU grace period, some
- * milliseconds. */
+ * The programs see it from the next bpf_agent_poll() on, or when 64 tables wait: making tables
+ * visible costs an RCU grace period, 5 to 20 ms, which they share. Dropping one costs the same.
+ * Charged bytes are returned. -EPROTO, -ENOSPC, -ENOMEM. */
 int bpf_agent_table_publish(struct bpf_agent *agent, uint32_t module, int memfd, uint64_t bytes,
 			    uint64_t *ret_charged_bytes) must_use;
 void bpf_agent_table_drop(struct bpf_agent *agent, uint32_t module);

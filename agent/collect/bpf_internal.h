@@ -12,6 +12,8 @@
 
 struct profiler_bpf;
 
+#define TABLES_PENDING_MAX 64u
+
 struct bpf_agent {
 	struct profiler_bpf *skel; /* owned */
 	struct features features;
@@ -20,6 +22,9 @@ struct bpf_agent {
 	struct kick_rings kicks; /* empty until off-CPU programs are wanted */
 	struct u64map tables;	 /* module id -> bytes charged for its table */
 	uint64_t table_bytes;	 /* sum of them */
+	uint32_t pending_count;	    /* tables filled but not in the array of maps yet */
+	uint32_t pending_modules[TABLES_PENDING_MAX];
+	int pending_fds[TABLES_PENDING_MAX]; /* owned */
 	unsigned possible_cpus;
 	uint32_t off_generation; /* of the last attachment of the off-CPU programs */
 };
@@ -30,6 +35,9 @@ int bpf_load(struct bpf_agent *agent, struct err *err) must_use;
 
 /* Can the off-CPU programs be loaded with these features? */
 bool bpf_load_has_offcpu(const struct features *features);
+
+/* Makes the tables published so far visible to the programs. */
+void bpf_tables_commit(struct bpf_agent *agent);
 
 /* Bytes charged for the map @fd as the kernel counts them, 0 if it does not say. */
 uint64_t bpf_map_charged_bytes(int fd);

@@ -7,9 +7,11 @@
 #include <bpf/bpf.h>
 #include <errno.h>
 #include <linux/bpf.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "agent/base/io.h"
+#include "agent/base/log.h"
 #include "bpf/unwind_table.h"
 #include "profiler.skel.h"
 #include "symbolize/cfi_rows.h"
@@ -33,12 +35,47 @@ static int fill(int map_fd, int memfd, size_t bytes)
 	return rc == -ENODATA ? -EPROTO : rc;
 }
 
+/* Counts the table out again. */
+static void forget(struct bpf_agent *agent, uint32_t module)
+{
+	uint64_t charged;
+
+	if (!u64map_get(&agent->tables, module, &charged))
+		return;
+	(void)u64map_remove(&agent->tables, module);
+	agent->table_bytes -= charged;
+}
+
+/* Every update of an array of maps waits for an RCU grace period, 5 to 20 ms; a batch waits once (where the
+ * kernel has it, since v5.16). */
+void bpf_tables_commit(struct bpf_agent *agent)
+{
+	LIBBPF_OPTS(bpf_map_batch_opts, opts);
+	int outer = bpf_map__fd(agent->skel->maps.tables);
+	uint32_t count = agent->pending_count;
+
+	if (!count)
+		return;
+	if (bpf_map_update_batch(outer, agent->pending_modules, agent->pending_fds, &count,
+				 &opts) < 0)
+		for (uint32_t i = 0; i < agent->pending_count; i++)
+			if (bpf_map_update_elem(outer, &agent->pending_modules[i],
+						&agent->pending_fds[i], BPF_ANY) < 0) {
+				log_warn("unwind table could not be published: module=%u error=%s",
+					 agent->pending_modules[i], strerror(errno));
+				forget(agent, agent->pending_modules[i]);
+			}
+	for (uint32_t i = 0; i < agent->pending_count; i++)
+		(void)close(agent->pending_fds[i]);
+	agent->pending_count = 0;
+}
+
 int bpf_agent_table_publish(struct bpf_agent *agent, uint32_t module, int memfd, uint64_t bytes,
 			    uint64_t *ret_charged_bytes)
 {
 	LIBBPF_OPTS(bpf_map_create_opts, opts, .map_flags = BPF_F_MMAPABLE | BPF_F_INNER_MAP);
 	cleanup_close int fd = -1;
-	uint64_t charged;
+	uint64_t charged, former = 0;
 	int rc;
 
 	if (module >= PROF_MODULES_MAX)
@@ -52,17 +89,16 @@ int bpf_agent_table_publish(struct bpf_agent *agent, uint32_t module, int memfd,
 	rc = fill(fd, memfd, bytes);
 	if (rc < 0)
 		return rc;
-	bpf_agent_table_drop(agent, module);
+	if (agent->pending_count == TABLES_PENDING_MAX)
+		bpf_tables_commit(agent);
 	charged = bpf_map_charged_bytes(fd);
+	(void)u64map_get(&agent->tables, module, &former);
 	rc = u64map_put(&agent->tables, module, charged);
 	if (rc < 0)
 		return rc;
-	rc = bpf_map_update_elem(bpf_map__fd(agent->skel->maps.tables), &module, &fd, BPF_ANY);
-	if (rc < 0) {
-		(void)u64map_remove(&agent->tables, module);
-		return rc;
-	}
-	agent->table_bytes += charged;
+	agent->table_bytes += charged - former;
+	agent->pending_modules[agent->pending_count] = module;
+	agent->pending_fds[agent->pending_count++] = take_fd(&fd);
 	*ret_charged_bytes = charged;
 	return 0;
 }
@@ -73,7 +109,7 @@ void bpf_agent_table_drop(struct bpf_agent *agent, uint32_t module)
 
 	if (!u64map_get(&agent->tables, module, &charged))
 		return;
+	bpf_tables_commit(agent);
 	(void)bpf_map_delete_elem(bpf_map__fd(agent->skel->maps.tables), &module);
-	(void)u64map_remove(&agent->tables, module);
-	agent->table_bytes -= charged;
+	forget(agent, module);
 }

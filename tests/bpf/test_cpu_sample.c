@@ -263,16 +263,24 @@ static void test_without_loop(void **state)
 	assert_share(tally.complete, tally.samples, 97);
 }
 
+/* Callers by frame pointer, the innermost frame by its row: nothing is a guess. */
 static void test_frame_pointers(void **state)
 {
-	const struct setup setup = { .path = chain_fp, .publish = PUBLISH_MAPPINGS | PUBLISH_TABLES,
-				     .mapping_flags = 0, .wanted = WANT_CPU };
-	struct tally tally;
+	static const uint32_t flags[] = { 0, PROF_MAPPING_FP };
 
-	run_start(&setup);
-	tally = tally_chain();
-	assert_share(tally.exact, tally.samples, 97);
-	assert_share(tally.complete, tally.samples, 97);
+	for (size_t i = 0; i < ARRAY_SIZE(flags); i++) {
+		const struct setup setup = { .path = chain_fp,
+					     .publish = PUBLISH_MAPPINGS | PUBLISH_TABLES,
+					     .mapping_flags = flags[i], .wanted = WANT_CPU };
+		struct tally tally;
+
+		run_start(&setup);
+		tally = tally_chain();
+		assert_share(tally.exact, tally.samples, 97);
+		assert_share(tally.complete, tally.samples, 97);
+		assert_int_equal(tally.guessed, 0);
+		run_end(NULL);
+	}
 }
 
 /* No table at all: frame pointers are followed and said to be guesses. */

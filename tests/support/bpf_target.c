@@ -167,6 +167,7 @@ struct publishing {
 	pid_t pid;
 	unsigned what;
 	uint32_t flags;
+	char exe[PATH_MAX];
 };
 
 void bpf_target_forget_modules(void)
@@ -228,7 +229,7 @@ static uint32_t module_of(const struct publishing *to, const struct proc_map *ma
 static int publish_one(void *ctx, const struct proc_map *map)
 {
 	const struct publishing *to = ctx;
-	uint32_t module;
+	uint32_t module, flags = strcmp(map->path, to->exe) ? 0 : to->flags;
 
 	if (map->path[0] != '/' && strcmp(map->path, "[vdso]") != 0)
 		return 0;
@@ -236,7 +237,7 @@ static int publish_one(void *ctx, const struct proc_map *map)
 	if (to->what & PUBLISH_MAPPINGS) {
 		const struct prof_mapping mapping = { .bias = map->start_va - map->pgoff_fo,
 						      .module = module,
-						      .flags = to->flags };
+						      .flags = flags };
 
 		assert_int_equal(bpf_agent_map_add(to->agent, (uint32_t)to->pid, map->start_va,
 						   map->end_va, &mapping),
@@ -246,18 +247,38 @@ static int publish_one(void *ctx, const struct proc_map *map)
 		const struct prof_file_key key = { .inode = map->inode,
 						   .dev_major = map->dev_major,
 						   .dev_minor = map->dev_minor };
-		const struct prof_file file = { .module = module, .flags = to->flags };
+		const struct prof_file file = { .module = module, .flags = flags };
 
 		assert_int_equal(bpf_agent_file_add(to->agent, &key, &file), 0);
 	}
 	return 0;
 }
 
+static void ignore_stack(void *ctx, const struct prof_stack_event *event)
+{
+}
+
+static void ignore_sample(void *ctx, const struct prof_sample_event *event)
+{
+}
+
+static void ignore_task(void *ctx, const struct prof_task_event *event)
+{
+}
+
 void bpf_target_publish(struct bpf_agent *agent, pid_t pid, unsigned what, uint32_t flags)
 {
 	struct publishing to = { .agent = agent, .pid = pid, .what = what, .flags = flags };
+	const struct bpf_sink nobody = { .on_stack = ignore_stack,
+					 .on_sample = ignore_sample,
+					 .on_task = ignore_task };
+	char link[64];
 
+	(void)snprintf(link, sizeof(link), "/proc/%d/exe", pid);
+	assert_true(readlink(link, to.exe, sizeof(to.exe) - 1) > 0);
 	assert_true(proc_maps_read((uint32_t)pid, 10000, publish_one, &to) > 0);
+	/* a poll makes the tables visible */
+	assert_true(bpf_agent_poll(agent, &nobody) >= 0);
 }
 
 void bpf_target_want(struct bpf_agent *agent, pid_t pid, uint32_t wanted)

@@ -34,8 +34,8 @@ enum publish {
 	PUBLISH_TABLES = 4,
 };
 
-/* Publishes what of @pid is asked for. Tables are built from the files; @mapping_flags is or-ed
- * into every mapping and file. Fails the test on error. */
+/* Publishes what of @pid is asked for. Tables are built from the files; @mapping_flags are
+ * those of the program's own file. Events that came before are lost. Fails the test on error. */
 void bpf_target_publish(struct bpf_agent *agent, pid_t pid, unsigned what, uint32_t mapping_flags);
 void bpf_target_want(struct bpf_agent *agent, pid_t pid, uint32_t wanted);
 void bpf_target_forget_modules(void); /* before another agent is created */
