@@ -367,7 +367,7 @@ static int visit(struct pass *pass, const struct dwarf_unit *unit, const struct 
 		int rc = note_qualified(pass, unit, die, outer->scope);
 
 		ret->node = SYMBOL_IMAGE_NONE;
-		if (rc < 0 || !has_code(die))
+		if (rc < 0 || !has_code(die) || pass->dwarf != pass->main)
 			return rc;
 		return add_node(pass, unit, die, SYMBOL_IMAGE_NONE, &ret->node);
 	}
@@ -429,7 +429,9 @@ static int walk_unit(struct pass *pass, struct dwarf_unit *unit)
 	rc = dwarf_unit_load(pass->dwarf, unit);
 	if (rc < 0 || (pass->skip_go && unit->language == DW_LANG_Go))
 		return rc;
-	rc = dwarf_lines_load(&pass->lines, pass->dwarf, unit, pass->segments, pass->builder);
+	if (pass->dwarf == pass->main)
+		rc = dwarf_lines_load(&pass->lines, pass->dwarf, unit, pass->segments,
+				      pass->builder);
 	if (rc >= 0)
 		rc = dwarf_unit_table(pass->dwarf, unit, &table);
 	if (rc < 0)
@@ -593,7 +595,10 @@ int dwarf_index_load(Elf *elf, Elf *alt, const struct elf_segments *segments, bo
 	pass->builder = builder;
 	pass->skip_go = skip_go;
 	pass->first_node = builder->nodes.count;
-	rc = walk(pass, &dwarf);
+	/* A supplementary file has no code, only descriptions: its qualified names are wanted. */
+	rc = dwarf.alt ? walk(pass, dwarf.alt) : 0;
+	if (rc >= 0)
+		rc = walk(pass, &dwarf);
 	if (rc >= 0)
 		rc = resolve_all(pass);
 	if (rc < 0)

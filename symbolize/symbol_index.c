@@ -130,14 +130,16 @@ static int load_symbols(Elf *elf, Elf *debug, const struct elf_segments *segment
 	return rc < 0 ? rc : load_minidebug(elf, segments, builder);
 }
 
-static int load_dwarf(Elf *elf, Elf *debug, const struct elf_segments *segments,
+static int load_dwarf(const struct symbol_index_files *files, const struct elf_segments *segments,
 		      struct index_builder *builder)
 {
 	bool has_go = builder->origins & SYMBOL_ORIGIN_GOPCLNTAB;
-	int rc = debug ? dwarf_index_load(debug, NULL, segments, has_go, builder) : -ENOENT;
+	int rc = -ENOENT;
 
+	if (files->debug)
+		rc = dwarf_index_load(files->debug, files->alt, segments, has_go, builder);
 	if (rc == -ENOENT)
-		rc = dwarf_index_load(elf, NULL, segments, has_go, builder);
+		rc = dwarf_index_load(files->elf, files->alt, segments, has_go, builder);
 	return rc == -ENOENT || rc == -ENOEXEC ? 0 : rc;
 }
 
@@ -157,36 +159,42 @@ static int finish(struct index_builder *builder, struct symbol_index **ret)
 }
 
 /* Names of Go code come from pclntab alone: it is complete, and in stripped programs too. */
-static int load_all(Elf *elf, Elf *debug, const struct elf_segments *segments, bool with_dwarf,
-		    struct index_builder *builder)
+static int load_all(const struct symbol_index_files *files, const struct elf_segments *segments,
+		    bool with_dwarf, struct index_builder *builder)
 {
-	int rc = gopclntab_load(elf, segments, builder);
+	int rc = gopclntab_load(files->elf, segments, builder);
 
 	if (rc == -E2BIG)
 		index_builder_deinit(builder);
 	else if (rc < 0 && rc != -ENOENT && rc != -ENOEXEC)
 		return rc;
-	rc = load_symbols(elf, debug, segments, builder);
+	rc = load_symbols(files->elf, files->debug, segments, builder);
 	if (rc < 0 || !with_dwarf)
 		return rc;
-	return load_dwarf(elf, debug, segments, builder);
+	return load_dwarf(files, segments, builder);
+}
+
+int symbol_index_build_files(const struct symbol_index_files *files, struct symbol_index **ret)
+{
+	cleanup_index_builder struct index_builder builder = { 0 };
+	struct elf_segments segments;
+	int rc = elf_segments_load(files->elf, &segments);
+
+	if (rc < 0)
+		return rc;
+	rc = load_all(files, &segments, true, &builder);
+	if (rc == -E2BIG) {
+		/* Too much debug information: function names alone are better than nothing. */
+		index_builder_deinit(&builder);
+		rc = load_all(files, &segments, false, &builder);
+	}
+	return rc < 0 ? rc : finish(&builder, ret);
 }
 
 int symbol_index_build(Elf *elf, Elf *debug, struct symbol_index **ret)
 {
-	cleanup_index_builder struct index_builder builder = { 0 };
-	struct elf_segments segments;
-	int rc = elf_segments_load(elf, &segments);
-
-	if (rc < 0)
-		return rc;
-	rc = load_all(elf, debug, &segments, true, &builder);
-	if (rc == -E2BIG) {
-		/* Too much debug information: function names alone are better than nothing. */
-		index_builder_deinit(&builder);
-		rc = load_all(elf, debug, &segments, false, &builder);
-	}
-	return rc < 0 ? rc : finish(&builder, ret);
+	return symbol_index_build_files(&(struct symbol_index_files){ .elf = elf, .debug = debug },
+					ret);
 }
 
 int symbol_index_build_kallsyms(int fd, struct symbol_index **ret, uint64_t *ret_text_va)
@@ -394,35 +402,49 @@ static const char *name_of(const struct symbol_index *index, uint32_t string)
 	return demangle_cached(index->names, index->strings + string);
 }
 
+/* Frames without a name (their description is in a file that was not there) are left out: what is shown
+ * then is the place where they were called. */
+static int find_chain(const struct symbol_index *index, uint32_t at, struct symbol_image_line line,
+		      uint32_t symbol, struct symbol_frame ret[SYMBOL_INLINE_MAX])
+{
+	int count = 0;
+
+	for (unsigned depth = 0; at != SYMBOL_IMAGE_NONE && depth < SYMBOL_INLINE_MAX; depth++) {
+		const struct symbol_image_node *node = &index->nodes[at];
+		const struct symbol_image_function *function = &index->functions[node->function];
+		uint32_t name = function->name;
+
+		/* The symbol table's name for the function itself: it tells clones (.cold, .part.0)
+		 * apart, and the name stays when debug information appears or goes. */
+		if (node->parent == SYMBOL_IMAGE_NONE && symbol)
+			name = symbol;
+		if (name)
+			ret[count++] = (struct symbol_frame){
+				name_of(index, name),
+				index->strings + (line.file ? line.file : function->file),
+				line.line, function->start_line
+			};
+		line = (struct symbol_image_line){ node->call_file, node->call_line };
+		at = node->parent;
+	}
+	return count;
+}
+
 int symbol_index_find(const struct symbol_index *index, uint64_t file_offset,
 		      struct symbol_frame ret[SYMBOL_INLINE_MAX])
 {
 	uint32_t symbol = find_symbol(index, file_offset);
-	uint32_t at = find_node(index, file_offset);
-	struct symbol_image_line line;
-	int count = 0;
+	uint32_t node = find_node(index, file_offset);
+	struct symbol_image_line line = find_line(index, file_offset);
 
-	if (!symbol && at == SYMBOL_IMAGE_NONE)
-		return 0;
 	demangle_cache_trim(index->names);
-	line = find_line(index, file_offset);
-	for (; at != SYMBOL_IMAGE_NONE && count < SYMBOL_INLINE_MAX; count++) {
-		const struct symbol_image_node *node = &index->nodes[at];
-		const struct symbol_image_function *function = &index->functions[node->function];
-
-		ret[count] = (struct symbol_frame){ name_of(index, function->name),
-						    index->strings + line.file, line.line,
-						    function->start_line };
-		line = (struct symbol_image_line){ node->call_file, node->call_line };
-		at = node->parent;
-	}
-	if (!count)
-		ret[count++] = (struct symbol_frame){ "", index->strings + line.file, line.line, 0 };
-	/* The symbol table's name for the function itself: it tells clones (.cold, .part.0) apart, and the
-	 * function keeps its name when debug information appears or goes. */
-	if (symbol)
-		ret[count - 1].function = name_of(index, symbol);
-	return count;
+	if (node != SYMBOL_IMAGE_NONE)
+		return find_chain(index, node, line, symbol, ret);
+	if (!symbol)
+		return 0;
+	ret[0] = (struct symbol_frame){ name_of(index, symbol), index->strings + line.file,
+					line.line, 0 };
+	return 1;
 }
 
 unsigned symbol_index_origins(const struct symbol_index *index)

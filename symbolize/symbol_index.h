@@ -32,10 +32,19 @@ enum symbol_origin {
 	SYMBOL_ORIGIN_KALLSYMS = 32,
 };
 
+/* What names are built from; all borrowed. */
+struct symbol_index_files {
+	Elf *elf;   /* the file itself: its program headers at least */
+	Elf *debug; /* its separate debug file, or NULL */
+	Elf *alt;   /* the supplementary file of either (.gnu_debugaltlink, dwz), or NULL */
+};
+
 /* Builds from the file itself and, if there is one, its separate debug file (same build-id, checked by
  * the caller). Both borrowed. A file without any symbol gives an index that answers nothing.
  * -ENOEXEC not ELF, -E2BIG over a bound, -ENOMEM. */
 int symbol_index_build(Elf *elf, Elf *debug, struct symbol_index **ret) must_use;
+int symbol_index_build_files(const struct symbol_index_files *files,
+			     struct symbol_index **ret) must_use;
 /* Kernel: @fd is /proc/kallsyms opened with privilege. Offsets are relative to _text (*ret_text_va).
  * -EPERM addresses are hidden, -ENODATA no _text, -EFBIG, -E2BIG, -ENOMEM. */
 int symbol_index_build_kallsyms(int fd, struct symbol_index **ret, uint64_t *ret_text_va) must_use;

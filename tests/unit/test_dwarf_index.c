@@ -182,6 +182,49 @@ static void our_answer(const struct symbol_index *index, uint64_t fo, char *ret,
 	}
 }
 
+/* dwz moves what several files have in common into one that all refer to. */
+static void test_dwz(void **state)
+{
+	static char whole[1 << 18], moved[1 << 18];
+	struct symbol_index *before, *after = NULL, *without;
+	struct fixture_elf file, alt;
+	struct symbol_frame frames[SYMBOL_INLINE_MAX];
+	uint64_t size = 0, fo;
+
+	if (!fixture_has("dwz")) {
+		print_message("skipped: no dwz\n");
+		skip();
+	}
+	assert_true(fixture_run("g++ -g -O2 -std=c++17 -o rich rich.cc && cp rich one && "
+				"cp rich two && dwz -m common.debug one two && "
+				"readelf -SW one | grep -q gnu_debugaltlink"));
+	file = fixture_open("one");
+	alt = fixture_open("common.debug");
+	before = fixture_index("rich", NULL);
+	without = fixture_index("one", NULL);
+	assert_int_equal(symbol_index_build_files(
+				 &(struct symbol_index_files){ .elf = file.elf, .alt = alt.elf },
+				 &after),
+			 0);
+	fo = fixture_offset("rich", fixture_symbol("rich", "main", &size));
+	for (uint64_t at = fo; at < fo + size; at++) {
+		int count = symbol_index_find(without, at, frames);
+
+		our_answer(before, at, whole, sizeof(whole));
+		our_answer(after, at, moved, sizeof(moved));
+		assert_string_equal(moved, whole);
+		/* Without the common file some frames are missing or less qualified, never empty. */
+		assert_true(count >= 1);
+		for (int i = 0; i < count; i++)
+			assert_string_not_equal(frames[i].function, "");
+	}
+	symbol_index_destroy(before);
+	symbol_index_destroy(after);
+	symbol_index_destroy(without);
+	fixture_close(&alt);
+	fixture_close(&file);
+}
+
 /* llvm-symbolizer prints a function and a "file:line:column" line per frame, then an empty line. Its
  * unqualified names of functions without linkage name count as equal to our qualified ones. */
 static bool same_frame(const char *ours, const char *function, const char *place)
@@ -288,6 +331,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_chain),
 		cmocka_unit_test(test_chain_clang),
+		cmocka_unit_test(test_dwz),
 		cmocka_unit_test(test_like_llvm),
 	};
 
