@@ -9,7 +9,7 @@
 #include "agent/base/io.h"
 #include "symbolize/sandbox.h"
 
-#define BUILDER_NICE 10
+#define BUILDER_NICE 5
 
 void name_builder_init(struct name_builder *builder)
 {
@@ -86,7 +86,8 @@ static _Noreturn void child(const struct name_builder_job *job, int image_fd, co
 	for (size_t i = 0; i < close_count; i++)
 		if (close_fds[i] >= 0)
 			(void)close(close_fds[i]);
-	(void)setpriority(PRIO_PROCESS, 0, BUILDER_NICE);
+	if (!job->urgent)
+		(void)setpriority(PRIO_PROCESS, 0, BUILDER_NICE);
 	if (sandbox_enter_builder(&limits) < 0)
 		_exit(2);
 	_exit(build(job, image_fd) < 0 ? 1 : 0);

@@ -21,6 +21,7 @@ struct name_builder_job {
 	size_t stub_len;
 	int debug_fd;	 /* perhaps its debug file, borrowed; -1 = none */
 	const struct elf_identity *identity; /* that the debug file must match */
+	bool urgent;			     /* somebody waits: not behind everything else on the host */
 };
 
 struct name_builder {

@@ -109,19 +109,17 @@ void name_modules_set_state(struct name_modules *m, struct name_module *module, 
 
 struct name_module *name_modules_next(const struct name_modules *m)
 {
-	struct name_module *first = NULL;
+	struct name_module *best = NULL;
 
 	for (size_t i = 0; m->queued && i < m->modules.count; i++) {
 		struct name_module *module = &m->modules.data[i];
 
-		if (module->state != NAME_MODULE_QUEUED)
+		if (module->state != NAME_MODULE_QUEUED || (best && best->urgent && !module->urgent))
 			continue;
-		if (module->urgent)
-			return module;
-		if (!first)
-			first = module;
+		if (!best || (module->urgent && !best->urgent) || module->size_bytes < best->size_bytes)
+			best = module;
 	}
-	return first;
+	return best;
 }
 
 void name_modules_stop_waiting(struct name_modules *m, uint64_t before_ns)

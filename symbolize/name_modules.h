@@ -32,6 +32,7 @@ struct name_module {
 	uint8_t state;		 /* enum name_module_state */
 	bool urgent;		 /* somebody waits for its names */
 	uint8_t origins;	 /* enum symbol_origin bits of its index, 0 = none that has names */
+	uint64_t size_bytes;	 /* of the file */
 	int fd;			 /* owned; -1 unless WAITING, QUEUED or BUILDING */
 	int debug_fd;		 /* owned */
 	struct elf_identity identity;
@@ -61,7 +62,8 @@ size_t name_modules_slot(const struct name_modules *modules, const struct name_m
 /* Changes state; IDLE closes its files. */
 void name_modules_set_state(struct name_modules *modules, struct name_module *module,
 			    enum name_module_state state);
-/* The next to build: an urgent one, else any that is queued; NULL. */
+/* The next to build: an urgent one if there is any, of those the smallest file, so that one large file does
+ * not keep a hundred small ones waiting; NULL. */
 struct name_module *name_modules_next(const struct name_modules *modules);
 /* Queues those that have waited since before @before_ns for a debug file. */
 void name_modules_stop_waiting(struct name_modules *modules, uint64_t before_ns);

@@ -105,7 +105,8 @@ static void start_build(struct symbolizer *s)
 					 .stub = module->stub,
 					 .stub_len = module->stub_len,
 					 .debug_fd = module->debug_fd,
-					 .identity = &module->identity };
+					 .identity = &module->identity,
+					 .urgent = module->urgent };
 	rc = name_builder_start(&s->builder, &job, close_fds, ARRAY_SIZE(close_fds));
 	if (rc < 0) {
 		log_debug("cannot start a builder of names: %s", strerror(-rc));

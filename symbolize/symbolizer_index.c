@@ -136,6 +136,7 @@ static void expect_names(struct symbolizer *s, const struct control_indexed *ans
 		return;
 	module->index_request = answer->head.request;
 	module->identity = file->identity;
+	module->size_bytes = file->size_bytes;
 	if (!module->stub)
 		(void)!elf_file_stub(file, &module->stub, &module->stub_len);
 	if (module->state != NAME_MODULE_IDLE)

@@ -15,7 +15,7 @@
 #define SYMBOLIZER_INDEX_WALL_S	  10		   /* of one CONTROL_INDEX, before the process dies of it */
 #define SYMBOLIZER_DEBUG_WAIT_NS  (2 * NS_PER_S)   /* for the collector to find a debug file */
 #define SYMBOLIZER_DEBUG_AGAIN_NS (10 * NS_PER_S)  /* default of symbolizer_options.debug_again_ns */
-#define SYMBOLIZER_NAMES_WAIT_NS  (500 * NS_PER_MS) /* that names of a module being built are waited for */
+#define SYMBOLIZER_NAMES_WAIT_NS  (1200 * NS_PER_MS) /* for names being built; the server waits 2 s */
 
 struct names_request {
 	uint64_t key;
