@@ -13,6 +13,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 
 #include "agent/base/clock.h"
@@ -105,32 +106,43 @@ static int compile(int file_fd, uint64_t deadline_ns, void **ret, size_t *ret_by
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* The file of a module: a regular one with the inode that is mapped, whatever the target put at its
- * path. The path is resolved inside the target's root; O_PATH opens nothing, so that no device or
- * pipe feels it. */
+/* The file at @path below @dir_fd if it is a regular one with the inode that is mapped. O_PATH
+ * opens nothing, so that no device or pipe feels it. @same_device: also on the device that maps
+ * names, which is another than st_dev's on overlay and btrfs. */
+static int open_same_file(int dir_fd, const char *path, const struct target_module *m,
+			  bool same_device)
+{
+	cleanup_close int path_fd = openat(dir_fd, path, O_PATH | O_CLOEXEC);
+	char self[32];
+	struct stat st;
+	int fd;
+
+	if (path_fd < 0)
+		return -errno;
+	if (fstat(path_fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_ino != m->inode)
+		return -ESTALE;
+	if (same_device && (major(st.st_dev) != m->dev_major || minor(st.st_dev) != m->dev_minor))
+		return -ESTALE;
+	(void)snprintf(self, sizeof(self), "/proc/self/fd/%d", path_fd);
+	fd = open(self, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	return fd < 0 ? -errno : fd;
+}
+
+/* The file of a module, whatever the target put at its path: the executable, the path inside the
+ * target's root, or, when it has left that root behind (chroot after start), the path here. */
 static int open_module(const struct target *target, const struct target_maps *maps, uint32_t module)
 {
 	const struct target_module *m = &maps->modules[module];
-	cleanup_close int path_fd = openat(target->proc_fd, "exe", O_PATH | O_CLOEXEC);
 	char path[PATH_MAX + 8];
-	struct stat st;
+	int fd = open_same_file(target->proc_fd, "exe", m, false);
 
-	if (path_fd < 0 || fstat(path_fd, &st) < 0 || st.st_ino != m->inode) {
-		if (path_fd >= 0)
-			(void)close(path_fd);
-		path_fd = -1;
-		if (snprintf(path, sizeof(path), "root%s", target_maps_path(maps, module)) >=
-		    (int)sizeof(path))
-			return -ENAMETOOLONG;
-		path_fd = openat(target->proc_fd, path, O_PATH | O_CLOEXEC);
-		if (path_fd < 0)
-			return -errno;
-	}
-	if (fstat(path_fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_ino != m->inode)
-		return -ESTALE;
-	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", path_fd);
-	path_fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	return path_fd < 0 ? -errno : take_fd(&path_fd);
+	if (fd >= 0)
+		return fd;
+	if (snprintf(path, sizeof(path), "root%s", target_maps_path(maps, module)) >=
+	    (int)sizeof(path))
+		return -ENAMETOOLONG;
+	fd = open_same_file(target->proc_fd, path, m, false);
+	return fd >= 0 ? fd : open_same_file(AT_FDCWD, path + strlen("root"), m, true);
 }
 
 /* ---- keeping --------------------------------------------------------------------------------- */
