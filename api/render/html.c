@@ -12,6 +12,7 @@
 
 #include "api/assets.h"
 #include "api/compress.h"
+#include "api/render/page.h"
 #include "api/render/render.h"
 
 static const char *const scripts[] = { asset_flame_model_js, asset_flame_format_js,
@@ -75,48 +76,44 @@ const char *html_content_policy(void)
 	return policy;
 }
 
-static void add_escaped(struct buf *out, const char *text)
+void markup_text(struct buf *out, const char *text, size_t max)
 {
-	for (; *text; text++) {
-		switch (*text) {
-		case '<':
-			buf_add_str(out, "&lt;");
-			break;
-		case '&':
-			buf_add_str(out, "&amp;");
-			break;
-		case '"':
-			buf_add_str(out, "&quot;");
-			break;
-		default:
-			buf_add_char(out, *text);
+	for (size_t i = 0; text[i]; i++) {
+		unsigned char c = (unsigned char)text[i];
+
+		if (i >= max && (c & 0xc0) != 0x80) {
+			buf_add_str(out, "…");
+			return;
 		}
+		if (c == '<')
+			buf_add_str(out, "&lt;");
+		else if (c == '>')
+			buf_add_str(out, "&gt;");
+		else if (c == '&')
+			buf_add_str(out, "&amp;");
+		else if (c == '"')
+			buf_add_str(out, "&quot;");
+		else
+			buf_add_char(out, c < 0x20 || c == 0x7f ? ' ' : (char)c);
 	}
 }
 
-static int add_data(const struct profile *p, const struct render_options *options, struct buf *out,
-		    struct err *err)
+static int add_data(const struct buf *document, struct buf *out)
 {
-	struct buf plain = { .max = out->max }, packed = { .max = out->max };
-	int rc = render_flame(p, options, &plain, err);
+	struct buf packed = { .max = out->max };
+	int rc = compress_gzip(document->data, document->len, 6, &packed);
 
 	if (rc == 0)
-		rc = compress_gzip(plain.data, plain.len, 6, &packed);
-	if (rc == 0)
 		add_base64(out, packed.data, packed.len);
-	buf_deinit(&plain);
 	buf_deinit(&packed);
 	return rc;
 }
 
-static int add_part(const char *name, size_t len, const struct profile *p,
-		    const struct render_options *options, struct buf *out, struct err *err)
+static int add_part(const char *name, size_t len, const char *title, const struct buf *document,
+		    struct buf *out)
 {
-	char title[320];
-
 	if (strncmp(name, "title", len) == 0) {
-		render_title(p, options, title, sizeof(title));
-		add_escaped(out, title);
+		markup_text(out, title, 300);
 	} else if (strncmp(name, "csp", len) == 0) {
 		buf_add_str(out, html_content_policy());
 	} else if (strncmp(name, "css", len) == 0) {
@@ -125,13 +122,12 @@ static int add_part(const char *name, size_t len, const struct profile *p,
 		for (size_t i = 0; i < ARRAY_SIZE(scripts); i++)
 			buf_add_str(out, scripts[i]);
 	} else if (strncmp(name, "data", len) == 0) {
-		return add_data(p, options, out, err);
+		return add_data(document, out);
 	}
 	return 0;
 }
 
-int render_html(const struct profile *p, const struct render_options *options, struct buf *out,
-		struct err *err)
+int page_write(const char *title, const struct buf *document, struct buf *out)
 {
 	const char *at = asset_flame_page_html;
 	int rc = 0;
@@ -145,8 +141,22 @@ int render_html(const struct profile *p, const struct render_options *options, s
 			break;
 		}
 		buf_add(out, at, (size_t)(open - at));
-		rc = add_part(open + 2, (size_t)(end - open - 2), p, options, out, err);
+		rc = add_part(open + 2, (size_t)(end - open - 2), title, document, out);
 		at = end + 2;
 	}
 	return rc < 0 ? rc : out->error;
+}
+
+int render_html(const struct profile *p, const struct render_options *options, struct buf *out,
+		struct err *err)
+{
+	struct buf document = { .max = out->max };
+	char title[320];
+	int rc = render_flame(p, options, &document, err);
+
+	render_title(p, options, title, sizeof(title));
+	if (rc == 0)
+		rc = page_write(title, &document, out);
+	buf_deinit(&document);
+	return rc;
 }

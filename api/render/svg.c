@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "api/render/colour.h"
+#include "api/render/page.h"
 #include "api/render/text.h"
 #include "api/render/flame_tree.h"
 
@@ -30,29 +31,6 @@ struct svg {
 	uint32_t depth;	   /* deepest drawn */
 	uint64_t left_out;
 };
-
-static void add_escaped(struct buf *out, const char *text, size_t max)
-{
-	for (size_t i = 0; text[i]; i++) {
-		unsigned char c = (unsigned char)text[i];
-
-		/* Cut between characters, not inside one. */
-		if (i >= max && (c & 0xc0) != 0x80) {
-			buf_add_str(out, "…");
-			return;
-		}
-		if (c == '<')
-			buf_add_str(out, "&lt;");
-		else if (c == '>')
-			buf_add_str(out, "&gt;");
-		else if (c == '&')
-			buf_add_str(out, "&amp;");
-		else if (c == '"')
-			buf_add_str(out, "&quot;");
-		else
-			buf_add_char(out, c < 0x20 || c == 0x7f ? ' ' : (char)c);
-	}
-}
 
 static const char *module_of(const struct svg *s, const struct flame_node *node)
 {
@@ -81,7 +59,7 @@ static void add_box(struct svg *s, uint32_t index, double x, double width)
 
 	text_value(node->total, s->unit, value);
 	buf_add_str(s->out, "<g><title>");
-	add_escaped(s->out, name, TITLE_MAX);
+	markup_text(s->out, name, TITLE_MAX);
 	buf_printf(s->out,
 		   " (%s, %.2f %%)</title><rect x=\"%.1f\" y=\"%u\" width=\"%.1f\" height=\"%d\" "
 		   "fill=\"%s\" stroke=\"%s\" stroke-width=\".5\"/>",
@@ -89,7 +67,7 @@ static void add_box(struct svg *s, uint32_t index, double x, double width)
 		   ROW_PX - 1, colour.fill, colour.edge);
 	if (letters >= 3) {
 		buf_printf(s->out, "<text x=\"%.1f\" y=\"%u\">", x + 3, y + 12);
-		add_escaped(s->out, name, strlen(name) <= letters ? strlen(name) : (size_t)letters - 1);
+		markup_text(s->out, name, strlen(name) <= letters ? strlen(name) : (size_t)letters - 1);
 		buf_add_str(s->out, "</text>");
 	}
 	buf_add_str(s->out, "</g>\n");
@@ -146,12 +124,12 @@ static void write_picture(struct svg *s, const struct render_options *options, c
 		   "viewBox=\"0 0 %d %u\" font-family=\"system-ui,sans-serif\" font-size=\"12\" "
 		   "fill=\"#1f2328\" role=\"img\">\n<title>",
 		   WIDTH_PX, height, WIDTH_PX, height);
-	add_escaped(out, title, TITLE_MAX);
+	markup_text(out, title, TITLE_MAX);
 	buf_printf(out,
 		   "</title>\n<rect width=\"%d\" height=\"%u\" fill=\"#fff\"/>\n"
 		   "<text x=\"8\" y=\"19\" font-size=\"15\" font-weight=\"600\">",
 		   WIDTH_PX, height);
-	add_escaped(out, title, TITLE_MAX);
+	markup_text(out, title, TITLE_MAX);
 	buf_printf(out, "</text>\n<text x=\"8\" y=\"36\" fill=\"#59636e\">%s, %" PRId64 " samples, %"
 		   PRId64 " lost</text>\n",
 		   value, s->p->quality.samples, s->p->quality.lost > 0 ? s->p->quality.lost : 0);

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Comparisons (contract.md section 5): the verdict and the differential flame graph. */
+#ifndef PROFD_API_COMPARE_API_H
+#define PROFD_API_COMPARE_API_H
+
+#include "agent/profile/compare.h"
+#include "api/json_out.h"
+#include "api/router.h"
+
+http_handler_fn handle_compare, handle_compare_flamegraph;
+
+extern const struct query_spec compare_params[], compare_flamegraph_params[];
+
+/* One element of regressions, improvements, newHotspots. */
+void compare_function_json(struct json_out *json, const struct compare_function *function);
+
+#endif
