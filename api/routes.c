@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The route table; openapi.yaml must describe exactly these (tests/unit/test_openapi.c). A path of literals
  * stands before patterns that would also match it. */
+#include "api/baselines_api.h"
+#include "api/compare_api.h"
+#include "api/debug_pprof.h"
 #include "api/flamegraph.h"
+#include "api/goroutines_api.h"
 #include "api/keys.h"
 #include "api/links.h"
 #include "api/meta.h"
 #include "api/pages.h"
+#include "api/pipelines.h"
 #include "api/profiling.h"
 #include "api/router.h"
 #include "api/sessions_b.h"
 #include "api/static_files.h"
+#include "api/views_api.h"
 
 #define A "/api/v1/observability"
 #define B "/api/v1/profiling"
@@ -23,15 +29,46 @@ const struct route routes[] = {
 	{ "GET", A "/services", handle_services, NULL, READ, 0 },
 	{ "POST", A "/profiling/start", handle_start, NULL, PROFILE, ROUTE_JSON },
 	{ "GET", A "/profiling/history", handle_history, history_params, READ, 0 },
+	{ "GET", A "/profiling/compare", handle_compare, compare_params, READ, 0 },
+	{ "GET", A "/profiling/compare/flamegraph", handle_compare_flamegraph,
+	  compare_flamegraph_params, READ, ROUTE_SIGNED },
 	{ "GET", A "/profiling/{profileId}", handle_get_profile, get_profile_params, READ, 0 },
 	{ "DELETE", A "/profiling/{profileId}", handle_delete_profile, NULL, PROFILE, 0 },
 	{ "GET", A "/profiling/{profileId}/flamegraph", handle_flamegraph, flamegraph_params, READ,
 	  ROUTE_SIGNED },
+	{ "GET", A "/profiling/{profileId}/heatmap", handle_heatmap, heatmap_params, READ, 0 },
+	{ "GET", A "/profiling/{profileId}/ledger", handle_ledger, NULL, READ, 0 },
 	/* family B */
 	{ "POST", B "/sessions", handle_create_session, create_session_params, PROFILE, ROUTE_JSON },
 	{ "GET", B "/sessions", handle_list_sessions, history_params, READ, 0 },
 	{ "GET", B "/sessions/{sessionId}", handle_get_profile, get_profile_params, READ, 0 },
 	{ "DELETE", B "/sessions/{sessionId}", handle_delete_profile, NULL, PROFILE, 0 },
+	{ "GET", B "/sessions/{sessionId}/analysis", handle_analysis, analysis_params, READ, 0 },
+	{ "GET", B "/goroutine-flame/{sessionId}", handle_goroutine_flame, goroutine_flame_params,
+	  READ, 0 },
+	{ "POST", B "/diff", handle_diff, NULL, READ, ROUTE_JSON },
+	{ "POST", B "/baselines", handle_create_baseline, NULL, PROFILE, ROUTE_JSON },
+	{ "GET", B "/baselines", handle_list_baselines, baselines_params, READ, 0 },
+	{ "GET", B "/baselines/{baselineId}", handle_get_baseline, NULL, READ, 0 },
+	{ "DELETE", B "/baselines/{baselineId}", handle_delete_baseline, NULL, PROFILE, 0 },
+	{ "POST", B "/regression/check", handle_check_regression, NULL, PROFILE, ROUTE_JSON },
+	{ "GET", B "/regression/{reportId}", handle_get_report, NULL, READ, 0 },
+	{ "GET", B "/trend", handle_trend, trend_params, READ, 0 },
+	/* family C */
+	{ "GET", "/v0/pipelines", handle_pipelines, NULL, READ, 0 },
+	{ "GET", "/v0/pipelines/{pipeline_name}", handle_pipeline, NULL, READ, 0 },
+	{ "POST", "/v0/pipelines/{pipeline_name}/samply_profile", handle_samply_start,
+	  samply_start_params, PROFILE, 0 },
+	{ "GET", "/v0/pipelines/{pipeline_name}/samply_profile", handle_samply_get,
+	  samply_get_params, READ, 0 },
+	{ "GET", "/v0/pipelines/{pipeline_name}/heap_profile", handle_heap_profile, NULL, PROFILE, 0 },
+	/* pull, as from a Go program */
+	{ "GET", "/debug/pprof/profile", handle_debug_cpu, debug_params, PROFILE, 0 },
+	{ "GET", "/debug/pprof/heap", handle_debug_heap, debug_params, PROFILE, 0 },
+	{ "GET", "/debug/pprof/allocs", handle_debug_allocs, debug_params, PROFILE, 0 },
+	{ "GET", "/debug/pprof/block", handle_debug_block, debug_params, PROFILE, 0 },
+	{ "GET", "/debug/pprof/mutex", handle_debug_mutex, debug_params, PROFILE, 0 },
+	{ "GET", "/debug/pprof/goroutine", handle_debug_goroutine, debug_params, PROFILE, 0 },
 	/* keys and links */
 	{ "POST", "/api/v1/keys", handle_create_key, NULL, ADMIN, ROUTE_JSON },
 	{ "GET", "/api/v1/keys", handle_list_keys, NULL, ADMIN, 0 },

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/baselines_api.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "agent/base/parse.h"
+#include "agent/profile/heatmap.h"
+#include "agent/session/history.h"
+#include "api/api_internal.h"
+#include "api/json_in.h"
+#include "api/session_json.h"
+
+#define LABEL_MAX	200
+#define DESCRIPTION_MAX 2000
+#define LIST_DEFAULT	20
+#define LIST_MAX	100
+
+/* ---- one baseline as JSON -------------------------------------------------------------------------- */
+
+/* What the client sent, else what the session's data says. */
+static int functions_json(struct http_call *call, struct json_out *json,
+			  const struct baseline_info *info)
+{
+	cleanup(profile) struct profile *p = NULL;
+	int rc;
+
+	if (info->top_functions) {
+		json_out_key(json, "topFunctions");
+		buf_add_str(json->buf, info->top_functions);
+		json->comma = true;
+		return 0;
+	}
+	rc = sessions_profile(call->api->options.sessions, call->request->tenant, info->id, &p,
+			      call->err);
+	if (rc < 0)
+		return rc;
+	return top_functions_json(json, "topFunctions", p, TOP_FUNCTIONS_DEFAULT, true);
+}
+
+static int baseline_json(struct http_call *call, struct json_out *json,
+			 const struct baseline_info *info, const struct json_warnings *warnings)
+{
+	const struct profile_type_info *type = profile_type_info(info->type);
+	int rc;
+
+	json_out_open(json, NULL, '{');
+	json_out_text(json, "baselineId", info->id);
+	json_out_text(json, "baselineLabel", info->label);
+	json_out_text(json, "profileType", type->word);
+	json_out_text(json, "sessionId", info->session_id);
+	json_out_text(json, "service", info->service);
+	json_out_text(json, "tenant", info->tenant);
+	json_out_text(json, "description", info->description);
+	rc = functions_json(call, json, info);
+	json_out_time(json, "createdAt", info->created_at_ns);
+	json_out_bool(json, "isLatest", info->is_latest);
+	json_out_open(json, "tags", '[');
+	for (uint32_t i = 0; i < info->tag_count; i++)
+		json_out_text(json, NULL, info->tags[i]);
+	json_out_close(json, ']');
+	json_out_uint(json, "sampleCount", info->sample_count);
+	json_out_int(json, "totalValue", info->total_value);
+	json_out_text(json, "unit", type->values[type->value_index].unit);
+	json_out_real(json, "durationSeconds", (double)info->duration_ns / 1e9, 3);
+	warnings_json(json, warnings);
+	json_out_close(json, '}');
+	call->answer->content_type = "application/json";
+	return rc;
+}
+
+/* ---- create ---------------------------------------------------------------------------------------- */
+
+struct baseline_body {
+	struct baseline_request request;
+	const char *tags[BASELINE_TAGS_MAX];
+	char *top_functions; /* owned */
+};
+
+static int parse_tags(const cJSON *body, struct baseline_body *out, struct err *err)
+{
+	const cJSON *list = cJSON_GetObjectItemCaseSensitive(body, "tags");
+
+	if (!list || cJSON_IsNull(list))
+		return 0;
+	if (!cJSON_IsArray(list))
+		return err_set(err, EINVAL, "InvalidParam", "tags",
+			       "member tags must be a list of strings");
+	for (const cJSON *c = list->child; c; c = c->next) {
+		if (out->request.tag_count == BASELINE_TAGS_MAX)
+			return err_set(err, EINVAL, "InvalidParam", "tags", "at most %d tags",
+				       BASELINE_TAGS_MAX);
+		if (!cJSON_IsString(c) || !parse_is_name(c->valuestring))
+			return err_set(err, EINVAL, "InvalidParam", "tags",
+				       "a tag must be 1 to 64 of A-Z a-z 0-9 . _ -");
+		out->tags[out->request.tag_count++] = c->valuestring;
+	}
+	out->request.tags = out->tags;
+	return 0;
+}
+
+/* Clients that follow the documentation's example send the text "(nested array)": that is no list, and the
+ * session's own functions are better than a refusal. */
+static int parse_functions(const cJSON *body, struct baseline_body *out,
+			   struct json_warnings *warnings, struct err *err)
+{
+	const cJSON *list = cJSON_GetObjectItemCaseSensitive(body, "topFunctions");
+
+	if (!list || cJSON_IsNull(list))
+		return 0;
+	if (!cJSON_IsArray(list)) {
+		json_warn(warnings, "topFunctions is no list and was computed from the session");
+		return 0;
+	}
+	if (!list->child) {
+		json_warn(warnings, "topFunctions is empty and was computed from the session");
+		return 0;
+	}
+	for (const cJSON *c = list->child; c; c = c->next)
+		if (!cJSON_IsObject(c))
+			return err_set(err, EINVAL, "InvalidParam", "topFunctions",
+				       "elements of topFunctions must be objects");
+	out->top_functions = cJSON_PrintUnformatted(list);
+	if (!out->top_functions)
+		return -ENOMEM;
+	out->request.top_functions = out->top_functions;
+	return 0;
+}
+
+static int parse_baseline(const cJSON *body, struct baseline_body *out,
+			  struct json_warnings *warnings, struct err *err)
+{
+	struct baseline_request *request = &out->request;
+	int rc = json_in_text(body, "label", true, LABEL_MAX, &request->label, err);
+
+	request->description = "";
+	if (rc == 0)
+		rc = json_in_text(body, "sessionId", true, 127, &request->session_id, err);
+	if (rc == 0)
+		rc = json_in_type(body, "profileType", true, &request->type, err);
+	if (rc == 0)
+		rc = json_in_text(body, "description", false, DESCRIPTION_MAX,
+				  &request->description, err);
+	if (rc == 0)
+		rc = parse_tags(body, out, err);
+	if (rc == 0)
+		rc = parse_functions(body, out, warnings, err);
+	if (rc == 0)
+		json_in_unknown(body, "label sessionId profileType description tags topFunctions",
+				warnings);
+	return rc;
+}
+
+int handle_create_baseline(struct http_call *call)
+{
+	struct http_request *http = call->request;
+	struct json_out json = json_out_to(&call->answer->body);
+	struct baseline_body in = { .request = { .tenant = http->tenant } };
+	struct json_warnings warnings = { 0 };
+	struct baseline_info info = { 0 };
+	cleanup(json) cJSON *body = NULL;
+	int rc = json_in_object(http->body, http->body_len, &body, call->err);
+
+	if (rc == 0)
+		rc = parse_baseline(body, &in, &warnings, call->err);
+	if (rc == 0)
+		rc = sessions_baseline_create(call->api->options.sessions, &in.request, &info,
+					      call->err);
+	cJSON_free(in.top_functions);
+	if (rc < 0)
+		return rc;
+	rc = baseline_json(call, &json, &info, &warnings);
+	call->answer->no_store = true;
+	http_answer_header(call->answer, "Location", "/api/v1/profiling/baselines/%s", info.id);
+	baseline_info_deinit(&info);
+	return rc;
+}
+
+/* ---- read, list, delete ---------------------------------------------------------------------------- */
+
+int handle_get_baseline(struct http_call *call)
+{
+	struct json_out json = json_out_to(&call->answer->body);
+	struct baseline_info info = { 0 };
+	int rc = sessions_baseline_get(call->api->options.sessions, call->request->tenant,
+				       call->request->path[0], &info, call->err);
+
+	if (rc < 0)
+		return rc;
+	rc = baseline_json(call, &json, &info, NULL);
+	baseline_info_deinit(&info);
+	return rc;
+}
+
+int handle_delete_baseline(struct http_call *call)
+{
+	call->answer->status = 204;
+	call->answer->no_store = true;
+	return sessions_baseline_delete(call->api->options.sessions, call->request->tenant,
+					call->request->path[0], call->err);
+}
+
+const struct query_spec baselines_params[] = {
+	{ .name = "service", .type = QUERY_TEXT, .min = 1, .max = SERVICE_NAME_SIZE - 1 },
+	{ .name = "profileType", .type = QUERY_PROFILE_TYPE },
+	{ .name = "tag", .type = QUERY_TEXT, .min = 1, .max = BASELINE_TAG_SIZE - 1 },
+	{ .name = "limit", .alias = "size", .type = QUERY_UINT, .min = 1, .max = LIST_MAX },
+	{ .name = "cursor", .type = QUERY_TEXT, .min = 1, .max = 63 },
+	{ 0 },
+};
+
+static struct baseline_query list_query(const struct http_call *call)
+{
+	const struct query *query = &call->request->query;
+
+	return (struct baseline_query){
+		.tenant = call->request->tenant,
+		.service = query_text(query, "service", NULL),
+		.type = query_has(query, "profileType") ? (int)query_uint(query, "profileType", 0)
+							: -1,
+		.tag = query_text(query, "tag", NULL),
+		.limit = (uint32_t)query_uint(query, "limit", LIST_DEFAULT),
+		.cursor = query_text(query, "cursor", NULL),
+	};
+}
+
+int handle_list_baselines(struct http_call *call)
+{
+	const struct baseline_query query = list_query(call);
+	struct json_out json = json_out_to(&call->answer->body);
+	struct baseline_list list = { 0 };
+	int rc = sessions_baseline_list(call->api->options.sessions, &query, &list, call->err);
+
+	if (rc < 0)
+		return rc;
+	json_out_open(&json, NULL, '{');
+	json_out_open(&json, "items", '[');
+	for (uint32_t i = 0; rc == 0 && i < list.count; i++)
+		rc = baseline_json(call, &json, &list.items[i], NULL);
+	json_out_close(&json, ']');
+	json_out_text(&json, "nextCursor", list.next_cursor[0] ? list.next_cursor : NULL);
+	json_out_uint(&json, "total", list.total);
+	json_out_close(&json, '}');
+	call->answer->content_type = "application/json";
+	baseline_list_deinit(&list);
+	return rc;
+}
+
+/* ---- trend ----------------------------------------------------------------------------------------- */
+
+const struct query_spec trend_params[] = {
+	{ .name = "profileType", .type = QUERY_PROFILE_TYPE, .flags = QUERY_REQUIRED },
+	{ .name = "funcName", .type = QUERY_TEXT, .min = 1, .max = 2048, .flags = QUERY_REQUIRED,
+	  .about = "full name of a function" },
+	{ .name = "metric", .type = QUERY_WORD, .words = "self_pct cumulative_pct" },
+	{ .name = "service", .type = QUERY_TEXT, .min = 1, .max = SERVICE_NAME_SIZE - 1 },
+	{ .name = "limit", .alias = "size", .type = QUERY_UINT, .min = 1, .max = LIST_MAX },
+	{ .name = "cursor", .type = QUERY_TEXT, .min = 1, .max = 63 },
+	{ 0 },
+};
+
+static int point_json(struct http_call *call, struct json_out *json,
+		      const struct baseline_info *info, const char *function, bool cumulative)
+{
+	cleanup(profile) struct profile *p = NULL;
+	double value = 0;
+	int rc = sessions_profile(call->api->options.sessions, call->request->tenant, info->id, &p,
+				  call->err);
+
+	if (rc == 0)
+		rc = trend_value(p, function, cumulative, &value);
+	if (rc < 0)
+		return rc;
+	json_out_open(json, NULL, '{');
+	json_out_text(json, "baselineId", info->id);
+	json_out_text(json, "baselineLabel", info->label);
+	json_out_time(json, "createdAt", info->created_at_ns);
+	json_out_real(json, "value", value, 4);
+	json_out_close(json, '}');
+	return 0;
+}
+
+/* Pages go back in time; within a page the oldest comes first, as a curve is drawn. */
+int handle_trend(struct http_call *call)
+{
+	const struct query *query = &call->request->query;
+	const char *metric = query_text(query, "metric", "self_pct");
+	const char *function = query_text(query, "funcName", "");
+	const struct baseline_query baselines = list_query(call);
+	struct json_out json = json_out_to(&call->answer->body);
+	struct baseline_list list = { 0 };
+	int rc = sessions_baseline_list(call->api->options.sessions, &baselines, &list, call->err);
+
+	if (rc < 0)
+		return rc;
+	json_out_open(&json, NULL, '{');
+	json_out_text(&json, "metric", metric);
+	json_out_text(&json, "profileType",
+		      profile_type_info((enum profile_type)baselines.type)->word);
+	json_out_text(&json, "funcName", function);
+	json_out_open(&json, "items", '[');
+	for (uint32_t i = list.count; rc == 0 && i-- > 0;)
+		rc = point_json(call, &json, &list.items[i], function,
+				strcmp(metric, "cumulative_pct") == 0);
+	json_out_close(&json, ']');
+	json_out_text(&json, "nextCursor", list.next_cursor[0] ? list.next_cursor : NULL);
+	json_out_uint(&json, "total", list.total);
+	json_out_close(&json, '}');
+	call->answer->content_type = "application/json";
+	baseline_list_deinit(&list);
+	return rc;
+}
