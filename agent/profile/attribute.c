@@ -9,9 +9,11 @@ static const struct {
 	const char *name;
 	enum attribute_kind kind;
 } built_in[] = {
-	{ "process", ATTRIBUTE_PROCESS }, { "pid", ATTRIBUTE_PID },   { "exe", ATTRIBUTE_EXE },
-	{ "service", ATTRIBUTE_SERVICE }, { "host", ATTRIBUTE_HOST }, { "thread", ATTRIBUTE_THREAD },
-	{ "tid", ATTRIBUTE_TID },	  { "state", ATTRIBUTE_STATE }, { "wait", ATTRIBUTE_WAIT },
+	{ "process", ATTRIBUTE_PROCESS }, { "pid", ATTRIBUTE_PID },
+	{ "exe", ATTRIBUTE_EXE },	  { "service", ATTRIBUTE_SERVICE },
+	{ "host", ATTRIBUTE_HOST },	  { "thread", ATTRIBUTE_THREAD },
+	{ "tid", ATTRIBUTE_TID },	  { "state", ATTRIBUTE_STATE },
+	{ "wait", ATTRIBUTE_WAIT },
 };
 
 /* What the `extra` field holds, by type. */

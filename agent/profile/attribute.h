@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attributes of samples by name, as users write them (contract.md section 3): built-in ones are fields of
- * struct profile_attrs and its process, all others are labels. Pure, thread-safe. */
+/* Attributes of samples by name, as users write them (contract.md section 3): built-in ones are
+ * fields of struct profile_attrs and its process, all others are labels. Pure, thread-safe. */
 #ifndef PROFD_PROFILE_ATTRIBUTE_H
 #define PROFD_PROFILE_ATTRIBUTE_H
 

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Inside of the profile builder, shared by profile_builder.c (interning) and profile_finish.c (sums,
- * order, quality). */
+/* Inside of the profile builder, shared by profile_builder.c (interning) and profile_finish.c
+ * (sums, order, quality). */
 #ifndef PROFD_PROFILE_BUILDER_INTERNAL_H
 #define PROFD_PROFILE_BUILDER_INTERNAL_H
 
 #include "agent/profile/intern.h"
 #include "agent/profile/profile.h"
 
-/* Bounds of one profile; beyond them the builder's error is -E2BIG. Nodes have the caller's own bound. */
+/* Bounds of one profile; beyond them the builder's error is -E2BIG. Nodes have the caller's own
+ * bound. */
 #define PROFILE_STRINGS_MAX	 (1u << 24)
 #define PROFILE_STRING_BYTES_MAX (1ull << 30)
 #define PROFILE_FUNCTIONS_MAX	 (1u << 24)

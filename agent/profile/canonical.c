@@ -17,8 +17,8 @@ static bool ends_with(const char *name, size_t len, const char *suffix)
 /* Length without one trailing ".word.digits" or ".word", the same length if there is none. */
 static size_t without_suffix(const char *name, size_t len)
 {
-	static const char *const words[] = { ".constprop", ".isra",	".part", ".cold",
-					     ".lto_priv",  ".llvm",	".warm", ".localalias" };
+	static const char *const words[] = { ".constprop", ".isra", ".part", ".cold",
+					     ".lto_priv",  ".llvm", ".warm", ".localalias" };
 	size_t bare = len, i;
 
 	while (bare > 0 && isdigit((unsigned char)name[bare - 1]))
@@ -109,65 +109,172 @@ static bool in_list(const char *name, const char *const *list, size_t count)
 	return false;
 }
 
+static const char *const environment[] = {
+	/* interrupts and the way back to user space */
+	"asm_sysvec_*",
+	"asm_common_interrupt",
+	"sysvec_*",
+	"common_interrupt",
+	"__common_interrupt",
+	"irqentry_*",
+	"irq_exit*",
+	"exit_to_user_mode*",
+	"syscall_exit_to_user_mode*",
+	"swapgs_*",
+	"__do_softirq",
+	"handle_softirqs",
+	"__softirqentry_text_start",
+	"el0_*",
+	"el1_*",
+	"hrtimer_interrupt",
+	"__hrtimer_run_queues",
+	"tick_*",
+	"update_process_times",
+	"scheduler_tick",
+	"sched_tick",
+	"native_irq_return_iret",
+	"ret_from_fork*",
+	"restore_regs_and_return_to_kernel",
+	"smp_call_function*",
+	"flush_smp_call_*",
+	/* scheduler switch and idle */
+	"__schedule",
+	"schedule",
+	"schedule_*",
+	"preempt_schedule*",
+	"finish_task_switch*",
+	"__switch_to*",
+	"do_idle",
+	"cpu_startup_entry",
+	"default_idle*",
+	"intel_idle*",
+	"acpi_idle*",
+	"acpi_safe_halt",
+	"native_safe_halt",
+	"mwait_idle*",
+	"cpuidle_*",
+	"poll_idle",
+	"cpu_idle_*",
+	"pick_next_task*",
+	"newidle_balance",
+	"load_balance",
+	"rebalance_domains",
+	"arch_cpu_idle",
+	"pv_native_safe_halt",
+	/* leaving the guest */
+	"iowrite16",
+	"iowrite32",
+	"vp_notify*",
+	"kvm_guest_*",
+	"kvm_clock_*",
+	"kvm_steal_*",
+	"hv_*",
+	"xen_hypercall_*",
+	"hypercall_*",
+	"native_write_msr",
+	"native_apic_*",
+	"x2apic_*",
+	"pvclock_*",
+	/* the profiler */
+	"bpf_*",
+	"__bpf_*",
+	"perf_*",
+	"__perf_*",
+	"stack_map_*",
+	"get_perf_callchain",
+};
+
 bool canonical_is_environment(const char *kernel_function)
 {
-	static const char *const list[] = {
-		/* interrupts and the way back to user space */
-		"asm_sysvec_*", "asm_common_interrupt", "sysvec_*", "common_interrupt", "__common_interrupt", "irqentry_*",
-		"irq_exit*", "exit_to_user_mode*", "syscall_exit_to_user_mode*", "swapgs_*",
-		"__do_softirq", "handle_softirqs", "__softirqentry_text_start", "el0_*", "el1_*",
-		"hrtimer_interrupt", "__hrtimer_run_queues", "tick_*", "update_process_times",
-		"scheduler_tick", "sched_tick", "native_irq_return_iret", "ret_from_fork*",
-		"restore_regs_and_return_to_kernel", "smp_call_function*", "flush_smp_call_*",
-		/* scheduler switch and idle */
-		"__schedule", "schedule", "schedule_*", "preempt_schedule*", "finish_task_switch*",
-		"__switch_to*", "do_idle", "cpu_startup_entry", "default_idle*", "intel_idle*",
-		"acpi_idle*", "acpi_safe_halt", "native_safe_halt", "mwait_idle*", "cpuidle_*",
-		"poll_idle", "cpu_idle_*", "pick_next_task*", "newidle_balance", "load_balance",
-		"rebalance_domains", "arch_cpu_idle", "pv_native_safe_halt",
-		/* leaving the guest */
-		"iowrite16", "iowrite32", "vp_notify*", "kvm_guest_*", "kvm_clock_*", "kvm_steal_*",
-		"hv_*", "xen_hypercall_*", "hypercall_*", "native_write_msr", "native_apic_*",
-		"x2apic_*", "pvclock_*",
-		/* the profiler */
-		"bpf_*", "__bpf_*", "perf_*", "__perf_*", "stack_map_*", "get_perf_callchain",
-	};
-
-	return in_list(kernel_function, list, ARRAY_SIZE(list));
+	return in_list(kernel_function, environment, ARRAY_SIZE(environment));
 }
+
+static const char *const scheduler[] = {
+	"__schedule",	"schedule",	  "schedule_*",		 "preempt_schedule*",
+	"io_schedule*", "__cond_resched", "finish_task_switch*", "context_switch",
+	"__switch_to*", "do_nanosleep",	  "hrtimer_nanosleep",	 "futex_wait_queue*",
+};
 
 bool canonical_is_scheduler(const char *kernel_function)
 {
-	static const char *const list[] = {
-		"__schedule", "schedule", "schedule_*", "preempt_schedule*", "io_schedule*",
-		"__cond_resched", "finish_task_switch*", "context_switch", "__switch_to*",
-		"do_nanosleep", "hrtimer_nanosleep", "futex_wait_queue*",
-	};
-
-	return in_list(kernel_function, list, ARRAY_SIZE(list));
+	return in_list(kernel_function, scheduler, ARRAY_SIZE(scheduler));
 }
+
+static const char *const idle_waits[] = {
+	"accept",
+	"accept4",
+	"__accept*",
+	"__libc_accept*",
+	"inet_csk_accept",
+	"epoll_wait",
+	"epoll_pwait*",
+	"__epoll_wait*",
+	"ep_poll",
+	"do_epoll_*",
+	"poll",
+	"__poll*",
+	"ppoll",
+	"__ppoll*",
+	"select",
+	"__select*",
+	"pselect*",
+	"__pselect*",
+	"nanosleep",
+	"__nanosleep*",
+	"clock_nanosleep*",
+	"__clock_nanosleep*",
+	"usleep",
+	"sleep",
+	"sigwait*",
+	"__sigwait*",
+	"sigtimedwait*",
+	"__sigtimedwait*",
+	"pause",
+	"__pause*",
+	"wait4",
+	"waitpid",
+	"__wait4*",
+	"__waitpid*",
+	"io_getevents*",
+	/* kernel threads between two pieces of work */
+	"worker_thread",
+	"kthread*",
+	"smpboot_thread_fn",
+	"rcu_gp_*",
+	"kswapd",
+	"kcompactd",
+	"ksoftirqd*",
+	"run_ksoftirqd",
+	"io_wq_worker",
+	"kauditd_thread",
+	"oom_reaper",
+	"jbd2_*",
+	"kjournald*",
+	"watchdog*",
+	"migration_*",
+	/* Go, Java, tokio: parked workers */
+	"runtime.futexsleep",
+	"runtime.futex*",
+	"runtime.notesleep*",
+	"runtime.notetsleep*",
+	"runtime.stopm",
+	"runtime.findRunnable",
+	"runtime.findrunnable",
+	"runtime.usleep*",
+	"runtime.epollwait*",
+	"runtime.netpoll*",
+	"runtime.park_m",
+	"runtime.mPark",
+	"internal/runtime/syscall.EpollWait",
+	"runtime/internal/syscall.EpollWait",
+	"jdk.internal.misc.Unsafe.park*",
+	"java.lang.Thread.sleep*",
+	"Unsafe_Park",
+	"tokio::runtime::park*",
+	"uv__io_poll",
+};
 
 bool canonical_is_idle_wait(const char *function)
 {
-	static const char *const list[] = {
-		"accept", "accept4", "__accept*", "__libc_accept*", "inet_csk_accept", "epoll_wait",
-		"epoll_pwait*", "__epoll_wait*", "ep_poll", "do_epoll_*", "poll", "__poll*", "ppoll",
-		"__ppoll*", "select", "__select*", "pselect*", "__pselect*", "nanosleep",
-		"__nanosleep*", "clock_nanosleep*", "__clock_nanosleep*", "usleep", "sleep",
-		"sigwait*", "__sigwait*", "sigtimedwait*", "__sigtimedwait*", "pause", "__pause*",
-		"wait4", "waitpid", "__wait4*", "__waitpid*", "io_getevents*",
-		/* kernel threads between two pieces of work */
-		"worker_thread", "kthread*", "smpboot_thread_fn", "rcu_gp_*", "kswapd", "kcompactd",
-		"ksoftirqd*", "run_ksoftirqd", "io_wq_worker", "kauditd_thread", "oom_reaper",
-		"jbd2_*", "kjournald*", "watchdog*", "migration_*",
-		/* Go, Java, tokio: parked workers */
-		"runtime.futexsleep", "runtime.futex*", "runtime.notesleep*", "runtime.notetsleep*",
-		"runtime.stopm", "runtime.findRunnable", "runtime.findrunnable", "runtime.usleep*",
-		"runtime.epollwait*", "runtime.netpoll*", "runtime.park_m", "runtime.mPark",
-		"internal/runtime/syscall.EpollWait", "runtime/internal/syscall.EpollWait",
-		"jdk.internal.misc.Unsafe.park*", "java.lang.Thread.sleep*", "Unsafe_Park",
-		"tokio::runtime::park*", "uv__io_poll",
-	};
-
-	return in_list(function, list, ARRAY_SIZE(list));
+	return in_list(function, idle_waits, ARRAY_SIZE(idle_waits));
 }

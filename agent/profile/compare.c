@@ -14,7 +14,7 @@
 #define THRESHOLD_POINTS  0.5
 #define CONFIDENCE	  0.99
 #define GO_SAMPLE_BYTES	  524288.0 /* runtime.MemProfileRate's default */
-#define TAU_USER	  0.05 /* restart deviation of a share across process lives */
+#define TAU_USER	  0.05	   /* restart deviation of a share across process lives */
 #define TAU_KERNEL	  0.30
 #define TAU_USER_WITHIN	  0.02 /* one life, but at different times */
 #define TAU_KERNEL_WITHIN 0.10
@@ -24,7 +24,7 @@
 #define COARSE_LEAST	  12u /* windows that must be left when the finer side is coarsened */
 #define UNKNOWN_POINTS	  5.0 /* difference of unknown frames that puts names in doubt */
 
-/* ---- sides ----------------------------------------------------------------------------------------------- */
+/* ---- sides ----------------------------------------------------------------------------------- */
 
 /* The matrix of one side; of a lent one the caller knows no map, so paths are not compared. */
 static int side_matrix(struct comparison *c, int s)
@@ -79,8 +79,8 @@ static int sums(struct comparison *c)
 
 static bool is_same_life(const struct window_life *a, const struct window_life *b)
 {
-	uint64_t apart = a->started_at_ns > b->started_at_ns ? a->started_at_ns - b->started_at_ns :
-							       b->started_at_ns - a->started_at_ns;
+	uint64_t apart = a->started_at_ns > b->started_at_ns ? a->started_at_ns - b->started_at_ns
+							     : b->started_at_ns - a->started_at_ns;
 
 	return a->pid == b->pid && apart < LIFE_TOLERANCE_NS;
 }
@@ -125,8 +125,8 @@ static void set_restart(struct comparison *c)
 
 double compare_tau(const struct comparison *c, uint32_t function)
 {
-	return c->join.functions[function].kind == PROFILE_FRAME_KERNEL ? c->tau_kernel :
-									  c->tau_user;
+	return c->join.functions[function].kind == PROFILE_FRAME_KERNEL ? c->tau_kernel
+									: c->tau_user;
 }
 
 static bool names_in_doubt(const struct comparison *c)
@@ -150,9 +150,9 @@ int compare_candidates(struct comparison *c, bool cumulative, struct share_row *
 		double share[2];
 
 		for (s = 0; s < 2; s++) {
-			double sum = cumulative ? (double)join_sum(&c->join, s, i,
-								   &c->m[s]->cumulative) :
-						  c->sum[s][i];
+			double sum =
+				cumulative ? (double)join_sum(&c->join, s, i, &c->m[s]->cumulative)
+					   : c->sum[s][i];
 
 			share[s] = c->total[s] > 0 ? sum / c->total[s] : 0;
 		}
@@ -178,7 +178,7 @@ static int find_changes(struct comparison *c)
 	return compare_is_duration(type) ? compare_by_durations(c) : compare_by_shares(c);
 }
 
-/* ---- lists ------------------------------------------------------------------------------------------------ */
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 static double cumulative_pct(const struct comparison *c, int s, uint32_t function)
 {
@@ -199,9 +199,9 @@ struct compare_function compare_element(const struct comparison *c, const struct
 		.file = f->file,
 		.line = f->line,
 		.kind = f->kind,
-		.change = c->sum[0][row->function] <= 0 ? COMPARE_NEW :
-			  c->sum[1][row->function] <= 0 ? COMPARE_GONE :
-							  COMPARE_CHANGED,
+		.change = c->sum[0][row->function] <= 0	  ? COMPARE_NEW
+			  : c->sum[1][row->function] <= 0 ? COMPARE_GONE
+							  : COMPARE_CHANGED,
 		.base_pct = 100 * row->base,
 		.comparison_pct = 100 * row->comparison,
 		.delta_pct = 100 * row->delta,
@@ -213,8 +213,8 @@ struct compare_function compare_element(const struct comparison *c, const struct
 		.q_value = row->q,
 		.interval = { 100 * (row->delta - t), 100 * (row->delta + t) },
 		.cost_delta_pct = 100 * row->cost_delta,
-		.cost_growth = row->base > 0 ? row->comparison / (c->scale * row->base) - 1 :
-					       INFINITY,
+		.cost_growth =
+			row->base > 0 ? row->comparison / (c->scale * row->base) - 1 : INFINITY,
 		.environment = f->flags & WINDOW_FUNCTION_ENVIRONMENT,
 	};
 
@@ -281,21 +281,20 @@ static int lists(struct comparison *c)
 	return 0;
 }
 
-/* ---- the whole --------------------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 static int set_options(struct comparison *c, const struct compare_options *options)
 {
-	double points = options && options->threshold_points > 0 ? options->threshold_points :
-								   THRESHOLD_POINTS;
+	double points = options && options->threshold_points > 0 ? options->threshold_points
+								 : THRESHOLD_POINTS;
 	double confidence = options && options->confidence > 0 ? options->confidence : CONFIDENCE;
 
 	if (!(points > 0 && points <= 100) || !(confidence >= 0.5 && confidence <= 0.99999))
 		return -EINVAL;
 	c->threshold = points / 100;
 	c->q = 1 - confidence;
-	c->sample_bytes = options && options->memory_sample_bytes > 0 ?
-				  options->memory_sample_bytes :
-				  GO_SAMPLE_BYTES;
+	c->sample_bytes = options && options->memory_sample_bytes > 0 ? options->memory_sample_bytes
+								      : GO_SAMPLE_BYTES;
 	c->out->threshold_points = points;
 	c->out->confidence = confidence;
 	return 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The comparison of two profiles (contract.md section 5, ProfileComparison): which functions changed, what
- * that means, and how sure it is. The method, its constants and what it must reach are in README.md,
- * "Comparison". Pure, deterministic, thread-safe; profiles and matrices are borrowed. */
+/* The comparison of two profiles (contract.md section 5, ProfileComparison): which functions
+ * changed, what that means, and how sure it is. The method, its constants and what it must reach
+ * are in README.md, "Comparison". Pure, deterministic, thread-safe; profiles and matrices are
+ * borrowed. */
 #ifndef PROFD_PROFILE_COMPARE_H
 #define PROFD_PROFILE_COMPARE_H
 
@@ -16,9 +17,10 @@ struct compare_side {
 };
 
 struct compare_options {
-	double threshold_points;   /* contract.md `threshold`, > 0; 0 = 0.5 */
-	double confidence;	   /* 0.5…0.99999; 0 = 0.99 */
-	double memory_sample_bytes; /* mean sampling interval of memory and alloc; 0 = 512 KiB, Go's default */
+	double threshold_points;    /* contract.md `threshold`, > 0; 0 = 0.5 */
+	double confidence;	    /* 0.5…0.99999; 0 = 0.99 */
+	double memory_sample_bytes; /* mean sampling interval of memory and alloc; 0 = 512 KiB, Go's
+				       default */
 };
 
 enum compare_change { COMPARE_CHANGED, COMPARE_NEW, COMPARE_GONE };
@@ -34,7 +36,8 @@ struct compare_function {
 	double base_value, comparison_value;
 	double p_value, q_value;
 	double interval[2];    /* of delta_pct, at the confidence asked for */
-	double cost_delta_pct; /* change of its cost against the unchanged rest, in points of base */
+	double cost_delta_pct; /* change of its cost against the unchanged rest, in points of base
+				*/
 	double cost_growth;    /* comparison / (k base) - 1; INFINITY for new ones */
 	bool environment;      /* shows the host, not the program: never decides the verdict */
 	bool cumulative;       /* shares above are cumulative: no callee explains the change */
@@ -61,20 +64,23 @@ struct compare {
 	enum compare_verdict verdict;
 	enum compare_cause cause;
 	bool insufficient_data;
-	bool unsteady;		/* the workload's cycle is longer than half of a side */
-	bool different_lives;	/* the sides are different process lives: restart noise is allowed for */
-	bool overall_known;	/* false: base is 0 and comparison is not (overallDelta null) */
+	bool unsteady;	      /* the workload's cycle is longer than half of a side */
+	bool different_lives; /* the sides are different process lives: restart noise is allowed for
+			       */
+	bool overall_known;   /* false: base is 0 and comparison is not (overallDelta null) */
 	bool overall_significant;
 	double overall_delta_pct; /* of cost per second (per unit, of the level) */
 	double overall_p;
 	double min_detectable_points; /* for a function of 5 %; < 0 = not known */
 	double confidence, threshold_points;
-	uint64_t unchanged;	/* functions of either side in no list */
+	uint64_t unchanged; /* functions of either side in no list */
 	struct compare_function *regressions, *improvements; /* largest change first; owned */
 	uint32_t regression_count, improvement_count;
-	struct compare_function *diluted; /* significant, but explained by another's change; owned */
+	struct compare_function
+		*diluted; /* significant, but explained by another's change; owned */
 	uint32_t diluted_count;
-	struct compare_function *unexplained; /* cumulative changes that no callee explains; owned */
+	struct compare_function
+		*unexplained; /* cumulative changes that no callee explains; owned */
 	uint32_t unexplained_count;
 	struct compare_moved *moved; /* owned */
 	uint32_t moved_count;
@@ -87,10 +93,12 @@ const char *compare_verdict_word(enum compare_verdict verdict); /* "improved", �
 const char *compare_cause_word(enum compare_cause cause);	/* "load", …; NULL for none */
 const char *compare_change_word(enum compare_change change);
 
-/* Fills @ret (compare_deinit()). -EINVAL: types differ or an option is out of range; -ENOMEM, -E2BIG.
+/* Fills @ret (compare_deinit()). -EINVAL: types differ or an option is out of range; -ENOMEM,
+ * -E2BIG.
  * @ret is untouched on failure. */
 int compare_init(struct compare *ret, const struct compare_side *base,
-		 const struct compare_side *comparison, const struct compare_options *options) must_use;
+		 const struct compare_side *comparison, const struct compare_options *options)
+	must_use;
 void compare_deinit(struct compare *c);
 static inline void cleanup_compare_fn(struct compare *c)
 {

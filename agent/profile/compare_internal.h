@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* State of one comparison, shared by the compare_*.c files. Side 0 is the base, 1 the comparison. */
+/* State of one comparison, shared by the compare_*.c files. Side 0 is the base, 1 the comparison.
+ */
 #ifndef PROFD_PROFILE_COMPARE_INTERNAL_H
 #define PROFD_PROFILE_COMPARE_INTERNAL_H
 
@@ -13,18 +14,18 @@ struct comparison {
 	const struct window_matrix *m[2]; /* of equal window length */
 	uint32_t *map[2]; /* owned: profile function -> matrix function; NULL for a lent matrix */
 	struct join join;
-	double threshold, q;	/* fractions */
+	double threshold, q; /* fractions */
 	double sample_bytes;
-	double *sum[2];		/* owned: self value by joined function */
-	double total[2];	/* value, as the cells sum to */
+	double *sum[2];	 /* owned: self value by joined function */
+	double total[2]; /* value, as the cells sum to */
 	double seconds[2];
 	double tau_user, tau_kernel;
-	bool composition;	/* processes came or went */
+	bool composition;	      /* processes came or went */
 	const char *composition_name; /* one of them */
-	struct share_row *rows; /* owned: candidates */
+	struct share_row *rows;	      /* owned: candidates */
 	size_t row_count;
 	struct share_noise noise;
-	double scale;		/* k */
+	double scale;			   /* k */
 	struct share_row *cumulative_rows; /* owned: candidates by cumulative share */
 	size_t cumulative_row_count;
 };
@@ -41,10 +42,12 @@ int compare_by_durations(struct comparison *c) must_use;
 int compare_by_levels(struct comparison *c) must_use; /* memory, alloc */
 int compare_by_counts(struct comparison *c) must_use; /* goroutine */
 
-/* Cumulative changes that neither a callee nor an own change explains, into out->unexplained. -ENOMEM. */
+/* Cumulative changes that neither a callee nor an own change explains, into out->unexplained.
+ * -ENOMEM. */
 int compare_unexplained(struct comparison *c) must_use;
 
-/* Takes inlined, outlined and renamed functions out of the changed ones, into out->moved. -ENOMEM. */
+/* Takes inlined, outlined and renamed functions out of the changed ones, into out->moved. -ENOMEM.
+ */
 int compare_moved(struct comparison *c) must_use;
 
 /* Overall change of cost, verdict and cause. -ENOMEM. */

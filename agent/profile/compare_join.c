@@ -116,9 +116,9 @@ static uint32_t find_group(struct work *w, const struct entry *e, int *rc)
 
 static uint32_t find_entry(struct work *w, const struct entry *wanted, int *rc)
 {
-	uint64_t hash = text_hash(wanted->file,
-				  text_hash(wanted->package,
-					    text_hash(wanted->name, wanted->build + 1)));
+	uint64_t hash =
+		text_hash(wanted->file,
+			  text_hash(wanted->package, text_hash(wanted->name, wanted->build + 1)));
 	struct intern_probe probe = intern_probe(&w->entry_index, hash);
 	struct entry entry = *wanted;
 	uint32_t id;
@@ -172,8 +172,8 @@ static int add_side(struct work *w, int side)
 	return rc;
 }
 
-/* A function whose file is known on one side only, or whose file was renamed: joined if it is the only one
- * of its name left on each side. */
+/* A function whose file is known on one side only, or whose file was renamed: joined if it is the
+ * only one of its name left on each side. */
 static int merge_leftovers(struct work *w)
 {
 	size_t i;
@@ -228,7 +228,8 @@ static int number(struct work *w)
 	/* The comparison's side comes last and so lends text, line and kind where both have it. */
 	for (s = 0; s < 2; s++) {
 		join->of[s] = calloc((size_t)join->m[s]->function_count + 1, sizeof(**join->of));
-		join->next[s] = calloc((size_t)join->m[s]->function_count + 1, sizeof(**join->next));
+		join->next[s] =
+			calloc((size_t)join->m[s]->function_count + 1, sizeof(**join->next));
 		if (!join->of[s] || !join->next[s])
 			return -ENOMEM;
 		for (i = 0; i < join->m[s]->function_count; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Functions of two matrices brought together by name and module; the file only breaks ties. Unknown
- * functions stay apart by place if both sides have the same build of their module, else each module's are
- * one. Private to the comparison. */
+ * functions stay apart by place if both sides have the same build of their module, else each
+ * module's are one. Private to the comparison. */
 #ifndef PROFD_PROFILE_COMPARE_JOIN_H
 #define PROFD_PROFILE_COMPARE_JOIN_H
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Cost that only changed its name. A function inlined into its caller vanishes and the caller grows by as
- * much; a renamed one vanishes while another with the same neighbours appears. Neither is a change.
+/* Cost that only changed its name. A function inlined into its caller vanishes and the caller grows
+ * by as much; a renamed one vanishes while another with the same neighbours appears. Neither is a
+ * change.
  *
- * Callers are judged only by their own value on the very paths that call the function: a path is known
- * across the sides by the hash of its joined function ids from the root. */
+ * Callers are judged only by their own value on the very paths that call the function: a path is
+ * known across the sides by the hash of its joined function ids from the root. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -77,8 +78,8 @@ static double path_share(const struct paths *paths, int s, uint64_t hash)
 	return paths->c->total[s] > 0 ? (double)value / paths->c->total[s] : 0;
 }
 
-/* Change of each caller of @function on the paths that call it, found on side @s: against the unchanged
- * rest, because a callee that grows dilutes its callers too. Sums into
+/* Change of each caller of @function on the paths that call it, found on side @s: against the
+ * unchanged rest, because a callee that grows dilutes its callers too. Sums into
  * @by_caller (by joined function, zeros before); @callers lists those touched. */
 static int caller_changes(const struct paths *paths, int s, uint32_t function, double *by_caller,
 			  uint32_t *callers, uint32_t *ret_count)
@@ -174,9 +175,10 @@ static int judge_inlined(struct comparison *c, const struct paths *paths, struct
 							     100 * fabs(row->delta) });
 }
 
-/* ---- renames --------------------------------------------------------------------------------------------- */
+/* ---- renames --------------------------------------------------------------------------------- */
 
-/* Neighbours of @function on side @s: its callers and callees, each once, in @list; bits in @mark. */
+/* Neighbours of @function on side @s: its callers and callees, each once, in @list; bits in @mark.
+ */
 static uint32_t neighbours(const struct paths *paths, int s, uint32_t function, uint8_t *mark,
 			   uint32_t *list)
 {
@@ -246,11 +248,10 @@ static int judge_renamed(struct comparison *c, const struct paths *paths, struct
 			if (rc < 0 || !same)
 				continue;
 			gone->changed = born->changed = false;
-			rc = moved_vec_push(moved,
-					    (struct compare_moved){
-						    c->join.functions[gone->function].name,
-						    c->join.functions[born->function].name,
-						    100 * gone->base });
+			rc = moved_vec_push(moved, (struct compare_moved){
+							   c->join.functions[gone->function].name,
+							   c->join.functions[born->function].name,
+							   100 * gone->base });
 		}
 	}
 	return rc;
@@ -260,8 +261,8 @@ int compare_moved(struct comparison *c)
 {
 	__attribute__((__cleanup__(paths_deinit))) struct paths paths = { .c = c };
 	__attribute__((__cleanup__(moved_vec_deinit))) struct moved_vec moved = { 0 };
-	cleanup_free double *by_caller = calloc((size_t)c->join.count + 1, sizeof(*by_caller));
-	cleanup_free uint32_t *callers = calloc((size_t)c->join.count + 1, sizeof(*callers));
+	cleanup_free double *by_caller = NULL;
+	cleanup_free uint32_t *callers = NULL;
 	bool any = false;
 	size_t i;
 	int rc = 0;
@@ -270,6 +271,8 @@ int compare_moved(struct comparison *c)
 		any |= c->rows[i].changed;
 	if (!any || !c->map[0] || !c->map[1])
 		return 0;
+	by_caller = calloc((size_t)c->join.count + 1, sizeof(*by_caller));
+	callers = calloc((size_t)c->join.count + 1, sizeof(*callers));
 	if (!by_caller || !callers)
 		return -ENOMEM;
 	for (i = 0; rc == 0 && i < 2; i++)

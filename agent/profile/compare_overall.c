@@ -8,27 +8,27 @@
 #include "agent/profile/compare_internal.h"
 #include "agent/profile/stats.h"
 
-#define RATE_TAU_LIVES	   0.10 /* allowance of the rate across process lives, and within one */
-#define RATE_TAU_WITHIN	   0.05
-#define UNIT_TAU_LIVES	   0.05 /* of the cost per unit, which no load can move */
-#define UNIT_TAU_WITHIN	   0.02
-#define EFFECT_LEAST_PCT   5.0
-#define CONTENDED_POINTS   0.05 /* difference of run-queue shares */
-#define LEVEL_TAU	   0.10
-#define COUNT_LEAST	   10.0
-#define COUNT_PART	   0.20
-#define COUNT_DEVIATIONS   3.0
-#define DRIFT_SHORT	   1.5
-#define DRIFT_LEAST	   1.25
-#define TOTALS_PHI	   3.0
-#define TOTALS_DF	   10.0
-#define DETECTABLE_SHARE   0.05
-#define DETECTABLE_ERRORS  5.0
-#define SAMPLED_LEAST	   25.0 /* samples of memory on a side */
-#define LOST_MOST	   0.05
-#define BALANCE		   2.0 /* one direction must outweigh the other by this to be the verdict */
+#define RATE_TAU_LIVES	  0.10 /* allowance of the rate across process lives, and within one */
+#define RATE_TAU_WITHIN	  0.05
+#define UNIT_TAU_LIVES	  0.05 /* of the cost per unit, which no load can move */
+#define UNIT_TAU_WITHIN	  0.02
+#define EFFECT_LEAST_PCT  5.0
+#define CONTENDED_POINTS  0.05 /* difference of run-queue shares */
+#define LEVEL_TAU	  0.10
+#define COUNT_LEAST	  10.0
+#define COUNT_PART	  0.20
+#define COUNT_DEVIATIONS  3.0
+#define DRIFT_SHORT	  1.5
+#define DRIFT_LEAST	  1.25
+#define TOTALS_PHI	  3.0
+#define TOTALS_DF	  10.0
+#define DETECTABLE_SHARE  0.05
+#define DETECTABLE_ERRORS 5.0
+#define SAMPLED_LEAST	  25.0 /* samples of memory on a side */
+#define LOST_MOST	  0.05
+#define BALANCE		  2.0 /* one direction must outweigh the other by this to be the verdict */
 
-/* ---- rates ---------------------------------------------------------------------------------------------- */
+/* ---- rates ----------------------------------------------------------------------------------- */
 
 struct rate {
 	double mean;	 /* value per second */
@@ -70,7 +70,8 @@ static int rate_of(const struct comparison *c, int s, uint32_t length, double dr
 	return 0;
 }
 
-/* Share of the samples whose process lives are on both sides, from compare.c's tau: 1 = one life. */
+/* Share of the samples whose process lives are on both sides, from compare.c's tau: 1 = one life.
+ */
 static double blend(const struct comparison *c, double lives, double within)
 {
 	return c->out->different_lives ? lives : within;
@@ -96,8 +97,8 @@ static double rate_p(const struct comparison *c, const struct rate r[2], double 
 
 static int overall_rate(struct comparison *c)
 {
-	uint32_t m = c->m[0]->window_count < c->m[1]->window_count ? c->m[0]->window_count :
-								    c->m[1]->window_count;
+	uint32_t m = c->m[0]->window_count < c->m[1]->window_count ? c->m[0]->window_count
+								   : c->m[1]->window_count;
 	uint32_t length = m / SHARE_BLOCKS_WANTED ? m / SHARE_BLOCKS_WANTED : 1;
 	bool units = c->side[0]->units > 0 && c->side[1]->units > 0;
 	double least = m < 20 ? DRIFT_SHORT : DRIFT_LEAST, ratio;
@@ -114,22 +115,22 @@ static int overall_rate(struct comparison *c)
 		c->out->overall_p = c->out->overall_significant ? 0 : 1;
 		return 0;
 	}
-	ratio = units ? (c->total[1] / c->side[1]->units) / (c->total[0] / c->side[0]->units) :
-			(c->total[1] / c->seconds[1]) / (c->total[0] / c->seconds[0]);
+	ratio = units ? (c->total[1] / c->side[1]->units) / (c->total[0] / c->side[0]->units)
+		      : (c->total[1] / c->seconds[1]) / (c->total[0] / c->seconds[0]);
 	c->out->overall_known = true;
 	c->out->overall_delta_pct = 100 * (ratio - 1);
 	if (ratio <= 0)
 		c->out->overall_p = c->noise.samples[0] >= SHARE_SAMPLES_LEAST ? 0 : 1;
 	else
 		c->out->overall_p = rate_p(c, r, ratio,
-					   units ? blend(c, UNIT_TAU_LIVES, UNIT_TAU_WITHIN) :
-						   blend(c, RATE_TAU_LIVES, RATE_TAU_WITHIN));
-	c->out->overall_significant = c->out->overall_p < c->q &&
-				      fabs(c->out->overall_delta_pct) >= EFFECT_LEAST_PCT;
+					   units ? blend(c, UNIT_TAU_LIVES, UNIT_TAU_WITHIN)
+						 : blend(c, RATE_TAU_LIVES, RATE_TAU_WITHIN));
+	c->out->overall_significant =
+		c->out->overall_p < c->q && fabs(c->out->overall_delta_pct) >= EFFECT_LEAST_PCT;
 	return 0;
 }
 
-/* ---- levels and counts ----------------------------------------------------------------------------------- */
+/* ---- levels and counts ----------------------------------------------------------------------- */
 
 static void overall_level(struct comparison *c)
 {
@@ -160,7 +161,7 @@ static void overall_count(struct comparison *c)
 				      fabs(n - b) >= COUNT_DEVIATIONS * sqrt(b + n);
 }
 
-/* ---- enough data, least change ----------------------------------------------------------------------------- */
+/* ---- enough data, least change --------------------------------------------------------------- */
 
 static double lost_part(const struct profile_quality *q)
 {
@@ -201,9 +202,9 @@ static double min_detectable(const struct comparison *c)
 	if (c->m[0]->type != PROFILE_CPU || n[0] <= 0 || n[1] <= 0)
 		return -1;
 	star = c->m[0]->totals_only || c->m[1]->totals_only ? TOTALS_PHI : fmax(c->noise.phi0, 1);
-	variance = share * (1 - share) * (1 / n[0] + 1 / n[1]) * star * c->noise.drift +
-		   restart * restart *
-			   (1 / c->m[0]->effective_lives + 1 / c->m[1]->effective_lives);
+	variance =
+		share * (1 - share) * (1 / n[0] + 1 / n[1]) * star * c->noise.drift +
+		restart * restart * (1 / c->m[0]->effective_lives + 1 / c->m[1]->effective_lives);
 	return 100 * DETECTABLE_ERRORS * sqrt(variance);
 }
 
@@ -224,7 +225,7 @@ int compare_overall(struct comparison *c)
 	return rc;
 }
 
-/* ---- verdict --------------------------------------------------------------------------------------------- */
+/* ---- verdict --------------------------------------------------------------------------------- */
 
 struct balance {
 	double worse, better; /* sums of |d| of changed functions of the program */
@@ -239,8 +240,8 @@ static struct balance balance_of(const struct comparison *c)
 	for (i = 0; i < c->row_count; i++) {
 		const struct share_row *row = &c->rows[i];
 
-		if (!row->changed || (c->join.functions[row->function].flags &
-				      WINDOW_FUNCTION_ENVIRONMENT))
+		if (!row->changed ||
+		    (c->join.functions[row->function].flags & WINDOW_FUNCTION_ENVIRONMENT))
 			continue;
 		b.count++;
 		*(row->cost_delta > 0 ? &b.worse : &b.better) += fabs(row->cost_delta);
@@ -253,14 +254,15 @@ static bool runqueue_known(const struct comparison *c)
 	return c->side[0]->runqueue_share >= 0 && c->side[1]->runqueue_share >= 0;
 }
 
-static void set_verdict(struct comparison *c, enum compare_verdict verdict, enum compare_cause cause)
+static void set_verdict(struct comparison *c, enum compare_verdict verdict,
+			enum compare_cause cause)
 {
 	c->out->verdict = verdict;
 	c->out->cause = cause;
 }
 
-/* The rate of samples says what the neighbours left of the CPU, not what the program needs, unless the run
- * queue is known or the value is no rate at all. */
+/* The rate of samples says what the neighbours left of the CPU, not what the program needs, unless
+ * the run queue is known or the value is no rate at all. */
 static bool rate_speaks(const struct comparison *c, unsigned changed)
 {
 	enum profile_type type = c->m[0]->type;
@@ -272,14 +274,14 @@ void compare_verdict(struct comparison *c)
 {
 	bool units = c->side[0]->units > 0 && c->side[1]->units > 0, contended;
 	struct balance b = balance_of(c);
-	enum compare_verdict sign = c->out->overall_known && c->out->overall_delta_pct < 0 ?
-					    COMPARE_IMPROVED :
-					    COMPARE_REGRESSED;
+	enum compare_verdict sign = c->out->overall_known && c->out->overall_delta_pct < 0
+					    ? COMPARE_IMPROVED
+					    : COMPARE_REGRESSED;
 
 	set_verdict(c, COMPARE_UNCHANGED, COMPARE_CAUSE_NONE);
-	contended = !units && runqueue_known(c) &&
-		    fabs(c->side[1]->runqueue_share - c->side[0]->runqueue_share) >
-			    CONTENDED_POINTS;
+	contended =
+		!units && runqueue_known(c) &&
+		fabs(c->side[1]->runqueue_share - c->side[0]->runqueue_share) > CONTENDED_POINTS;
 	if (c->out->insufficient_data) {
 		c->out->overall_significant = false;
 		return;

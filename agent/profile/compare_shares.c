@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* cpu: shares of samples, with strata by process name where several matter, and the cumulative family. */
+/* cpu: shares of samples, with strata by process name where several matter, and the cumulative
+ * family. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -7,11 +8,12 @@
 
 #include "agent/profile/compare_internal.h"
 
-#define STRATUM_PART	   0.10 /* of both sides' samples: worth a stratum of its own */
-#define STRATA_MAX	   WINDOW_MATRIX_STRATA_MAX
-#define EXPLAINED_PART	   0.70 /* of a caller's change by one callee */
+#define STRATUM_PART   0.10 /* of both sides' samples: worth a stratum of its own */
+#define STRATA_MAX     WINDOW_MATRIX_STRATA_MAX
+#define EXPLAINED_PART 0.70 /* of a caller's change by one callee */
 
-/* Cells of both sides that make up one data set; strata with NULL cells mean "all minus @without". */
+/* Cells of both sides that make up one data set; strata with NULL cells mean "all minus @without".
+ */
 struct cells_pair {
 	const struct join *join;
 	const struct window_cells *cells[2];
@@ -82,7 +84,7 @@ static int add_all(struct comparison *c, bool cumulative, struct share_row *rows
 	return add_pair(c, &pair, (double *[]){ n0, n1 }, 1, rows, count, noise);
 }
 
-/* ---- strata ---------------------------------------------------------------------------------------------- */
+/* ---- strata ---------------------------------------------------------------------------------- */
 
 struct stratum {
 	const struct window_stratum *on[2]; /* NULL = below the matrix's limit on that side */
@@ -118,9 +120,8 @@ static uint32_t match_strata(const struct comparison *c, struct stratum *ret)
 			if (i == count)
 				ret[count++] = (struct stratum){ .name = name };
 			ret[i].on[s] = stratum;
-			ret[i].part[s] = c->total[s] > 0 ?
-						 stratum_sum(c->m[s], stratum) / c->total[s] :
-						 0;
+			ret[i].part[s] =
+				c->total[s] > 0 ? stratum_sum(c->m[s], stratum) / c->total[s] : 0;
 		}
 	}
 	return count;
@@ -135,7 +136,8 @@ static uint32_t choose_strata(struct comparison *c, struct stratum *strata, uint
 	for (i = 0; i < count; i++) {
 		bool both = strata[i].on[0] && strata[i].on[1];
 
-		if (!both && (strata[i].part[0] >= STRATUM_PART || strata[i].part[1] >= STRATUM_PART)) {
+		if (!both &&
+		    (strata[i].part[0] >= STRATUM_PART || strata[i].part[1] >= STRATUM_PART)) {
 			c->composition = true;
 			c->composition_name = strata[i].name;
 		}
@@ -152,7 +154,8 @@ static double part_of_both(const struct comparison *c, double part0, double part
 	return n0 + n1 > 0 ? (part0 * n0 + part1 * n1) / (n0 + n1) : 0;
 }
 
-static int add_stratum(struct comparison *c, const struct stratum *stratum, struct share_noise *noise)
+static int add_stratum(struct comparison *c, const struct stratum *stratum,
+		       struct share_noise *noise)
 {
 	struct cells_pair pair = { .join = &c->join };
 	double weight = part_of_both(c, stratum->part[0], stratum->part[1]);
@@ -248,7 +251,7 @@ int compare_by_shares(struct comparison *c)
 	return share_rows_test(c->rows, c->row_count, &limits, true, &c->scale);
 }
 
-/* ---- cumulative ------------------------------------------------------------------------------------------ */
+/* ---- cumulative ------------------------------------------------------------------------------ */
 
 /* Marks, by joined function, what a change is already explained by. */
 static void mark_explained(const struct comparison *c, const struct profile *p, const uint32_t *map,
@@ -274,7 +277,8 @@ static int by_delta(const void *left, const void *right)
 {
 	const struct compare_function *a = left, *b = right;
 
-	return (fabs(b->delta_pct) > fabs(a->delta_pct)) - (fabs(b->delta_pct) < fabs(a->delta_pct));
+	return (fabs(b->delta_pct) > fabs(a->delta_pct)) -
+	       (fabs(b->delta_pct) < fabs(a->delta_pct));
 }
 
 static int list_unexplained(struct comparison *c, const bool *explained)

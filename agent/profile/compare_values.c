@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Types whose values are not samples: durations of waits (Welch's test on winsorised values per window),
- * levels and flows of sampled bytes (variance from the sampling itself), exact counts. Shares of the total
- * are shown and must pass the threshold too; there is no dilution, since each function's own amount is
- * tested and not its share. */
+/* Types whose values are not samples: durations of waits (Welch's test on winsorised values per
+ * window), levels and flows of sampled bytes (variance from the sampling itself), exact counts.
+ * Shares of the total are shown and must pass the threshold too; there is no dilution, since each
+ * function's own amount is tested and not its share. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -12,16 +12,16 @@
 #include "agent/profile/compare_internal.h"
 #include "agent/profile/stats.h"
 
-#define WINDOWS_LEAST	10u
-#define WINSOR_AT	0.95
-#define DRIFT_SHORT	1.5  /* as in share_test.c: R0 below 20 windows, from 20 on */
-#define DRIFT_LEAST	1.25
-#define LEVEL_TAU	0.10 /* a level is one point of a saw-tooth (collector cycles) */
-#define LEVEL_SAMPLES	25.0 /* a stack with fewer samples is not testable */
-#define COUNT_LEAST	10.0 /* goroutines */
-#define COUNT_PART	0.20
+#define WINDOWS_LEAST	 10u
+#define WINSOR_AT	 0.95
+#define DRIFT_SHORT	 1.5 /* as in share_test.c: R0 below 20 windows, from 20 on */
+#define DRIFT_LEAST	 1.25
+#define LEVEL_TAU	 0.10 /* a level is one point of a saw-tooth (collector cycles) */
+#define LEVEL_SAMPLES	 25.0 /* a stack with fewer samples is not testable */
+#define COUNT_LEAST	 10.0 /* goroutines */
+#define COUNT_PART	 0.20
 #define COUNT_DEVIATIONS 3.0
-#define MANY_DF		1e6 /* as good as normal */
+#define MANY_DF		 1e6 /* as good as normal */
 
 bool compare_is_duration(enum profile_type type)
 {
@@ -41,8 +41,8 @@ static void set_shares(const struct comparison *c, struct share_row *row)
 	row->cost_delta = row->delta;
 }
 
-/* False discovery over @p; a row is changed if its amount changed significantly and its share by enough,
- * both in the same direction. */
+/* False discovery over @p; a row is changed if its amount changed significantly and its share by
+ * enough, both in the same direction. */
 static int decide(struct comparison *c, const double *p, const double *direction)
 {
 	cleanup_free double *q = calloc(c->row_count + 1, sizeof(*q));
@@ -65,11 +65,11 @@ static int decide(struct comparison *c, const double *p, const double *direction
 	return 0;
 }
 
-/* ---- durations ------------------------------------------------------------------------------------------ */
+/* ---- durations ------------------------------------------------------------------------------- */
 
 struct series {
-	double *y[2];	 /* value per second, by window; winsorised */
-	double *sorted;	 /* scratch of both sides' windows */
+	double *y[2];	/* value per second, by window; winsorised */
+	double *sorted; /* scratch of both sides' windows */
 	uint32_t count[2];
 };
 
@@ -176,8 +176,9 @@ static double durations_row(struct comparison *c, struct series *s, struct share
 		m[k] = moments_of(s->y[k], s->count[k]);
 	restart = row->tau * (m[0].mean + m[1].mean) / 2;
 	difference = m[1].mean - m[0].mean;
-	variance = (m[0].variance + m[1].variance) * c->noise.drift +
-		   restart * restart * (1 / c->m[0]->effective_lives + 1 / c->m[1]->effective_lives);
+	variance =
+		(m[0].variance + m[1].variance) * c->noise.drift +
+		restart * restart * (1 / c->m[0]->effective_lives + 1 / c->m[1]->effective_lives);
 	row->df = fmax(welch_df(m, s->count), 1);
 	row->variance = per_second > 0 ? variance / (per_second * per_second) : 0;
 	*ret_direction = difference;
@@ -199,9 +200,9 @@ int compare_by_durations(struct comparison *c)
 		return -ENOMEM;
 	for (k = 0; k < 2; k++) {
 		/* A block is one window here; fewer than ten cannot carry the test. */
-		c->noise.blocks[k] = c->m[k]->totals_only || c->m[k]->window_count < WINDOWS_LEAST ?
-					     0 :
-					     c->m[k]->window_count;
+		c->noise.blocks[k] = c->m[k]->totals_only || c->m[k]->window_count < WINDOWS_LEAST
+					     ? 0
+					     : c->m[k]->window_count;
 		c->noise.samples[k] = c->total[k];
 	}
 	c->noise.drift = durations_drift(c, &s);
@@ -216,7 +217,7 @@ int compare_by_durations(struct comparison *c)
 	return decide(c, p, direction);
 }
 
-/* ---- sampled bytes ---------------------------------------------------------------------------------------- */
+/* ---- sampled bytes --------------------------------------------------------------------------- */
 
 /* Objects and bytes by joined function: one side's innermost frames. */
 struct levels {
@@ -230,8 +231,8 @@ static void levels_deinit(struct levels *l)
 	free(l->samples);
 }
 
-/* An object of size s is sampled with pi = 1 - exp(-s/B) and weighs 1/pi, so that a stack of n sampled
- * objects has the variance n s^2 (1 - pi) / pi^2. */
+/* An object of size s is sampled with pi = 1 - exp(-s/B) and weighs 1/pi, so that a stack of n
+ * sampled objects has the variance n s^2 (1 - pi) / pi^2. */
 static int levels_init(struct levels *l, const struct comparison *c, int side)
 {
 	const struct profile *p = c->side[side]->profile;
@@ -311,7 +312,7 @@ int compare_by_levels(struct comparison *c)
 	return decide(c, p, direction);
 }
 
-/* ---- exact counts ---------------------------------------------------------------------------------------- */
+/* ---- exact counts ---------------------------------------------------------------------------- */
 
 int compare_by_counts(struct comparison *c)
 {

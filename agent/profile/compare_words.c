@@ -17,7 +17,8 @@ const char *compare_verdict_word(enum compare_verdict verdict)
 
 const char *compare_cause_word(enum compare_cause cause)
 {
-	static const char *const words[] = { NULL, "functions", "load", "contended", "composition" };
+	static const char *const words[] = { NULL, "functions", "load", "contended",
+					     "composition" };
 
 	return words[cause];
 }
@@ -93,7 +94,8 @@ static void say_function(struct comparison *c, const struct compare_function *f)
 	char name[NAME_SIZE];
 
 	say(out,
-	    "%s went from %.1f to %.1f %% of %s (%+.1f points, %g %% interval %.1f to %.1f, q %.0e).",
+	    "%s went from %.1f to %.1f %% of %s (%+.1f points, %g %% interval %.1f to %.1f, q "
+	    "%.0e).",
 	    cut(f->name, name), f->base_pct, f->comparison_pct, what(c->m[0]->type), f->delta_pct,
 	    100 * out->confidence, f->interval[0], f->interval[1], f->q_value);
 	if (c->m[0]->type == PROFILE_CPU && isfinite(f->cost_growth) && f->cost_growth != 0)
@@ -117,8 +119,8 @@ static void say_insufficient(struct comparison *c)
 	double least = fmin(c->noise.samples[0], c->noise.samples[1]);
 
 	if (c->m[0]->type == PROFILE_CPU && least < SHARE_SAMPLES_LEAST)
-		say(c->out, "Too few samples (%.0f; %d are the least). Record 60 s at 99 Hz.", least,
-		    SHARE_SAMPLES_LEAST);
+		say(c->out, "Too few samples (%.0f; %d are the least). Record 60 s at 99 Hz.",
+		    least, SHARE_SAMPLES_LEAST);
 	else if (c->m[0]->type == PROFILE_MEMORY || c->m[0]->type == PROFILE_ALLOC)
 		say(c->out, "Too few sampled allocations (about %.0f) to judge.", least);
 	else
@@ -152,7 +154,8 @@ static void say_unchanged(struct comparison *c)
 		    cut(c->composition_name ? c->composition_name : "a process", name));
 	else if (out->cause == COMPARE_CAUSE_CONTENDED)
 		say(out,
-		    "One side waited %.0f %% of its runnable time for a CPU; only shares are comparable.",
+		    "One side waited %.0f %% of its runnable time for a CPU; only shares are "
+		    "comparable.",
 		    100 * fmax(c->side[0]->runqueue_share, c->side[1]->runqueue_share));
 	else if (out->cause == COMPARE_CAUSE_LOAD)
 		say_load(c);
@@ -162,7 +165,8 @@ static void say_unchanged(struct comparison *c)
 		say(out, "No change found.");
 	if (out->min_detectable_points > 0 && !out->regression_count && !out->improvement_count)
 		say(out,
-		    "With this much data a function of 5 %% would have had to change by about %.1f points to be seen.",
+		    "With this much data a function of 5 %% would have had to change by about %.1f "
+		    "points to be seen.",
 		    out->min_detectable_points);
 }
 
@@ -181,8 +185,8 @@ void compare_summary(struct comparison *c)
 	} else {
 		bool worse = out->verdict == COMPARE_REGRESSED;
 
-		f = worse ? first_of_program(out->regressions, out->regression_count) :
-			    first_of_program(out->improvements, out->improvement_count);
+		f = worse ? first_of_program(out->regressions, out->regression_count)
+			  : first_of_program(out->improvements, out->improvement_count);
 		if (f)
 			say_function(c, f);
 		else
@@ -190,16 +194,19 @@ void compare_summary(struct comparison *c)
 	}
 	if (out->moved_count)
 		say(out,
-		    "%s lost %.1f points and %s took them over: inlined, outlined or renamed, total unchanged.",
+		    "%s lost %.1f points and %s took them over: inlined, outlined or renamed, "
+		    "total unchanged.",
 		    cut(out->moved[0].from, name), out->moved[0].points,
 		    cut(out->moved[0].to, other));
 	if (out->diluted_count && out->diluted[0].delta_pct < 0)
 		say(out, "%s fell from %.1f to %.1f %% only because others take more.",
-		    cut(out->diluted[0].name, name), out->diluted[0].base_pct, out->diluted[0].comparison_pct);
+		    cut(out->diluted[0].name, name), out->diluted[0].base_pct,
+		    out->diluted[0].comparison_pct);
 	if (out->unsteady)
 		say(out, "The workload's cycle is longer than half of a side: record longer.");
 	if (out->different_lives && c->m[0]->type == PROFILE_CPU)
-		say(out, "Different process lives; %.0f %% of each share is allowed for what a restart "
-			 "alone changes.",
+		say(out,
+		    "Different process lives; %.0f %% of each share is allowed for what a restart "
+		    "alone changes.",
 		    100 * c->tau_user);
 }

@@ -17,9 +17,9 @@ struct work {
 	struct functions_vec functions;
 	struct nodes_vec nodes; /* parents before children */
 	struct intern function_index, node_index;
-	double *weight;		/* by node: sum of its shares of both sides */
-	uint32_t *order;	/* nodes by parent, then weight */
-	uint32_t *first;	/* by node: its children in order[first … first of the next) */
+	double *weight;	 /* by node: sum of its shares of both sides */
+	uint32_t *order; /* nodes by parent, then weight */
+	uint32_t *first; /* by node: its children in order[first … first of the next) */
 };
 
 static void work_deinit(struct work *w)
@@ -33,7 +33,7 @@ static void work_deinit(struct work *w)
 	free(w->first);
 }
 
-/* ---- laying over -------------------------------------------------------------------------------------------- */
+/* ---- laying over ----------------------------------------------------------------------------- */
 
 static int function_id(struct work *w, const struct profile *p, uint32_t function, uint8_t kind,
 		       uint32_t *ret)
@@ -112,8 +112,8 @@ static int add_side(struct work *w, const struct profile *p, int side)
 		if (rc == 0)
 			rc = node_id(w, nodes[p->nodes[i].parent], *function, &nodes[i]);
 		if (rc == 0)
-			w->nodes.data[nodes[i]].self[side] = profile_add(
-				w->nodes.data[nodes[i]].self[side], self[i]);
+			w->nodes.data[nodes[i]].self[side] =
+				profile_add(w->nodes.data[nodes[i]].self[side], self[i]);
 	}
 	return rc;
 }
@@ -135,7 +135,7 @@ static void sum_totals(struct work *w)
 	}
 }
 
-/* ---- order and pruning -------------------------------------------------------------------------------------- */
+/* ---- order and pruning ----------------------------------------------------------------------- */
 
 struct ranked {
 	double weight;
@@ -192,7 +192,8 @@ static int arrange(struct work *w)
 	return 0;
 }
 
-/* Least weight that is kept: a parent weighs at least as much as its child, so the kept nodes are a tree. */
+/* Least weight that is kept: a parent weighs at least as much as its child, so the kept nodes are a
+ * tree. */
 static int cutoff(const struct work *w, uint32_t max, double *ret)
 {
 	cleanup_free double *sorted = NULL;
@@ -251,7 +252,8 @@ static int emit_pruned(struct emitter *e, uint32_t parent)
 			continue;
 		rest.pruned += size_below(e->w, child, e->stack);
 		for (s = 0; s < 2; s++)
-			rest.total[s] = profile_add(rest.total[s], e->w->nodes.data[child].total[s]);
+			rest.total[s] =
+				profile_add(rest.total[s], e->w->nodes.data[child].total[s]);
 	}
 	memcpy(rest.self, rest.total, sizeof(rest.self));
 	return rest.pruned ? nodes_vec_push(&e->out, rest) : 0;

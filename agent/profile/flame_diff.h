@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The differential flame graph: the trees of two profiles laid over each other by function (name, package,
- * file). Frames of only one side are kept, so that what vanished can be seen. Pure, thread-safe. */
+/* The differential flame graph: the trees of two profiles laid over each other by function (name,
+ * package, file). Frames of only one side are kept, so that what vanished can be seen. Pure,
+ * thread-safe. */
 #ifndef PROFD_PROFILE_FLAME_DIFF_H
 #define PROFD_PROFILE_FLAME_DIFF_H
 
@@ -16,7 +17,8 @@ struct flame_diff_function {
 };
 
 struct flame_diff_node {
-	uint32_t function; /* FLAME_DIFF_PRUNED: @pruned small frames; undefined for node 0, the root */
+	uint32_t function; /* FLAME_DIFF_PRUNED: @pruned small frames; undefined for node 0, the
+			      root */
 	uint32_t parent;
 	uint32_t depth;	 /* root 0 */
 	uint32_t pruned; /* nodes it stands for */
@@ -27,14 +29,15 @@ struct flame_diff_node {
 struct flame_diff {
 	struct flame_diff_function *functions;
 	uint32_t function_count;
-	struct flame_diff_node *nodes; /* preorder, siblings by the sum of both shares, largest first */
+	struct flame_diff_node
+		*nodes; /* preorder, siblings by the sum of both shares, largest first */
 	uint32_t node_count;
 	uint32_t depth_max;
 	int64_t total[2];
 };
 
-/* @max_nodes 0 = default; the largest are kept, the rest of each parent becomes one node. -EINVAL types
- * differ; -ENOMEM; @ret untouched then. */
+/* @max_nodes 0 = default; the largest are kept, the rest of each parent becomes one node. -EINVAL
+ * types differ; -ENOMEM; @ret untouched then. */
 int flame_diff_init(struct flame_diff *ret, const struct profile *base,
 		    const struct profile *comparison, uint32_t max_nodes) must_use;
 void flame_diff_deinit(struct flame_diff *diff);

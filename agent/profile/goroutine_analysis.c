@@ -41,13 +41,14 @@ bool goroutine_frame_is_shown(const char *function)
 
 bool goroutine_is_blocked(const char *state, const char *wait)
 {
-	/* Prefixes, because versions add qualifiers: "chan receive (nil chan)", "select (durable)". */
-	static const char *const go[] = { "chan ",	"select",  "semacquire", "sync.",
-					  "synctest.",	"IO wait", "coroutine" };
-	static const char *const thread[] = { "futex",	"pipe",	  "socket", "epoll", "poll",
-					      "select", "accept", "recv",   "send",  "connect",
-					      "child",	"wait",	  "join",   "sem",   "msg",
-					      "unix" };
+	/* Prefixes, because versions add qualifiers: "chan receive (nil chan)", "select (durable)".
+	 */
+	static const char *const go[] = { "chan ",     "select",  "semacquire", "sync.",
+					  "synctest.", "IO wait", "coroutine" };
+	static const char *const thread[] = { "futex", "pipe",	  "socket", "epoll",
+					      "poll",  "select",  "accept", "recv",
+					      "send",  "connect", "child",  "wait",
+					      "join",  "sem",	  "msg",    "unix" };
 	size_t i;
 
 	if (!strcmp(state, "waiting") || !strcmp(state, "leaked")) {
@@ -68,7 +69,7 @@ double goroutine_growth_rate(uint64_t current, uint64_t previous)
 	return previous ? (double)current / (double)previous : 1.0;
 }
 
-/* ---- from samples to stacks ------------------------------------------------------------------------- */
+/* ---- from samples to stacks ------------------------------------------------------------------ */
 
 struct work {
 	const struct profile *p;
@@ -213,7 +214,7 @@ static int add_sample(struct work *w, const struct profile_sample *s)
 	return rc < 0 ? rc : stacks_vec_push(&w->stacks, stack);
 }
 
-/* ---- tables --------------------------------------------------------------------------------------------- */
+/* ---- tables ---------------------------------------------------------------------------------- */
 
 static int by_count(const void *left, const void *right)
 {

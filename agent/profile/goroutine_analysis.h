@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Goroutine profiles read as a table of stacks (contract.md section 6): how many goroutines share a stack,
- * what they wait for, which are blocked. Threads of programs that are not Go come in the same shape.
+/* Goroutine profiles read as a table of stacks (contract.md section 6): how many goroutines share a
+ * stack, what they wait for, which are blocked. Threads of programs that are not Go come in the
+ * same shape.
  *
- * Expected of the profile: one sample per (stack, attributes) whose value is the number of goroutines;
- * attrs.state and attrs.wait in the runtime's own words, attrs.extra the creator's function. Two labels
- * are read where they exist: GOROUTINE_LABEL_WAIT (whole seconds waited, at least) and
- * GOROUTINE_LABEL_SYSTEM ("true": a goroutine of the runtime itself). Without the second, a goroutine whose
- * outermost function is the runtime's own is taken for one, by the runtime's rule (isSystemGoroutine in
- * runtime/traceback.go). Pure, thread-safe. */
+ * Expected of the profile: one sample per (stack, attributes) whose value is the number of
+ * goroutines; attrs.state and attrs.wait in the runtime's own words, attrs.extra the creator's
+ * function. Two labels are read where they exist: GOROUTINE_LABEL_WAIT (whole seconds waited, at
+ * least) and GOROUTINE_LABEL_SYSTEM ("true": a goroutine of the runtime itself). Without the
+ * second, a goroutine whose outermost function is the runtime's own is taken for one, by the
+ * runtime's rule (isSystemGoroutine in runtime/traceback.go). Pure, thread-safe. */
 #ifndef PROFD_PROFILE_GOROUTINE_ANALYSIS_H
 #define PROFD_PROFILE_GOROUTINE_ANALYSIS_H
 
@@ -30,8 +31,9 @@ struct goroutine_stack {
 	uint32_t frame_first; /* frames[frame_first … + frame_count), innermost first */
 	uint32_t frame_count;
 	uint64_t max_wait_s; /* longest known wait, 0 = unknown */
-	uint64_t identity;   /* hash over function names in order and creator; equal across profiles */
-	bool blocked;	     /* waits for what another goroutine, lock or peer must deliver */
+	uint64_t
+		identity; /* hash over function names in order and creator; equal across profiles */
+	bool blocked;	  /* waits for what another goroutine, lock or peer must deliver */
 };
 
 struct goroutine_count {
@@ -42,7 +44,8 @@ struct goroutine_count {
 struct goroutine_analysis {
 	const struct profile *p; /* borrowed: texts and frames */
 	uint64_t total;		 /* goroutines counted */
-	struct goroutine_stack *stacks; /* by stack, state, wait reason, creator; largest count first */
+	struct goroutine_stack
+		*stacks; /* by stack, state, wait reason, creator; largest count first */
 	uint32_t stack_count;
 	uint32_t *frames; /* frame indices of the profile */
 	uint32_t frame_count;
@@ -50,7 +53,8 @@ struct goroutine_analysis {
 	uint32_t state_count, wait_count;
 };
 
-/* -EINVAL unless @p is a goroutine profile; -ENOMEM. @ret: goroutine_analysis_deinit(), before @p goes. */
+/* -EINVAL unless @p is a goroutine profile; -ENOMEM. @ret: goroutine_analysis_deinit(), before @p
+ * goes. */
 int goroutine_analysis_init(struct goroutine_analysis *ret, const struct profile *p,
 			    const struct goroutine_options *options) must_use;
 void goroutine_analysis_deinit(struct goroutine_analysis *a);

@@ -59,8 +59,8 @@ static int nodes_with(const struct profile *p, const char *name, bool **ret)
 		function[i] = !name || !strcmp(profile_string(p, p->functions[i].name), name);
 	node[0] = !name;
 	for (i = 1; i < p->node_count; i++)
-		node[i] = node[p->nodes[i].parent] ||
-			  function[p->frames[p->nodes[i].frame].function];
+		node[i] =
+			node[p->nodes[i].parent] || function[p->frames[p->nodes[i].frame].function];
 	*ret = take_ptr(node);
 	return 0;
 }
@@ -133,11 +133,12 @@ int trend_value(const struct profile *p, const char *function, bool cumulative, 
 		return rc;
 	for (i = 0; i < p->sample_count; i++) {
 		const struct profile_sample *s = &p->samples[i];
-		bool own = s->node &&
-			   !strcmp(profile_string(p, p->functions[p->frames[p->nodes[s->node].frame]
-									 .function]
-							    .name),
-				   function);
+		bool own =
+			s->node &&
+			!strcmp(profile_string(
+					p, p->functions[p->frames[p->nodes[s->node].frame].function]
+						   .name),
+				function);
 
 		if (cumulative ? wanted[s->node] : own)
 			sum += (double)s->values[k];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hash index over an array that the caller owns: finds the id of an equal element. A slot is 32 bits of
- * the element's hash (the tag) next to its id; the home slot follows from the tag, so that growing
- * needs no look at the elements and a probe touches one only when 32 bits agree. Ids are below
- * UINT32_MAX. Never shrinks, no removal, not thread-safe. Use:
+/* Hash index over an array that the caller owns: finds the id of an equal element. A slot is 32
+ * bits of the element's hash (the tag) next to its id; the home slot follows from the tag, so that
+ * growing needs no look at the elements and a probe touches one only when 32 bits agree. Ids are
+ * below UINT32_MAX. Never shrinks, no removal, not thread-safe. Use:
  *
  *   struct intern_probe probe = intern_probe(&table, hash);
  *   while ((id = intern_next(&table, &probe)) != INTERN_NONE)
@@ -58,7 +58,8 @@ static inline uint32_t intern_next(const struct intern *table, struct intern_pro
 	return INTERN_NONE;
 }
 
-/* Records @id under @hash; how many ids there may be is the caller's bound. -ENOMEM, unchanged then. */
+/* Records @id under @hash; how many ids there may be is the caller's bound. -ENOMEM, unchanged
+ * then. */
 int intern_add(struct intern *table, uint64_t hash, uint32_t id) must_use;
 void intern_deinit(struct intern *table);
 

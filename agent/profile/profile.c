@@ -5,9 +5,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COUNT(name)	  { name, "count" }
-#define NANOSECONDS(name) { name, "nanoseconds" }
-#define BYTES(name)	  { name, "bytes" }
+#define COUNT(name)                                                                                \
+	{                                                                                          \
+		name, "count"                                                                      \
+	}
+#define NANOSECONDS(name)                                                                          \
+	{                                                                                          \
+		name, "nanoseconds"                                                                \
+	}
+#define BYTES(name)                                                                                \
+	{                                                                                          \
+		name, "bytes"                                                                      \
+	}
 
 /* contract.md section 3, "Sample types, pprof order and units". */
 static const struct profile_type_info types[PROFILE_TYPE_MAX] = {
@@ -16,7 +25,11 @@ static const struct profile_type_info types[PROFILE_TYPE_MAX] = {
 	[PROFILE_WALL] = { "wall", { NANOSECONDS("wall") }, 1, 0, true },
 	[PROFILE_BLOCK] = { "block", { COUNT("contentions"), NANOSECONDS("delay") }, 2, 1, true },
 	[PROFILE_MUTEX] = { "mutex", { COUNT("contentions"), NANOSECONDS("delay") }, 2, 1, true },
-	[PROFILE_MEMORY] = { "memory", { COUNT("inuse_objects"), BYTES("inuse_space") }, 2, 1, false },
+	[PROFILE_MEMORY] = { "memory",
+			     { COUNT("inuse_objects"), BYTES("inuse_space") },
+			     2,
+			     1,
+			     false },
 	[PROFILE_ALLOC] = { "alloc", { COUNT("alloc_objects"), BYTES("alloc_space") }, 2, 1, true },
 	[PROFILE_GOROUTINE] = { "goroutine", { COUNT("goroutine") }, 1, 0, false },
 	[PROFILE_IO] = { "io",

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The profile model: what a session, a window or a merge is when it is rendered, compared or summed.
- * Symbolized, aggregated, immutable once built; readers share it by reference count.
+/* The profile model: what a session, a window or a merge is when it is rendered, compared or
+ * summed. Symbolized, aggregated, immutable once built; readers share it by reference count.
  *
  *   strings     interned text, id 0 = ""
  *   mappings    files with build-id; id 0 = none
  *   functions   (name, package, file): the identity used for comparisons
  *   frames      one source-level frame: function, line, mapping, file offset, kind
- *   nodes       the prefix tree of stacks, root first: node 0 is the root and has no frame, a parent's
- *               index is always smaller than its child's, so one pass in either direction folds the tree
+ *   nodes       the prefix tree of stacks, root first: node 0 is the root and has no frame, a
+ * parent's index is always smaller than its child's, so one pass in either direction folds the tree
  *   attrs       who and how: process, thread, state, wait kind, lock, labels
  *   samples     (node, attrs) -> values; each pair once
  *   events      optional, time-ordered: (time, node, attrs, value) for timelines and heat maps
  *
- * Values: as many as the type has, in pprof order (contract.md section 3); the last-but-for-io is the
- * value that totals and percentages use: profile_value_index(). No I/O here. */
+ * Values: as many as the type has, in pprof order (contract.md section 3); the last-but-for-io is
+ * the value that totals and percentages use: profile_value_index(). No I/O here. */
 #ifndef PROFD_PROFILE_PROFILE_H
 #define PROFD_PROFILE_PROFILE_H
 
@@ -23,7 +23,7 @@
 
 #include "agent/base/cleanup.h"
 
-/* ---- types ------------------------------------------------------------------------------------ */
+/* ---- types ----------------------------------------------------------------------------------- */
 
 enum profile_type {
 	PROFILE_CPU,
@@ -49,8 +49,8 @@ struct profile_type_info {
 	const char *word; /* canonical: "cpu" */
 	struct profile_value_type values[PROFILE_VALUES_MAX];
 	uint8_t value_count;
-	uint8_t value_index;	  /* of the value that totals, percentages and folded output use */
-	bool rate;		  /* a flow over time (per second makes sense), not a level */
+	uint8_t value_index; /* of the value that totals, percentages and folded output use */
+	bool rate;	     /* a flow over time (per second makes sense), not a level */
 };
 
 /* Never NULL for a valid type. */
@@ -58,7 +58,7 @@ const struct profile_type_info *profile_type_info(enum profile_type type);
 /* Accepts canonical words and `heap`, `allocs`, `profile`. -EINVAL otherwise. */
 int profile_type_parse(const char *word, enum profile_type *ret) must_use;
 
-/* ---- contents ---------------------------------------------------------------------------------- */
+/* ---- contents -------------------------------------------------------------------------------- */
 
 enum profile_frame_kind {
 	PROFILE_FRAME_NATIVE,
@@ -70,7 +70,8 @@ enum profile_frame_kind {
 	PROFILE_FRAME_MARKER,  /* [truncated], [on cpu, not sampled], … */
 };
 
-#define PROFILE_TRUNCATED "[truncated]" /* name of the marker that is the outermost frame of a cut stack */
+#define PROFILE_TRUNCATED                                                                          \
+	"[truncated]" /* name of the marker that is the outermost frame of a cut stack */
 
 enum profile_frame_flag {
 	PROFILE_FRAME_INLINED = 1, /* inlined into its parent frame */
@@ -85,10 +86,11 @@ struct profile_mapping {
 };
 
 struct profile_function {
-	uint32_t name;	  /* string id: demangled, or the unknown text */
-	uint32_t package; /* string id: Go package, C++ namespace-less module base name; may be "" */
-	uint32_t file;	  /* string id; "" if unknown */
-	uint32_t line;	  /* first line of the function, 0 if unknown */
+	uint32_t name; /* string id: demangled, or the unknown text */
+	uint32_t
+		package; /* string id: Go package, C++ namespace-less module base name; may be "" */
+	uint32_t file;	 /* string id; "" if unknown */
+	uint32_t line;	 /* first line of the function, 0 if unknown */
 };
 
 struct profile_frame {
@@ -114,20 +116,20 @@ struct profile_attrs {
 	uint32_t process;     /* index of processes */
 	uint32_t tid;	      /* 0 = whole process */
 	uint32_t thread_name; /* string id */
-	uint32_t state;	      /* string id: blocked, runqueue, preempted; goroutines: Go's words; "" */
-	uint32_t wait;	      /* string id: futex, sleep, …; goroutines: wait reason; "" */
-	uint32_t extra;	      /* string id: io kind, lock, created-by; "" */
+	uint32_t state; /* string id: blocked, runqueue, preempted; goroutines: Go's words; "" */
+	uint32_t wait;	/* string id: futex, sleep, …; goroutines: wait reason; "" */
+	uint32_t extra; /* string id: io kind, lock, created-by; "" */
 	uint32_t label_first; /* labels[label_first … + label_count) */
 	uint32_t label_count;
 };
 
 struct profile_process {
 	uint32_t pid;
-	uint32_t exe;	     /* string id */
-	uint32_t comm;	     /* string id */
-	uint32_t service;    /* string id */
+	uint32_t exe;		/* string id */
+	uint32_t comm;		/* string id */
+	uint32_t service;	/* string id */
 	uint64_t started_at_ns; /* realtime */
-	int64_t value;	     /* sum of the main value */
+	int64_t value;		/* sum of the main value */
 };
 
 struct profile_sample {
@@ -154,7 +156,8 @@ struct profile_quality {
 	double guessed_frame_pct;
 	double effective_rate; /* per second and busy CPU */
 	double overhead_pct;
-	uint64_t outcomes[PROFILE_OUTCOMES_MAX]; /* by outcome id: cut or damaged stacks of this profile */
+	uint64_t outcomes[PROFILE_OUTCOMES_MAX]; /* by outcome id: cut or damaged stacks of this
+						    profile */
 	uint32_t note_count;
 	char notes[8][160];
 };
@@ -209,19 +212,20 @@ static inline void profile_drop(struct profile *p)
 }
 CLEANUP_DEFINE(profile, struct profile *, profile_drop);
 
-/* ---- building ------------------------------------------------------------------------------------ */
+/* ---- building -------------------------------------------------------------------------------- */
 
 struct profile_builder;
 
-/* NULL when out of memory. @max_nodes bounds the tree: stacks beyond it end in a [truncated] node and
- * are counted (contract.md section 8, stacks per session). */
+/* NULL when out of memory. @max_nodes bounds the tree: stacks beyond it end in a [truncated] node
+ * and are counted (contract.md section 8, stacks per session). */
 struct profile_builder *profile_builder_create(const struct profile_meta *meta, uint32_t max_nodes);
 void profile_builder_destroy(struct profile_builder *b);
 CLEANUP_DEFINE(profile_builder, struct profile_builder *, profile_builder_destroy);
 
 /* Each interns and returns the id; errors are sticky and reported by profile_builder_finish().
- * Not thread-safe. Ids must come from the same builder (-EINVAL), texts hold no NUL (-EINVAL); the line of
- * a function is not part of its identity. attrs.process may be 0 while there are no processes. */
+ * Not thread-safe. Ids must come from the same builder (-EINVAL), texts hold no NUL (-EINVAL); the
+ * line of a function is not part of its identity. attrs.process may be 0 while there are no
+ * processes. */
 uint32_t profile_builder_string(struct profile_builder *b, const char *text, size_t len);
 uint32_t profile_builder_mapping(struct profile_builder *b, const struct profile_mapping *m);
 uint32_t profile_builder_function(struct profile_builder *b, const struct profile_function *f);
@@ -234,16 +238,18 @@ uint32_t profile_builder_attrs(struct profile_builder *b, const struct profile_a
 void profile_builder_sample(struct profile_builder *b, uint32_t node, uint32_t attrs,
 			    const int64_t *values);
 void profile_builder_event(struct profile_builder *b, const struct profile_event *event);
-/* Sums, sorts and hands over the profile (one reference, the caller's). The builder is spent. -ENOMEM,
- * -E2BIG, or what an earlier call met. @quality is copied; its percentages of frames are computed here
- * from the samples, process values and totals likewise. Samples come out ordered by node. */
+/* Sums, sorts and hands over the profile (one reference, the caller's). The builder is spent.
+ * -ENOMEM, -E2BIG, or what an earlier call met. @quality is copied; its percentages of frames are
+ * computed here from the samples, process values and totals likewise. Samples come out ordered by
+ * node. */
 int profile_builder_finish(struct profile_builder *b, const struct profile_quality *quality,
 			   struct profile **ret) must_use;
 
-/* ---- operations: each makes a new profile or table from borrowed ones; pure, thread-safe -------- */
+/* ---- operations: each makes a new profile or table from borrowed ones; pure, thread-safe ----- */
 
-/* Sum of several profiles of one type: durations are the time that at least one covers, service and host
- * become "*" where they differ, qualities are joined. -EINVAL when types differ or there is none. */
+/* Sum of several profiles of one type: durations are the time that at least one covers, service and
+ * host become "*" where they differ, qualities are joined. -EINVAL when types differ or there is
+ * none. */
 int profile_merge(struct profile *const *parts, size_t count, struct profile **ret) must_use;
 
 struct profile_filter {
@@ -251,10 +257,11 @@ struct profile_filter {
 	const char *where_names[8]; /* attribute names of contract.md section 3 */
 	const char *where_values[8];
 	unsigned where_count;
-	const char *group_by;	    /* attribute that becomes the root frame, NULL = none */
+	const char *group_by; /* attribute that becomes the root frame, NULL = none */
 };
-/* Values are matched exactly, all `where` pairs must hold; names are attribute.h's and `build-id` (stacks
- * that touch a file with it). -EINVAL unknown attribute name; -ENODATA from/to without events. */
+/* Values are matched exactly, all `where` pairs must hold; names are attribute.h's and `build-id`
+ * (stacks that touch a file with it). -EINVAL unknown attribute name; -ENODATA from/to without
+ * events. */
 int profile_select(const struct profile *p, const struct profile_filter *filter,
 		   struct profile **ret) must_use;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Interning side of the builder: every table of a profile is an array plus a hash index (intern.h). An
- * id that this builder never gave is refused (-EINVAL), so that a profile's references are always in
- * range and its readers need no checks. */
+/* Interning side of the builder: every table of a profile is an array plus a hash index (intern.h).
+ * An id that this builder never gave is refused (-EINVAL), so that a profile's references are
+ * always in range and its readers need no checks. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,8 +83,8 @@ uint32_t profile_builder_string(struct profile_builder *b, const char *text, siz
 		return 0;
 	while ((id = intern_next(&b->strings, &probe)) != INTERN_NONE) {
 		const char *known = p->string_bytes + p->string_offsets[id];
-		uint64_t end = id + 1 < p->string_count ? p->string_offsets[id + 1] :
-							  b->string_bytes_len;
+		uint64_t end =
+			id + 1 < p->string_count ? p->string_offsets[id + 1] : b->string_bytes_len;
 
 		if (end - p->string_offsets[id] == len + 1 && !memcmp(known, text, len))
 			return id;
@@ -290,8 +290,7 @@ uint32_t profile_builder_process(struct profile_builder *b, const struct profile
 			return id;
 	}
 	id = p->process_count;
-	if (!APPEND(b, processes, process_capacity, &b->processes, hash, id,
-		    PROFILE_PROCESSES_MAX))
+	if (!APPEND(b, processes, process_capacity, &b->processes, hash, id, PROFILE_PROCESSES_MAX))
 		return 0;
 	p->processes[id] = *process;
 	p->processes[id].value = 0;

@@ -16,10 +16,10 @@ static void map_deinit(struct u64map *map)
 }
 #define cleanup_map __attribute__((__cleanup__(map_deinit)))
 
-/* ---- goroutines ---------------------------------------------------------------------------------------- */
+/* ---- goroutines ------------------------------------------------------------------------------ */
 
-/* One entry per identity in the order of the side's stacks, so that the largest group comes first and
- * lends its state; @found maps an identity to its entry. */
+/* One entry per identity in the order of the side's stacks, so that the largest group comes first
+ * and lends its state; @found maps an identity to its entry. */
 static int collect(const struct goroutine_analysis *side, bool is_base, struct u64map *found,
 		   struct diff_stack *entries, uint32_t *count)
 {
@@ -49,8 +49,8 @@ static int collect(const struct goroutine_analysis *side, bool is_base, struct u
 
 static uint64_t change(const struct diff_stack *s)
 {
-	return s->compare_count > s->base_count ? s->compare_count - s->base_count :
-						  s->base_count - s->compare_count;
+	return s->compare_count > s->base_count ? s->compare_count - s->base_count
+						: s->base_count - s->compare_count;
 }
 
 static int by_change(const void *left, const void *right)
@@ -106,8 +106,8 @@ static int diff_goroutines(struct profile_diff *d, const struct profile *base,
 		rc = goroutine_analysis_init(&d->compare, compare, options);
 	if (rc < 0)
 		return rc;
-	entries = calloc((size_t)d->base.stack_count + d->compare.stack_count + 1,
-			 sizeof(*entries));
+	entries =
+		calloc((size_t)d->base.stack_count + d->compare.stack_count + 1, sizeof(*entries));
 	if (!entries)
 		return -ENOMEM;
 	rc = collect(&d->base, true, &found, entries, &count);
@@ -128,7 +128,7 @@ static int diff_goroutines(struct profile_diff *d, const struct profile *base,
 	return 0;
 }
 
-/* ---- functions ------------------------------------------------------------------------------------------ */
+/* ---- functions ------------------------------------------------------------------------------- */
 
 static struct diff_function *find_function(struct diff_function *functions, struct intern *index,
 					   const struct diff_function *wanted, uint32_t *count,

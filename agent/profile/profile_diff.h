@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The plain difference of two profiles (contract.md section 6, POST /diff): what appeared, grew and went.
- * Exact arithmetic on two totals, no verdict: compare.h judges. Pure, thread-safe. */
+/* The plain difference of two profiles (contract.md section 6, POST /diff): what appeared, grew and
+ * went. Exact arithmetic on two totals, no verdict: compare.h judges. Pure, thread-safe. */
 #ifndef PROFD_PROFILE_PROFILE_DIFF_H
 #define PROFD_PROFILE_PROFILE_DIFF_H
 
 #include "agent/profile/goroutine_analysis.h"
 
-/* A goroutine stack of either side. Its identity is function names in order and creator; state and wait
- * reason are those of its largest group on the side where it is listed. */
+/* A goroutine stack of either side. Its identity is function names in order and creator; state and
+ * wait reason are those of its largest group on the side where it is listed. */
 struct diff_stack {
 	const struct goroutine_analysis *side; /* owner of texts and frames of @stack */
 	const struct goroutine_stack *stack;
@@ -36,7 +36,8 @@ struct profile_diff {
 /* -EINVAL when types differ, @ret untouched; -ENOMEM, @ret empty. Both profiles are borrowed by the
  * result, which points into itself: it must not be moved. */
 int profile_diff_init(struct profile_diff *ret, const struct profile *base,
-		      const struct profile *compare, const struct goroutine_options *options) must_use;
+		      const struct profile *compare, const struct goroutine_options *options)
+	must_use;
 void profile_diff_deinit(struct profile_diff *diff);
 static inline void cleanup_profile_diff_fn(struct profile_diff *diff)
 {

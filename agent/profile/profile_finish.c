@@ -11,12 +11,13 @@
 /* By node, in the order they came within one: a counting sort, linear in samples and nodes. */
 static int sort_samples(struct profile *p)
 {
-	cleanup_free uint32_t *first = calloc((size_t)p->node_count + 1, sizeof(*first));
+	cleanup_free uint32_t *first = NULL;
 	struct profile_sample *sorted;
 	uint32_t i;
 
 	if (!p->sample_count)
 		return 0;
+	first = calloc((size_t)p->node_count + 1, sizeof(*first));
 	sorted = malloc(p->sample_count * sizeof(*sorted));
 	if (!first || !sorted) {
 		free(sorted);

@@ -29,8 +29,7 @@ static int covered(struct profile *const *parts, size_t count, uint64_t *ret)
 		return -ENOMEM;
 	for (i = 0; i < count; i++) {
 		spans[i].from = parts[i]->meta.start_ns;
-		if (__builtin_add_overflow(spans[i].from, parts[i]->meta.duration_ns,
-					   &spans[i].to))
+		if (__builtin_add_overflow(spans[i].from, parts[i]->meta.duration_ns, &spans[i].to))
 			spans[i].to = UINT64_MAX;
 	}
 	qsort(spans, count, sizeof(*spans), by_start);
@@ -87,8 +86,7 @@ static int add_part(struct profile_builder *b, const struct profile *part)
 	copy_nodes(&copy, 0);
 	for (i = 0; i < part->sample_count; i++)
 		profile_builder_sample(b, copy.nodes[part->samples[i].node],
-				       copy.attrs[part->samples[i].attrs],
-				       part->samples[i].values);
+				       copy.attrs[part->samples[i].attrs], part->samples[i].values);
 	for (i = 0; i < part->event_count; i++) {
 		struct profile_event event = part->events[i];
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Filters work on attribute sets, of which there are far fewer than samples; grouping works group by
- * group, so that one table old node -> new node, stamped with the group it was filled for, serves all.
- * Cost: samples + events + the nodes that each group really touches. */
+/* Filters work on attribute sets, of which there are far fewer than samples; grouping works group
+ * by group, so that one table old node -> new node, stamped with the group it was filled for,
+ * serves all. Cost: samples + events + the nodes that each group really touches. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,13 +19,13 @@ struct selection {
 	const struct profile_filter *filter;
 	struct profile_builder *b;
 	struct copy copy;
-	bool *attrs_kept;    /* by attrs index */
-	bool *node_kept;     /* by node; NULL = all */
-	uint32_t *group;     /* by attrs index: dense group number */
+	bool *attrs_kept;     /* by attrs index */
+	bool *node_kept;      /* by node; NULL = all */
+	uint32_t *group;      /* by attrs index: dense group number */
 	uint32_t *group_root; /* by group: node of the builder */
 	uint32_t group_count;
-	int64_t *values;     /* sample_count × PROFILE_VALUES_MAX, after from/to; NULL = as they are */
-	uint32_t *stamp;     /* by node: group + 1 that copy.nodes[] was filled for */
+	int64_t *values; /* sample_count × PROFILE_VALUES_MAX, after from/to; NULL = as they are */
+	uint32_t *stamp; /* by node: group + 1 that copy.nodes[] was filled for */
 };
 
 static bool hex_matches(const struct profile_mapping *m, const char *wanted)
@@ -52,8 +52,7 @@ static int keep_build_id(struct selection *s, const char *wanted)
 	for (i = 0; i < p->mapping_count; i++)
 		mapping[i] = hex_matches(&p->mappings[i], wanted);
 	for (i = 1; i < p->node_count; i++)
-		node[i] = node[p->nodes[i].parent] ||
-			  mapping[p->frames[p->nodes[i].frame].mapping];
+		node[i] = node[p->nodes[i].parent] || mapping[p->frames[p->nodes[i].frame].mapping];
 	if (s->node_kept)
 		for (i = 0; i < p->node_count; i++)
 			node[i] &= s->node_kept[i];
@@ -168,8 +167,8 @@ struct portion {
 	int64_t count, all_count, value, all_value;
 };
 
-/* What of each sample's values lies in the time window: the main value is the sum of its events there,
- * counts go by the number of events, other values (bytes) by the main value. */
+/* What of each sample's values lies in the time window: the main value is the sum of its events
+ * there, counts go by the number of events, other values (bytes) by the main value. */
 static void cut_values(struct selection *s, const struct portion *portions)
 {
 	const struct profile_type_info *type = profile_type_info(s->p->meta.type);
@@ -227,8 +226,7 @@ static int cut_time(struct selection *s)
 	if (!p->event_count)
 		return -ENODATA;
 	portions = calloc((size_t)p->sample_count + 1, sizeof(*portions));
-	s->values = calloc((size_t)p->sample_count + 1,
-			   PROFILE_VALUES_MAX * sizeof(*s->values));
+	s->values = calloc((size_t)p->sample_count + 1, PROFILE_VALUES_MAX * sizeof(*s->values));
 	if (!portions || !s->values)
 		return -ENOMEM;
 	rc = index_samples(p, &index);
@@ -251,7 +249,8 @@ static int cut_time(struct selection *s)
 	return 0;
 }
 
-/* The builder's node of @node in @group; fills the path from the nearest known ancestor downwards. */
+/* The builder's node of @node in @group; fills the path from the nearest known ancestor downwards.
+ */
 static uint32_t map_node(struct selection *s, uint32_t group, uint32_t node, uint32_t *path)
 {
 	const struct profile *p = s->p;
@@ -405,8 +404,8 @@ static int selection_init(struct selection *s)
 	size_t attrs = (size_t)p->attrs_count + 1;
 
 	/* Grouping copies a path once per group; bounded like any tree. */
-	s->b = profile_builder_create(&meta, s->filter->group_by ? PROFILE_FRAMES_MAX :
-								   p->node_count);
+	s->b = profile_builder_create(&meta,
+				      s->filter->group_by ? PROFILE_FRAMES_MAX : p->node_count);
 	s->attrs_kept = calloc(attrs, sizeof(*s->attrs_kept));
 	s->group = calloc(attrs, sizeof(*s->group));
 	s->group_root = calloc(attrs, sizeof(*s->group_root));
@@ -420,7 +419,7 @@ int profile_select(const struct profile *p, const struct profile_filter *filter,
 		   struct profile **ret)
 {
 	__attribute__((__cleanup__(selection_deinit))) struct selection s = { .p = p,
-									  .filter = filter };
+									      .filter = filter };
 	struct profile_quality quality = p->quality;
 	int rc = selection_init(&s);
 

@@ -33,7 +33,8 @@ static uint32_t function_of(const struct profile *p, uint32_t node)
 	return p->frames[p->nodes[node].frame].function;
 }
 
-/* Counts of innermost occurrences: the type's own count if it has one, else its events, else rows. */
+/* Counts of innermost occurrences: the type's own count if it has one, else its events, else rows.
+ */
 static void add_counts(const struct profile *p, struct profile_function_row *rows)
 {
 	bool counted = !strcmp(profile_type_info(p->meta.type)->values[0].unit, "count");
@@ -103,8 +104,7 @@ static int sort_rows(const struct profile *p, struct profile_function_row *rows)
 	if (!order)
 		return -ENOMEM;
 	for (i = 0; i < p->function_count; i++)
-		order[i] = (struct row_order){ rows[i],
-					       profile_string(p, p->functions[i].name) };
+		order[i] = (struct row_order){ rows[i], profile_string(p, p->functions[i].name) };
 	qsort(order, p->function_count, sizeof(*order), by_self);
 	for (i = 0; i < p->function_count; i++)
 		rows[i] = order[i].row;

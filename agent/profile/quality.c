@@ -89,10 +89,9 @@ void quality_note(struct profile_quality *quality, const char *fmt, ...)
 
 struct profile_quality quality_empty(void)
 {
-	return (struct profile_quality){ .samples = -1,
-					 .lost = -1,
-					 .effective_rate = -1,
-					 .overhead_pct = -1 };
+	return (struct profile_quality){
+		.samples = -1, .lost = -1, .effective_rate = -1, .overhead_pct = -1
+	};
 }
 
 static double weighted(double sum, double sum_weight, double part, double part_weight)

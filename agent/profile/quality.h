@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a profile says about itself (contract.md section 3, "Data quality"): shares of cut stacks, unknown
- * and guessed frames from its samples; joining the qualities of parts. */
+/* What a profile says about itself (contract.md section 3, "Data quality"): shares of cut stacks,
+ * unknown and guessed frames from its samples; joining the qualities of parts. */
 #ifndef PROFD_PROFILE_QUALITY_H
 #define PROFD_PROFILE_QUALITY_H
 
 #include "agent/profile/profile.h"
 
-/* Fills truncated_pct (of samples), unknown_frame_pct and guessed_frame_pct (of frames, each weighted by
- * the samples that hold it; markers are no frames). Samples weigh by their first value, a count for
- * every type but wall. All are 0 for an empty profile. -ENOMEM, @ret untouched. */
+/* Fills truncated_pct (of samples), unknown_frame_pct and guessed_frame_pct (of frames, each
+ * weighted by the samples that hold it; markers are no frames). Samples weigh by their first value,
+ * a count for every type but wall. All are 0 for an empty profile. -ENOMEM, @ret untouched. */
 int quality_of_frames(const struct profile *p, struct profile_quality *ret) must_use;
 
 /* Appends a note unless it is there already or there is no room. */
 void quality_note(struct profile_quality *quality, const char *fmt, ...) printf_like(2, 3);
 
-/* Adds @part to @sum, which began as quality_empty(). Counts are summed; rates and overhead are weighted
- * by samples; what a part does not know stays unknown only if no part knows it. */
+/* Adds @part to @sum, which began as quality_empty(). Counts are summed; rates and overhead are
+ * weighted by samples; what a part does not know stays unknown only if no part knows it. */
 void quality_add(struct profile_quality *sum, const struct profile_quality *part);
 struct profile_quality quality_empty(void);
 

@@ -40,8 +40,8 @@ static enum regression_severity severity_of(const struct compare *c,
 	if (f->delta_pct >= t->critical_delta_pct ||
 	    (hotspot && f->comparison_pct >= t->critical_hotspot_pct))
 		return REGRESSION_CRITICAL;
-	return f->delta_pct >= t->function_delta_pct || hotspot ? REGRESSION_WARNING :
-								  REGRESSION_NONE;
+	return f->delta_pct >= t->function_delta_pct || hotspot ? REGRESSION_WARNING
+								: REGRESSION_NONE;
 }
 
 static void add(struct regression_report *report, const struct compare *c,

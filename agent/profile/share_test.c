@@ -8,7 +8,8 @@
 
 #include "agent/profile/stats.h"
 
-#define DRIFT_LEAST_SHORT   1.5	 /* R0 below 20 windows: the 5-10 s to 1 s ratios measured on real programs */
+#define DRIFT_LEAST_SHORT                                                                          \
+	1.5 /* R0 below 20 windows: the 5-10 s to 1 s ratios measured on real programs */
 #define DRIFT_LEAST	    1.25 /* R0 from 20 windows on */
 #define DRIFT_SHORT_WINDOWS 20u
 #define PRIOR_DF_MAX	    60.0
@@ -18,7 +19,7 @@
 #define SCALE_MAX	    3.0
 #define SCALE_PART_LEAST    0.05
 
-/* ---- blocks ------------------------------------------------------------------------------------------- */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
 struct blocks {
 	uint32_t count[2];	/* blocks with samples */
@@ -43,8 +44,8 @@ static void blocks_deinit(struct blocks *b)
 
 uint32_t share_block_windows(const struct share_data *data)
 {
-	uint32_t m = data->window_count[0] < data->window_count[1] ? data->window_count[0] :
-								      data->window_count[1];
+	uint32_t m = data->window_count[0] < data->window_count[1] ? data->window_count[0]
+								   : data->window_count[1];
 
 	return m / SHARE_BLOCKS_WANTED ? m / SHARE_BLOCKS_WANTED : 1;
 }
@@ -81,8 +82,8 @@ static int blocks_side(struct blocks *b, const struct share_data *data, int s, u
 static int blocks_init(struct blocks *b, const struct share_data *data)
 {
 	uint32_t length = share_block_windows(data);
-	uint32_t longest = data->window_count[0] > data->window_count[1] ? data->window_count[0] :
-									    data->window_count[1];
+	uint32_t longest = data->window_count[0] > data->window_count[1] ? data->window_count[0]
+									 : data->window_count[1];
 	int rc = blocks_side(b, data, 0, length);
 
 	if (rc == 0)
@@ -109,9 +110,10 @@ static double load(struct blocks *b, const struct share_data *data, int s, uint3
 	return sum;
 }
 
-/* ---- dispersion ----------------------------------------------------------------------------------------- */
+/* ---- dispersion ------------------------------------------------------------------------------ */
 
-/* Sum of squared residuals x - share·n over groups of @g neighbouring blocks; the rest joins the last. */
+/* Sum of squared residuals x - share·n over groups of @g neighbouring blocks; the rest joins the
+ * last. */
 static double residuals(const double *x, const double *n, uint32_t count, uint32_t g, double share,
 			uint32_t *ret_groups)
 {
@@ -184,8 +186,8 @@ static struct prior shrink(const double *phi, size_t count, double df)
 
 static double drift_least(const struct share_data *data)
 {
-	uint32_t m = data->window_count[0] < data->window_count[1] ? data->window_count[0] :
-								      data->window_count[1];
+	uint32_t m = data->window_count[0] < data->window_count[1] ? data->window_count[0]
+								   : data->window_count[1];
 
 	return m < DRIFT_SHORT_WINDOWS ? DRIFT_LEAST_SHORT : DRIFT_LEAST;
 }
@@ -252,8 +254,8 @@ static void add_variance(struct share_row *row, double variance, double df)
 }
 
 static void add_rows(const struct share_data *data, const struct blocks *b,
-		     const struct measured *measured, const struct share_noise *noise, double weight,
-		     double df, struct share_row *rows, size_t count)
+		     const struct measured *measured, const struct share_noise *noise,
+		     double weight, double df, struct share_row *rows, size_t count)
 {
 	size_t i;
 
@@ -334,7 +336,8 @@ double share_series_drift(const double *y, uint32_t count, double least)
 		groups = count / g;
 		if (groups < 3)
 			break;
-		/* Sum of squares of group sums / g estimates the same variance if blocks are independent. */
+		/* Sum of squares of group sums / g estimates the same variance if blocks are
+		 * independent. */
 		for (i = 0; i < groups; i++) {
 			double r = 0;
 			uint32_t k;
@@ -348,7 +351,7 @@ double share_series_drift(const double *y, uint32_t count, double least)
 	return drift;
 }
 
-/* ---- tests ---------------------------------------------------------------------------------------------- */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
 struct explanation {
 	struct share_row *rows;
@@ -410,8 +413,8 @@ static bool explain_one(struct explanation *e)
 	for (i = 0; i < e->count; i++) {
 		struct share_row *row = &e->rows[i];
 
-		e->p[i] = row->changed ? 0 :
-					 p_of(cost_delta(row, e->scale), cost_error(row, e->scale),
+		e->p[i] = row->changed ? 0
+				       : p_of(cost_delta(row, e->scale), cost_error(row, e->scale),
 					      row->df);
 	}
 	stats_bh(e->p, e->count, e->q, e->scratch);
@@ -435,8 +438,8 @@ static bool explain_one(struct explanation *e)
 	return true;
 }
 
-/* One regression "improves" everything else: accept one function at a time, strongest first, and judge the
- * rest by what the scale of the unchanged part leaves of its change. */
+/* One regression "improves" everything else: accept one function at a time, strongest first, and
+ * judge the rest by what the scale of the unchanged part leaves of its change. */
 static void explain_all(struct explanation *e)
 {
 	uint32_t members = 0;
@@ -471,8 +474,7 @@ int share_rows_test(struct share_row *rows, size_t row_count, const struct share
 		struct share_row *row = &rows[i];
 		double restart = row->tau * row->pooled;
 
-		row->variance += restart * restart *
-				 (1 / limits->lives[0] + 1 / limits->lives[1]);
+		row->variance += restart * restart * (1 / limits->lives[0] + 1 / limits->lives[1]);
 		row->df = row->df > 0 ? row->df : 1;
 		row->p = p[i] = p_of(row->delta, sqrt(row->variance), row->df);
 	}

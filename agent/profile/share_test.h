@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The test of shares: which functions changed their part of a profile by more than its own noise. Numbers
- * in, numbers out; names and profiles are compare.c's business. README.md, "Comparison", gives the
- * method; symbols in comments are its symbols. Pure, deterministic, thread-safe. */
+/* The test of shares: which functions changed their part of a profile by more than its own noise.
+ * Numbers in, numbers out; names and profiles are compare.c's business. README.md, "Comparison",
+ * gives the method; symbols in comments are its symbols. Pure, deterministic, thread-safe. */
 #ifndef PROFD_PROFILE_SHARE_TEST_H
 #define PROFD_PROFILE_SHARE_TEST_H
 
@@ -15,7 +15,8 @@
 #define SHARE_BLOCKS_LEAST   6u	 /* with samples; below: not enough data */
 #define SHARE_SAMPLES_LEAST  200
 #define SHARE_CHANGED_MAX    50u /* functions explained one after the other */
-#define SHARE_UNSTEADY_DRIFT 4.0 /* R above this: the workload's cycle is longer than the profile */
+#define SHARE_UNSTEADY_DRIFT 4.0 /* R above this: the workload's cycle is longer than the profile  \
+				  */
 
 /* Two sides of windows: 0 = base, 1 = comparison. Values are effective samples. */
 struct share_data {
@@ -37,35 +38,35 @@ struct share_row {
 	double phi, phi_star;	 /* own and shrunk dispersion; of the last data added */
 	double variance;	 /* V */
 	double df;
-	double p, q;		 /* of D; q after false-discovery control */
-	double cost_delta;	 /* d = p_c - k p_b, with the final k */
-	bool barred;		 /* never called changed (its name is in doubt, it only waits for work) */
-	bool significant;	 /* q and |D| pass */
-	bool changed;		 /* and no other function's change explains it: member of S */
+	double p, q;	   /* of D; q after false-discovery control */
+	double cost_delta; /* d = p_c - k p_b, with the final k */
+	bool barred;	   /* never called changed (its name is in doubt, it only waits for work) */
+	bool significant;  /* q and |D| pass */
+	bool changed;	   /* and no other function's change explains it: member of S */
 };
 
 struct share_noise {
-	double nu0, phi0; /* prior of the dispersion */
-	double drift;	  /* R */
+	double nu0, phi0;   /* prior of the dispersion */
+	double drift;	    /* R */
 	uint32_t blocks[2]; /* with samples */
 	double samples[2];  /* N */
 };
 
-/* Adds the noise of @data to the rows with weight @weight (1 unless the data is one of several strata):
- * shares, D and V grow by the weighted parts, df follows Satterthwaite. Rows start zeroed but for
- * `function`; call share_rows_test() after the last. -ENOMEM. */
+/* Adds the noise of @data to the rows with weight @weight (1 unless the data is one of several
+ * strata): shares, D and V grow by the weighted parts, df follows Satterthwaite. Rows start zeroed
+ * but for `function`; call share_rows_test() after the last. -ENOMEM. */
 int share_noise_add(const struct share_data *data, double weight, struct share_row *rows,
 		    size_t row_count, struct share_noise *ret) must_use;
 
 struct share_limits {
-	double threshold;   /* delta: least change of a share, 0…1 */
-	double q;	    /* false-discovery level, 1 - confidence */
-	double lives[2];    /* effective process lives of the sides */
+	double threshold; /* delta: least change of a share, 0…1 */
+	double q;	  /* false-discovery level, 1 - confidence */
+	double lives[2];  /* effective process lives of the sides */
 };
 
-/* Restart variance, p, q, then the sequential explanation: sets everything from `variance` on. @ret_scale:
- * k of the unchanged rest. @explain false: every significant row is changed (values that are no shares).
- * -ENOMEM. */
+/* Restart variance, p, q, then the sequential explanation: sets everything from `variance` on.
+ * @ret_scale: k of the unchanged rest. @explain false: every significant row is changed (values
+ * that are no shares). -ENOMEM. */
 int share_rows_test(struct share_row *rows, size_t row_count, const struct share_limits *limits,
 		    bool explain, double *ret_scale) must_use;
 

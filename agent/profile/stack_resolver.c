@@ -118,8 +118,8 @@ static int find_module(struct stack_resolver *r, uint32_t id, struct module *ret
 	return 0;
 }
 
-/* A return address names the call before it: the offset moves back by one and the flag goes, so that one
- * place is one memo entry and one frame. */
+/* A return address names the call before it: the offset moves back by one and the flag goes, so
+ * that one place is one memo entry and one frame. */
 static uint64_t normalize(uint64_t word)
 {
 	uint32_t kind = prof_frame_kind(word);
@@ -174,8 +174,8 @@ static int push_named(struct stack_resolver *r, const struct module *module,
 	for (i = count - 1; rc == 0 && i >= 0; i--) {
 		struct profile_frame one = frame;
 
-		one.kind = module->kind == FEED_MODULE_KERNEL ? PROFILE_FRAME_KERNEL :
-								names[i].kind;
+		one.kind =
+			module->kind == FEED_MODULE_KERNEL ? PROFILE_FRAME_KERNEL : names[i].kind;
 		one.line = names[i].line;
 		if (i < count - 1)
 			one.flags |= PROFILE_FRAME_INLINED;
@@ -379,7 +379,8 @@ int stack_resolver_prefetch(struct stack_resolver *r, const uint64_t *frames, si
 	for (i = 0; i < count; i++) {
 		uint64_t word = normalize(frames[i]);
 
-		if (prof_frame_kind(word) == PROF_FRAME_MODULE && !u64map_get(&r->memo, word, &known))
+		if (prof_frame_kind(word) == PROF_FRAME_MODULE &&
+		    !u64map_get(&r->memo, word, &known))
 			words[used++] = word & ~PROF_FRAME_GUESSED;
 	}
 	qsort(words, used, sizeof(*words), by_word);

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From raw stacks (frame words of bpf/profiler.h with the module ids of agent/wire/feed.h, leaf first) to
- * nodes of a profile builder: kernel frames below the user frames they were called from, inlined functions
- * expanded, unknown ones kept by module and offset, [truncated] as the outermost frame of a cut stack.
+/* From raw stacks (frame words of bpf/profiler.h with the module ids of agent/wire/feed.h, leaf
+ * first) to nodes of a profile builder: kernel frames below the user frames they were called from,
+ * inlined functions expanded, unknown ones kept by module and offset, [truncated] as the outermost
+ * frame of a cut stack.
  *
- * Each distinct frame is resolved once: a memo maps its word to the frames it became, and is emptied when
- * it has reached its bound (the builder's interning keeps the result the same). Not thread-safe. */
+ * Each distinct frame is resolved once: a memo maps its word to the frames it became, and is
+ * emptied when it has reached its bound (the builder's interning keeps the result the same). Not
+ * thread-safe. */
 #ifndef PROFD_PROFILE_STACK_RESOLVER_H
 #define PROFD_PROFILE_STACK_RESOLVER_H
 
@@ -34,25 +36,26 @@ struct stack_modules {
 
 struct stack_resolver;
 
-/* All three are borrowed and outlive the resolver; @names may be NULL (everything is unknown). @memo_max
- * 0 means STACK_MEMO_MAX. NULL when out of memory. */
+/* All three are borrowed and outlive the resolver; @names may be NULL (everything is unknown).
+ * @memo_max 0 means STACK_MEMO_MAX. NULL when out of memory. */
 struct stack_resolver *stack_resolver_create(struct profile_builder *builder,
 					     const struct stack_modules *modules,
 					     const struct name_source *names, size_t memo_max);
 void stack_resolver_destroy(struct stack_resolver *r);
 CLEANUP_DEFINE(stack_resolver, struct stack_resolver *, stack_resolver_destroy);
 
-/* Tells the name source which frames will be asked for, grouped by module, each once. @frames may be the
- * frames of many stacks one after the other. -ENOMEM. */
-int stack_resolver_prefetch(struct stack_resolver *r, const uint64_t *frames, size_t count) must_use;
+/* Tells the name source which frames will be asked for, grouped by module, each once. @frames may
+ * be the frames of many stacks one after the other. -ENOMEM. */
+int stack_resolver_prefetch(struct stack_resolver *r, const uint64_t *frames, size_t count)
+	must_use;
 
 struct stack_frames {
 	const uint64_t *frames; /* leaf first */
 	size_t count;		/* 0 = none */
 };
 
-/* The node of the stack @user + @kernel; 0 (the root) when both are empty. -ENOMEM; errors of the builder
- * stay in it. */
+/* The node of the stack @user + @kernel; 0 (the root) when both are empty. -ENOMEM; errors of the
+ * builder stay in it. */
 int stack_resolver_node(struct stack_resolver *r, struct stack_frames user,
 			struct stack_frames kernel, uint32_t *ret_node) must_use;
 

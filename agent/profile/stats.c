@@ -31,8 +31,8 @@ double stats_trigamma(double x)
 	       r / x *
 		       (1.0 / 6 -
 			r * (1.0 / 30 -
-			     r * (1.0 / 42 -
-				  r * (1.0 / 30 - r * (5.0 / 66 - r * (691.0 / 2730 - r * 7 / 6))))));
+			     r * (1.0 / 42 - r * (1.0 / 30 - r * (5.0 / 66 - r * (691.0 / 2730 -
+										  r * 7 / 6))))));
 }
 
 double stats_tetragamma(double x)
@@ -43,11 +43,11 @@ double stats_tetragamma(double x)
 		sum -= 2 / (x * x * x);
 	r = 1 / (x * x);
 	return sum - r - r / x -
-	       r * r * (0.5 -
+	       r * r *
+		       (0.5 -
 			r * (1.0 / 6 -
-			     r * (1.0 / 6 -
-				  r * (3.0 / 10 -
-				       r * (5.0 / 6 - r * (691.0 / 210 - r * 35.0 / 2))))));
+			     r * (1.0 / 6 - r * (3.0 / 10 - r * (5.0 / 6 - r * (691.0 / 210 -
+										r * 35.0 / 2))))));
 }
 
 double stats_trigamma_inverse(double v)
@@ -106,8 +106,8 @@ double stats_beta(double a, double b, double x)
 		return 0;
 	if (x >= 1)
 		return 1;
-	front = exp(lgamma_r(a + b, &sign) - lgamma_r(a, &sign) - lgamma_r(b, &sign) +
-		    a * log(x) + b * log1p(-x));
+	front = exp(lgamma_r(a + b, &sign) - lgamma_r(a, &sign) - lgamma_r(b, &sign) + a * log(x) +
+		    b * log1p(-x));
 	if (x < (a + 1) / (a + b + 2))
 		return front * beta_fraction(a, b, x) / a;
 	return 1 - front * beta_fraction(b, a, 1 - x) / b;

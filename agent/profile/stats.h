@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The special functions and small procedures that verdicts need; libm only, same input, same output. Pure,
- * thread-safe. Method and figures: the comparison's statistics are described in README.md. */
+/* The special functions and small procedures that verdicts need; libm only, same input, same
+ * output. Pure, thread-safe. Method and figures: the comparison's statistics are described in
+ * README.md. */
 #ifndef PROFD_PROFILE_STATS_H
 #define PROFD_PROFILE_STATS_H
 
@@ -36,8 +37,8 @@ void stats_bh(const double *p, size_t count, double *q, struct stats_rank *scrat
 double stats_quantile(double *values, size_t count, double fraction);
 double stats_median(double *values, size_t count);
 
-/* Mann-Kendall: one-sided p-value of an upward trend in a short series, exact for n <= 10 without ties,
- * else normal with the correction for ties. 1 for n < 3. */
+/* Mann-Kendall: one-sided p-value of an upward trend in a short series, exact for n <= 10 without
+ * ties, else normal with the correction for ties. 1 for n < 3. */
 double stats_trend_p(const double *values, size_t count);
 
 #endif

@@ -45,7 +45,8 @@ static int by_thread(const void *left, const void *right)
 static void add_wait(struct thread_ledger *ledger, struct ledger_thread *thread,
 		     const struct item *item)
 {
-	struct ledger_wait *last = thread->wait_count ? &ledger->waits[ledger->wait_count - 1] : NULL;
+	struct ledger_wait *last =
+		thread->wait_count ? &ledger->waits[ledger->wait_count - 1] : NULL;
 
 	if (!last || last->wait != item->wait) {
 		if (!thread->wait_count)

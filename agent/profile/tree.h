@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Depth-first order over a profile's nodes, without recursion: child lists built in one pass. Children
- * come in the order of their indices. */
+/* Depth-first order over a profile's nodes, without recursion: child lists built in one pass.
+ * Children come in the order of their indices. */
 #ifndef PROFD_PROFILE_TREE_H
 #define PROFD_PROFILE_TREE_H
 

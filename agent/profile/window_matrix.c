@@ -1,23 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One pass over the events in time order, a window at a time: values of nodes are gathered, folded to
- * functions and emptied again, so that the cost is events plus the nodes each window touches. */
+/* One pass over the events in time order, a window at a time: values of nodes are gathered, folded
+ * to functions and emptied again, so that the cost is events plus the nodes each window touches. */
 #include "agent/profile/window_matrix.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "agent/base/clock.h"
 #include "agent/profile/builder_internal.h"
-#include "agent/profile/canonical.h"
-#include "agent/profile/tree.h"
 #include "agent/profile/window_internal.h"
 
 #define STRATUM_PART 0.01 /* of the profile's total; what a comparison may want to hold apart */
-#define IDLE_PART    0.5  /* of a function's value in idle waits */
 
-/* ---- cells ------------------------------------------------------------------------------------------ */
+/* ---- cells ----------------------------------------------------------------------------------- */
 
 int window_cells_make(const struct window_cells_list_vec *list, uint32_t function_count,
 		      struct window_cells *ret)
@@ -83,112 +79,14 @@ double window_seconds(const struct window_matrix *m, uint32_t i)
 
 	if (i + 1 < m->window_count)
 		return (double)m->window_ns / (double)NS_PER_S;
-	return m->duration_ns > from ? (double)(m->duration_ns - from) / (double)NS_PER_S :
-				       (double)m->window_ns / (double)NS_PER_S;
+	return m->duration_ns > from ? (double)(m->duration_ns - from) / (double)NS_PER_S
+				     : (double)m->window_ns / (double)NS_PER_S;
 }
 
-/* ---- what is known of nodes ---------------------------------------------------------------------------- */
+/* ---- time ------------------------------------------------------------------------------------ */
 
-struct build {
-	const struct profile *p;
-	struct window_matrix *m;
-	struct window_names names;
-	uint32_t *canonical;	 /* by profile function, UINT32_MAX = in no stack */
-	uint32_t *node_function; /* by node: canonical function */
-	uint32_t *node_self;	 /* by node: the function its self value counts for */
-	bool *node_repeats;	 /* by node: an ancestor has the same function */
-	uint32_t *attrs_stratum; /* by attrs index */
-};
-
-static bool by_duration(enum profile_type type)
-{
-	return type == PROFILE_OFFCPU || type == PROFILE_WALL || type == PROFILE_BLOCK ||
-	       type == PROFILE_MUTEX || type == PROFILE_IO;
-}
-
-static bool in_kernel(const struct window_names *n, uint32_t function)
-{
-	return n->functions[function].kind == PROFILE_FRAME_KERNEL ||
-	       !strcmp(n->text + n->functions[function].package, "kernel");
-}
-
-/* The innermost function outside the kernel; of kernel threads the innermost outside the scheduler. */
-static int set_node_self(struct build *b)
-{
-	const struct profile *p = b->p;
-	cleanup_free bool *has_user = calloc(p->node_count, sizeof(*has_user));
-	uint32_t i;
-
-	if (!has_user)
-		return -ENOMEM;
-	for (i = 1; i < p->node_count; i++) {
-		uint32_t parent = p->nodes[i].parent, f = b->node_function[i];
-		bool kernel = in_kernel(&b->names, f);
-
-		b->node_self[i] = f;
-		if (!by_duration(p->meta.type))
-			continue;
-		has_user[i] = has_user[parent] || !kernel;
-		if (kernel && (has_user[parent] ||
-			       (parent && canonical_is_scheduler(
-						  b->names.text + b->names.functions[f].name))))
-			b->node_self[i] = b->node_self[parent];
-	}
-	return 0;
-}
-
-static int set_repeats(struct build *b)
-{
-	cleanup_tree struct tree tree = { 0 };
-	cleanup_free uint32_t *open = calloc((size_t)b->names.function_count + 1, sizeof(*open));
-	struct tree_cursor at = { 0 };
-	int rc = tree_init(&tree, b->p);
-
-	if (rc < 0)
-		return rc;
-	if (!open)
-		return -ENOMEM;
-	while (tree_step(&tree, &at)) {
-		uint32_t f = b->node_function[at.node];
-
-		if (at.leaving)
-			open[f]--;
-		else
-			b->node_repeats[at.node] = open[f]++ != 0;
-	}
-	return 0;
-}
-
-static int set_nodes(struct build *b)
-{
-	const struct profile *p = b->p;
-	uint32_t i;
-	int rc;
-
-	b->canonical = malloc(((size_t)p->function_count + 1) * sizeof(*b->canonical));
-	b->node_function = calloc(p->node_count, sizeof(*b->node_function));
-	b->node_self = calloc(p->node_count, sizeof(*b->node_self));
-	b->node_repeats = calloc(p->node_count, sizeof(*b->node_repeats));
-	if (!b->canonical || !b->node_function || !b->node_self || !b->node_repeats)
-		return -ENOMEM;
-	memset(b->canonical, 0xff, ((size_t)p->function_count + 1) * sizeof(*b->canonical));
-	for (i = 1; i < p->node_count; i++) {
-		const struct profile_frame *frame = &p->frames[p->nodes[i].frame];
-
-		if (b->canonical[frame->function] == UINT32_MAX)
-			b->canonical[frame->function] =
-				window_names_function(&b->names, p, frame);
-		b->node_function[i] = b->canonical[frame->function];
-	}
-	if (b->names.error)
-		return b->names.error;
-	rc = set_node_self(b);
-	return rc < 0 ? rc : set_repeats(b);
-}
-
-/* ---- time ------------------------------------------------------------------------------------------------ */
-
-/* History stamps its rows with the start of their minute (or 10 s): narrower windows would be empty. */
+/* History stamps its rows with the start of their minute (or 10 s): narrower windows would be
+ * empty. */
 static uint64_t stamp_width(const struct profile *p)
 {
 	static const uint64_t widths[] = { 60 * NS_PER_S, 10 * NS_PER_S };
@@ -208,13 +106,13 @@ static uint64_t stamp_width(const struct profile *p)
 	return NS_PER_S;
 }
 
-static int set_windows(struct build *b, const struct window_options *options)
+static int set_windows(struct window_build *b, const struct window_options *options)
 {
 	const struct profile *p = b->p;
 	struct window_matrix *m = b->m;
 	uint64_t width = options && options->window_ns ? options->window_ns : 0, count;
-	uint32_t max = options && options->window_max ? options->window_max :
-							WINDOW_MATRIX_WINDOWS_MAX;
+	uint32_t max =
+		options && options->window_max ? options->window_max : WINDOW_MATRIX_WINDOWS_MAX;
 
 	m->start_ns = p->meta.start_ns;
 	m->duration_ns = p->meta.duration_ns;
@@ -224,7 +122,8 @@ static int set_windows(struct build *b, const struct window_options *options)
 	} else {
 		uint64_t last = p->events[p->event_count - 1].time_ns;
 
-		/* A profile that is still running, or whose clock stepped, may have later events. */
+		/* A profile that is still running, or whose clock stepped, may have later events.
+		 */
 		if (last > m->start_ns && last - m->start_ns > m->duration_ns)
 			m->duration_ns = last - m->start_ns;
 		width = width ? width : stamp_width(p);
@@ -246,14 +145,14 @@ static uint32_t window_of(const struct window_matrix *m, uint64_t time_ns)
 	return window < m->window_count ? (uint32_t)window : m->window_count - 1;
 }
 
-/* ---- gathering ------------------------------------------------------------------------------------------- */
+/* ---- gathering ------------------------------------------------------------------------------- */
 
 struct gather {
 	int64_t *node_value;	 /* by node, all 0 between windows */
 	int64_t *function_value; /* by canonical function, likewise */
 	uint32_t *touched;	 /* nodes or functions with a value in this window */
 	uint32_t touched_count;
-	uint32_t *stamp;	 /* by node: window + 1 in which it was touched */
+	uint32_t *stamp; /* by node: window + 1 in which it was touched */
 	struct window_cells_list_vec self, cumulative;
 };
 
@@ -267,7 +166,7 @@ static void gather_deinit(struct gather *g)
 	window_cells_list_vec_deinit(&g->cumulative);
 }
 
-static int gather_init(struct gather *g, const struct build *b)
+static int gather_init(struct gather *g, const struct window_build *b)
 {
 	size_t nodes = b->p->node_count, functions = (size_t)b->names.function_count + 1;
 
@@ -285,7 +184,8 @@ static int descending(const void *left, const void *right)
 	return (a < b) - (a > b);
 }
 
-/* Moves the gathered function values into cells of @window. Only functions of touched nodes have any. */
+/* Moves the gathered function values into cells of @window. Only functions of touched nodes have
+ * any. */
 static int emit(struct gather *g, const uint32_t *node_function, uint32_t window,
 		struct window_cells_list_vec *out)
 {
@@ -315,7 +215,7 @@ static void touch(struct gather *g, const struct profile *p, uint32_t window, ui
 	}
 }
 
-static int close_window(struct gather *g, const struct build *b, uint32_t window)
+static int close_window(struct gather *g, const struct window_build *b, uint32_t window)
 {
 	const struct profile *p = b->p;
 	uint32_t i;
@@ -339,9 +239,8 @@ static int close_window(struct gather *g, const struct build *b, uint32_t window
 			g->function_value[f] =
 				profile_add(g->function_value[f], g->node_value[node]);
 		if (p->nodes[node].parent)
-			g->node_value[p->nodes[node].parent] =
-				profile_add(g->node_value[p->nodes[node].parent],
-					    g->node_value[node]);
+			g->node_value[p->nodes[node].parent] = profile_add(
+				g->node_value[p->nodes[node].parent], g->node_value[node]);
 		g->node_value[node] = 0;
 	}
 	rc = emit(g, b->node_function, window, &g->cumulative);
@@ -350,7 +249,7 @@ static int close_window(struct gather *g, const struct build *b, uint32_t window
 	return rc;
 }
 
-static int gather_events(struct gather *g, struct build *b)
+static int gather_events(struct gather *g, struct window_build *b)
 {
 	const struct profile *p = b->p;
 	struct window_matrix *m = b->m;
@@ -365,7 +264,7 @@ static int gather_events(struct gather *g, struct build *b)
 			rc = close_window(g, b, window);
 			window = at;
 		}
-		if (e->value <= 0)
+		if (rc < 0 || e->value <= 0)
 			continue;
 		m->totals[window] = profile_add(m->totals[window], e->value);
 		touch(g, p, window, e->node, e->value);
@@ -373,7 +272,7 @@ static int gather_events(struct gather *g, struct build *b)
 	return rc < 0 ? rc : close_window(g, b, window);
 }
 
-static int gather_totals(struct gather *g, struct build *b)
+static int gather_totals(struct gather *g, struct window_build *b)
 {
 	const struct profile *p = b->p;
 	unsigned k = profile_value_index(p);
@@ -388,7 +287,7 @@ static int gather_totals(struct gather *g, struct build *b)
 	return close_window(g, b, 0);
 }
 
-static int gather_all(struct build *b)
+static int gather_all(struct window_build *b)
 {
 	__attribute__((__cleanup__(gather_deinit))) struct gather g = { 0 };
 	struct window_matrix *m = b->m;
@@ -403,10 +302,10 @@ static int gather_all(struct build *b)
 	return rc;
 }
 
-/* ---- strata, lives, scale -------------------------------------------------------------------------------- */
+/* ---- strata ---------------------------------------------------------------------------------- */
 
 /* Values of one stratum by window, without the tree: only self is compared within strata. */
-static int fill_stratum(struct build *b, uint32_t stratum)
+static int fill_stratum(struct window_build *b, uint32_t stratum)
 {
 	__attribute__((__cleanup__(gather_deinit))) struct gather g = { 0 };
 	struct window_stratum *s = &b->m->strata[stratum];
@@ -420,15 +319,15 @@ static int fill_stratum(struct build *b, uint32_t stratum)
 	if (!s->totals)
 		return -ENOMEM;
 	for (i = 0; rc == 0 && i <= p->event_count; i++) {
-		uint32_t at = i < p->event_count ? window_of(b->m, p->events[i].time_ns) :
-						   UINT32_MAX;
+		uint32_t at =
+			i < p->event_count ? window_of(b->m, p->events[i].time_ns) : UINT32_MAX;
 
 		if (at != window) {
 			rc = emit(&g, b->node_self, window, &g.self);
 			g.touched_count = 0;
 			window = at;
 		}
-		if (i == p->event_count || p->events[i].value <= 0 ||
+		if (rc < 0 || i == p->event_count || p->events[i].value <= 0 ||
 		    b->attrs_stratum[p->events[i].attrs] != stratum)
 			continue;
 		s->totals[window] = profile_add(s->totals[window], p->events[i].value);
@@ -444,7 +343,7 @@ static int fill_stratum(struct build *b, uint32_t stratum)
 }
 
 /* Strata are process names with enough of the total; fewer than two are none. */
-static int set_strata(struct build *b)
+static int set_strata(struct window_build *b)
 {
 	const struct profile *p = b->p;
 	cleanup_free int64_t *by_name = calloc(p->string_count, sizeof(*by_name));
@@ -472,9 +371,9 @@ static int set_strata(struct build *b)
 	for (k = 0; k < count; k++)
 		b->m->strata[k].name = window_names_text(&b->names, profile_string(p, names[k]));
 	for (i = 0; i < p->attrs_count; i++) {
-		uint32_t comm = p->attrs[i].process < p->process_count ?
-					p->processes[p->attrs[i].process].comm :
-					0;
+		uint32_t comm = p->attrs[i].process < p->process_count
+					? p->processes[p->attrs[i].process].comm
+					: 0;
 
 		for (k = 0; k < count && names[k] != comm; k++)
 			;
@@ -485,113 +384,9 @@ static int set_strata(struct build *b)
 	return rc < 0 ? rc : b->names.error;
 }
 
-static int by_part(const void *left, const void *right)
-{
-	const struct window_life *a = left, *b = right;
+/* ---- the whole ------------------------------------------------------------------------------- */
 
-	if (a->part != b->part)
-		return a->part > b->part ? -1 : 1;
-	return (a->pid > b->pid) - (a->pid < b->pid);
-}
-
-static int set_lives(struct build *b)
-{
-	const struct profile *p = b->p;
-	cleanup_free struct window_life *lives = calloc((size_t)p->process_count + 1,
-							sizeof(*lives));
-	double total = 0, squares = 0;
-	uint32_t i, used = 0;
-
-	if (!lives)
-		return -ENOMEM;
-	for (i = 0; i < p->process_count; i++)
-		total += p->processes[i].value > 0 ? (double)p->processes[i].value : 0;
-	for (i = 0; i < p->process_count; i++) {
-		double part = total > 0 ? (double)p->processes[i].value / total : 0;
-
-		if (part <= 0)
-			continue;
-		lives[used++] = (struct window_life){ p->processes[i].started_at_ns,
-						      p->processes[i].pid, part };
-		squares += part * part;
-	}
-	qsort(lives, used, sizeof(*lives), by_part);
-	b->m->effective_lives = squares > 0 ? 1 / squares : 1;
-	b->m->life_count = used < WINDOW_MATRIX_LIVES_MAX ? used : WINDOW_MATRIX_LIVES_MAX;
-	b->m->lives = take_ptr(lives);
-	return 0;
-}
-
-/* One event per sample: by the events' own weights, so that a rate that backed off midway counts as
- * (sum w)^2 / sum w^2 samples. Rolled-up events: by the number of samples. */
-static double scale_of(const struct profile *p)
-{
-	const struct profile_type_info *type = profile_type_info(p->meta.type);
-	double sum = 0, squares = 0, total = (double)p->totals[type->value_index];
-	uint32_t i;
-
-	if (p->meta.type != PROFILE_CPU || total <= 0 || p->totals[0] <= 0)
-		return 0;
-	if ((int64_t)p->event_count != p->totals[0])
-		return (double)p->totals[0] / total;
-	for (i = 0; i < p->event_count; i++) {
-		double value = (double)p->events[i].value;
-
-		sum += value;
-		squares += value * value;
-	}
-	return squares > 0 ? sum / squares : 0;
-}
-
-/* Functions whose waits are mostly waits for work: by name, or by what the thread waited for. */
-static int set_idle(struct build *b)
-{
-	const struct profile *p = b->p;
-	size_t functions = (size_t)b->names.function_count + 1;
-	cleanup_free double *idle = calloc(functions, sizeof(*idle));
-	cleanup_free double *all = calloc(functions, sizeof(*all));
-	unsigned k = profile_value_index(p);
-	uint32_t i;
-
-	if (!by_duration(p->meta.type))
-		return 0;
-	if (!idle || !all)
-		return -ENOMEM;
-	for (i = 0; i < p->sample_count; i++) {
-		const struct profile_sample *s = &p->samples[i];
-		const char *wait = profile_string(p, p->attrs[s->attrs].wait);
-
-		if (!s->node)
-			continue;
-		all[b->node_self[s->node]] += (double)s->values[k];
-		if (!strcmp(wait, "sleep") || !strcmp(wait, "epoll"))
-			idle[b->node_self[s->node]] += (double)s->values[k];
-	}
-	for (i = 0; i < b->names.function_count; i++) {
-		struct window_function *f = &b->names.functions[i];
-
-		if (canonical_is_idle_wait(b->names.text + f->name) ||
-		    (all[i] > 0 && idle[i] >= IDLE_PART * all[i]))
-			f->flags |= WINDOW_FUNCTION_IDLE;
-	}
-	return 0;
-}
-
-static bool has_detail(const struct profile *p)
-{
-	double sum = 0, total = (double)p->totals[profile_value_index(p)];
-	uint32_t i;
-
-	/* Levels have no windows; events that hold less than half are not the whole story. */
-	if (!p->event_count || !profile_type_info(p->meta.type)->rate ||
-	    p->meta.type == PROFILE_ALLOC)
-		return false;
-	for (i = 0; i < p->event_count; i++)
-		sum += (double)p->events[i].value;
-	return sum >= total / 2;
-}
-
-static void build_deinit(struct build *b)
+static void build_deinit(struct window_build *b)
 {
 	window_matrix_destroy(b->m);
 	window_names_deinit(&b->names);
@@ -605,18 +400,18 @@ static void build_deinit(struct build *b)
 int window_matrix_create(const struct profile *p, const struct window_options *options,
 			 struct window_matrix **ret, uint32_t **ret_map)
 {
-	__attribute__((__cleanup__(build_deinit))) struct build b = { .p = p };
+	__attribute__((__cleanup__(build_deinit))) struct window_build b = { .p = p };
 	int rc;
 
 	b.m = calloc(1, sizeof(*b.m));
 	if (!b.m)
 		return -ENOMEM;
 	b.m->type = p->meta.type;
-	b.m->totals_only = !has_detail(p);
-	b.m->scale = scale_of(p);
+	b.m->totals_only = !window_has_detail(p);
+	b.m->scale = window_scale(p);
 	rc = window_names_init(&b.names);
 	if (rc == 0)
-		rc = set_nodes(&b);
+		rc = window_set_nodes(&b);
 	if (rc == 0)
 		rc = set_windows(&b, options);
 	if (rc == 0)
@@ -624,9 +419,9 @@ int window_matrix_create(const struct profile *p, const struct window_options *o
 	if (rc == 0)
 		rc = set_strata(&b);
 	if (rc == 0)
-		rc = set_lives(&b);
+		rc = window_set_lives(&b);
 	if (rc == 0)
-		rc = set_idle(&b);
+		rc = window_set_idle(&b);
 	if (rc < 0)
 		return rc;
 	b.m->functions = take_ptr(b.names.functions);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How much each function had in each time window: what a comparison needs to know the real noise of a
- * profile, and what a baseline keeps of it. Functions are canonical (canonical.h), so that matrices of
- * two builds can be joined. Values are in the profile's main unit; @scale turns them into effective
- * samples. Built from the profile's events; without events there is one window and @totals_only.
+/* How much each function had in each time window: what a comparison needs to know the real noise of
+ * a profile, and what a baseline keeps of it. Functions are canonical (canonical.h), so that
+ * matrices of two builds can be joined. Values are in the profile's main unit; @scale turns them
+ * into effective samples. Built from the profile's events; without events there is one window and
+ * @totals_only.
  *
- * Self means the innermost frame, for durations (offcpu, wall, block, mutex, io) the innermost frame
- * outside the kernel, because in the kernel every wait ends in the scheduler. Immutable once made. */
+ * Self means the innermost frame, for durations (offcpu, wall, block, mutex, io) the innermost
+ * frame outside the kernel, because in the kernel every wait ends in the scheduler. Immutable once
+ * made. */
 #ifndef PROFD_PROFILE_WINDOW_MATRIX_H
 #define PROFD_PROFILE_WINDOW_MATRIX_H
 
@@ -23,16 +25,16 @@
 enum window_function_flag {
 	WINDOW_FUNCTION_ENVIRONMENT = 1, /* shows the host, not the program */
 	WINDOW_FUNCTION_IDLE = 2,	 /* most of its value is waiting for work */
-	WINDOW_FUNCTION_UNKNOWN = 4,	 /* name is `[unknown] module+0x…`, rounded to 256 bytes */
+	WINDOW_FUNCTION_UNKNOWN = 4, /* name is `[unknown] module+0x…`, rounded to 256 bytes */
 };
 
 struct window_function {
 	uint32_t name, package, file; /* offsets in text; package without a library's version */
-	uint32_t label;		      /* offset in text: the package as it was first seen, for people */
+	uint32_t label; /* offset in text: the package as it was first seen, for people */
 	uint32_t line;
-	uint8_t kind;		      /* enum profile_frame_kind */
-	uint8_t flags;		      /* enum window_function_flag */
-	uint64_t build;		      /* hash of the build-id; unknown functions only */
+	uint8_t kind;	/* enum profile_frame_kind */
+	uint8_t flags;	/* enum window_function_flag */
+	uint64_t build; /* hash of the build-id; unknown functions only */
 };
 
 /* Sparse, by function: cells first[f] … first[f + 1), windows ascending. */
@@ -49,7 +51,8 @@ struct window_life {
 	double part; /* of the profile's total */
 };
 
-/* Processes of one name that hold a hundredth or more of the profile, next to others that do too. */
+/* Processes of one name that hold a hundredth or more of the profile, next to others that do too.
+ */
 struct window_stratum {
 	uint32_t name;	 /* offset in text; "" = all that is in no other */
 	int64_t *totals; /* by window */
@@ -70,17 +73,19 @@ struct window_matrix {
 	struct window_function *functions;
 	int64_t *totals; /* by window */
 	struct window_cells self, cumulative;
-	struct window_life *lives; /* largest first */
+	struct window_life *lives;     /* largest first */
 	struct window_stratum *strata; /* none, or two and more that cover everything */
 };
 
 struct window_options {
-	uint64_t window_ns;  /* 0 = one second; a minute or 10 s where the events' stamps are that coarse */
+	uint64_t window_ns;  /* 0 = one second; a minute or 10 s where the events' stamps are that
+				coarse */
 	uint32_t window_max; /* 0 = WINDOW_MATRIX_WINDOWS_MAX */
 };
 
-/* -ENOMEM, -E2BIG. @options may be NULL. @ret_map: NULL, or the matrix function of each of the profile's
- * functions (function_count of the profile, caller's; UINT32_MAX = occurs in no stack). */
+/* -ENOMEM, -E2BIG. @options may be NULL. @ret_map: NULL, or the matrix function of each of the
+ * profile's functions (function_count of the profile, caller's; UINT32_MAX = occurs in no stack).
+ */
 int window_matrix_create(const struct profile *p, const struct window_options *options,
 			 struct window_matrix **ret, uint32_t **ret_map) must_use;
 void window_matrix_destroy(struct window_matrix *m);

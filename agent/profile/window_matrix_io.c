@@ -12,13 +12,13 @@
 
 static const char magic[4] = { 'P', 'W', 'M', '1' };
 
-/* ---- coarser ------------------------------------------------------------------------------------------ */
+/* ---- coarser --------------------------------------------------------------------------------- */
 
 static int coarsen_cells(const struct window_cells *from, uint32_t function_count, uint32_t factor,
 			 uint32_t window_count, struct window_cells *ret)
 {
-	__attribute__((__cleanup__(window_cells_list_vec_deinit)))
-	struct window_cells_list_vec list = { 0 };
+	__attribute__((__cleanup__(
+		window_cells_list_vec_deinit))) struct window_cells_list_vec list = { 0 };
 	uint32_t f, i;
 	int rc;
 
@@ -122,7 +122,7 @@ int window_matrix_coarsen(const struct window_matrix *m, uint32_t factor,
 	return rc;
 }
 
-/* ---- writing -------------------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static void put_double(struct buf *out, double value)
 {
@@ -201,7 +201,7 @@ void window_matrix_write(const struct window_matrix *m, struct buf *out)
 	}
 }
 
-/* ---- reading -------------------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static double get_double(struct bytes *in)
 {
@@ -228,8 +228,8 @@ static uint64_t get(struct bytes *in, uint64_t max)
 
 static int get_cells(struct bytes *in, const struct window_matrix *m, struct window_cells *ret)
 {
-	__attribute__((__cleanup__(window_cells_list_vec_deinit)))
-	struct window_cells_list_vec list = { 0 };
+	__attribute__((__cleanup__(
+		window_cells_list_vec_deinit))) struct window_cells_list_vec list = { 0 };
 	uint32_t f;
 	int rc;
 
@@ -245,9 +245,8 @@ static int get_cells(struct bytes *in, const struct window_matrix *m, struct win
 				in->failed = true;
 			if (in->failed)
 				break;
-			rc = window_cells_list_vec_push(&list,
-							(struct window_cell){ f, (uint32_t)window,
-									      (int64_t)value });
+			rc = window_cells_list_vec_push(
+				&list, (struct window_cell){ f, (uint32_t)window, (int64_t)value });
 			if (rc < 0)
 				return rc;
 		}
@@ -281,7 +280,8 @@ static int get_head(struct bytes *in, struct window_matrix *m)
 	m->effective_lives = get_double(in);
 	m->totals_only = get(in, 1);
 	m->window_count = (uint32_t)get(in, WINDOW_MATRIX_WINDOWS_MAX);
-	/* Each takes several bytes: what the input cannot hold is refused before it is allocated. */
+	/* Each takes several bytes: what the input cannot hold is refused before it is allocated.
+	 */
 	m->function_count = (uint32_t)get(in, bytes_left(in));
 	m->life_count = (uint32_t)get(in, WINDOW_MATRIX_LIVES_MAX);
 	m->stratum_count = 0;

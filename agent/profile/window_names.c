@@ -12,7 +12,7 @@
 #include "agent/profile/intern.h"
 #include "agent/profile/window_internal.h"
 
-#define PACKAGE_SIZE 512
+#define PACKAGE_SIZE	 512
 #define UNKNOWN_ROUNDING 256u /* bytes: an unknown function is known by its neighbourhood */
 
 static uint32_t text_add(struct window_names *n, const char *text, size_t len)
@@ -47,8 +47,8 @@ uint32_t window_names_text(struct window_names *n, const char *text)
 
 static uint32_t function_add(struct window_names *n, const struct window_function *f)
 {
-	uint64_t hash = hash_combine(hash_combine(f->name, f->package),
-				     hash_combine(f->file, f->build));
+	uint64_t hash =
+		hash_combine(hash_combine(f->name, f->package), hash_combine(f->file, f->build));
 	struct intern_probe probe = intern_probe(&n->function_index, hash);
 	uint32_t id;
 	int rc;
@@ -82,12 +82,11 @@ static void name_unknown(struct window_names *n, const struct profile *p,
 
 	f->flags |= WINDOW_FUNCTION_UNKNOWN;
 	if (frame->mapping && frame->offset) {
-		(void)snprintf(text, sizeof(text), "[unknown] %s+0x%" PRIx64,
-			       n->text + f->package,
+		(void)snprintf(text, sizeof(text), "[unknown] %s+0x%" PRIx64, n->text + f->package,
 			       frame->offset / UNKNOWN_ROUNDING * UNKNOWN_ROUNDING);
-		f->build = mapping->build_id_len ?
-				   hash_bytes(mapping->build_id, mapping->build_id_len, 3) :
-				   mapping->key;
+		f->build = mapping->build_id_len
+				   ? hash_bytes(mapping->build_id, mapping->build_id_len, 3)
+				   : mapping->key;
 	} else {
 		(void)snprintf(text, sizeof(text), "[unknown]");
 	}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fails the n-th allocation, for programs named test_*_nomem, which the Makefile links with --wrap. Include
- * it in exactly that one file. Only calls from the project's own objects are counted, not those inside
- * libraries. */
+/* Fails the n-th allocation, for programs named test_*_nomem, which the Makefile links with --wrap.
+ * Include it in exactly that one file. Only calls from the project's own objects are counted, not
+ * those inside libraries. */
 #ifndef PROFD_TESTS_ALLOC_FAIL_H
 #define PROFD_TESTS_ALLOC_FAIL_H
 
@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 static long alloc_fail_left = -1; /* calls that still succeed; -1 = never fail */
+static bool alloc_fail_once;
 static bool alloc_failed;
 
 void *__real_malloc(size_t size);
@@ -27,6 +28,8 @@ static bool alloc_fail_now(void)
 		return false;
 	}
 	alloc_failed = true;
+	if (alloc_fail_once)
+		alloc_fail_left = -1;
 	return true;
 }
 
@@ -45,10 +48,11 @@ void *__wrap_realloc(void *old, size_t size)
 	return alloc_fail_now() ? NULL : __real_realloc(old, size);
 }
 
-/* From the (@n + 1)-th allocation on, all fail until alloc_fail_stop(). */
-static void alloc_fail_after(long n)
+/* The (@n + 1)-th allocation fails; with @once only that one, else all until alloc_fail_stop(). */
+static void alloc_fail_after(long n, bool once)
 {
 	alloc_fail_left = n;
+	alloc_fail_once = once;
 	alloc_failed = false;
 }
 

@@ -150,8 +150,8 @@ static void put_path(const struct profile *p, uint32_t node, struct buf *out)
 		put_path(p, p->nodes[node].parent, out);
 		buf_add_char(out, ';');
 	}
-	buf_add_str(out, profile_string(p, p->functions[p->frames[p->nodes[node].frame].function]
-						   .name));
+	buf_add_str(out,
+		    profile_string(p, p->functions[p->frames[p->nodes[node].frame].function].name));
 }
 
 char *profile_to_text(const struct profile *p)

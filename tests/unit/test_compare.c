@@ -17,7 +17,7 @@
 #define PERIOD_NS 10101010
 #define START_NS  (1000000ull * NS_PER_S)
 
-/* ---- profiles drawn from a mixture of stacks ------------------------------------------------------------ */
+/* ---- profiles drawn from a mixture of stacks ------------------------------------------------- */
 
 struct part {
 	const char *stack; /* root;…;leaf, `@kernel` behind kernel frames */
@@ -126,13 +126,12 @@ static struct profile *make(const struct recipe *r)
 	for (i = 0; i < events; i++) {
 		const struct drawn *one = draw(drawn, r->count);
 		double value = r->value > 0 ? -log(1 - uniform()) * r->value : PERIOD_NS;
+		int64_t values[PROFILE_VALUES_MAX] = { 1, 1, 1 };
 		struct profile_event event = { meta.start_ns + i * NS_PER_S / r->hz, one->node,
 					       one->attrs, (int64_t)value };
 
-		profile_builder_sample(b, one->node, one->attrs,
-				       profile_type_info(r->type)->value_count == 1 ?
-					       (int64_t[]){ (int64_t)value } :
-					       (int64_t[]){ 1, (int64_t)value, 1 });
+		values[profile_type_info(r->type)->value_index] = (int64_t)value;
+		profile_builder_sample(b, one->node, one->attrs, values);
 		profile_builder_event(b, &event);
 	}
 	assert_int_equal(profile_builder_finish(b, &quality, &p), 0);
@@ -175,13 +174,13 @@ static void compare_recipes(struct compare *ret, struct recipe base, struct reci
 }
 
 static const struct part steady[] = {
-	{ "main;parse", 20, NULL, NULL },     { "main;encode", 15, NULL, NULL },
-	{ "main;run;hash", 12, NULL, NULL },  { "main;run;copy", 10, NULL, NULL },
-	{ "main;run", 8, NULL, NULL },	      { "main;write;sys_write@kernel", 8, NULL, NULL },
-	{ "main;gc;mark", 7, NULL, NULL },    { "main;gc;sweep", 5, NULL, NULL },
-	{ "main;gc", 4, NULL, NULL },	      { "main;idle", 3, NULL, NULL },
-	{ "main;a", 2, NULL, NULL },	      { "main;b", 2, NULL, NULL },
-	{ "main;c", 2, NULL, NULL },	      { "main;d", 2, NULL, NULL },
+	{ "main;parse", 20, NULL, NULL },    { "main;encode", 15, NULL, NULL },
+	{ "main;run;hash", 12, NULL, NULL }, { "main;run;copy", 10, NULL, NULL },
+	{ "main;run", 8, NULL, NULL },	     { "main;write;sys_write@kernel", 8, NULL, NULL },
+	{ "main;gc;mark", 7, NULL, NULL },   { "main;gc;sweep", 5, NULL, NULL },
+	{ "main;gc", 4, NULL, NULL },	     { "main;idle", 3, NULL, NULL },
+	{ "main;a", 2, NULL, NULL },	     { "main;b", 2, NULL, NULL },
+	{ "main;c", 2, NULL, NULL },	     { "main;d", 2, NULL, NULL },
 };
 
 /* @steady with @stack's weight replaced. */
@@ -195,7 +194,7 @@ static void with(struct part *out, const char *stack, double weight)
 			out[i].weight = weight;
 }
 
-/* ---- cpu ---------------------------------------------------------------------------------------------------- */
+/* ---- cpu ------------------------------------------------------------------------------------- */
 
 static void test_profile_against_itself(void **state)
 {
@@ -206,8 +205,8 @@ static void test_profile_against_itself(void **state)
 	compare_two(&c, p, p);
 	assert_int_equal(c.verdict, COMPARE_UNCHANGED);
 	assert_int_equal(c.cause, COMPARE_CAUSE_NONE);
-	assert_int_equal(c.regression_count + c.improvement_count + c.diluted_count + c.moved_count +
-				 c.unexplained_count,
+	assert_int_equal(c.regression_count + c.improvement_count + c.diluted_count +
+				 c.moved_count + c.unexplained_count,
 			 0);
 	assert_true(c.overall_known && c.overall_delta_pct == 0 && !c.overall_significant);
 	assert_true(c.overall_p == 1);
@@ -223,13 +222,14 @@ static void test_steady_program_never_regresses(void **state)
 
 	for (i = 0; i < 60; i++) {
 		cleanup_compare struct compare c = { 0 };
-		struct recipe base = RECIPE(steady, 1000 + 2 * i), comparison = RECIPE(steady, 1001 + 2 * i);
+		struct recipe base = RECIPE(steady, 1000 + 2 * i),
+			      comparison = RECIPE(steady, 1001 + 2 * i);
 
 		comparison.pid = i % 2 ? 10 : 77; /* another life every other time */
 		compare_recipes(&c, base, comparison);
 		assert_int_equal(c.different_lives, i % 2 == 0);
-		wrong += c.verdict != COMPARE_UNCHANGED || c.regression_count ||
-			 c.improvement_count;
+		wrong +=
+			c.verdict != COMPARE_UNCHANGED || c.regression_count || c.improvement_count;
 	}
 	assert_true(wrong <= 1);
 }
@@ -289,7 +289,8 @@ static void test_unexplained_caller(void **state)
 
 	/* Twelve leaves below one caller each grow by less than the threshold. */
 	for (i = 0; i < 24; i++) {
-		(void)snprintf(text[i], sizeof(text[i]), i < 12 ? "main;spread;l%zu" : "main;o%zu", i);
+		(void)snprintf(text[i], sizeof(text[i]), i < 12 ? "main;spread;l%zu" : "main;o%zu",
+			       i);
 		base[i] = (struct part){ text[i], i < 12 ? 0.5 : 8, NULL, NULL };
 		slow[i] = base[i];
 		slow[i].weight = i < 12 ? 0.8 : 8;
@@ -325,8 +326,10 @@ static void test_inlined_is_not_a_change(void **state)
 		{ "main;z", 20, NULL, NULL },
 	};
 	static const struct part after[] = {
-		{ "main;caller", 25, NULL, NULL }, { "main;x", 30, NULL, NULL },
-		{ "main;y", 25, NULL, NULL },	   { "main;z", 20, NULL, NULL },
+		{ "main;caller", 25, NULL, NULL },
+		{ "main;x", 30, NULL, NULL },
+		{ "main;y", 25, NULL, NULL },
+		{ "main;z", 20, NULL, NULL },
 	};
 	cleanup_compare struct compare c = { 0 }, back = { 0 };
 
@@ -435,8 +438,10 @@ static void test_load_units_and_contention(void **state)
 static void test_mix_of_processes(void **state)
 {
 	/* f is 30 % of web and 10 % of db; only their parts of the host change. */
-	static const struct part half[] = { { "w;f", 15, "web", NULL }, { "w;x", 35, "web", NULL },
-					    { "d;f", 5, "db", NULL },	{ "d;y", 45, "db", NULL } };
+	static const struct part half[] = { { "w;f", 15, "web", NULL },
+					    { "w;x", 35, "web", NULL },
+					    { "d;f", 5, "db", NULL },
+					    { "d;y", 45, "db", NULL } };
 	static const struct part mostly_web[] = { { "w;f", 24, "web", NULL },
 						  { "w;x", 56, "web", NULL },
 						  { "d;f", 2, "db", NULL },
@@ -505,16 +510,16 @@ static void test_options(void **state)
 	side.profile = p = make(&r);
 	other.profile = q = make(&off);
 	assert_int_equal(compare_init(&c, &side, &other, NULL), -EINVAL);
-	assert_int_equal(compare_init(&c, &side, &side,
-				      &(struct compare_options){ .confidence = 1 }),
-			 -EINVAL);
+	assert_int_equal(
+		compare_init(&c, &side, &side, &(struct compare_options){ .confidence = 1 }),
+		-EINVAL);
 	assert_int_equal(compare_init(&c, &side, &side,
 				      &(struct compare_options){ .threshold_points = 101 }),
 			 -EINVAL);
 	assert_int_equal(c.unchanged, 99);
 }
 
-/* ---- other types ---------------------------------------------------------------------------------------------- */
+/* ---- other types ----------------------------------------------------------------------------- */
 
 static void test_durations(void **state)
 {
@@ -576,8 +581,12 @@ static struct profile *level(enum profile_type type, const char *const *stacks,
 static void test_memory(void **state)
 {
 	static const char *const stacks[] = { "main;cache", "main;buffers", "main;small" };
-	static const int64_t before[][2] = { { 1000000, 64000000 }, { 400, 400000000 }, { 100, 6400 } };
-	static const int64_t after[][2] = { { 4000000, 256000000 }, { 400, 400000000 }, { 900, 57600 } };
+	static const int64_t before[][2] = { { 1000000, 64000000 },
+					     { 400, 400000000 },
+					     { 100, 6400 } };
+	static const int64_t after[][2] = { { 4000000, 256000000 },
+					    { 400, 400000000 },
+					    { 900, 57600 } };
 	cleanup(profile) struct profile *a = level(PROFILE_MEMORY, stacks, before, 3);
 	cleanup(profile) struct profile *b = level(PROFILE_MEMORY, stacks, after, 3);
 	cleanup_compare struct compare c = { 0 }, same = { 0 };
@@ -628,7 +637,7 @@ static void test_empty_base(void **state)
 	assert_true(both.overall_known && both.overall_delta_pct == 0);
 }
 
-/* ---- matrices ---------------------------------------------------------------------------------------------------- */
+/* ---- matrices -------------------------------------------------------------------------------- */
 
 static void test_lent_matrix(void **state)
 {
@@ -680,7 +689,8 @@ static void test_matrix_of_known_windows(void **state)
 		assert_int_equal(m->self.first[f + 1] - m->self.first[f], is_f ? 10 : 0);
 		assert_int_equal(m->cumulative.first[f + 1] - m->cumulative.first[f], 10);
 		for (i = m->cumulative.first[f]; i < m->cumulative.first[f + 1]; i++)
-			assert_int_equal(m->cumulative.value[i], 10 * PERIOD_NS); /* recursion once */
+			assert_int_equal(m->cumulative.value[i],
+					 10 * PERIOD_NS); /* recursion once */
 	}
 	assert_int_equal(m->life_count, 1);
 	assert_true(m->effective_lives == 1);

@@ -85,8 +85,8 @@ static void test_analysis(void **state)
 		text = stacks_text(&a);
 		if (!rows[i].text) {
 			assert_non_null(strstr(text, "runtime.gopark,runtime.gcBgMarkWorker<"));
-			assert_non_null(
-				strstr(text, "runtime.gopark,runtime.selectgo,main.main,runtime.main<"));
+			assert_non_null(strstr(
+				text, "runtime.gopark,runtime.selectgo,main.main,runtime.main<"));
 			continue;
 		}
 		/* Equal counts are ordered by identity: compare as sets, the largest first. */
@@ -157,11 +157,16 @@ static void test_words(void **state)
 		const char *name;
 		bool shown;
 	} names[] = {
-		{ "main.main", true },		{ "runtime.gopark", false },
-		{ "runtime.main", false },	{ "runtime.GC", true },
-		{ "runtime.(*Frames).Next", true }, { "runtime.(*mheap).alloc", false },
-		{ "runtime.(*Frames).next", false }, { "runtime.gopanic", true },
-		{ "memmove", false },		{ "runtime/pprof.writeGoroutine", true },
+		{ "main.main", true },
+		{ "runtime.gopark", false },
+		{ "runtime.main", false },
+		{ "runtime.GC", true },
+		{ "runtime.(*Frames).Next", true },
+		{ "runtime.(*mheap).alloc", false },
+		{ "runtime.(*Frames).next", false },
+		{ "runtime.gopanic", true },
+		{ "memmove", false },
+		{ "runtime/pprof.writeGoroutine", true },
 	};
 	size_t i;
 
@@ -227,12 +232,9 @@ static void test_diff_functions(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_analysis),
-		cmocka_unit_test(test_system_label_decides),
-		cmocka_unit_test(test_wrong_type),
-		cmocka_unit_test(test_words),
-		cmocka_unit_test(test_diff_goroutines),
-		cmocka_unit_test(test_diff_functions),
+		cmocka_unit_test(test_analysis),	cmocka_unit_test(test_system_label_decides),
+		cmocka_unit_test(test_wrong_type),	cmocka_unit_test(test_words),
+		cmocka_unit_test(test_diff_goroutines), cmocka_unit_test(test_diff_functions),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

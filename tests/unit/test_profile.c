@@ -33,9 +33,9 @@ static void test_types(void **state)
 		int rc;
 		enum profile_type type;
 	} rows[] = {
-		{ "cpu", 0, PROFILE_CPU },     { "profile", 0, PROFILE_CPU },
-		{ "heap", 0, PROFILE_MEMORY }, { "allocs", 0, PROFILE_ALLOC },
-		{ "io", 0, PROFILE_IO },       { "CPU", -EINVAL, PROFILE_TYPE_MAX },
+		{ "cpu", 0, PROFILE_CPU },	   { "profile", 0, PROFILE_CPU },
+		{ "heap", 0, PROFILE_MEMORY },	   { "allocs", 0, PROFILE_ALLOC },
+		{ "io", 0, PROFILE_IO },	   { "CPU", -EINVAL, PROFILE_TYPE_MAX },
 		{ "", -EINVAL, PROFILE_TYPE_MAX },
 	};
 	size_t i;
@@ -70,16 +70,15 @@ static const struct profile_function_row *row_of(const struct profile *p,
 
 static void test_top_counts_recursion_once(void **state)
 {
-	cleanup(profile) struct profile *p =
-		MAKE(PROFILE_CPU, "main;f;g;f;f 10", "main;f;g 5", "main;f 1", "main;h 20 40",
-		     "other;g;f;g 7");
+	cleanup(profile) struct profile *p = MAKE(PROFILE_CPU, "main;f;g;f;f 10", "main;f;g 5",
+						  "main;f 1", "main;h 20 40", "other;g;f;g 7");
 	cleanup_free struct profile_function_row *rows = NULL;
 	static const struct {
 		const char *name;
 		int64_t self, cumulative;
 		uint64_t count;
 	} expected[] = {
-		{ "main", 0, 56, 0 }, { "f", 11, 23, 2 }, { "g", 12, 22, 2 },
+		{ "main", 0, 56, 0 }, { "f", 11, 23, 2 },   { "g", 12, 22, 2 },
 		{ "h", 40, 40, 20 },  { "other", 0, 7, 0 },
 	};
 	size_t count = 0, i;
@@ -128,9 +127,8 @@ static void test_same_pair_is_one_sample(void **state)
 static void test_quality_percentages(void **state)
 {
 	/* values: samples, nanoseconds */
-	cleanup(profile) struct profile *p =
-		MAKE(PROFILE_CPU, "[truncated]@marker;a;b 1 10", "a;[unknown]_x@unknown 2 10",
-		     "a@guessed 1 10");
+	cleanup(profile) struct profile *p = MAKE(PROFILE_CPU, "[truncated]@marker;a;b 1 10",
+						  "a;[unknown]_x@unknown 2 10", "a@guessed 1 10");
 
 	assert_true(p->quality.truncated_pct == 25);
 	/* frames: 2, 2 × 2, 1 = 7, of which 2 unknown and 1 guessed */
@@ -159,10 +157,10 @@ static void test_merge_is_sum(void **state)
 
 static void test_select(void **state)
 {
-	cleanup(profile) struct profile *p =
-		MAKE(PROFILE_OFFCPU, "pid=1 comm=web tid=7 thread=w state=blocked wait=futex m;f 30",
-		     "pid=1 comm=web tid=8 thread=w state=runqueue m;f 2",
-		     "pid=2 comm=db tid=9 thread=d state=blocked wait=disk user=ann m;g 5");
+	cleanup(profile) struct profile *p = MAKE(
+		PROFILE_OFFCPU, "pid=1 comm=web tid=7 thread=w state=blocked wait=futex m;f 30",
+		"pid=1 comm=web tid=8 thread=w state=runqueue m;f 2",
+		"pid=2 comm=db tid=9 thread=d state=blocked wait=disk user=ann m;g 5");
 	static const struct {
 		struct profile_filter filter;
 		int rc;
@@ -180,13 +178,13 @@ static void test_select(void **state)
 		{ { .where_names = { "user" }, .where_values = { "ann" }, .where_count = 1 },
 		  0,
 		  "m;g 5\n" },
-		{ { .where_names = { "user" }, .where_values = { "bob" }, .where_count = 1 }, 0, "" },
+		{ { .where_names = { "user" }, .where_values = { "bob" }, .where_count = 1 },
+		  0,
+		  "" },
 		{ { .where_names = { "nope" }, .where_values = { "1" }, .where_count = 1 },
 		  -EINVAL,
 		  NULL },
-		{ { .group_by = "state" },
-		  0,
-		  "blocked;m;f 30\nblocked;m;g 5\nrunqueue;m;f 2\n" },
+		{ { .group_by = "state" }, 0, "blocked;m;f 30\nblocked;m;g 5\nrunqueue;m;f 2\n" },
 		{ { .group_by = "tid" }, 0, "d (9);m;g 5\nw (7);m;f 30\nw (8);m;f 2\n" },
 		{ { .group_by = "wait" }, 0, "[none];m;f 2\ndisk;m;g 5\nfutex;m;f 30\n" },
 		{ { .group_by = "nope" }, -EINVAL, NULL },
@@ -207,8 +205,8 @@ static void test_select(void **state)
 
 static void test_select_time(void **state)
 {
-	cleanup(profile) struct profile *p = MAKE(
-		PROFILE_IO, "at=1 m;f 2 10 100", "at=2 m;f 2 30 300", "at=3 m;g 1 7 70");
+	cleanup(profile) struct profile *p =
+		MAKE(PROFILE_IO, "at=1 m;f 2 10 100", "at=2 m;f 2 30 300", "at=3 m;g 1 7 70");
 	struct profile_filter filter = { .from_ns = 1001500000000ull, .to_ns = 1003000000000ull };
 	cleanup(profile) struct profile *cut = NULL;
 
@@ -338,7 +336,7 @@ static void test_values_saturate(void **state)
 	assert_true(total[0] == INT64_MAX);
 }
 
-/* ---- one million random stacks against the obvious implementation ---------------------------------- */
+/* ---- one million random stacks against the obvious implementation ---------------------------- */
 
 #define MANY	  1000000u
 #define FUNCTIONS 40u
@@ -378,8 +376,8 @@ static void test_a_million_stacks(void **state)
 		(void)snprintf(name, sizeof(name), "%02u", i);
 		function.name = profile_builder_string(b, name, 2);
 		frames[i] = profile_builder_frame(
-			b, &(struct profile_frame){ .function = profile_builder_function(
-							    b, &function) });
+			b, &(struct profile_frame){
+				   .function = profile_builder_function(b, &function) });
 	}
 	for (i = 0; i < MANY; i++) {
 		unsigned depth = random_stack(&seed, stack), d;

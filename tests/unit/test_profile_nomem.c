@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Every operation of agent/profile with its n-th allocation failing, n = 0, 1, 2, … until it succeeds:
- * -ENOMEM, output untouched, nothing leaked (under the address sanitizer). */
+/* Every operation of agent/profile with its n-th allocation failing, n = 0, 1, 2, … until it
+ * succeeds: -ENOMEM, output untouched, nothing leaked (under the address sanitizer). */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,7 +8,13 @@
 
 #include <cmocka.h>
 
+#include "agent/profile/compare.h"
+#include "agent/profile/flame_diff.h"
+#include "agent/profile/heatmap.h"
+#include "agent/profile/profile_diff.h"
+#include "agent/profile/regression_check.h"
 #include "agent/profile/stack_resolver.h"
+#include "agent/profile/thread_ledger.h"
 #include "agent/wire/feed.h"
 #include "bpf/profiler.h"
 #include "tests/support/alloc_fail.h"
@@ -16,7 +22,7 @@
 
 #define STEPS_MAX 10000
 
-static struct profile *base, *other;
+static struct profile *base, *other, *goroutines, *wall, *cpu, *faster;
 
 static int merge(void)
 {
@@ -104,9 +110,8 @@ static int resolve(void)
 		return -ENOMEM;
 	rc = stack_resolver_prefetch(r, frames, ARRAY_SIZE(frames));
 	if (rc == 0)
-		rc = stack_resolver_node(
-			r, (struct stack_frames){ frames, ARRAY_SIZE(frames) },
-			(struct stack_frames){ NULL, 0 }, &node);
+		rc = stack_resolver_node(r, (struct stack_frames){ frames, ARRAY_SIZE(frames) },
+					 (struct stack_frames){ NULL, 0 }, &node);
 	if (rc < 0)
 		return rc;
 	attrs = profile_builder_attrs(b, &(struct profile_attrs){ 0 }, NULL);
@@ -115,6 +120,125 @@ static int resolve(void)
 	assert_true(!ret == (rc < 0));
 	(void)profile_unref(ret);
 	return rc;
+}
+
+static int judge(const struct profile *a, const struct profile *b)
+{
+	struct compare_side sides[2] = { { .profile = a, .runqueue_share = -1 },
+					 { .profile = b, .runqueue_share = -1 } };
+	struct compare c = { .unchanged = 77 };
+	int rc = compare_init(&c, &sides[0], &sides[1], NULL);
+
+	if (rc < 0)
+		assert_int_equal(c.unchanged, 77);
+	else
+		compare_deinit(&c);
+	return rc;
+}
+
+static int compare_cpu(void)
+{
+	return judge(cpu, faster);
+}
+
+static int compare_offcpu(void)
+{
+	return judge(base, other);
+}
+
+static int compare_goroutines(void)
+{
+	return judge(goroutines, goroutines);
+}
+
+static int matrix(void)
+{
+	cleanup(window_matrix) struct window_matrix *m = NULL, *coarse = NULL, *read = NULL;
+	cleanup_buf struct buf bytes = { 0 };
+	cleanup_free uint32_t *map = NULL;
+	int rc = window_matrix_create(cpu, NULL, &m, &map);
+
+	if (rc == 0)
+		rc = window_matrix_coarsen(m, 2, &coarse);
+	if (rc < 0)
+		return rc;
+	window_matrix_write(coarse, &bytes);
+	return bytes.error ? bytes.error : window_matrix_read(bytes.data, bytes.len, &read);
+}
+
+static int analyse(void)
+{
+	cleanup_goroutine_analysis struct goroutine_analysis a = { 0 };
+
+	return goroutine_analysis_init(&a, goroutines, &(struct goroutine_options){ 0 });
+}
+
+static int diff_goroutines(void)
+{
+	cleanup_profile_diff struct profile_diff d = { 0 };
+
+	return profile_diff_init(&d, goroutines, goroutines, &(struct goroutine_options){ 0 });
+}
+
+static int diff_functions(void)
+{
+	cleanup_profile_diff struct profile_diff d = { 0 };
+
+	return profile_diff_init(&d, base, other, &(struct goroutine_options){ 0 });
+}
+
+static int diff_flames(void)
+{
+	cleanup_flame_diff struct flame_diff d = { 0 };
+
+	return flame_diff_init(&d, base, other, 4);
+}
+
+static int views(void)
+{
+	struct thread_ledger ledger = { 0 };
+	struct heatmap map = { 0 };
+	cleanup_free struct trend_point *points = NULL;
+	uint32_t count;
+	double value;
+	int rc = thread_ledger_init(&ledger, wall);
+
+	thread_ledger_deinit(&ledger);
+	if (rc == 0)
+		rc = heatmap_init(&map, base, 1000, 20);
+	heatmap_deinit(&map);
+	if (rc == 0)
+		rc = trend_points(base, 1000000000, "m", &points, &count);
+	return rc < 0 ? rc : trend_value(base, "m", true, &value);
+}
+
+static int gate(void)
+{
+	struct regression_thresholds thresholds = regression_thresholds_default();
+	struct regression_report report = { 0 };
+	struct compare c = { 0 };
+	int rc = regression_check_init(&report, &c, &thresholds);
+
+	regression_check_deinit(&report);
+	return rc;
+}
+
+static void fail_each(const char *name, int (*run)(void), bool once)
+{
+	long n;
+	int rc;
+
+	for (n = 0; n < STEPS_MAX; n++) {
+		alloc_fail_after(n, once);
+		rc = run();
+		if (!alloc_fail_stop())
+			break;
+		if (rc != -ENOMEM)
+			print_error("%s, allocation %ld: %d\n", name, n, rc);
+		assert_int_equal(rc, -ENOMEM);
+	}
+	assert_int_equal(rc, 0);
+	assert_in_range(n, 1, STEPS_MAX - 1);
 }
 
 static void test_every_allocation(void **state)
@@ -128,26 +252,47 @@ static void test_every_allocation(void **state)
 		{ "select build-id", select_build_id },
 		{ "top", top },
 		{ "resolve", resolve },
+		{ "compare cpu", compare_cpu },
+		{ "compare offcpu", compare_offcpu },
+		{ "compare goroutines", compare_goroutines },
+		{ "window matrix", matrix },
+		{ "goroutine analysis", analyse },
+		{ "diff goroutines", diff_goroutines },
+		{ "diff functions", diff_functions },
+		{ "flame diff", diff_flames },
+		{ "views", views },
+		{ "gate", gate },
 	};
 	size_t i;
-	long n;
+	int once;
 
-	for (i = 0; i < ARRAY_SIZE(rows); i++) {
-		for (n = 0; n < STEPS_MAX; n++) {
-			int rc;
+	for (i = 0; i < ARRAY_SIZE(rows); i++)
+		for (once = 0; once < 2; once++)
+			fail_each(rows[i].name, rows[i].run, once);
+}
 
-			alloc_fail_after(n);
-			rc = rows[i].run();
-			if (!alloc_fail_stop()) {
-				assert_int_equal(rc, 0);
-				break;
-			}
-			if (rc != -ENOMEM)
-				print_error("%s, allocation %ld: %d\n", rows[i].name, n, rc);
-			assert_int_equal(rc, -ENOMEM);
-		}
-		assert_in_range(n, 1, STEPS_MAX - 1);
+/* Two processes, a callee that moves into its caller and one that grows with @share: every path of
+ * the comparison is taken. */
+static struct profile *cpu_profile(unsigned share)
+{
+	cleanup_free char **lines = calloc(6000, sizeof(*lines));
+	struct profile *p;
+	size_t i;
+
+	for (i = 0; i < 6000; i++) {
+		unsigned kind = (unsigned)(i * 7919 % 100);
+
+		if (asprintf(&lines[i], "pid=%d comm=%s at=%f m;%s 1 10000000", i % 2 ? 1 : 2,
+			     i % 2 ? "web" : "db", (double)i / 100,
+			     kind < share	 ? "hot"
+			     : kind < share + 20 ? share == 20 ? "c;leaf" : "c"
+						 : "x;y@unknown") < 0)
+			abort();
 	}
+	p = profile_from_text(PROFILE_CPU, (const char *const *)lines, 6000);
+	for (i = 0; i < 6000; i++)
+		free(lines[i]);
+	return p;
 }
 
 static int make_profiles(void **state)
@@ -158,6 +303,13 @@ static int make_profiles(void **state)
 		"pid=2 tid=9 state=runqueue at=2 m;g;i 4",
 	};
 
+	static const char *const routines[] = { "state=waiting wait=select extra=m main.f@go 3",
+						"state=running main.g@go;runtime.x@go 2" };
+
+	goroutines = profile_from_text(PROFILE_GOROUTINE, routines, ARRAY_SIZE(routines));
+	wall = profile_from_text(PROFILE_WALL, lines, ARRAY_SIZE(lines));
+	cpu = cpu_profile(20);
+	faster = cpu_profile(60);
 	base = profile_from_text(PROFILE_OFFCPU, lines, ARRAY_SIZE(lines));
 	other = profile_from_text(PROFILE_OFFCPU, lines + 1, ARRAY_SIZE(lines) - 1);
 	return 0;
@@ -167,6 +319,10 @@ static int drop_profiles(void **state)
 {
 	base = profile_unref(base);
 	other = profile_unref(other);
+	goroutines = profile_unref(goroutines);
+	wall = profile_unref(wall);
+	cpu = profile_unref(cpu);
+	faster = profile_unref(faster);
 	return 0;
 }
 

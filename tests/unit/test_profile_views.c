@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What is computed of profiles for people: differential flame graph, heat map, trend, thread ledger, gate. */
+/* What is computed of profiles for people: differential flame graph, heat map, trend, thread
+ * ledger, gate. */
 #include <errno.h>
 #include <math.h>
 #include <setjmp.h>
@@ -21,7 +22,7 @@
 	profile_from_text(type, (const char *const[]){ __VA_ARGS__ },                              \
 			  ARRAY_SIZE(((const char *const[]){ __VA_ARGS__ })))
 
-/* ---- flame diff -------------------------------------------------------------------------------------------- */
+/* ---- flame diff ------------------------------------------------------------------------------ */
 
 static char *diff_text(const struct flame_diff *d)
 {
@@ -95,9 +96,9 @@ static void test_flame_diff_folds_lines(void **state)
 	for (i = 0; i < 5; i++) {
 		struct profile_frame frame = { .function = function, .line = i };
 
-		profile_builder_sample(
-			b, profile_builder_node(b, 0, profile_builder_frame(b, &frame)), attrs,
-			(int64_t[]){ 1, 10 });
+		profile_builder_sample(b,
+				       profile_builder_node(b, 0, profile_builder_frame(b, &frame)),
+				       attrs, (int64_t[]){ 1, 10 });
 	}
 	assert_int_equal(profile_builder_finish(b, &quality, &p), 0);
 	assert_int_equal(flame_diff_init(&d, p, p, 0), 0);
@@ -105,7 +106,7 @@ static void test_flame_diff_folds_lines(void **state)
 	assert_int_equal(d.nodes[1].self[1], 50);
 }
 
-/* ---- time ------------------------------------------------------------------------------------------------------ */
+/* ---- time ------------------------------------------------------------------------------------ */
 
 static void test_heatmap(void **state)
 {
@@ -118,7 +119,9 @@ static void test_heatmap(void **state)
 		uint32_t col, row;
 		int rc;
 	} rows[] = {
-		{ 0, 20, -EINVAL }, { 1000, 0, -EINVAL }, { 1000, 300, -EINVAL },
+		{ 0, 20, -EINVAL },
+		{ 1000, 0, -EINVAL },
+		{ 1000, 300, -EINVAL },
 	};
 
 	for (i = 0; i < ARRAY_SIZE(rows); i++)
@@ -140,8 +143,8 @@ static void test_heatmap(void **state)
 
 static void test_trend(void **state)
 {
-	cleanup(profile) struct profile *p = MAKE(PROFILE_CPU, "at=1 m;f 3", "at=2 m;g 4",
-						  "at=21 m;f;g 10", "at=22 m;f 6");
+	cleanup(profile) struct profile *p =
+		MAKE(PROFILE_CPU, "at=1 m;f 3", "at=2 m;g 4", "at=21 m;f;g 10", "at=22 m;f 6");
 	cleanup(profile) struct profile *none = MAKE(PROFILE_CPU, "f 3");
 	cleanup_free struct trend_point *all = NULL, *only = NULL;
 	struct trend_point *unset = NULL;
@@ -202,7 +205,7 @@ static void test_ledger(void **state)
 	thread_ledger_deinit(&ledger);
 }
 
-/* ---- gate ------------------------------------------------------------------------------------------------------ */
+/* ---- gate ------------------------------------------------------------------------------------ */
 
 static void test_severity(void **state)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The test of shares against its own acceptance table (agent/profile/README.md, "Figures"): false calls
- * when nothing changed, power when something did, by simulation with a fixed seed. PROFD_TEST_RUNS=1000
- * runs every cell with as many runs instead of a quick choice. */
+/* The test of shares against its own acceptance table (agent/profile/README.md, "Figures"): false
+ * calls when nothing changed, power when something did, by simulation with a fixed seed.
+ * PROFD_TEST_RUNS=1000 runs every cell with as many runs instead of a quick choice. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -288,7 +288,8 @@ static void test_swapped_sides_mirror(void **state)
 
 /* ---- acceptance table ------------------------------------------------------------------------ */
 
-/* With r runs, a true rate at the bound exceeds it by chance: allow 4 standard errors of the bound. */
+/* With r runs, a true rate at the bound exceeds it by chance: allow 4 standard errors of the bound.
+ */
 static double slack(double bound, int runs)
 {
 	return 4 * sqrt(bound * (1 - bound) / runs);
@@ -334,8 +335,8 @@ static void test_nothing_changed(void **state)
 	for (i = 0; i < ARRAY_SIZE(rows); i++) {
 		for (k = 0; k < ARRAY_SIZE(sizes); k++) {
 			int runs = wanted ? wanted : k == 3 ? 60 : 200;
-			double rate = false_calls(rows[i].world, rows[i].tau, sizes[k], rows[i].q,
-						  runs);
+			double rate =
+				false_calls(rows[i].world, rows[i].tau, sizes[k], rows[i].q, runs);
 
 			if (wanted)
 				print_message("%-10s q %.2f %u x %u: %.4f (bound %.2f)\n",
@@ -388,15 +389,24 @@ static void test_planted_change_is_found(void **state)
 		double change, power;
 		bool quick;
 	} rows[] = {
-		{ &s1, 0, 0, 0, 0.5, 0.17, false },	{ &s1, 0, 0, 0, 1.0, 0.71, true },
-		{ &s1, 0, 1, 0, 0.2, 0.06, false },	{ &s1, 0, 1, 0, 0.5, 0.80, true },
-		{ &s1, 0, 1, 0, 1.0, 1.00, true },	{ &s1, 0, 2, 0, 0.5, 0.97, true },
-		{ &s1, 0, 2, 0, -0.3, 0.83, true },	{ &s1, 0, 3, 0, 0.2, 0.29, false },
-		{ &s1, 0, 3, 0, 0.5, 0.99, false },	{ &s1, 0, 3, 0, -0.3, 0.99, false },
-		{ &s1, 0, 0, 3, 1.0, 0.13, false },	{ &s1, 0, 1, 3, 1.0, 0.95, true },
-		{ &s1, 0, 2, 3, 0.5, 0.60, true },	{ &s1, 0, 2, 3, 1.0, 1.00, true },
-		{ &s1, 0, 2, 3, -0.3, 0.22, false },	{ &s1, 0, 2, 17, 1.0, 0.40, true },
-		{ &s1, 0, 3, 17, 0.5, 0.47, false },	{ &s1, 0, 3, 17, 1.0, 1.00, false },
+		{ &s1, 0, 0, 0, 0.5, 0.17, false },
+		{ &s1, 0, 0, 0, 1.0, 0.71, true },
+		{ &s1, 0, 1, 0, 0.2, 0.06, false },
+		{ &s1, 0, 1, 0, 0.5, 0.80, true },
+		{ &s1, 0, 1, 0, 1.0, 1.00, true },
+		{ &s1, 0, 2, 0, 0.5, 0.97, true },
+		{ &s1, 0, 2, 0, -0.3, 0.83, true },
+		{ &s1, 0, 3, 0, 0.2, 0.29, false },
+		{ &s1, 0, 3, 0, 0.5, 0.99, false },
+		{ &s1, 0, 3, 0, -0.3, 0.99, false },
+		{ &s1, 0, 0, 3, 1.0, 0.13, false },
+		{ &s1, 0, 1, 3, 1.0, 0.95, true },
+		{ &s1, 0, 2, 3, 0.5, 0.60, true },
+		{ &s1, 0, 2, 3, 1.0, 1.00, true },
+		{ &s1, 0, 2, 3, -0.3, 0.22, false },
+		{ &s1, 0, 2, 17, 1.0, 0.40, true },
+		{ &s1, 0, 3, 17, 0.5, 0.47, false },
+		{ &s1, 0, 3, 17, 1.0, 1.00, false },
 		{ &s1_restart5, 0.05, 1, 0, 0.5, 0.25, false },
 		{ &s1_restart5, 0.05, 2, 0, 0.5, 0.43, true },
 		{ &s1_restart5, 0.05, 2, 0, 1.0, 0.98, true },
@@ -417,10 +427,11 @@ static void test_planted_change_is_found(void **state)
 		got = detect(rows[i].world, rows[i].tau, sizes[rows[i].size], rows[i].function,
 			     rows[i].change, runs);
 		if (wanted)
-			print_message("%-10s %u x %u, function %d %+.0f %%: %.3f (%.2f), others %.3f\n",
-				      rows[i].world->name, sizes[rows[i].size].windows,
-				      sizes[rows[i].size].samples, rows[i].function,
-				      100 * rows[i].change, got.found, rows[i].power, got.other);
+			print_message(
+				"%-10s %u x %u, function %d %+.0f %%: %.3f (%.2f), others %.3f\n",
+				rows[i].world->name, sizes[rows[i].size].windows,
+				sizes[rows[i].size].samples, rows[i].function, 100 * rows[i].change,
+				got.found, rows[i].power, got.other);
 		assert_true(got.found >= rows[i].power - band);
 		assert_true(got.other <= 0.01 + slack(0.01, runs));
 	}

@@ -22,7 +22,8 @@ enum { APP = 1, LIBC = 2, KERNEL = 3, JIT = 4 };
 static bool find_module(void *ctx, uint32_t module, struct stack_module *ret)
 {
 	static const struct stack_module table[] = {
-		[APP] = { 100, "/usr/bin/app (deleted)", (const uint8_t *)"\1\2", 2, FEED_MODULE_ELF },
+		[APP] = { 100, "/usr/bin/app (deleted)", (const uint8_t *)"\1\2", 2,
+			  FEED_MODULE_ELF },
 		[LIBC] = { 200, "/lib/libc.so.6", NULL, 0, FEED_MODULE_ELF },
 		[KERNEL] = { 300, "[kernel]", NULL, 0, FEED_MODULE_KERNEL },
 		[JIT] = { 400, "", NULL, 0, FEED_MODULE_JIT },
@@ -53,7 +54,11 @@ static int find_names(void *ctx, uint64_t key, uint64_t offset, struct name_fram
 		    { "middle", "", "a.h", 17, 16, 0 },
 		    { "outer", "", "main.c", 27, 26, 0 } },
 		  3 },
-		{ 100, 0x30, 0x40, { { "example.com/x/y%2ez.(*T).M", "", "", 0, 0, PROFILE_FRAME_GO } }, 1 },
+		{ 100,
+		  0x30,
+		  0x40,
+		  { { "example.com/x/y%2ez.(*T).M", "", "", 0, 0, PROFILE_FRAME_GO } },
+		  1 },
 		{ 300, 0x10, 0x20, { { "do_syscall_64", "", "", 0, 0, 0 } }, 1 },
 	};
 	struct asked *asked = ctx;
@@ -132,25 +137,42 @@ static void test_stacks(void **state)
 		size_t kernel_count;
 		const char *text;
 	} rows[] = {
-		{ { AT(APP, 0x25), CALL(APP, 0x15) }, 2, { 0 }, 0,
-		  "main;outer;middle;inner 1\n" },
+		{ { AT(APP, 0x25), CALL(APP, 0x15) }, 2, { 0 }, 0, "main;outer;middle;inner 1\n" },
 		{ { AT(APP, 0x15) }, 1, { AT(KERNEL, 0x11) }, 1, "main;do_syscall_64 1\n" },
 		{ { 0 }, 0, { AT(KERNEL, 0x11) }, 1, "do_syscall_64 1\n" },
 		/* A call that is the last instruction of its function returns into the next one. */
-		{ { AT(LIBC, 0x5), CALL(APP, 0x20) }, 2, { 0 }, 0,
+		{ { AT(LIBC, 0x5), CALL(APP, 0x20) },
+		  2,
+		  { 0 },
+		  0,
 		  "main;[unknown] libc.so.6+0x5 1\n" },
 		{ { AT(APP, 0x15), TRUNCATED }, 2, { 0 }, 0, "[truncated];main 1\n" },
-		{ { AT(APP, 0x15) }, 1, { AT(KERNEL, 0x11), TRUNCATED }, 2,
+		{ { AT(APP, 0x15) },
+		  1,
+		  { AT(KERNEL, 0x11), TRUNCATED },
+		  2,
 		  "[truncated];main;do_syscall_64 1\n" },
 		{ { AT(APP, 0x99) }, 1, { 0 }, 0, "[unknown] app+0x99 1\n" },
 		{ { AT(77, 0x99) }, 1, { 0 }, 0, "[unknown] 0x99 1\n" },
-		{ { prof_frame_address(PROF_FRAME_ADDRESS, 0x7f001234, 0) }, 1, { 0 }, 0,
+		{ { prof_frame_address(PROF_FRAME_ADDRESS, 0x7f001234, 0) },
+		  1,
+		  { 0 },
+		  0,
 		  "[unknown] 0x7f001234 1\n" },
-		{ { 0 }, 0, { prof_frame_address(PROF_FRAME_KERNEL, 0xffffffff81000000, 0) }, 1,
+		{ { 0 },
+		  0,
+		  { prof_frame_address(PROF_FRAME_KERNEL, 0xffffffff81000000, 0) },
+		  1,
 		  "[unknown] 0xffffffff81000000 1\n" },
-		{ { AT(JIT, 0x7f0000), CALL(JIT, 0x7f1000), CALL(APP, 0x15) }, 3, { 0 }, 0,
+		{ { AT(JIT, 0x7f0000), CALL(JIT, 0x7f1000), CALL(APP, 0x15) },
+		  3,
+		  { 0 },
+		  0,
 		  "main;[jit];[jit] 1\n" },
-		{ { (uint64_t)PROF_FRAME_MARKER << PROF_FRAME_KIND_SHIFT }, 1, { 0 }, 0,
+		{ { (uint64_t)PROF_FRAME_MARKER << PROF_FRAME_KIND_SHIFT },
+		  1,
+		  { 0 },
+		  0,
 		  "[on cpu, not sampled] 1\n" },
 	};
 	size_t i;

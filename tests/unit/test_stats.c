@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reference values: closed forms where there are some, else tables (t quantiles) and the papers named. */
+/* Reference values: closed forms where there are some, else tables (t quantiles) and the papers
+ * named. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -58,7 +59,8 @@ static void test_student(void **state)
 
 static void test_false_discovery(void **state)
 {
-	/* Benjamini and Hochberg (1995), table of 15 p-values; q by hand: min over k >= i of p_k 15 / k. */
+	/* Benjamini and Hochberg (1995), table of 15 p-values; q by hand: min over k >= i of p_k 15
+	 * / k. */
 	static const double p[] = { 0.0459, 0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298,
 				    0.0344, 0.3240, 0.4262, 0.5719, 0.6528, 0.7590, 1.0000 };
 	double q[ARRAY_SIZE(p)];
@@ -97,7 +99,8 @@ static void test_trend(void **state)
 	assert_close(stats_trend_p(up, 5), 1.0 / 120, 1e-12);
 	assert_close(stats_trend_p(mixed, 5), 5.0 / 120, 1e-12);
 	assert_close(stats_trend_p(down, 5), 1, 1e-12);
-	assert_true(stats_trend_p(up, 4) > 0.01); /* five windows are the least that can prove growth */
+	assert_true(stats_trend_p(up, 4) >
+		    0.01); /* five windows are the least that can prove growth */
 	assert_true(stats_trend_p(flat, 5) >= 0.5);
 	assert_true(stats_trend_p(up, 2) == 1);
 	for (i = 0; i < ARRAY_SIZE(rising); i++)
@@ -108,8 +111,8 @@ static void test_trend(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_gamma_functions), cmocka_unit_test(test_trigamma_inverse),
-		cmocka_unit_test(test_student),		cmocka_unit_test(test_false_discovery),
+		cmocka_unit_test(test_gamma_functions),	 cmocka_unit_test(test_trigamma_inverse),
+		cmocka_unit_test(test_student),		 cmocka_unit_test(test_false_discovery),
 		cmocka_unit_test(test_order_statistics), cmocka_unit_test(test_trend),
 	};
 
