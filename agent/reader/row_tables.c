@@ -154,68 +154,97 @@ static void drop(struct row_tables *tables, struct row_table *table)
 	*table = (struct row_table){ 0 };
 }
 
-/* The slot to be used next: a free one, else the one not asked for longest. */
-static struct row_table *oldest(struct row_tables *tables)
+/* The table not asked for longest that may go: a free slot comes first. NULL if all are in use. */
+static struct row_table *oldest(struct row_tables *tables, bool with_bytes)
 {
-	struct row_table *found = &tables->items[0];
+	struct row_table *found = NULL;
 
-	for (unsigned i = 0; i < ROW_TABLES_MAX; i++)
-		if (tables->items[i].used < found->used)
-			found = &tables->items[i];
+	for (unsigned i = 0; i < ROW_TABLES_MAX; i++) {
+		struct row_table *t = &tables->items[i];
+
+		if (t->used <= tables->answer_clock && (t->bytes || !with_bytes) &&
+		    (!found || t->used < found->used))
+			found = t;
+	}
 	return found;
 }
 
-static void keep_within_budget(struct row_tables *tables, const struct row_table *keep)
+static struct row_table *find_table(struct row_tables *tables, const struct row_file *file)
 {
-	while (tables->bytes > ROW_TABLES_BYTES_MAX) {
-		struct row_table *found = NULL;
+	for (unsigned i = 0; i < ROW_TABLES_MAX; i++)
+		if (!memcmp(&tables->items[i].file, file, sizeof(*file)))
+			return &tables->items[i];
+	return NULL;
+}
 
-		for (unsigned i = 0; i < ROW_TABLES_MAX; i++) {
-			struct row_table *t = &tables->items[i];
+/* The table of the file behind @fd, compiled if it is new. NULL: none and no room to remember that.
+ */
+static struct row_table *table_of(struct row_tables *tables, int fd, uint64_t deadline_ns)
+{
+	struct row_file file = { 0 };
+	struct row_table *table;
+	struct stat st;
 
-			if (t->bytes && t != keep && (!found || t->used < found->used))
-				found = t;
-		}
-		if (!found)
-			return;
-		drop(tables, found);
+	if (fstat(fd, &st) < 0)
+		return NULL;
+	file.device = st.st_dev;
+	file.inode = st.st_ino;
+	file.size = (uint64_t)st.st_size;
+	file.changed_s = st.st_ctim.tv_sec;
+	file.changed_ns = st.st_ctim.tv_nsec;
+	table = find_table(tables, &file);
+	if (!table) {
+		table = oldest(tables, false);
+		if (!table)
+			return NULL;
+		drop(tables, table);
+		if (compile(fd, deadline_ns, &table->image, &table->bytes) < 0)
+			table->image = NULL;
+		table->file = file;
+		tables->bytes += table->bytes;
 	}
+	table->used = ++tables->clock;
+	while (tables->bytes > ROW_TABLES_BYTES_MAX && oldest(tables, true))
+		drop(tables, oldest(tables, true));
+	return table;
+}
+
+int row_tables_begin(struct row_tables *tables, const struct target_maps *maps)
+{
+	int16_t *slots = calloc(maps->module_count + 1, sizeof(*slots));
+
+	if (!slots)
+		return -ENOMEM;
+	free(tables->slots);
+	tables->slots = slots;
+	tables->slot_count = maps->module_count;
+	tables->answer_clock = tables->clock;
+	return 0;
 }
 
 const struct row_table *row_tables_get(struct row_tables *tables, const struct target *target,
 				       const struct target_maps *maps, uint32_t module,
 				       uint64_t deadline_ns)
 {
-	const struct target_module *m = &maps->modules[module];
-	struct row_table *table;
+	struct row_table *table = NULL;
 	cleanup_close int fd = -1;
 
-	if (m->vdso)
+	if (module >= tables->slot_count || maps->modules[module].vdso)
 		return NULL;
-	for (unsigned i = 0; i < ROW_TABLES_MAX; i++) {
-		table = &tables->items[i];
-		if (table->inode == m->inode && table->dev_major == m->dev_major &&
-		    table->dev_minor == m->dev_minor) {
-			table->used = ++tables->clock;
-			return table->image ? table : NULL;
-		}
+	if (!tables->slots[module]) {
+		fd = open_module(target, maps, module);
+		if (fd >= 0)
+			table = table_of(tables, fd, deadline_ns);
+		tables->slots[module] =
+			table && table->image ? (int16_t)(1 + (table - tables->items)) : -1;
 	}
-	table = oldest(tables);
-	drop(tables, table);
-	fd = open_module(target, maps, module);
-	if (fd < 0 || compile(fd, deadline_ns, &table->image, &table->bytes) < 0)
-		table->image = NULL;
-	table->inode = m->inode;
-	table->dev_major = m->dev_major;
-	table->dev_minor = m->dev_minor;
-	table->used = ++tables->clock;
-	tables->bytes += table->bytes;
-	keep_within_budget(tables, table);
-	return table->image ? table : NULL;
+	return tables->slots[module] > 0 ? &tables->items[tables->slots[module] - 1] : NULL;
 }
 
 void row_tables_deinit(struct row_tables *tables)
 {
 	for (unsigned i = 0; i < ROW_TABLES_MAX; i++)
 		drop(tables, &tables->items[i]);
+	free(tables->slots);
+	tables->slots = NULL;
 }

@@ -17,12 +17,20 @@
 #define ROW_TABLES_MAX	     128u
 #define ROW_TABLES_BYTES_MAX (48u << 20)
 
+/* Which file, as far as it can be told: an inode number is used again as soon as its file is gone.
+ */
+struct row_file {
+	uint64_t device;
+	uint64_t inode;
+	uint64_t size;
+	int64_t changed_s; /* ctime */
+	int64_t changed_ns;
+};
+
 struct row_table {
-	uint64_t inode; /* with the device: which file; 0 = free */
-	uint32_t dev_major;
-	uint32_t dev_minor;
-	uint64_t used; /* larger = later */
-	void *image;   /* checked image of bpf/unwind_table.h; NULL = the file has none */
+	struct row_file file; /* inode 0 = free */
+	uint64_t used;	      /* larger = later */
+	void *image;	      /* checked image of bpf/unwind_table.h; NULL = the file has none */
 	size_t bytes;
 };
 
@@ -30,10 +38,16 @@ struct row_tables {
 	struct row_table items[ROW_TABLES_MAX];
 	size_t bytes;
 	uint64_t clock;
+	uint64_t answer_clock; /* tables used since then stay */
+	int16_t *slots; /* of the current answer, by module: 0 = not looked for, -1 = none, else 1 +
+			   index */
+	size_t slot_count;
 };
 
-/* The rows of module @module, or NULL if there are none (also when the file cannot be opened any
- * more). Borrowed until the next call. @deadline_ns (monotonic) bounds compiling. */
+/* Begins an answer about a process with @maps: files are looked at again. -ENOMEM. */
+int row_tables_begin(struct row_tables *tables, const struct target_maps *maps) must_use;
+/* The rows of module @module of these maps, or NULL if there are none (also when the file cannot be
+ * opened any more). Borrowed until the next answer. @deadline_ns (monotonic) bounds compiling. */
 const struct row_table *row_tables_get(struct row_tables *tables, const struct target *target,
 				       const struct target_maps *maps, uint32_t module,
 				       uint64_t deadline_ns);

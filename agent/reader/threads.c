@@ -263,7 +263,9 @@ int threads_read(struct answer *answer, struct row_tables *tables)
 	t->tables = tables;
 	t->task_fd = fd;
 	t->compat32 = is_compat32(answer->target);
-	rc = read_tasks(t, dir);
+	rc = row_tables_begin(tables, answer->maps);
+	if (rc == 0)
+		rc = read_tasks(t, dir);
 	(void)closedir(dir);
 	return rc;
 }

@@ -175,6 +175,8 @@ static void expect_thread(const struct program *p, const struct read_collect *c,
 	assert_string_equal(read_collect_string(c, t->state), e->state);
 	if (!strcmp(e->wait, "futex"))
 		assert_true(t->wait_object != 0);
+	if (!t->stack)
+		fail_msg("%s has no stack", e->name);
 	own_functions(p, c, t, functions, sizeof(functions));
 	(void)snprintf(chain, sizeof(chain), "%s third_level second_level first_level thread_main ",
 		       e->function);
