@@ -293,7 +293,9 @@ int features_require(const struct features *features, struct err *err)
 			continue;
 		if (features->disabled[i])
 			return err_set(err, EOPNOTSUPP, NULL, NULL,
-				       "feature %s is required and was disabled", probes[i].name);
+				       "feature %s is required and was disabled: start without "
+				       "--disable-feature=%s",
+				       probes[i].name, probes[i].name);
 		return err_set(err, strstr(features->reason[i], "permitted") ? EPERM : EOPNOTSUPP,
 			       NULL, NULL, "feature %s: %s", probes[i].name, features->reason[i]);
 	}

@@ -46,7 +46,7 @@ def without_privileges():
 
 
 def without_btf():
-    refused(["--listen", "127.0.0.1:0", "--data-dir", "DATA", "--disable-feature=btf"], ["BTF"])
+    refused(["--listen", "127.0.0.1:0", "--data-dir", "DATA", "--disable-feature=btf"], ["btf", "start without"])
 
 
 def port_taken():
