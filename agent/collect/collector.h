@@ -16,7 +16,9 @@ struct collector_options {
 	const char *const *exclude; /* glob patterns on exe and unit (config [collect] exclude) */
 	unsigned exclude_count;
 	uint64_t memory_budget_bytes; /* unwind tables and BPF maps */
-	double cpu_budget_pct;	      /* of one host CPU set; above it the rate backs off */
+	/* Own cost in per cent of all CPUs above which the rate backs off: for continuous profiling, and
+	 * while a session runs that somebody asked for. */
+	double cpu_budget_pct, on_demand_budget_pct;
 	const char *record_path;      /* also record the feed into this new file (feed_file.h); NULL = no */
 	struct features features;
 };

@@ -88,6 +88,8 @@ static void on_demand(struct collector *c)
 	if (c->message.len != sizeof(*demand) || demand->rate_hz > RATE_MAX_HZ)
 		return;
 	c->demand = *demand;
+	governor_set_budget(&c->governor, demand->on_demand ? c->options->on_demand_budget_pct
+							    : c->options->cpu_budget_pct);
 	control_apply_demand(c);
 }
 

@@ -11,6 +11,13 @@ void governor_init(struct governor *governor, double budget_pct)
 	*governor = (struct governor){ .budget_pct = budget_pct, .share = 1.0 };
 }
 
+void governor_set_budget(struct governor *governor, double budget_pct)
+{
+	if (budget_pct > governor->budget_pct)
+		governor->share = 1.0;
+	governor->budget_pct = budget_pct;
+}
+
 bool governor_judge(struct governor *governor, uint64_t now_ns, uint64_t cost_ns, uint32_t cpu_count)
 {
 	double before = governor->share, elapsed;

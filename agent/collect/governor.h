@@ -19,6 +19,8 @@ struct governor {
 };
 
 void governor_init(struct governor *governor, double budget_pct);
+/* A larger budget lifts the restraint that a smaller one put on the rate. */
+void governor_set_budget(struct governor *governor, double budget_pct);
 /* @cost_ns CPU time of the collector and the BPF programs since their start. True if the share changed;
  * judges at most once per period. */
 bool governor_judge(struct governor *governor, uint64_t now_ns, uint64_t cost_ns,

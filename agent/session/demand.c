@@ -51,6 +51,7 @@ static struct control_demand demand_now(const struct sessions *s)
 		if (!is_wanting(session))
 			continue;
 		demand.types |= session->wants;
+		demand.on_demand |= !session->info.continuous;
 		/* A process nobody has decided on yet could belong to anything but one process
 		 * life. */
 		if (session->selector.kind != SELECTOR_PID)

@@ -65,7 +65,7 @@ struct control_demand {
 	uint32_t types;	    /* bits of enum prof_want over all sessions */
 	uint32_t rate_hz;   /* of the host sampler: highest of the active sessions, 0 = none */
 	uint32_t sample_undecided; /* 1 = also processes without a decision yet */
-	uint32_t reserved;
+	uint32_t on_demand; /* 1 = somebody asked for a profile: the larger CPU budget applies */
 	uint64_t off_threshold_ns;
 };
 
