@@ -248,7 +248,7 @@ enum prof_program {
 };
 
 /* Every PROF_COST_INTERVALth run of a program is timed. */
-#define PROF_COST_INTERVAL 64u
+#define PROF_COST_INTERVAL 16u
 
 struct prof_cost {
 	uint64_t runs;
