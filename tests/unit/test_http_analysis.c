@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What is made from sessions: comparisons, baselines, the gate, the trend, views, Samply profiles, pull paths. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include <cmocka.h>
+
+#include "agent/base/clock.h"
+#include "tests/support/http_fixture.h"
+
+#define A "/api/v1/observability/profiling"
+#define B "/api/v1/profiling"
+
+static struct http_reply call(struct http_fixture *f, const char *method, const char *body,
+			      const char *format, ...) printf_like(4, 5);
+
+static struct http_reply call(struct http_fixture *f, const char *method, const char *body,
+			      const char *format, ...)
+{
+	char target[1024];
+	va_list args;
+
+	va_start(args, format);
+	(void)vsnprintf(target, sizeof(target), format, args);
+	va_end(args);
+	return http_request(f, method, target, "", body);
+}
+
+static void make_baseline(struct http_fixture *f, const char *session, const char *label,
+			  char id[64])
+{
+	struct http_reply reply;
+	char body[512];
+
+	(void)snprintf(body, sizeof(body),
+		       "{\"label\":\"%s\",\"sessionId\":\"%s\",\"profileType\":\"cpu\","
+		       "\"description\":\"d\",\"tags\":[\"x\"],\"topFunctions\":\"(nested array)\"}",
+		       label, session);
+	reply = call(f, "POST", body, B "/baselines");
+	if (reply.status != 200)
+		fail_msg("%u %s", reply.status, reply.body);
+	(void)snprintf(id, 64, "%s", http_text(&reply, "baselineId"));
+	assert_string_equal(http_text(&reply, "baselineLabel"), label);
+	assert_string_equal(http_text(&reply, "sessionId"), session);
+	assert_string_equal(http_text(&reply, "topFunctions.0.funcName"), "f_200");
+	assert_string_equal(http_text(&reply, "topFunctions.0.sampleCount"), "30");
+	assert_true(http_number(&reply, "topFunctions.0.selfPct") == 75);
+	assert_true(cJSON_IsTrue(http_member(&reply, "isLatest")));
+	assert_string_equal(http_text(&reply, "tags.0"), "x");
+	assert_non_null(strstr(http_text(&reply, "warnings.0"), "topFunctions"));
+	http_reply_free(&reply);
+}
+
+static void test_compare(void **state)
+{
+	struct http_fixture *f = *state;
+	char one[SESSION_ID_SIZE], two[SESSION_ID_SIZE], baseline[64];
+	struct http_reply reply;
+
+	http_make_session(f, "default", one);
+	http_make_session(f, "default", two);
+	reply = call(f, "GET", "", A "/compare?baseProfileId=%s&comparisonProfileId=%s", one, two);
+	assert_int_equal(reply.status, 200);
+	assert_string_equal(http_text(&reply, "verdict"), "unchanged");
+	assert_string_equal(http_text(&reply, "baseProfile"), one);
+	assert_int_equal(cJSON_GetArraySize(http_member(&reply, "regressions")), 0);
+	assert_int_equal(cJSON_GetArraySize(http_member(&reply, "improvements")), 0);
+	assert_true(http_number(&reply, "unchanged") >= 2);
+	assert_true(strlen(http_text(&reply, "summary")) > 10);
+	http_reply_free(&reply);
+	make_baseline(f, one, "v1", baseline);
+	reply = call(f, "GET", "", A "/compare?baseProfileId=%s&comparisonProfileId=%s", baseline, two);
+	assert_int_equal(reply.status, 200);
+	http_reply_free(&reply);
+	for (size_t i = 0; i < 4; i++) {
+		static const char *const formats[] = { "html", "svg", "json", "flame" };
+		static const char *const holds[] = { "<!doctype html>", "<svg", "\"deltaPct\"", "\"base\":[" };
+
+		reply = call(f, "GET", "",
+			     A "/compare/flamegraph?baseProfileId=%s&comparisonProfileId=%s&format=%s",
+			     one, two, formats[i]);
+		assert_int_equal(reply.status, 200);
+		assert_non_null(strstr(reply.body, holds[i]));
+		http_reply_free(&reply);
+	}
+}
+
+static void test_compare_refusals(void **state)
+{
+	static const struct {
+		const char *query;
+		unsigned status;
+		const char *code, *field;
+	} rows[] = {
+		{ "", 400, "InvalidParam", "baseProfileId" },
+		{ "?baseProfileId=sess-x", 400, "InvalidParam", "comparisonProfileId" },
+		{ "?baseProfileId=sess-x&comparisonProfileId=sess-y", 404, "UnknownSession", NULL },
+		{ "?baseProfileId=bl-x&comparisonProfileId=sess-y", 404, "UnknownBaseline", NULL },
+		{ "?baseProfileId=x&comparisonProfileId=y&threshold=0", 400, "InvalidParam", "threshold" },
+		{ "?baseProfileId=x&comparisonProfileId=y&confidence=0.2", 400, "InvalidParam",
+		  "confidence" },
+		{ "?baseProfileId=x&comparisonProfileId=y&baseUnits=5", 400, "InvalidParam",
+		  "comparisonUnits" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct http_reply reply = call(*state, "GET", "", A "/compare%s", rows[i].query);
+
+		if (reply.status != rows[i].status ||
+		    strcmp(http_text(&reply, "error_code"), rows[i].code) != 0)
+			fail_msg("%s: %u %s", rows[i].query, reply.status, reply.body);
+		if (rows[i].field)
+			assert_string_equal(http_text(&reply, "details.field"), rows[i].field);
+		http_reply_free(&reply);
+	}
+}
+
+static void test_unfinished(void **state)
+{
+	struct http_fixture *f = *state;
+	char done[SESSION_ID_SIZE], body[256], running[64];
+	struct http_reply reply;
+
+	http_make_session(f, "default", done);
+	reply = call(f, "POST", "{\"service\":\"db\",\"profileType\":\"cpu\",\"durationSeconds\":30}",
+		     A "/start");
+	assert_int_equal(reply.status, 202);
+	(void)snprintf(running, sizeof(running), "%s", http_text(&reply, "id"));
+	http_reply_free(&reply);
+	reply = call(f, "GET", "", A "/compare?baseProfileId=%s&comparisonProfileId=%s", done, running);
+	assert_int_equal(reply.status, 409);
+	assert_string_equal(http_text(&reply, "error_code"), "NotFinished");
+	assert_true(atoi(http_reply_header(&reply, "Retry-After")) > 0);
+	http_reply_free(&reply);
+	(void)snprintf(body, sizeof(body), "{\"baseId\":\"%s\",\"compareId\":\"%s\",\"type\":\"cpu\"}",
+		       running, done);
+	reply = call(f, "POST", body, B "/diff");
+	assert_int_equal(reply.status, 409);
+	http_reply_free(&reply);
+	reply = call(f, "DELETE", "", A "/%s", running);
+	http_reply_free(&reply);
+}
+
+static void test_diff(void **state)
+{
+	struct http_fixture *f = *state;
+	char one[SESSION_ID_SIZE], two[SESSION_ID_SIZE], body[256];
+	struct http_reply reply;
+
+	http_make_session(f, "default", one);
+	http_make_session(f, "default", two);
+	(void)snprintf(body, sizeof(body), "{\"baseId\":\"%s\",\"compareId\":\"%s\",\"type\":\"cpu\"}",
+		       one, two);
+	reply = call(f, "POST", body, B "/diff");
+	assert_int_equal(reply.status, 200);
+	assert_string_equal(http_text(&reply, "baseSessionId"), one);
+	assert_int_equal(http_number(&reply, "growthCount"), 0);
+	assert_true(cJSON_GetArraySize(http_member(&reply, "functions")) >= 2);
+	http_reply_free(&reply);
+	(void)snprintf(body, sizeof(body),
+		       "{\"baseId\":\"%s\",\"compareId\":\"%s\",\"type\":\"goroutine\"}", one, two);
+	reply = call(f, "POST", body, B "/diff");
+	assert_int_equal(reply.status, 422);
+	assert_string_equal(http_text(&reply, "error_code"), "ProfileTypeMismatch");
+	http_reply_free(&reply);
+	reply = call(f, "GET", "", B "/sessions/%s/analysis", one);
+	assert_int_equal(reply.status, 422);
+	http_reply_free(&reply);
+	reply = call(f, "GET", "", B "/goroutine-flame/%s", one);
+	assert_int_equal(reply.status, 422);
+	http_reply_free(&reply);
+}
+
+static void test_gate_and_trend(void **state)
+{
+	struct http_fixture *f = *state;
+	char session[SESSION_ID_SIZE], first[64], second[64], body[512], report[64];
+	struct http_reply reply, again;
+
+	http_make_session(f, "default", session);
+	make_baseline(f, session, "old", first);
+	make_baseline(f, session, "new", second);
+	(void)snprintf(body, sizeof(body),
+		       "{\"baselineId\":\"%s\",\"compareId\":\"%s\",\"thresholds\":{\"functionDeltaPct\":1,"
+		       "\"odd\":1}}",
+		       first, session);
+	reply = call(f, "POST", body, B "/regression/check");
+	assert_int_equal(reply.status, 200);
+	assert_string_equal(http_text(&reply, "severity"), "NONE");
+	assert_true(cJSON_IsFalse(http_member(&reply, "regressionDetected")));
+	assert_string_equal(http_text(&reply, "baselineLabel"), "old");
+	assert_non_null(strstr(http_text(&reply, "warnings.0"), "odd"));
+	(void)snprintf(report, sizeof(report), "%s", http_text(&reply, "reportId"));
+	again = call(f, "GET", "", B "/regression/%s", report);
+	assert_int_equal(again.status, 200);
+	assert_string_equal(http_text(&again, "reportId"), report);
+	http_reply_free(&again);
+	http_reply_free(&reply);
+	reply = call(f, "GET", "", B "/regression/rpt-none");
+	assert_int_equal(reply.status, 404);
+	assert_string_equal(http_text(&reply, "error_code"), "UnknownReport");
+	http_reply_free(&reply);
+
+	reply = call(f, "GET", "", B "/trend?profileType=cpu&funcName=f_200&service=web&limit=2");
+	assert_int_equal(reply.status, 200);
+	assert_string_equal(http_text(&reply, "metric"), "self_pct");
+	assert_string_equal(http_text(&reply, "items.0.baselineLabel"), "old");
+	assert_string_equal(http_text(&reply, "items.1.baselineLabel"), "new");
+	assert_true(http_number(&reply, "items.1.value") == 75);
+	http_reply_free(&reply);
+	reply = call(f, "GET", "", B "/trend?profileType=cpu");
+	assert_int_equal(reply.status, 400);
+	assert_string_equal(http_text(&reply, "details.field"), "funcName");
+	http_reply_free(&reply);
+
+	reply = call(f, "GET", "", B "/baselines?service=web&tag=x&limit=1");
+	assert_int_equal(reply.status, 200);
+	assert_string_equal(http_text(&reply, "items.0.baselineId"), second);
+	assert_true(cJSON_IsString(http_member(&reply, "nextCursor")));
+	http_reply_free(&reply);
+	reply = call(f, "DELETE", "", B "/baselines/%s", first);
+	assert_int_equal(reply.status, 204);
+	http_reply_free(&reply);
+	reply = call(f, "GET", "", B "/baselines/%s", first);
+	assert_int_equal(reply.status, 404);
+	http_reply_free(&reply);
+}
+
+static void test_baseline_refusals(void **state)
+{
+	static const struct {
+		const char *body;
+		unsigned status;
+		const char *field;
+	} rows[] = {
+		{ "{\"sessionId\":\"s\",\"profileType\":\"cpu\"}", 400, "label" },
+		{ "{\"label\":\"l\",\"profileType\":\"cpu\"}", 400, "sessionId" },
+		{ "{\"label\":\"l\",\"sessionId\":\"s\"}", 400, "profileType" },
+		{ "{\"label\":\"l\",\"sessionId\":\"s\",\"profileType\":\"cpu\",\"tags\":\"x\"}", 400, "tags" },
+		{ "{\"label\":\"l\",\"sessionId\":\"s\",\"profileType\":\"cpu\",\"tags\":[\"a b\"]}", 400,
+		  "tags" },
+		{ "{\"label\":\"l\",\"sessionId\":\"s\",\"profileType\":\"cpu\",\"topFunctions\":[1]}", 400,
+		  "topFunctions" },
+		{ "{\"label\":\"l\",\"sessionId\":\"sess-none\",\"profileType\":\"cpu\"}", 404, NULL },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct http_reply reply = call(*state, "POST", rows[i].body, B "/baselines");
+
+		if (reply.status != rows[i].status)
+			fail_msg("%s: %u %s", rows[i].body, reply.status, reply.body);
+		if (rows[i].field)
+			assert_string_equal(http_text(&reply, "details.field"), rows[i].field);
+		http_reply_free(&reply);
+	}
+}
+
+static void test_views(void **state)
+{
+	struct http_fixture *f = *state;
+	char id[SESSION_ID_SIZE];
+	struct http_reply reply;
+	double sum = 0;
+
+	http_make_session(f, "default", id);
+	reply = call(f, "GET", "", A "/%s/heatmap?colMs=1000&rowMs=50", id);
+	assert_int_equal(reply.status, 200);
+	assert_int_equal(http_number(&reply, "rows"), 20);
+	for (const cJSON *c = http_member(&reply, "cells")->child; c; c = c->next)
+		sum += c->valuedouble;
+	assert_true(sum == 40 * 10101010.0);
+	http_reply_free(&reply);
+	reply = call(f, "GET", "", A "/%s/heatmap?colMs=1000&rowMs=30", id);
+	assert_int_equal(reply.status, 400);
+	http_reply_free(&reply);
+	reply = call(f, "GET", "", A "/%s/ledger", id);
+	assert_int_equal(reply.status, 422);
+	http_reply_free(&reply);
+}
+
+static void check_v0_error(struct http_reply *reply, unsigned status, const char *code)
+{
+	if (reply->status != status || strcmp(http_text(reply, "error_code"), code) != 0)
+		fail_msg("%u %s", reply->status, reply->body);
+	assert_int_equal(cJSON_GetArraySize(reply->json), 3);
+	assert_true(cJSON_IsObject(http_member(reply, "details")));
+	http_reply_free(reply);
+}
+
+static void feed(struct http_fixture *f, int count)
+{
+	uint64_t now_ns = clock_monotonic_ns();
+
+	for (int i = 0; i < count; i++)
+		fake_feed_sample(&f->feed, 1, 101, 1, now_ns + (uint64_t)i, 1000000);
+}
+
+static void test_samply(void **state)
+{
+	static const char path[] = "/v0/pipelines/web/samply_profile";
+	struct http_fixture *f = *state;
+	struct http_reply reply = call(f, "POST", "", "/v0/pipelines/nobody/samply_profile");
+
+	assert_string_equal(http_text(&reply, "message"), "Unknown pipeline name 'nobody'");
+	assert_string_equal(http_text(&reply, "details.pipeline_name"), "nobody");
+	check_v0_error(&reply, 404, "UnknownPipelineName");
+	reply = call(f, "GET", "", "%s", path);
+	check_v0_error(&reply, 400, "NoSamplyProfile");
+	reply = call(f, "POST", "", "%s?duration_secs=0", path);
+	check_v0_error(&reply, 400, "InvalidParam");
+	reply = call(f, "POST", "", "%s?duration_secs=abc", path);
+	check_v0_error(&reply, 400, "InvalidParam");
+	reply = call(f, "POST", "", "%s?ordinal=7", path);
+	check_v0_error(&reply, 404, "UnknownOrdinal");
+
+	reply = call(f, "POST", "", "%s?duration_secs=2", path);
+	if (reply.status != 202)
+		fail_msg("%u %s", reply.status, reply.body);
+	assert_int_equal(reply.body_len, 0);
+	http_reply_free(&reply);
+	feed(f, 25);
+	reply = call(f, "POST", "", "%s", path);
+	check_v0_error(&reply, 409, "SamplyProfilingInProgress");
+	reply = call(f, "GET", "", "%s?latest=true", path);
+	assert_int_equal(reply.status, 204);
+	assert_int_equal(reply.body_len, 0);
+	assert_in_range(atoi(http_reply_header(&reply, "Retry-After")), 0, 2);
+	http_reply_free(&reply);
+	for (int i = 0; i < 600; i++) {
+		reply = call(f, "GET", "", "%s?latest=true", path);
+		if (reply.status != 204)
+			break;
+		http_reply_free(&reply);
+		clock_sleep_ns(10 * NS_PER_MS);
+	}
+	assert_int_equal(reply.status, 200);
+	assert_string_equal(http_reply_header(&reply, "Content-Type"), "application/gzip");
+	assert_null(http_reply_header(&reply, "Content-Encoding"));
+	assert_non_null(strstr(http_reply_header(&reply, "Content-Disposition"),
+			       "-samply_profile.json.gz\""));
+	assert_int_equal((unsigned char)reply.body[0], 0x1f);
+	assert_int_equal((unsigned char)reply.body[1], 0x8b);
+	http_reply_free(&reply);
+	reply = call(f, "GET", "", "/v0/pipelines");
+	assert_true(cJSON_IsArray(reply.json));
+	assert_string_equal(http_text(&reply, "1.name"), "web");
+	http_reply_free(&reply);
+	reply = call(f, "GET", "", "/v0/pipelines/web");
+	assert_string_equal(http_text(&reply, "name"), "web");
+	http_reply_free(&reply);
+}
+
+static void test_pull(void **state)
+{
+	struct http_fixture *f = *state;
+	struct http_reply reply = call(f, "GET", "", "/debug/pprof/profile?service=none&seconds=1");
+
+	assert_int_equal(reply.status, 404);
+	http_reply_free(&reply);
+	reply = call(f, "GET", "", "/debug/pprof/profile?seconds=0");
+	assert_int_equal(reply.status, 400);
+	http_reply_free(&reply);
+	reply = call(f, "GET", "", "/debug/pprof/nothing");
+	assert_int_equal(reply.status, 404);
+	http_reply_free(&reply);
+}
+
+static int setup(void **state)
+{
+	struct http_fixture *f = calloc(1, sizeof(*f));
+
+	http_fixture_open(f);
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	http_fixture_close(*state);
+	free(*state);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_compare),	       cmocka_unit_test(test_compare_refusals),
+		cmocka_unit_test(test_unfinished),     cmocka_unit_test(test_diff),
+		cmocka_unit_test(test_gate_and_trend), cmocka_unit_test(test_baseline_refusals),
+		cmocka_unit_test(test_views),	       cmocka_unit_test(test_samply),
+		cmocka_unit_test(test_pull),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}

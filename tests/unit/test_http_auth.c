@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Who may do what: the open API, keys and roles, tenants, signed links, the Unix socket. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "agent/base/clock.h"
+#include "tests/support/http_fixture.h"
+
+#define A "/api/v1/observability/profiling"
+
+struct made_key {
+	char id[64], header[160]; /* an Authorization line */
+};
+
+static struct made_key make_key(struct http_fixture *f, const char *role, const char *tenant)
+{
+	struct made_key key;
+	struct http_reply reply;
+	char body[256], member[128] = "";
+
+	if (tenant)
+		(void)snprintf(member, sizeof(member), ",\"tenant\":\"%s\"", tenant);
+	(void)snprintf(body, sizeof(body), "{\"name\":\"test\",\"role\":\"%s\"%s}", role, member);
+	reply = http_request_local(f, "POST", "/api/v1/keys", "", body);
+	if (reply.status != 200)
+		fail_msg("%u %s", reply.status, reply.body);
+	(void)snprintf(key.id, sizeof(key.id), "%s", http_text(&reply, "id"));
+	(void)snprintf(key.header, sizeof(key.header), "Authorization: Bearer %s\r\n",
+		       http_text(&reply, "key"));
+	assert_string_equal(http_text(&reply, "role"), role);
+	http_reply_free(&reply);
+	return key;
+}
+
+static void expect(struct http_fixture *f, const char *method, const char *target,
+		   const char *headers, const char *body, unsigned status, const char *code)
+{
+	struct http_reply reply = http_request(f, method, target, headers, body);
+
+	if (reply.status != status)
+		fail_msg("%s %s %s: %u, not %u: %s", method, target, headers, reply.status, status,
+			 reply.body);
+	if (code)
+		assert_string_equal(http_text(&reply, "error_code"), code);
+	if (status == 401)
+		assert_string_equal(http_reply_header(&reply, "WWW-Authenticate"), "Bearer");
+	http_reply_free(&reply);
+}
+
+static void delete_keys(struct http_fixture *f)
+{
+	struct http_reply reply = http_request_local(f, "GET", "/api/v1/keys", "", "");
+
+	for (const cJSON *item = http_member(&reply, "items")->child; item; item = item->next) {
+		struct http_reply gone;
+		char target[128];
+
+		assert_null(cJSON_GetObjectItem(item, "key"));
+		(void)snprintf(target, sizeof(target), "/api/v1/keys/%s",
+			       cJSON_GetObjectItem(item, "id")->valuestring);
+		gone = http_request_local(f, "DELETE", target, "", "");
+		assert_int_equal(gone.status, 204);
+		http_reply_free(&gone);
+	}
+	http_reply_free(&reply);
+}
+
+static void test_open_until_the_first_key(void **state)
+{
+	struct http_fixture *f = *state;
+	struct made_key key;
+
+	expect(f, "GET", A "/history", "", "", 200, NULL);
+	expect(f, "GET", A "/history", "Authorization: Bearer whatever\r\n", "", 200, NULL);
+	expect(f, "GET", "/api/v1/keys", "", "", 403, "Forbidden");
+	key = make_key(f, "read", NULL);
+	expect(f, "GET", A "/history", "", "", 401, "Unauthenticated");
+	expect(f, "GET", A "/history", "Authorization: Bearer whatever\r\n", "", 401, "Unauthenticated");
+	expect(f, "GET", A "/history", "Authorization: Basic YTpi\r\n", "", 401, "Unauthenticated");
+	expect(f, "GET", A "/history", key.header, "", 200, NULL);
+	for (size_t i = 0; i < 4; i++) {
+		static const char *const open[] = { "/healthz", "/readyz", "/version", "/openapi.json" };
+
+		expect(f, "GET", open[i], "", "", 200, NULL);
+	}
+	expect(f, "GET", "/metrics", "", "", 401, "Unauthenticated");
+	expect(f, "GET", "/", "", "", 401, NULL);
+	delete_keys(f);
+	expect(f, "GET", A "/history", "", "", 200, NULL);
+}
+
+static void test_roles(void **state)
+{
+	static const char body[] = "{\"service\":\"nobody\",\"profileType\":\"cpu\"}";
+	struct http_fixture *f = *state;
+	struct made_key read = make_key(f, "read", NULL), profile = make_key(f, "profile", NULL);
+	struct made_key admin = make_key(f, "admin", NULL);
+	char prefixed[192];
+
+	expect(f, "POST", A "/start", read.header, body, 403, "Forbidden");
+	expect(f, "POST", A "/start", profile.header, body, 404, "UnknownService");
+	expect(f, "GET", "/api/v1/keys", profile.header, "", 403, "Forbidden");
+	expect(f, "GET", "/api/v1/keys", admin.header, "", 200, NULL);
+	expect(f, "DELETE", "/api/v1/keys/key-none", admin.header, "", 404, "UnknownKey");
+	(void)snprintf(prefixed, sizeof(prefixed), "Authorization: bearer apikey:%s",
+		       admin.header + strlen("Authorization: Bearer "));
+	expect(f, "GET", "/api/v1/keys", prefixed, "", 200, NULL);
+	/* Keys outlive the server. */
+	http_fixture_restart(f);
+	expect(f, "GET", "/api/v1/keys", admin.header, "", 200, NULL);
+	expect(f, "GET", A "/history", "", "", 401, "Unauthenticated");
+	delete_keys(f);
+}
+
+static void test_bad_keys(void **state)
+{
+	static const char *const bodies[] = {
+		"{}",
+		"{\"name\":\"n\"}",
+		"{\"name\":\"n\",\"role\":\"god\"}",
+		"{\"name\":\"\",\"role\":\"read\"}",
+		"{\"name\":\"n\",\"role\":\"read\",\"tenant\":\"a/b\"}",
+	};
+	struct http_fixture *f = *state;
+
+	for (size_t i = 0; i < ARRAY_SIZE(bodies); i++) {
+		struct http_reply reply = http_request_local(f, "POST", "/api/v1/keys", "", bodies[i]);
+
+		if (reply.status != 400)
+			fail_msg("%s: %u", bodies[i], reply.status);
+		http_reply_free(&reply);
+	}
+	expect(f, "GET", A "/history", "", "", 200, NULL);
+}
+
+static void test_tenants(void **state)
+{
+	struct http_fixture *f = *state;
+	struct made_key red = make_key(f, "profile", "red"), all = make_key(f, "read", NULL);
+	char id[SESSION_ID_SIZE], target[128], headers[256];
+
+	http_make_session(f, "red", id);
+	(void)snprintf(target, sizeof(target), A "/%s", id);
+	expect(f, "GET", target, red.header, "", 200, NULL);
+	(void)snprintf(headers, sizeof(headers), "%sX-Tenant-ID: red\r\n", red.header);
+	expect(f, "GET", target, headers, "", 200, NULL);
+	(void)snprintf(headers, sizeof(headers), "%sX-Tenant-ID: blue\r\n", red.header);
+	expect(f, "GET", target, headers, "", 403, "TenantMismatch");
+	expect(f, "GET", target, all.header, "", 404, "UnknownSession");
+	(void)snprintf(headers, sizeof(headers), "%sX-Tenant-ID: red\r\n", all.header);
+	expect(f, "GET", target, headers, "", 200, NULL);
+	delete_keys(f);
+}
+
+static void replace(char *text, const char *what, const char *with)
+{
+	char *at = strstr(text, what);
+
+	assert_non_null(at);
+	assert_int_equal(strlen(what), strlen(with));
+	memcpy(at, with, strlen(with));
+}
+
+static void test_signed_links(void **state)
+{
+	struct http_fixture *f = *state;
+	struct made_key key = make_key(f, "read", "red");
+	char id[SESSION_ID_SIZE], other[SESSION_ID_SIZE], target[256], link[1024], bad[1100];
+	struct http_reply reply;
+
+	http_make_session(f, "red", id);
+	http_make_session(f, "red", other);
+	(void)snprintf(target, sizeof(target), A "/%s", id);
+	reply = http_request(f, "GET", target, key.header, "");
+	(void)snprintf(link, sizeof(link), "%s", http_text(&reply, "flameGraphUrl"));
+	http_reply_free(&reply);
+	assert_non_null(strstr(link, "&sig="));
+
+	/* It opens, in every format, and nothing else does. */
+	expect(f, "GET", link, "", "", 200, NULL);
+	(void)snprintf(bad, sizeof(bad), "%s&format=folded", link);
+	expect(f, "GET", bad, "", "", 200, NULL);
+	expect(f, "DELETE", link, "", "", 405, NULL);
+	strcpy(bad, link);
+	replace(bad, id, other);
+	expect(f, "GET", bad, "", "", 401, "Unauthenticated");
+	strcpy(bad, link);
+	replace(bad, "tenant=red", "tenant=rad");
+	expect(f, "GET", bad, "", "", 401, "Unauthenticated");
+	strcpy(bad, link);
+	replace(bad, "exp=1", "exp=2");
+	expect(f, "GET", bad, "", "", 401, "Unauthenticated");
+	strcpy(bad, link);
+	bad[strlen(bad) - 3] ^= 1;
+	expect(f, "GET", bad, "", "", 401, "Unauthenticated");
+	(void)snprintf(bad, sizeof(bad), A "/%s%s", id, strchr(link, '?'));
+	expect(f, "GET", bad, "", "", 400, NULL);
+
+	http_fixture_restart(f);
+	expect(f, "GET", link, "", "", 200, NULL);
+	reply = http_request_local(f, "POST", "/api/v1/links/rotate", "", "");
+	assert_int_equal(reply.status, 204);
+	http_reply_free(&reply);
+	expect(f, "GET", link, "", "", 401, "Unauthenticated");
+	delete_keys(f);
+}
+
+static void test_metrics_open(void **state)
+{
+	struct http_fixture *f = *state;
+
+	(void)make_key(f, "read", NULL);
+	f->options.metrics_open = true;
+	http_fixture_restart(f);
+	expect(f, "GET", "/metrics", "", "", 200, NULL);
+	f->options.metrics_open = false;
+	delete_keys(f);
+}
+
+static void test_verifier_closes(void **state)
+{
+	struct http_fixture *f = *state;
+
+	f->options.jwt = (struct api_jwt){ .algorithm = "HS256",
+					   .key = "0123456789abcdef0123456789abcdef" };
+	http_fixture_restart(f);
+	expect(f, "GET", A "/history", "", "", 401, "Unauthenticated");
+	expect(f, "GET", A "/history", "Authorization: Bearer a.b.c\r\n", "", 401, "Unauthenticated");
+	f->options.jwt = (struct api_jwt){ 0 };
+	http_fixture_restart(f);
+	expect(f, "GET", A "/history", "", "", 200, NULL);
+}
+
+static int setup(void **state)
+{
+	struct http_fixture *f = calloc(1, sizeof(*f));
+
+	http_fixture_open(f);
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	http_fixture_close(*state);
+	free(*state);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_open_until_the_first_key),
+		cmocka_unit_test(test_roles),
+		cmocka_unit_test(test_bad_keys),
+		cmocka_unit_test(test_tenants),
+		cmocka_unit_test(test_signed_links),
+		cmocka_unit_test(test_metrics_open),
+		cmocka_unit_test(test_verifier_closes),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
