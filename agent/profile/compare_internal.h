@@ -8,6 +8,9 @@
 #include "agent/profile/compare_join.h"
 #include "agent/profile/share_test.h"
 
+/* A level is one point of a saw-tooth (collector cycles): relative deviation to allow for. */
+#define COMPARE_LEVEL_TAU 0.10
+
 struct comparison {
 	struct compare *out;
 	const struct compare_side *side[2];
@@ -57,6 +60,10 @@ void compare_summary(struct comparison *c);
 
 /* One list element from a row. */
 struct compare_function compare_element(const struct comparison *c, const struct share_row *row);
+
+/* Whether an exact count went from @base to @comparison by more than a steady program's counts do.
+ */
+bool compare_count_changed(double base, double comparison);
 
 /* Whether a type's values are durations of waits, a level of bytes, or exact counts. */
 bool compare_is_duration(enum profile_type type);

@@ -14,14 +14,6 @@
 #define UNIT_TAU_WITHIN	  0.02
 #define EFFECT_LEAST_PCT  5.0
 #define CONTENDED_POINTS  0.05 /* difference of run-queue shares */
-#define LEVEL_TAU	  0.10
-#define COUNT_LEAST	  10.0
-#define COUNT_PART	  0.20
-#define COUNT_DEVIATIONS  3.0
-#define DRIFT_SHORT	  1.5
-#define DRIFT_LEAST	  1.25
-#define TOTALS_PHI	  3.0
-#define TOTALS_DF	  10.0
 #define DETECTABLE_SHARE  0.05
 #define DETECTABLE_ERRORS 5.0
 #define SAMPLED_LEAST	  25.0 /* samples of memory on a side */
@@ -85,8 +77,8 @@ static double rate_p(const struct comparison *c, const struct rate r[2], double 
 	if (c->m[0]->totals_only || c->m[1]->totals_only) {
 		if (c->noise.samples[0] <= 0 || c->noise.samples[1] <= 0 || c->m[0]->scale <= 0)
 			return 1;
-		variance = TOTALS_PHI * (1 / c->noise.samples[0] + 1 / c->noise.samples[1]);
-		df = TOTALS_DF;
+		variance = SHARE_TOTALS_PHI * (1 / c->noise.samples[0] + 1 / c->noise.samples[1]);
+		df = SHARE_TOTALS_DF;
 	} else {
 		variance = fmax(r[0].drift, r[1].drift) * (r[0].relative + r[1].relative);
 	}
@@ -97,11 +89,10 @@ static double rate_p(const struct comparison *c, const struct rate r[2], double 
 
 static int overall_rate(struct comparison *c)
 {
-	uint32_t m = c->m[0]->window_count < c->m[1]->window_count ? c->m[0]->window_count
-								   : c->m[1]->window_count;
-	uint32_t length = m / SHARE_BLOCKS_WANTED ? m / SHARE_BLOCKS_WANTED : 1;
+	uint32_t windows[2] = { c->m[0]->window_count, c->m[1]->window_count };
+	uint32_t length = share_block_windows(windows[0], windows[1]);
 	bool units = c->side[0]->units > 0 && c->side[1]->units > 0;
-	double least = m < 20 ? DRIFT_SHORT : DRIFT_LEAST, ratio;
+	double least = share_drift_least(windows[0], windows[1]), ratio;
 	struct rate r[2];
 	int rc = rate_of(c, 0, length, least, &r[0]);
 
@@ -141,7 +132,7 @@ static void overall_level(struct comparison *c)
 	c->out->overall_known = b > 0 || n == 0;
 	c->out->overall_delta_pct = b > 0 ? 100 * (n - b) / b : 0;
 	/* Relative error of the sum of sampled objects is about 1 / sqrt(samples). */
-	error = 2 * pow(LEVEL_TAU * (b + n) / 2, 2);
+	error = 2 * pow(COMPARE_LEVEL_TAU * (b + n) / 2, 2);
 	error += c->noise.samples[0] > 0 ? b * b / c->noise.samples[0] : 0;
 	error += c->noise.samples[1] > 0 ? n * n / c->noise.samples[1] : 0;
 	c->out->overall_p = error > 0 ? stats_normal_p((n - b) / sqrt(error)) : 1;
@@ -157,8 +148,7 @@ static void overall_count(struct comparison *c)
 	c->out->overall_known = b > 0 || n == 0;
 	c->out->overall_delta_pct = b > 0 ? 100 * (n - b) / b : 0;
 	c->out->overall_p = b + n > 0 ? stats_normal_p((n - b) / sqrt(b + n)) : 1;
-	c->out->overall_significant = fabs(n - b) >= fmax(COUNT_LEAST, COUNT_PART * b) &&
-				      fabs(n - b) >= COUNT_DEVIATIONS * sqrt(b + n);
+	c->out->overall_significant = compare_count_changed(b, n);
 }
 
 /* ---- enough data, least change --------------------------------------------------------------- */
@@ -201,7 +191,8 @@ static double min_detectable(const struct comparison *c)
 
 	if (c->m[0]->type != PROFILE_CPU || n[0] <= 0 || n[1] <= 0)
 		return -1;
-	star = c->m[0]->totals_only || c->m[1]->totals_only ? TOTALS_PHI : fmax(c->noise.phi0, 1);
+	star = c->m[0]->totals_only || c->m[1]->totals_only ? SHARE_TOTALS_PHI
+							    : fmax(c->noise.phi0, 1);
 	variance =
 		share * (1 - share) * (1 / n[0] + 1 / n[1]) * star * c->noise.drift +
 		restart * restart * (1 / c->m[0]->effective_lives + 1 / c->m[1]->effective_lives);

@@ -14,9 +14,6 @@
 
 #define WINDOWS_LEAST	 10u
 #define WINSOR_AT	 0.95
-#define DRIFT_SHORT	 1.5 /* as in share_test.c: R0 below 20 windows, from 20 on */
-#define DRIFT_LEAST	 1.25
-#define LEVEL_TAU	 0.10 /* a level is one point of a saw-tooth (collector cycles) */
 #define LEVEL_SAMPLES	 25.0 /* a stack with fewer samples is not testable */
 #define COUNT_LEAST	 10.0 /* goroutines */
 #define COUNT_PART	 0.20
@@ -146,8 +143,7 @@ static double welch_df(const struct moments m[2], const uint32_t count[2])
 /* R over all candidates: the largest that any grouping shows, weighted by their variance. */
 static double durations_drift(struct comparison *c, struct series *s)
 {
-	uint32_t least = s->count[0] < s->count[1] ? s->count[0] : s->count[1];
-	double floor = least < 20 ? DRIFT_SHORT : DRIFT_LEAST, sum = 0, weight = 0;
+	double floor = share_drift_least(s->count[0], s->count[1]), sum = 0, weight = 0;
 	size_t i;
 	int k;
 
@@ -275,7 +271,7 @@ static double level_row(const struct comparison *c, const struct levels l[2], st
 		value[k] = c->sum[k][f] * scale[k];
 		variance += l[k].variance[f] * scale[k] * scale[k];
 	}
-	whole = LEVEL_TAU * (value[0] + value[1]) / 2;
+	whole = COMPARE_LEVEL_TAU * (value[0] + value[1]) / 2;
 	variance += 2 * whole * whole;
 	whole = (c->total[0] * scale[0] + c->total[1] * scale[1]) / 2;
 	row->df = MANY_DF;
@@ -314,6 +310,14 @@ int compare_by_levels(struct comparison *c)
 
 /* ---- exact counts ---------------------------------------------------------------------------- */
 
+bool compare_count_changed(double base, double comparison)
+{
+	double change = fabs(comparison - base);
+
+	return change >= fmax(COUNT_LEAST, COUNT_PART * base) &&
+	       change >= COUNT_DEVIATIONS * sqrt(base + comparison);
+}
+
 int compare_by_counts(struct comparison *c)
 {
 	cleanup_free double *p = NULL, *direction = NULL;
@@ -333,8 +337,7 @@ int compare_by_counts(struct comparison *c)
 		direction[i] = n - b;
 		row->df = MANY_DF;
 		row->variance = whole > 0 ? (b + n) / (whole * whole) : 0;
-		row->barred = fabs(n - b) < fmax(COUNT_LEAST, COUNT_PART * b) ||
-			      fabs(n - b) < COUNT_DEVIATIONS * sqrt(b + n);
+		row->barred = !compare_count_changed(b, n);
 		p[i] = b + n > 0 ? stats_normal_p((n - b) / sqrt(b + n)) : 1;
 	}
 	return decide(c, p, direction);

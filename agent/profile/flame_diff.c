@@ -311,10 +311,11 @@ static int emit(struct work *w, uint32_t max_nodes, struct flame_diff *ret)
 		nodes_vec_deinit(&e.out);
 		return rc;
 	}
-	*ret = (struct flame_diff){ .functions = take_ptr(w->functions.data),
-				    .function_count = (uint32_t)w->functions.count,
-				    .nodes = e.out.data,
-				    .node_count = (uint32_t)e.out.count };
+	*ret = (struct flame_diff){ 0 };
+	ret->functions = take_ptr(w->functions.data);
+	ret->function_count = (uint32_t)w->functions.count;
+	ret->nodes = e.out.data;
+	ret->node_count = (uint32_t)e.out.count;
 	memcpy(ret->total, e.out.data[0].total, sizeof(ret->total));
 	for (i = 0; i < ret->node_count; i++)
 		if (ret->nodes[i].depth > ret->depth_max)

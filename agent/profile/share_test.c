@@ -14,8 +14,6 @@
 #define DRIFT_SHORT_WINDOWS 20u
 #define PRIOR_DF_MAX	    60.0
 #define PRIOR_DF_FEW	    4.0 /* with fewer than 4 candidates */
-#define TOTALS_PHI	    3.0 /* without windows */
-#define TOTALS_DF	    10.0
 #define SCALE_MAX	    3.0
 #define SCALE_PART_LEAST    0.05
 
@@ -42,12 +40,16 @@ static void blocks_deinit(struct blocks *b)
 	free(b->window_values);
 }
 
-uint32_t share_block_windows(const struct share_data *data)
+uint32_t share_block_windows(uint32_t a, uint32_t b)
 {
-	uint32_t m = data->window_count[0] < data->window_count[1] ? data->window_count[0]
-								   : data->window_count[1];
+	uint32_t least = a < b ? a : b;
 
-	return m / SHARE_BLOCKS_WANTED ? m / SHARE_BLOCKS_WANTED : 1;
+	return least / SHARE_BLOCKS_WANTED ? least / SHARE_BLOCKS_WANTED : 1;
+}
+
+double share_drift_least(uint32_t a, uint32_t b)
+{
+	return (a < b ? a : b) < DRIFT_SHORT_WINDOWS ? DRIFT_LEAST_SHORT : DRIFT_LEAST;
 }
 
 static int blocks_side(struct blocks *b, const struct share_data *data, int s, uint32_t length)
@@ -81,7 +83,7 @@ static int blocks_side(struct blocks *b, const struct share_data *data, int s, u
 
 static int blocks_init(struct blocks *b, const struct share_data *data)
 {
-	uint32_t length = share_block_windows(data);
+	uint32_t length = share_block_windows(data->window_count[0], data->window_count[1]);
 	uint32_t longest = data->window_count[0] > data->window_count[1] ? data->window_count[0]
 									 : data->window_count[1];
 	int rc = blocks_side(b, data, 0, length);
@@ -184,14 +186,6 @@ static struct prior shrink(const double *phi, size_t count, double df)
 	return (struct prior){ fmin(2 * v, PRIOR_DF_MAX), exp(mean + stats_digamma(v) - log(v)) };
 }
 
-static double drift_least(const struct share_data *data)
-{
-	uint32_t m = data->window_count[0] < data->window_count[1] ? data->window_count[0]
-								   : data->window_count[1];
-
-	return m < DRIFT_SHORT_WINDOWS ? DRIFT_LEAST_SHORT : DRIFT_LEAST;
-}
-
 /* What one candidate contributes to prior and drift, and needs afterwards. */
 struct measured {
 	double share[2], pooled, phi;
@@ -232,7 +226,7 @@ static void measure(struct blocks *b, const struct share_data *data, uint32_t fu
 static double drift_of(const struct blocks *b, const struct share_data *data,
 		       const struct drift_sums *sums)
 {
-	double drift = drift_least(data);
+	double drift = share_drift_least(data->window_count[0], data->window_count[1]);
 	uint32_t g;
 
 	for (g = 2; g <= 3; g++)
@@ -269,8 +263,8 @@ static void add_rows(const struct share_data *data, const struct blocks *b,
 		rows[i].delta = rows[i].comparison - rows[i].base;
 		v0 = m->pooled * (1 - m->pooled) * (1 / b->total[0] + 1 / b->total[1]);
 		if (data->totals_only) {
-			star = TOTALS_PHI;
-			df = TOTALS_DF;
+			star = SHARE_TOTALS_PHI;
+			df = SHARE_TOTALS_DF;
 		} else {
 			/* Never below the own phi: the few bursty functions must not be averaged
 			 * away. Never below 1: sampling noise is always there. */
@@ -280,7 +274,7 @@ static void add_rows(const struct share_data *data, const struct blocks *b,
 		rows[i].phi = m->phi;
 		rows[i].phi_star = star;
 		add_variance(&rows[i], weight * weight * v0 * star * noise->drift,
-			     data->totals_only ? TOTALS_DF : noise->nu0 + df);
+			     data->totals_only ? SHARE_TOTALS_DF : noise->nu0 + df);
 	}
 }
 

@@ -11,12 +11,15 @@
 
 #include "agent/base/cleanup.h"
 
-#define SHARE_BLOCKS_WANTED  12u /* about as many time blocks a side */
-#define SHARE_BLOCKS_LEAST   6u	 /* with samples; below: not enough data */
-#define SHARE_SAMPLES_LEAST  200
-#define SHARE_CHANGED_MAX    50u /* functions explained one after the other */
-#define SHARE_UNSTEADY_DRIFT 4.0 /* R above this: the workload's cycle is longer than the profile  \
-				  */
+#define SHARE_BLOCKS_WANTED 12u /* about as many time blocks a side */
+#define SHARE_BLOCKS_LEAST  6u	/* with samples; below: not enough data */
+#define SHARE_SAMPLES_LEAST 200
+#define SHARE_CHANGED_MAX   50u /* functions explained one after the other */
+#define SHARE_TOTALS_PHI    3.0 /* dispersion and degrees of freedom assumed without windows */
+#define SHARE_TOTALS_DF	    10.0
+#define SHARE_UNSTEADY_DRIFT                                                                       \
+	4.0 /* R above this: the workload's cycle is longer than the profile                       \
+	     */
 
 /* Two sides of windows: 0 = base, 1 = comparison. Values are effective samples. */
 struct share_data {
@@ -73,7 +76,10 @@ int share_rows_test(struct share_row *rows, size_t row_count, const struct share
 /* Drift factor R of one series of block values: how much more long blocks vary than short ones. */
 double share_series_drift(const double *y, uint32_t count, double least);
 
-/* Blocks of about equal length: floor(min(windows) / 12) windows each, at least one. */
-uint32_t share_block_windows(const struct share_data *data);
+/* Windows of one block for sides of @a and @b windows: about SHARE_BLOCKS_WANTED blocks of the
+ * shorter. */
+uint32_t share_block_windows(uint32_t a, uint32_t b);
+/* The least drift factor R0 to assume for sides of @a and @b windows. */
+double share_drift_least(uint32_t a, uint32_t b);
 
 #endif

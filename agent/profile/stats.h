@@ -33,12 +33,7 @@ struct stats_rank {
 /* Benjamini-Hochberg: q-values of @count p-values, q[i] for p[i]. @scratch: @count elements. */
 void stats_bh(const double *p, size_t count, double *q, struct stats_rank *scratch);
 
-/* Order statistics; both sort @values. The quantile interpolates linearly (type 7). 0 for none. */
+/* Quantile with linear interpolation (type 7); sorts @values. 0 for none. */
 double stats_quantile(double *values, size_t count, double fraction);
-double stats_median(double *values, size_t count);
-
-/* Mann-Kendall: one-sided p-value of an upward trend in a short series, exact for n <= 10 without
- * ties, else normal with the correction for ties. 1 for n < 3. */
-double stats_trend_p(const double *values, size_t count);
 
 #endif

@@ -15,7 +15,6 @@
 #include "agent/profile/profile.h"
 
 #define WINDOW_MATRIX_WINDOWS_MAX   3600u /* an hour of seconds */
-#define WINDOW_MATRIX_BASELINE_MAX  60u	  /* what a baseline keeps */
 #define WINDOW_MATRIX_FUNCTIONS_MAX (1u << 22)
 #define WINDOW_MATRIX_LIVES_MAX	    256u
 #define WINDOW_MATRIX_STRATA_MAX    16u
