@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The thread that reads the feed, with two cursors: one runs ahead and fills the tables of modules, processes and
- * stacks, the other hands out samples behind it, so that a sample finds what it refers to even when a
- * predecessor died and the facts had to be asked for again (they come behind the samples). A new life of
- * the collector (FEED_EPOCH) stops the first cursor until the second has come up to it.
+/* The thread that reads the feed, with two cursors: one runs ahead and fills the tables of modules,
+ * processes and stacks, the other hands out samples behind it, so that a sample finds what it
+ * refers to even when a predecessor died and the facts had to be asked for again (they come behind
+ * the samples). A new life of the collector (FEED_EPOCH) stops the first cursor until the second
+ * has come up to it.
  *
- * Space is released up to what every session has made durable: a server that is killed loses nothing. */
+ * Space is released up to what every session has made durable: a server that is killed loses
+ * nothing. */
 #ifndef PROFD_SESSION_FEED_CONSUMER_H
 #define PROFD_SESSION_FEED_CONSUMER_H
 

@@ -177,6 +177,27 @@ void finisher_add(struct sessions *s, const char *tenant, const char *id)
 	(void)pthread_cond_signal(&s->finisher_wake);
 }
 
+/* After a failed write: is there room again? Nobody else may write for a long time. */
+static void probe_store(struct sessions *s)
+{
+	struct store_record probe = {
+		.kind = "probe", .tenant = "", .id = "store", .body = "{}", .body_len = 2
+	};
+	struct err err = { 0 };
+	bool failed;
+	int rc;
+
+	sessions_lock(s);
+	failed = s->store_error < 0;
+	sessions_unlock(s);
+	if (!failed)
+		return;
+	rc = store_put(s->store, &probe, &err);
+	sessions_lock(s);
+	sessions_note_store(s, rc, &err);
+	sessions_unlock(s);
+}
+
 static void wait_for_work(struct sessions *s)
 {
 	uint64_t until_ns = clock_monotonic_ns() + 5 * NS_PER_S;
@@ -206,6 +227,7 @@ static void *finisher_main(void *ctx)
 		if (has_job)
 			finish(s, &job);
 		keep_budget(s);
+		probe_store(s);
 		if (clock_monotonic_ns() >= retention_at_ns) {
 			expire_sessions(s);
 			retention_at_ns = clock_monotonic_ns() + RETENTION_EVERY_NS;

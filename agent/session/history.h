@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What outlives single sessions: baselines, continuous settings and the merged history they leave. Same
- * object, same locking and same errors as session.h. */
+/* What outlives single sessions: baselines, continuous settings and the merged history they leave.
+ * Same object, same locking and same errors as session.h. */
 #ifndef PROFD_SESSION_HISTORY_H
 #define PROFD_SESSION_HISTORY_H
 
@@ -47,7 +47,8 @@ void baseline_info_deinit(struct baseline_info *info);
  * SessionFailed, ProfileTypeMismatch, LimitReached, InvalidParam, StoreUnavailable. */
 int sessions_baseline_create(struct sessions *s, const struct baseline_request *request,
 			     struct baseline_info *ret, struct err *err) must_use;
-/* UnknownBaseline also for another tenant's id. Its profile: sessions_profile() with the same id. */
+/* UnknownBaseline also for another tenant's id. Its profile: sessions_profile() with the same
+ * id. */
 int sessions_baseline_get(struct sessions *s, const char *tenant, const char *id,
 			  struct baseline_info *ret, struct err *err) must_use;
 int sessions_baseline_delete(struct sessions *s, const char *tenant, const char *id,
@@ -100,8 +101,8 @@ struct continuous_info {
 	struct continuous_status status;
 };
 
-/* Insert or replace by (tenant, service). Words: InvalidParam, ProfileTypeUnavailable, UnknownService,
- * StoreUnavailable. */
+/* Insert or replace by (tenant, service). Words: InvalidParam, ProfileTypeUnavailable,
+ * UnknownService, StoreUnavailable. */
 int sessions_continuous_put(struct sessions *s, const struct continuous_setting *setting,
 			    struct continuous_info *ret, struct err *err) must_use;
 /* UnknownService: no setting of this tenant for it. */
@@ -128,8 +129,8 @@ struct history_window {
 };
 
 /* Everything stored for the window as one profile: continuous data where there is some, else the
- * on-demand sessions that lie in it. UnknownService when the name is unknown to this tenant, NotFound
- * when nothing is stored in the window. */
+ * on-demand sessions that lie in it. UnknownService when the name is unknown to this tenant,
+ * NotFound when nothing is stored in the window. */
 int sessions_window_profile(struct sessions *s, const struct history_window *window,
 			    struct profile **ret, struct err *err) must_use;
 

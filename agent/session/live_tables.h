@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the collector has told us in its present life: modules, process lives and stacks, by its ids. Everything is
- * bounded; what was evicted can be asked for again (CONTROL_WANT). Emptied when a new life begins. Not
- * thread-safe: guarded by the lock of struct sessions. */
+/* What the collector has told us in its present life: modules, process lives and stacks, by its
+ * ids. Everything is bounded; what was evicted can be asked for again (CONTROL_WANT). Emptied when
+ * a new life begins. Not thread-safe: guarded by the lock of struct sessions. */
 #ifndef PROFD_SESSION_LIVE_TABLES_H
 #define PROFD_SESSION_LIVE_TABLES_H
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names from the symbolizer process, as a struct name_source: asked in batches, remembered within a bound.
+/* Names from the symbolizer process, as a struct name_source: asked in batches, remembered within a
+ * bound.
  *
- * The symbolizer may be absent, slow, or answer that it does not know yet: then a name is unknown, is asked
- * for again after 10 s, and nobody waits longer than 2 s for it. What it does not know any more (a module that
- * left) is answered from the names kept with a session: names_keep().
+ * The symbolizer may be absent, slow, or answer that it does not know yet: then a name is unknown,
+ * is asked for again after 10 s, and nobody waits longer than 2 s for it. What it does not know any
+ * more (a module that left) is answered from the names kept with a session: names_keep().
  *
- * Thread rule: one user at a time (the session layer's build lock), who keeps returned texts only until
- * names_client_end(). names_client_set_channel() may be called from any thread. */
+ * Thread rule: one user at a time (the session layer's build lock), who keeps returned texts only
+ * until names_client_end(). names_client_set_channel() may be called from any thread. */
 #ifndef PROFD_SESSION_NAMES_CLIENT_H
 #define PROFD_SESSION_NAMES_CLIENT_H
 
@@ -36,8 +37,8 @@ bool names_client_is_connected(struct names_client *client);
 const struct name_source *names_client_begin(struct names_client *client);
 void names_client_end(struct names_client *client);
 
-/* Names kept with the session that is being rendered: used until end when the symbolizer knows nothing.
- * Texts are copied. */
+/* Names kept with the session that is being rendered: used until end when the symbolizer knows
+ * nothing. Texts are copied. */
 int names_keep(struct names_client *client, uint64_t key, uint64_t offset,
 	       const struct name_frame *frames, unsigned count) must_use;
 /* Visits the known names of the places asked for since begin, each once. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What one running session has taken: dictionaries of its own, the events not yet sealed, counters. Sealing turns what
- * is new into a group of encoded chunks; groups wait until the store has them. A reader of a running
- * session sees the file and, on top, the groups (their SAMPLES chunks are numbered, so that what is in both counts
- * once).
+/* What one running session has taken: dictionaries of its own, the events not yet sealed, counters.
+ * Sealing turns what is new into a group of encoded chunks; groups wait until the store has them. A
+ * reader of a running session sees the file and, on top, the groups (their SAMPLES chunks are
+ * numbered, so that what is in both counts once).
  *
  *      recorder_add() -> pending -> recorder_seal() -> groups -> store -> recorder_stored()
  *
@@ -48,12 +48,14 @@ struct recorder *recorder_create(uint32_t pairs_max);
 void recorder_destroy(struct recorder *r);
 CLEANUP_DEFINE(recorder, struct recorder *, recorder_destroy);
 
-/* Rebuilds the state after a restart from the chunks in the store. -ENOENT: nothing was stored yet. */
+/* Rebuilds the state after a restart from the chunks in the store. -ENOENT: nothing was stored
+ * yet. */
 int recorder_reload(struct recorder *r, struct store *store, const char *id, struct err *err) must_use;
 /* The collector's ids mean something else from now on. */
 void recorder_forget_epoch(struct recorder *r);
 
-/* One event; @value and @value2 after thinning. @started_at_ns: realtime of the process's start. -ENOMEM. */
+/* One event; @value and @value2 after thinning. @started_at_ns: realtime of the process's start.
+ * -ENOMEM. */
 int recorder_add(struct recorder *r, const struct feed_sample *sample,
 		 const struct live_process *process, uint64_t started_at_ns, int64_t value,
 		 uint64_t value2) must_use;
@@ -62,11 +64,13 @@ size_t recorder_pending(const struct recorder *r);
 const struct chunk_quality *recorder_counters(const struct recorder *r);
 struct chunk_quality *recorder_quality(struct recorder *r);
 
-/* Encodes what is new up to feed position @position. Stacks whose frames are not known yet stay behind and
- * are put into @wants (may be NULL); @final gives up on them: they become `[unknown]`. -ENOMEM. */
+/* Encodes what is new up to feed position @position. Stacks whose frames are not known yet stay
+ * behind and are put into @wants (may be NULL); @final gives up on them: they become `[unknown]`.
+ * -ENOMEM. */
 int recorder_seal(struct recorder *r, struct live_tables *tables, uint64_t position, bool final,
 		  struct recorder_wants *wants) must_use;
-/* First sealed group the store has not acknowledged; NULL = none. Groups are only removed by recorder_stored(). */
+/* First sealed group the store has not acknowledged; NULL = none. Groups are only removed by
+ * recorder_stored(). */
 struct recorder_group *recorder_groups(struct recorder *r);
 /* Removes the groups up to and including @last. */
 void recorder_stored(struct recorder *r, const struct recorder_group *last);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A session's chunks, decoded, and the profile that is built from them. Chunks come from the store, and for a
- * running session also from groups that are not stored yet. Not thread-safe. */
+/* A session's chunks, decoded, and the profile that is built from them. Chunks come from the store,
+ * and for a running session also from groups that are not stored yet. Not thread-safe. */
 #ifndef PROFD_SESSION_RECORDING_H
 #define PROFD_SESSION_RECORDING_H
 
@@ -18,8 +18,8 @@ struct recording *recording_create(void); /* NULL: no memory */
 void recording_destroy(struct recording *recording);
 CLEANUP_DEFINE(recording, struct recording *, recording_destroy);
 
-/* SAMPLES chunks with seq >= @seq_end are left out (they come from elsewhere). Names go to @names (may be
- * NULL). A damaged chunk is skipped and counted. -ENOMEM. */
+/* SAMPLES chunks with seq >= @seq_end are left out (they come from elsewhere). Names go to @names
+ * (may be NULL). A damaged chunk is skipped and counted. -ENOMEM. */
 int recording_add(struct recording *recording, int kind, const void *data, size_t len,
 		  uint32_t seq_end, struct names_client *names) must_use;
 /* All chunks of the store. -ENOENT. */

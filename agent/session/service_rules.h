@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which service a process belongs to, and which processes a request means: a pure rule engine over the
- * facts the collector sends (contract.md section 2). No I/O, no state; facts are hostile text. */
+/* Which service a process belongs to, and which processes a request means: a pure rule engine over
+ * the facts the collector sends (contract.md section 2). No I/O, no state; facts are hostile
+ * text. */
 #ifndef PROFD_SESSION_SERVICE_RULES_H
 #define PROFD_SESSION_SERVICE_RULES_H
 
@@ -52,8 +53,9 @@ const char *service_source_word(enum service_source source);
 const char *service_runtime_word(uint32_t flags);
 void service_identify(const struct service_rule *rules, unsigned rule_count,
 		      const struct service_facts *facts, struct service_identity *ret);
-/* One of @rule's patterns matches the process by unit, container, cgroup, executable or user, never by a name
- * it gave itself. A pattern may begin with one of these words and a colon to mean only that. */
+/* One of @rule's patterns matches the process by unit, container, cgroup, executable or user, never
+ * by a name it gave itself. A pattern may begin with one of these words and a colon to mean only
+ * that. */
 bool service_tenant_allows(const struct tenant_rule *rule, const struct service_facts *facts,
 			   const struct service_identity *identity);
 
@@ -76,9 +78,10 @@ struct selector {
 	uint16_t port;
 };
 
-/* What @text means as an alias; SELECTOR_SERVICE when it is none. An exact service name goes before an alias:
- * the caller looks there first. @is_local_host says whether a name in `host:port` is this machine (NULL: only
- * loopback's names). -EINVAL: an alias word with nonsense behind it (pid:x), empty or over-long text. */
+/* What @text means as an alias; SELECTOR_SERVICE when it is none. An exact service name goes before
+ * an alias: the caller looks there first. @is_local_host says whether a name in `host:port` is this
+ * machine (NULL: only loopback's names). -EINVAL: an alias word with nonsense behind it (pid:x),
+ * empty or over-long text. */
 int selector_parse(const char *text, bool (*is_local_host)(const char *host), struct selector *ret)
 	must_use;
 bool selector_matches(const struct selector *selector, const struct service_facts *facts,

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sessions and services as the API sees them: start, follow, read, list, stop, delete. One object, struct
- * sessions, owns the running sessions, the service table and the store connection; every function
- * here takes its lock itself and may be called from any HTTP thread. Nothing here knows HTTP.
+/* Sessions and services as the API sees them: start, follow, read, list, stop, delete. One object,
+ * struct sessions, owns the running sessions, the service table and the store connection; every
+ * function here takes its lock itself and may be called from any HTTP thread. Nothing here knows
+ * HTTP.
  *
- * Errors: negative errno plus, in struct err, the contract's error_code word, the field and a sentence. */
+ * Errors: negative errno plus, in struct err, the contract's error_code word, the field and a
+ * sentence. */
 #ifndef PROFD_SESSION_SESSION_H
 #define PROFD_SESSION_SESSION_H
 
@@ -79,17 +81,17 @@ struct session_info {
 };
 void session_info_deinit(struct session_info *info);
 
-/* Starts a session. Fills @ret (also with the running session's id on AlreadyRunning).
- * Words: UnknownService, ServiceNotRunning, ProfileTypeUnavailable, AlreadyRunning, TooManySessions,
+/* Starts a session. Fills @ret (also with the running session's id on AlreadyRunning). Words:
+ * UnknownService, ServiceNotRunning, ProfileTypeUnavailable, AlreadyRunning, TooManySessions,
  * AgentBusy, InvalidParam, StoreUnavailable. */
 int sessions_start(struct sessions *s, const struct session_request *request,
 		   struct session_info *ret, struct err *err) must_use;
 /* UnknownSession also for another tenant's id. */
 int sessions_get(struct sessions *s, const char *tenant, const char *id, struct session_info *ret,
 		 struct err *err) must_use;
-/* The profile so far, or of the finished session; one reference, the caller's. Cached by the session
- * layer while names and data do not change. @id may also be a baseline's (history.h). Words:
- * SessionFailed, UnknownSession, UnknownBaseline. */
+/* The profile so far, or of the finished session; one reference, the caller's. Cached by the
+ * session layer while names and data do not change. @id may also be a baseline's (history.h).
+ * Words: SessionFailed, UnknownSession, UnknownBaseline. */
 int sessions_profile(struct sessions *s, const char *tenant, const char *id, struct profile **ret,
 		     struct err *err) must_use;
 /* Running: stops early, keeps the data (*ret_stopped = true). Finished: deletes. */

@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The bytes inside the chunks of a session (agent/store/store.h), both directions. Integers are LEB128
- * varints unless said otherwise, "zz" is zig-zag, str is {varint length, bytes}. A session numbers its own modules,
- * processes, pairs and attrs from 0, so that its file means the same under any collector life.
+/* The bytes inside the chunks of a session (agent/store/store.h), both directions. Integers are
+ * LEB128 varints unless said otherwise, "zz" is zig-zag, str is {varint length, bytes}. A session
+ * numbers its own modules, processes, pairs and attrs from 0, so that its file means the same under
+ * any collector life.
  *
- *   MODULES    count, count * {id, key u64, kind u8, build-id str, path str}
- *   PROCESSES  count, count * {id, tgid, parent tgid, uid, exec generation, flags, start boottime ns u64,
- *              start realtime ns u64, comm str, exe str, cmdline str, service str, unit str, container str}
- *   STACKS     count, count * {id u64, outcome u8, frames shared with the stack before, further frames n,
- *              n * frame}; frames root first, stacks sorted, so that each prefix is written once.
- *              frame = module id << 6 | kind << 2 | return << 1 | guessed, then the offset or address
- *   SAMPLES    seq, base time ns u64, first pair id, pairs n, n * {user u64, kernel u64}, first attr id,
- *              attrs n, n * {process, tid, type u8, state u8, comm str}, events n, then by column: n * time step zz,
- *              n * pair, n * attr, n * value zz, n * value2
- *   NAMES      strings n, n * {str, NUL}, places n, n * {module key u64, offset, frames m, m * {function, package, file
- *              (indices of strings), line, start line, kind u8}}
+ *   MODULES    n, n * {id, key u64, kind u8, build-id str, path str}
+ *   PROCESSES  n, n * {id, tgid, parent tgid, uid, exec generation, flags, start boottime ns u64,
+ *              start realtime ns u64, comm, exe, cmdline, service, unit, container: str}
+ *   STACKS     n, n * {id u64, outcome u8, frames shared with the stack before, further frames m,
+ *              m * frame}; frames root first, stacks sorted, so that each prefix is written once.
+ *              frame = module id << 6 | kind << 2 | return << 1 | guessed, then offset or address
+ *   SAMPLES    seq, base time ns u64, first pair id, n, n * {user u64, kernel u64}, first attr id, n,
+ *              n * {process, tid, type u8, state u8, comm str}, events n, then by column:
+ *              n * time step zz, n * pair, n * attr, n * value zz, n * value2
+ *   NAMES      strings n, n * {str, NUL}, places n, n * {module key u64, offset, m, m * {function,
+ *              package, file (indices of strings), line, start line, kind u8}}
  *   QUALITY    struct chunk_quality, field by field
  *
- * Dictionary entries may come twice; the first counts. SAMPLES chunks are numbered from 0 by seq. Decoders take hostile
- * bytes: -EPROTO, and the sink has then seen a part. Pure. */
+ * Dictionary entries may come twice; the first counts. SAMPLES chunks are numbered from 0 by seq.
+ * Decoders take hostile bytes: -EPROTO, and the sink has then seen a part. Pure. */
 #ifndef PROFD_SESSION_SESSION_CHUNKS_H
 #define PROFD_SESSION_SESSION_CHUNKS_H
 

@@ -314,9 +314,8 @@ static void flush_session(struct sessions *s, struct session *session)
 	rc = store_session_append(s->store, session->info.id, chunks, count,
 				  ring_identity(s->feed.ring), last->position, &err);
 	sessions_lock(s);
-	s->store_error = rc;
+	sessions_note_store(s, rc, &err);
 	if (rc < 0) {
-		(void)snprintf(s->store_reason, sizeof(s->store_reason), "%.199s", err.text);
 		session_life_fail(s, session, "%s", err.text);
 		return;
 	}
@@ -447,11 +446,35 @@ static int save_record(struct sessions *s, struct session *session)
 		info.raw_data_bytes = store_session_bytes(s->store, info.id);
 	rc = session_record_put(s->store, &info, &resume, &err);
 	sessions_lock(s);
-	s->store_error = rc;
-	if (rc < 0)
-		(void)snprintf(s->store_reason, sizeof(s->store_reason), "%.199s", err.text);
+	/* That a last record got through says nothing about the next session's data. */
+	if (rc < 0 || session->phase != PHASE_ENDED)
+		sessions_note_store(s, rc, &err);
 	session_info_deinit(&info);
 	return rc;
+}
+
+/* Writes the last record of an ended session. Who deleted it while it was being written would see
+ * it come back. Drops the lock meanwhile. */
+static void save_ended(struct sessions *s, struct session *session, uint64_t now_ns)
+{
+	int rc = save_record(s, session);
+
+	if (rc < 0) {
+		session->save_failed = true;
+		s->save_again_ns = now_ns + NS_PER_S;
+		(void)pthread_cond_broadcast(&s->changed);
+		return;
+	}
+	session->saved = true;
+	if (session->discard) {
+		sessions_unlock(s);
+		(void)!store_delete(s->store, SESSION_RECORD_KIND, session->info.tenant,
+				    session->info.id, NULL);
+		(void)!store_session_remove(s->store, session->info.id, NULL);
+		sessions_lock(s);
+	} else if (session->info.status == SESSION_COMPLETED) {
+		finisher_add(s, session->info.tenant, session->info.id);
+	}
 }
 
 /* Records of ended sessions that could not be written are tried again once a second. */
@@ -461,12 +484,9 @@ static void save_records(struct sessions *s, uint64_t now_ns)
 	struct session *next;
 
 	for (struct session *session = s->running; session; session = next) {
-		if (session->phase == PHASE_ENDED && !session->saved && again) {
-			session->saved = save_record(s, session) == 0;
-			if (!session->saved)
-				s->save_again_ns = now_ns + NS_PER_S;
-			else if (session->info.status == SESSION_COMPLETED)
-				finisher_add(s, session->info.tenant, session->info.id);
+		if (session->phase == PHASE_ENDED && !session->saved &&
+		    (again || !session->save_failed)) {
+			save_ended(s, session, now_ns);
 		} else if (session->phase != PHASE_ENDED && session->record_dirty) {
 			session->record_dirty = false;
 			if (save_record(s, session) < 0)

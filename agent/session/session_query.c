@@ -178,10 +178,10 @@ int sessions_delete(struct sessions *s, const char *tenant, const char *id, bool
 		*ret_stopped = true;
 		return 0;
 	}
-	if (session) {
-		/* Ended, but its record waits for room on the disk: it must not come back. */
-		session->saved = true;
-	}
+	/* Ended, but its record is being written or waits for room on the disk: it must not come
+	 * back. */
+	if (session)
+		session->discard = session->saved = true;
 	sessions_unlock(s);
 	if (!session) {
 		rc = sessions_get(s, tenant, id, &info, err);
@@ -205,8 +205,11 @@ static bool is_waited_for(const struct sessions *s, const char *tenant, const ch
 {
 	const struct session *session = session_find(s, tenant, id);
 
-	if (!session || !session_is_running(session))
+	if (!session)
 		return false;
+	/* Ended is who is stored as such, or cannot be stored. */
+	if (!session_is_running(session))
+		return !session->save_failed && !session->discard;
 	return !started || session->phase < PHASE_SAMPLING;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A session as a record of the store: JSON, numbers beyond 2^53 as decimal text, unknown members ignored. */
+/* A session as a record of the store: JSON, numbers beyond 2^53 as decimal text, unknown members
+ * ignored. */
 #ifndef PROFD_SESSION_SESSION_RECORD_H
 #define PROFD_SESSION_SESSION_RECORD_H
 
@@ -21,7 +22,8 @@ struct session_resume {
 const char *session_status_word(enum session_status status);
 /* Owned text (free), NULL when out of memory. @resume may be NULL. */
 char *session_record_encode(const struct session_info *info, const struct session_resume *resume);
-/* -EPROTO when it is not a session's record. @resume may be NULL. @ret is released with session_info_deinit(). */
+/* -EPROTO when it is not a session's record. @resume may be NULL. @ret is released with
+ * session_info_deinit(). */
 int session_record_decode(const char *body, size_t len, struct session_info *ret,
 			  struct session_resume *resume) must_use;
 /* Writes the record. */

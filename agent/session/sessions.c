@@ -102,6 +102,13 @@ void sessions_wake(struct sessions *s)
 	(void)!write(s->wake_fd, &one, sizeof(one));
 }
 
+void sessions_note_store(struct sessions *s, int rc, const struct err *err)
+{
+	s->store_error = rc;
+	if (rc < 0)
+		(void)snprintf(s->store_reason, sizeof(s->store_reason), "%.199s", err->text);
+}
+
 /* ---- starting -------------------------------------------------------------------------------- */
 
 static int check_request(const struct session_request *r, struct err *err)
@@ -330,6 +337,7 @@ static int start_new(struct sessions *s, const struct session_request *r,
 	}
 	rc = session_record_put(s->store, &session->info, &resume, err);
 	sessions_lock(s);
+	sessions_note_store(s, rc, err);
 	activate(s, session, rc == 0);
 	if (rc == 0)
 		rc = session_describe(s, session, ret);
@@ -337,8 +345,8 @@ static int start_new(struct sessions *s, const struct session_request *r,
 	return rc;
 }
 
-/* A process that has just started reaches us with the feed, a fraction of a second later: whoever starts a
- * program and asks for its profile at once must not be told that there is none. */
+/* A process that has just started reaches us with the feed, a fraction of a second later: whoever
+ * starts a program and asks for its profile at once must not be told that there is none. */
 static int resolve_patiently(struct sessions *s, const struct session_request *request,
 			     struct selector *ret, char name[SERVICE_NAME_SIZE], struct err *err)
 {
@@ -346,8 +354,8 @@ static int resolve_patiently(struct sessions *s, const struct session_request *r
 	int rc;
 
 	for (;;) {
-		rc = services_resolve(s, request->tenant, request->service, request->wait_s > 0, ret,
-				      name, err);
+		rc = services_resolve(s, request->tenant, request->service, request->wait_s > 0,
+				      ret, name, err);
 		if ((rc != -ENOENT && rc != -ESRCH) || s->options.feed_fd < 0 ||
 		    clock_monotonic_ns() > give_up_ns)
 			return rc;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* struct sessions and the running session, shared by the files of this folder.
  *
- * Three kinds of threads: the feed thread (feed_consumer.c) alone changes running sessions' data, moves them through
- * their phases, flushes and frees them; HTTP threads add sessions, set flags and read; the finisher
- * thread (finisher.c) names finished sessions. `lock` guards everything but what says otherwise and is never held
- * while the disk or a peer is waited for. Lock order: build_lock, file_lock, lock. */
+ * Three kinds of threads: the feed thread (feed_consumer.c) alone changes running sessions' data,
+ * moves them through their phases, flushes and frees them; HTTP threads add sessions, set flags and
+ * read; the finisher thread (finisher.c) names finished sessions. `lock` guards everything but what
+ * says otherwise and is never held while the disk or a peer is waited for. Lock order: build_lock,
+ * file_lock, lock. */
 #ifndef PROFD_SESSION_SESSIONS_INTERNAL_H
 #define PROFD_SESSION_SESSIONS_INTERNAL_H
 
@@ -40,7 +41,8 @@ enum session_phase {
 	PHASE_ENDED,   /* status decided, its record could not be written yet */
 };
 
-/* Off-CPU events are kept with a probability proportional to their duration below this threshold. */
+/* Off-CPU events are kept with a probability proportional to their duration below this
+ * threshold. */
 struct thinning {
 	int64_t threshold; /* 0 = all are kept */
 	uint64_t second;   /* of the feed */
@@ -70,6 +72,8 @@ struct session {
 	bool counted;		  /* PHASE_CLOSING: the counters have been brought up to date */
 	bool record_dirty;	  /* the stored record lacks the start time */
 	bool saved;		  /* PHASE_ENDED: its record is written, or it never began */
+	bool save_failed;	  /* PHASE_ENDED: not written yet, is tried again */
+	bool discard;		  /* PHASE_ENDED: deleted meanwhile */
 	/* Counters of struct sessions when this life of the server began to count for it. */
 	uint64_t host_samples_from, host_lost_from;
 	uint64_t host_samples_before, host_lost_before; /* of earlier lives */
@@ -186,6 +190,8 @@ bool session_is_running(const struct session *session);
 /* Fills counters, processes and quality of a running session. -ENOMEM. */
 int session_describe(const struct sessions *s, const struct session *session,
 		     struct session_info *ret) must_use;
+/* What the last write of data or of something new came to: shown in health. */
+void sessions_note_store(struct sessions *s, int rc, const struct err *err);
 bool session_wants_process(const struct session *session, const struct live_process *process);
 void sessions_remember_key(struct sessions *s, const char *tenant, const char *key, const char *id,
 			   uint64_t hash);
@@ -233,7 +239,8 @@ struct type_need {
 };
 /* Lock held. */
 void services_type_state(const struct sessions *s, enum profile_type type, struct type_need *ret);
-/* What @service means for @tenant. Takes the lock itself and asks the store. Words of sessions_start(). */
+/* What @service means for @tenant. Takes the lock itself and asks the store. Words of
+ * sessions_start(). */
 int services_resolve(struct sessions *s, const char *tenant, const char *service, bool may_wait,
 		     struct selector *ret, char name[SERVICE_NAME_SIZE], struct err *err) must_use;
 const struct tenant_rule *services_tenant_rule(const struct sessions *s, const char *tenant);
@@ -241,8 +248,9 @@ uint64_t process_started_at_ns(const struct sessions *s, const struct live_proce
 
 /* ---- session_profile.c, baselines.c ---------------------------------------------------------- */
 
-/* Builds the profile of @info (its data is kept under info->id), or takes it from the cache when @done is NULL. @done
- * is called with the build lock held, while the names it used are still there. */
+/* Builds the profile of @info (its data is kept under info->id), or takes it from the cache when
+ * @done is NULL. @done is called with the build lock held, while the names it used are still
+ * there. */
 typedef void session_profile_done_fn(void *ctx, struct sessions *s, const struct profile *profile);
 int session_profile_build(struct sessions *s, const struct session_info *info,
 			  session_profile_done_fn *done, void *ctx, struct profile **ret,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The life of struct sessions inside the server process: created over an open store, fed by a thread of
- * its own that reads the ring, decides what is wanted, flushes every 10 s and talks to collector and
- * symbolizer. Separate from session.h so that handlers cannot reach it. */
+/* The life of struct sessions inside the server process: created over an open store, fed by a
+ * thread of its own that reads the ring, decides what is wanted, flushes every 10 s and talks to
+ * collector and symbolizer. Separate from session.h so that handlers cannot reach it. */
 #ifndef PROFD_SESSION_SESSIONS_RUN_H
 #define PROFD_SESSION_SESSIONS_RUN_H
 
@@ -38,7 +38,8 @@ int sessions_create(const struct sessions_options *options, struct sessions **re
 /* Stops the thread, flushes, marks what runs as completed with the data it had. */
 void sessions_destroy(struct sessions *s);
 CLEANUP_DEFINE(sessions, struct sessions *, sessions_destroy);
-/* Frees everything without writing a byte, as if the process had been killed: for tests of what comes after. */
+/* Frees everything without writing a byte, as if the process had been killed: for tests of what
+ * comes after. */
 void sessions_abandon(struct sessions *s);
 
 /* A new channel to a peer (CONTROL_PEER from the supervisor): ownership of @fd passes on. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names of user ids from /etc/passwd alone: a directory service could keep the feed waiting. Read again at
- * most every 60 s, when an id is not found. Not thread-safe. */
+/* Names of user ids from /etc/passwd alone: a directory service could keep the feed waiting. Read
+ * again at most every 60 s, when an id is not found. Not thread-safe. */
 #ifndef PROFD_SESSION_USER_NAMES_H
 #define PROFD_SESSION_USER_NAMES_H
 

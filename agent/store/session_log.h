@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One append-only file of chunks: the data of one session or baseline. A group of chunks and a commit record
- * go out in one write and one fdatasync; what follows the last whole commit record does not exist, and the
- * next append cuts it off.
+/* One append-only file of chunks: the data of one session or baseline. A group of chunks and a
+ * commit record go out in one write and one fdatasync; what follows the last whole commit record
+ * does not exist, and the next append cuts it off.
  *
  *   file    = head, group*            group = block*, commit
  *   head    = "PROFLOG1"
@@ -9,15 +9,15 @@
  *             bytes u32, crc32c of this head u32}, stored bytes, zeros to 8
  *   commit  = a block of kind COMMIT: {feed identity u64, feed position u64}
  *
- * Little-endian. Damage inside (a bit flip) costs the block it lies in: readers go on at the next valid
- * head. Thread rule: one appender per file at a time; readers any time. */
+ * Little-endian. Damage inside (a bit flip) costs the block it lies in: readers go on at the next
+ * valid head. Thread rule: one appender per file at a time; readers any time. */
 #ifndef PROFD_STORE_SESSION_LOG_H
 #define PROFD_STORE_SESSION_LOG_H
 
 #include "agent/store/store.h"
 
-/* Appends to @name below @dirfd, creating it. *ret_grown: bytes by which the file grew (may be negative when a
- * torn tail was cut off). -ENOSPC leaves the file as it was. */
+/* Appends to @name below @dirfd, creating it. *ret_grown: bytes by which the file grew (may be
+ * negative when a torn tail was cut off). -ENOSPC leaves the file as it was. */
 int session_log_append(int dirfd, const char *name, const struct store_chunk *chunks, size_t count,
 		       uint64_t feed_identity, uint64_t feed_position, int64_t *ret_grown) must_use;
 int session_log_read(int dirfd, const char *name, store_chunk_fn *visit, void *ctx,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Room on the file system. SQLite cannot free its own space once the disk is full (storage-ecosystem.md 1.3),
- * so data is refused while a floor is still free, and a ballast file is given up to let the last records
- * through that say why. Thread-safe. */
+/* Room on the file system. SQLite cannot free its own space once the disk is full
+ * (storage-ecosystem.md 1.3), so data is refused while a floor is still free, and a ballast file is
+ * given up to let the last records through that say why. Thread-safe. */
 #ifndef PROFD_STORE_SPACE_H
 #define PROFD_STORE_SPACE_H
 
@@ -23,9 +23,9 @@ struct space {
 
 void space_init(struct space *space, int dir_fd);
 void space_deinit(struct space *space);
-/* -ENOSPC when @len more bytes would pass the budget (@used so far) or the floor; @urgent halves the
- * floor, so that records of failures still fit when data does not. Lays the ballast again when it is gone
- * and there is room. */
+/* -ENOSPC when @len more bytes would pass the budget (@used so far) or the floor; @urgent halves
+ * the floor, so that records of failures still fit when data does not. Lays the ballast again when
+ * it is gone and there is room. */
 int space_check(struct space *space, uint64_t used, uint64_t len, bool urgent) must_use;
 /* Gives the ballast up: true if there was some. */
 bool space_release_ballast(struct space *space);

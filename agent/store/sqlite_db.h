@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SQLite as this project uses it: pragmas, errors as errno, statements. Version traps and the reason of each
- * pragma: storage-ecosystem.md 1.3. */
+/* SQLite as this project uses it: pragmas, errors as errno, statements. Version traps and the
+ * reason of each pragma: storage-ecosystem.md 1.3. */
 #ifndef PROFD_STORE_SQLITE_DB_H
 #define PROFD_STORE_SQLITE_DB_H
 
@@ -17,7 +17,8 @@ int sqlite_db_open_writer(const char *path, sqlite3 **ret, struct err *err) must
 /* Read-only, never checkpoints. */
 int sqlite_db_open_reader(const char *path, sqlite3 **ret, struct err *err) must_use;
 void sqlite_db_close(sqlite3 *db);
-/* The negative errno of @db's last failure (0 for OK, ROW and DONE), said in @err with @what was tried. */
+/* The negative errno of @db's last failure (0 for OK, ROW and DONE), said in @err with @what was
+ * tried. */
 int sqlite_db_error(sqlite3 *db, int rc, const char *what, struct err *err);
 /* Runs statements without results. */
 int sqlite_db_exec(sqlite3 *db, const char *sql, struct err *err) must_use;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The records table of state.db. Writes go through one connection behind a mutex, reads through a few
- * read-only connections. */
+/* The records table of state.db. Writes go through one connection behind a mutex, reads through a
+ * few read-only connections. */
 #ifndef PROFD_STORE_SQLITE_RECORDS_H
 #define PROFD_STORE_SQLITE_RECORDS_H
 
@@ -21,8 +21,8 @@ struct sqlite_records {
 	unsigned idle_count;
 };
 
-/* -EUCLEAN: the file is damaged (the caller sets it aside and tries again). @records is zeroed by the caller
- * and released with sqlite_records_close() in any case. */
+/* -EUCLEAN: the file is damaged (the caller sets it aside and tries again). @records is zeroed by
+ * the caller and released with sqlite_records_close() in any case. */
 int sqlite_records_open(struct sqlite_records *records, const char *path, struct err *err) must_use;
 void sqlite_records_close(struct sqlite_records *records);
 int sqlite_records_put(struct sqlite_records *records, const struct store_record *record,

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The durable side: one interface, two engines (SQLite here; ClickHouse for fleets). Knows bytes and
- * keys, not profiles' meaning. One thread writes; readers open their own read-only connections.
+/* The durable side: one interface, two engines (SQLite here; ClickHouse for fleets). Knows bytes
+ * and keys, not profiles' meaning. One thread writes; readers open their own read-only connections.
  *
  * SQLite engine, below the data directory:
  *   state.db            records: sessions, baselines, settings, keys; never expires by itself
  *   sessions/ID.log     data of one session or baseline: dictionary and time-ordered chunks
  *   history/DAY.db      continuous profiling, one file per UTC day
  *   ballast, store.lock see README.md
- * Every commit reaches the disk before the call returns; a crash at any moment leaves whole commits only.
+ * Every commit reaches the disk before the call returns; a crash at any moment leaves whole commits
+ * only.
  *
- * Thread rule: every function may be called from any thread. Errors common to all: -ENOSPC disk or budget
- * full, -EUCLEAN damaged, -EIO. */
+ * Thread rule: every function may be called from any thread. Errors common to all: -ENOSPC disk or
+ * budget full, -EUCLEAN damaged, -EIO. */
 #ifndef PROFD_STORE_STORE_H
 #define PROFD_STORE_STORE_H
 
@@ -27,8 +28,8 @@ struct store;
  * @data_dir. Errors: negative errno with one sentence and remedy in @err. */
 int store_open(const char *data_dir, const char *url, struct store **ret, struct err *err) must_use;
 void store_close(struct store *store);
-/* Bytes the engine may occupy, 0 = no bound (default): writes that would pass it are -ENOSPC, deletions
- * never. The session layer deletes the oldest data before it comes to that. */
+/* Bytes the engine may occupy, 0 = no bound (default): writes that would pass it are -ENOSPC,
+ * deletions never. The session layer deletes the oldest data before it comes to that. */
 void store_set_budget(struct store *store, uint64_t budget_bytes);
 CLEANUP_DEFINE(store, struct store *, store_close);
 
@@ -93,8 +94,8 @@ struct store_chunk {
 int store_session_append(struct store *store, const char *id, const struct store_chunk *chunks,
 			 size_t count, uint64_t feed_identity, uint64_t feed_position,
 			 struct err *err) must_use;
-/* Visits a session's chunks in the order they were appended; data is valid during the call. -ENOENT;
- * damaged chunks are skipped and counted in *ret_damaged. */
+/* Visits a session's chunks in the order they were appended; data is valid during the call.
+ * -ENOENT; damaged chunks are skipped and counted in *ret_damaged. */
 typedef int store_chunk_fn(void *ctx, const struct store_chunk *chunk);
 int store_session_read(struct store *store, const char *id, store_chunk_fn *visit, void *ctx,
 		       unsigned *ret_damaged, struct err *err) must_use;

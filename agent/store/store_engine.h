@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an engine implements. Each function has the contract of its namesake in store.h; arguments have
- * been checked by store.c (ids are harmless as file names, limits hold). */
+/* What an engine implements. Each function has the contract of its namesake in store.h; arguments
+ * have been checked by store.c (ids are harmless as file names, limits hold). */
 #ifndef PROFD_STORE_STORE_ENGINE_H
 #define PROFD_STORE_STORE_ENGINE_H
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The other ends of the session layer, by hand: a real ring that a test writes records into, a collector that answers
- * CONTROL_DEMAND with FEED_DEMAND and CONTROL_WANT with the records it has, a symbolizer with made-up
- * names ("f_<offset in hex>", and "inlined_…" inside it where the offset is odd). Both answer on a thread of their own. */
+/* The other ends of the session layer, by hand: a real ring that a test writes records into, a
+ * collector that answers CONTROL_DEMAND with FEED_DEMAND and CONTROL_WANT with the records it has,
+ * a symbolizer with made-up names ("f_<offset in hex>", and "inlined_…" inside it where the offset
+ * is odd). Both answer on a thread of their own. */
 #ifndef TESTS_SUPPORT_FAKE_FEED_H
 #define TESTS_SUPPORT_FAKE_FEED_H
 
