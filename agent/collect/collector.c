@@ -13,6 +13,7 @@
 #include "agent/base/clock.h"
 #include "agent/base/io.h"
 #include "agent/base/log.h"
+#include "agent/base/parse.h"
 #include "agent/base/privileges.h"
 #include "agent/collect/collector_internal.h"
 #include "agent/collect/feed_file.h"
@@ -31,6 +32,28 @@
 #define CAPABILITIES                                                                               \
 	(1ull << CAP_BPF | 1ull << CAP_PERFMON | 1ull << CAP_SYS_PTRACE |                          \
 	 1ull << CAP_CHECKPOINT_RESTORE | 1ull << CAP_SYSLOG | 1ull << CAP_DAC_READ_SEARCH)
+
+/* Debian's kernels refuse perf_event_open() to everybody without CAP_SYS_ADMIN while
+ * kernel.perf_event_paranoid is 3 or more (debian/patches: "security,perf: Allow further restriction of
+ * perf_event_open"). The package sets it to 2; started by hand as root we keep that capability instead of
+ * changing the host. */
+static uint64_t needed_capabilities(void)
+{
+	char text[16];
+	uint64_t level = 0;
+	ssize_t len = io_read_small(AT_FDCWD, "/proc/sys/kernel/perf_event_paranoid", text, sizeof(text));
+
+	if (len > 0) {
+		text[strcspn(text, "\n")] = '\0';
+		if (parse_u64(text, 3, INT32_MAX, &level) == 0) {
+			log_info("kernel.perf_event_paranoid is %s: CAP_SYS_ADMIN is kept; it is not "
+				 "needed with 2",
+				 text);
+			return CAPABILITIES | 1ull << CAP_SYS_ADMIN;
+		}
+	}
+	return CAPABILITIES;
+}
 
 /* ---- timed work -------------------------------------------------------------------------------- */
 
@@ -297,7 +320,7 @@ static int start(struct collector *c)
 	c->supervisor_tgid = (uint32_t)getppid();
 	governor_init(&c->governor, c->options->cpu_budget_pct);
 	open_kernel(c);
-	rc = privileges_keep(CAPABILITIES);
+	rc = privileges_keep(needed_capabilities());
 	if (rc < 0)
 		log_warn("privileges could not be given up: %s", strerror(-rc));
 	if (c->bpf) {

@@ -76,6 +76,11 @@ void control_apply_demand(struct collector *c)
 		apply_offcpu(c, offcpu);
 	if (!changed)
 		return;
+	/* What could not be started is not claimed: whoever waits for it is told why by the status. */
+	if (!c->rate_hz)
+		types &= ~(uint32_t)PROF_WANT_CPU;
+	if (!c->offcpu)
+		types &= ~(uint32_t)PROF_WANT_OFFCPU;
 	if (feed_write_demand(&c->feed, clock_monotonic_ns(), c->rate_hz, types) < 0)
 		c->own_outcomes[OUTCOME_feed_full]++;
 	control_send_status(c);
