@@ -9,9 +9,11 @@
 #include "agent/base/u64map.h"
 #include "symbolize/string_table.h"
 
-/* Above this libiberty's own limit refuses every C++ name (its component count would exceed
- * DEMANGLE_RECURSION_LIMIT), so that nothing is gained by trying. */
-#define MANGLED_MAX 16384u
+/* libiberty's recursion limit refuses C++ names of more than 1024 characters, whatever their nesting, and
+ * templates exceed that. It is lifted above that length, up to one at which the deepest nesting that
+ * could be constructed (one level for each or every second character) took less than 1 MiB of stack. */
+#define LIMITED_MAX DEMANGLE_RECURSION_LIMIT / 2
+#define MANGLED_MAX 4096u
 #define CHUNK_BYTES 65536u
 
 struct output {
@@ -27,6 +29,8 @@ static void collect(const char *text, size_t len, void *opaque)
 {
 	struct output *out = opaque;
 
+	if (!len)
+		return;
 	if (len > out->max - out->len) {
 		memcpy(out->text + out->len, text, out->max - out->len);
 		out->len = out->max;
@@ -48,16 +52,17 @@ static bool is_rust_v0(const char *name)
 
 /* A punycode identifier is decoded into a heap block that is printed and freed: a longjmp in between
  * leaks it, at most once per distinct hostile name and bounded by the name's length. */
-static int print_name(const char *name, struct output *out)
+static int print_name(const char *name, size_t len, struct output *out)
 {
 	const int options = DMGL_PARAMS | DMGL_ANSI;
+	const int lifted = len > LIMITED_MAX ? DMGL_NO_RECURSE_LIMIT : 0;
 
 	if (setjmp(out->full))
 		return 2;
 	if (rust_demangle_callback(name, options, collect, out))
 		return 1;
 	out->len = 0;
-	if (is_cpp(name) && cplus_demangle_v3_callback(name, options, collect, out))
+	if (is_cpp(name) && cplus_demangle_v3_callback(name, options | lifted, collect, out))
 		return 1;
 	return 0;
 }
@@ -66,13 +71,12 @@ size_t demangle(const char *name, char ret[DEMANGLE_TEXT_MAX])
 {
 	char text[DEMANGLE_TEXT_MAX];
 	struct output out = { .text = text, .max = sizeof(text) - 4 };
+	size_t len = strnlen(name, MANGLED_MAX);
 	int printed;
 
-	if (!is_cpp(name) && !is_rust_v0(name))
+	if ((!is_cpp(name) && !is_rust_v0(name)) || len == MANGLED_MAX)
 		return 0;
-	if (strnlen(name, MANGLED_MAX) == MANGLED_MAX)
-		return 0;
-	printed = print_name(name, &out);
+	printed = print_name(name, len, &out);
 	if (!printed || !out.len)
 		return 0;
 	if (printed == 2) {

@@ -9,6 +9,7 @@
 #include "agent/base/io.h"
 #include "symbolize/demangle.h"
 #include "symbolize/dwarf_index.h"
+#include "symbolize/elf_plt.h"
 #include "symbolize/elf_symbols.h"
 #include "symbolize/gopclntab.h"
 #include "symbolize/index_builder.h"
@@ -169,6 +170,8 @@ static int load_all(const struct symbol_index_files *files, const struct elf_seg
 	else if (rc < 0 && rc != -ENOENT && rc != -ENOEXEC)
 		return rc;
 	rc = load_symbols(files->elf, files->debug, segments, builder);
+	if (rc >= 0)
+		rc = elf_plt_load(files->elf, segments, builder);
 	if (rc < 0 || !with_dwarf)
 		return rc;
 	return load_dwarf(files, segments, builder);

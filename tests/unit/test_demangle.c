@@ -75,6 +75,21 @@ static void test_bomb(void **state)
 	assert_true(demangle(name, text) < DEMANGLE_TEXT_MAX);
 }
 
+/* Real templates have names that the library's own limit would refuse. */
+static void test_long(void **state)
+{
+	char name[4096] = "_Z1fI", text[DEMANGLE_TEXT_MAX];
+	size_t at = strlen(name);
+
+	for (int i = 0; i < 400; i++)
+		at += (size_t)snprintf(name + at, sizeof(name) - at, "5Type%c", 'a' + i % 26);
+	(void)snprintf(name + at, sizeof(name) - at, "EvT_");
+	assert_true(strlen(name) > 2048);
+	assert_true(demangle(name, text) > 400 * 7);
+	assert_memory_equal(text, "void f<Typea, Typeb, ", 21);
+	assert_string_equal(text + strlen(text) - 7, "(Typea)");
+}
+
 static void test_like_cppfilt(void **state)
 {
 	char *names, *plain, *at_name, *at_plain, *save_name, *save_plain;
@@ -129,6 +144,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_rows),
 		cmocka_unit_test(test_bomb),
+		cmocka_unit_test(test_long),
 		cmocka_unit_test(test_like_cppfilt),
 		cmocka_unit_test(test_cache),
 	};

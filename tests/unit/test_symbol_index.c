@@ -170,6 +170,45 @@ static void test_minidebug(void **state)
 	symbol_index_destroy(index);
 }
 
+/* Call stubs in every layout that the linkers here write, against the disassembler's names. */
+static void test_plt(void **state)
+{
+	static const char *const flags[] = { "", "-Wl,-z,now", "-fcf-protection -Wl,-z,ibtplt",
+					     "-no-pie", "-fuse-ld=gold", "-fuse-ld=lld" };
+
+	fixture_write("calls.c", "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n"
+				 "int main(int c, char **v) { void *p = malloc(c); puts(v[0]);\n"
+				 "free(p); return atoi(v[0]) + (int)strtol(v[0], NULL, 0) + (free != 0); }\n");
+	for (size_t i = 0; i < ARRAY_SIZE(flags); i++) {
+		struct symbol_index *index;
+		size_t checked = 0;
+		char *out, *save, *line;
+
+		if (!fixture_run("gcc -O1 -o calls calls.c %s && strip -o calls.stripped calls",
+				 flags[i])) {
+			print_message("cannot link with %s\n", flags[i]);
+			continue;
+		}
+		index = fixture_index("calls.stripped", NULL);
+		out = fixture_output("objdump -d calls.stripped | sed -n 's/@GLIBC[^>]*//; "
+				     "s/^0*\\([0-9a-f]*\\) <\\(.*@plt\\)>:/\\1 \\2/p'");
+		assert_non_null(out);
+		for (line = strtok_r(out, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+			char *name;
+			uint64_t ev = strtoull(line, &name, 16);
+
+			assert_string_equal(outer_name(index, fixture_offset("calls", ev)), name + 1);
+			assert_string_equal(outer_name(index, fixture_offset("calls", ev) + 7),
+					    name + 1);
+			checked++;
+		}
+		print_message("%s: %zu stubs\n", flags[i], checked);
+		assert_true(checked >= 2);
+		free(out);
+		symbol_index_destroy(index);
+	}
+}
+
 static int image_file(const void *image, size_t bytes)
 {
 	int fd = io_memfd("image", 0);
@@ -233,7 +272,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_variants), cmocka_unit_test(test_bounds),
 		cmocka_unit_test(test_like_nm),	 cmocka_unit_test(test_image),
-		cmocka_unit_test(test_minidebug), cmocka_unit_test(test_not_elf),
+		cmocka_unit_test(test_plt), cmocka_unit_test(test_minidebug), cmocka_unit_test(test_not_elf),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, NULL);
