@@ -117,6 +117,8 @@ static void every_ten_seconds(struct collector *c, uint64_t now_ns)
 
 	if (c->bpf && bpf_agent_costs(c->bpf, &costs) == 0)
 		feed_outcomes(c, &costs, now_ns);
+	if (collector_active(c))
+		follow_jit(c);
 	if (feed_write_clock(&c->feed, cpu_ns, costs.run_ns, costs.map_bytes) < 0)
 		c->own_outcomes[OUTCOME_feed_full]++;
 	if (!governor_judge(&c->governor, now_ns, cpu_ns + costs.run_ns, online_cpus()))

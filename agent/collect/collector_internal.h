@@ -92,8 +92,11 @@ void follow_scan(struct collector *c);
 void follow_ask_all(struct collector *c);
 /* Moves mapping records out of the kernel, to be applied by follow_apply(). */
 void follow_drain(struct collector *c);
-/* Applies drained mapping records up to @time_ns, so that they and BPF's events are seen in order. */
+/* Applies drained mapping records up to @time_ns. */
 void follow_apply(struct collector *c, uint64_t time_ns);
+/* Applies all mapping records up to @time_ns, those not drained yet too, so that they and BPF's events are
+ * seen in the order of their times. */
+void follow_until(struct collector *c, uint64_t time_ns);
 void follow_task(struct collector *c, const struct prof_task_event *event);
 /* The life that a sample belongs to, added if it was not known; NULL when the table is full. */
 struct proc *follow_sampled(struct collector *c, uint32_t tgid, uint64_t start_boottime_ns,
@@ -103,6 +106,8 @@ struct proc *follow_sampled(struct collector *c, uint32_t tgid, uint64_t start_b
 void follow_engage(struct collector *c, struct proc *proc);
 /* Second looks at processes that are 1, 5 and 30 s old: what they set up after their start. */
 void follow_look_again(struct collector *c, uint64_t now_ns);
+/* Asks again for names of JIT code: runtimes write their maps when they like. */
+void follow_jit(struct collector *c);
 /* Ends a life: its mappings leave BPF, the feed is told. */
 void follow_end(struct collector *c, struct proc *proc, uint64_t time_ns);
 
@@ -129,6 +134,10 @@ void publish_sweep(struct collector *c, uint64_t now_ns);
 void publish_target(struct collector *c, struct proc *proc);
 /* Takes everything of @proc out of BPF. */
 void publish_withdraw(struct collector *c, struct proc *proc);
+/* The file of @module was overwritten in place: its next mapping is another module. */
+void publish_forget_file(struct collector *c, struct module *module);
+/* Asks for the names of a process's JIT code unless the symbolizer has them. */
+void publish_ask_jit(struct collector *c, struct proc *proc);
 /* The id of the module that stands for the JIT memory of @proc, made at its first use; 0 = none left. */
 uint32_t publish_jit_module(struct collector *c, struct proc *proc);
 /* True if frames in this module are in memory that a program wrote at run time. */

@@ -9,6 +9,7 @@
 #include <fnmatch.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "agent/base/clock.h"
 #include "agent/base/log.h"
@@ -335,7 +336,7 @@ static void on_unknown_pc(struct collector *c, const struct prof_task_event *eve
 
 void follow_task(struct collector *c, const struct prof_task_event *event)
 {
-	follow_apply(c, event->time_ns);
+	follow_until(c, event->time_ns);
 	switch (event->head.kind) {
 	case PROF_EVENT_FORK:
 		on_fork(c, event);
@@ -354,6 +355,23 @@ void follow_task(struct collector *c, const struct prof_task_event *event)
 
 /* ---- mapping records --------------------------------------------------------------------------- */
 
+/* A copy over an executable keeps its inode: what was indexed under it is another program's. Looked at when
+ * the new image maps it, before its first sample. */
+static void check_overwritten(struct collector *c, uint32_t tgid, const struct module_file *file)
+{
+	struct module *module = module_table_find(c->modules, file);
+	struct stat st;
+	char path[40];
+
+	(void)snprintf(path, sizeof(path), "/proc/%u/exe", tgid);
+	if (!module || !module->modified_ns || stat(path, &st) < 0)
+		return;
+	if (module->size_bytes != (uint64_t)st.st_size ||
+	    module->modified_ns != (uint64_t)st.st_mtim.tv_sec * NS_PER_S +
+					   (uint64_t)st.st_mtim.tv_nsec)
+		publish_forget_file(c, module);
+}
+
 static void apply_map(struct collector *c, const struct mmap_record *record, const char *path)
 {
 	struct proc *proc = proc_table_find(c->procs, record->tgid);
@@ -369,17 +387,20 @@ static void apply_map(struct collector *c, const struct mmap_record *record, con
 	struct mapping_changes changes = publish_changes(&context);
 
 	/* Without a life there is nothing to hold it; /proc is read when the first sample comes. */
-	if (!proc || record->time_ns < proc->begin_ns ||
-	    !publish_module_of(c, &file, path, &mapping.module))
+	if (!proc || record->time_ns < proc->begin_ns)
 		return;
-	if (record->inode == 0)
-		mapping.bias = mapping.module ? record->start_va : 0;
-	else if (!proc->exec_mapped && proc->exec_assumed) {
+	if (record->inode != 0 && !proc->exec_mapped && proc->exec_assumed) {
 		/* The first file that a new image maps is its executable: begin_new_exec(), which writes the
 		 * exec record, comes before elf_load(). */
 		proc->exec_mapped = true;
 		proc->fed &= !proc_set_text(proc, PROC_EXE, path);
+		if (collector_active(c))
+			check_overwritten(c, record->tgid, &file);
 	}
+	if (!publish_module_of(c, &file, path, &mapping.module))
+		return;
+	if (record->inode == 0)
+		mapping.bias = mapping.module ? record->start_va : 0;
 	first_sight(c, proc, mapping.module, record->start_va, record->end_va);
 	if (mapping_set_add(&proc->mappings, &mapping, &changes) < 0)
 		log_debug("process %u has more mappings than are followed", proc->tgid);
@@ -434,6 +455,15 @@ void follow_drain(struct collector *c)
 		proc->engaged = false;
 }
 
+void follow_until(struct collector *c, uint64_t time_ns)
+{
+	/* An event newer than the last look at the records: an exec without the mappings before it would
+	 * lose them. */
+	if (time_ns > c->drained_ns)
+		follow_drain(c);
+	follow_apply(c, time_ns);
+}
+
 /* ---- /proc ------------------------------------------------------------------------------------- */
 
 static void scan_one(struct collector *c, uint32_t tgid)
@@ -457,6 +487,16 @@ static void scan_one(struct collector *c, uint32_t tgid)
 			      LOOKS_MAX :
 			      1;
 	read_ports(c, proc);
+}
+
+void follow_jit(struct collector *c)
+{
+	struct proc *proc;
+	size_t at = 0;
+
+	while ((proc = proc_table_next(c->procs, &at)))
+		if (proc->jit_module)
+			publish_ask_jit(c, proc);
 }
 
 void follow_scan(struct collector *c)

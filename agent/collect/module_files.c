@@ -148,6 +148,57 @@ static int open_mapped(const struct module *module)
 	return -ENOENT;
 }
 
+/* ---- JIT maps ---------------------------------------------------------------------------------- */
+
+/* The process's number in its own namespace, and who it runs as. */
+static int own_number(uint32_t tgid, unsigned *ret_number, unsigned *ret_uid)
+{
+	char path[40], text[4096], *line, *last;
+	unsigned real, effective;
+
+	(void)snprintf(path, sizeof(path), "/proc/%u/status", tgid);
+	if (io_read_small(AT_FDCWD, path, text, sizeof(text)) < 0)
+		return -ESRCH;
+	line = strstr(text, "\nUid:\t");
+	if (!line || sscanf(line, "\nUid:\t%u\t%u", &real, &effective) != 2)
+		return -EPROTO;
+	line = strstr(text, "\nNSpid:\t");
+	if (!line)
+		return -EPROTO;
+	line += strlen("\nNSpid:\t");
+	line[strcspn(line, "\n")] = '\0';
+	last = strrchr(line, '\t');
+	*ret_uid = effective;
+	return sscanf(last ? last + 1 : line, "%u", ret_number) == 1 ? 0 : -EPROTO;
+}
+
+/* /tmp/perf-PID.map as the process sees it. /tmp is everybody's: the file must be the process's own, and no
+ * link (tools/perf asks for the same). */
+static int open_perf_map(uint32_t tgid)
+{
+	struct open_how how = { .flags = OPEN_FLAGS,
+				.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS };
+	cleanup_close int root_fd = open_root(tgid);
+	cleanup_close int fd = -1;
+	unsigned number, uid;
+	struct stat st;
+	char path[40];
+	int rc;
+
+	if (root_fd < 0)
+		return root_fd;
+	rc = own_number(tgid, &number, &uid);
+	if (rc < 0)
+		return rc;
+	(void)snprintf(path, sizeof(path), "/tmp/perf-%u.map", number);
+	fd = (int)syscall(SYS_openat2, root_fd, path, &how, sizeof(how));
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	if (!S_ISREG(st.st_mode) || (st.st_uid != uid && st.st_uid != 0))
+		return -EPERM;
+	return take_fd(&fd);
+}
+
 int module_files_open(const struct module *module)
 {
 	int fd;
@@ -158,6 +209,9 @@ int module_files_open(const struct module *module)
 		return fd < 0 ? -errno : fd;
 	case FEED_MODULE_VDSO:
 		return open_vdso();
+	case FEED_MODULE_JIT:
+		return module->origin.end_va ? open_map_file(&module->origin) :
+					       open_perf_map(module->origin.tgid);
 	default:
 		return open_mapped(module);
 	}

@@ -15,7 +15,8 @@
 /* Opens what the symbolizer needs for @module. A mapped file: through /proc/PID/map_files where it was last
  * mapped, which is that file whatever became of its name; else by its path as the process, its parent or
  * the host sees it, accepted only if the inode is the mapped one. The kernel: /proc/kallsyms. The vDSO: a
- * memfd with this process's. Descriptor or negative errno (-ENOENT: nowhere). */
+ * memfd with this process's. JIT memory: the mapped jitdump if its origin has addresses, else the perf map of
+ * the origin's process. Descriptor or negative errno (-ENOENT: nowhere). */
 int module_files_open(const struct module *module) must_use;
 
 struct debug_wish {

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "agent/base/channel.h"
 #include "agent/base/clock.h"
@@ -112,6 +113,8 @@ static void accept_answer(struct module_index *index, struct module *module,
 	module->state = MODULE_READY;
 	module->changed |= module->flags != answer->flags;
 	module->flags = answer->flags;
+	if (module->kind == FEED_MODULE_JIT)
+		return; /* its identity is the process, not what was read */
 	module->runtime = answer->runtime;
 	module->build_id_len = answer->build_id_len;
 	memcpy(module->build_id, answer->build_id, sizeof(module->build_id));
@@ -132,8 +135,14 @@ static void drop_wait(struct module_index *index, size_t at)
 static void push_wait(struct module_index *index, struct module *module, int fd)
 {
 	struct wait wait = { .module = module->id, .fd = fd };
+	struct stat st;
 
 	module->state = MODULE_ASKED;
+	if (fstat(fd, &st) == 0) {
+		module->size_bytes = (uint64_t)st.st_size;
+		module->modified_ns = (uint64_t)st.st_mtim.tv_sec * NS_PER_S +
+				      (uint64_t)st.st_mtim.tv_nsec;
+	}
 	if (wait_vec_push(&index->flight, wait) < 0) {
 		wait_close(&wait);
 		module->state = MODULE_SEEN;
@@ -163,13 +172,18 @@ static int send_request(struct module_index *index, struct wait *wait, uint64_t 
 	struct control_index request = {
 		.head = { .kind = CONTROL_INDEX, .request = module->id },
 		.kind = module->kind,
-		.want_rows = module->kind != FEED_MODULE_KERNEL && !module->table_bytes,
+		.want_rows = module->kind != FEED_MODULE_KERNEL &&
+			     module->kind != FEED_MODULE_JIT && !module->table_bytes,
 		.build_id_len = module->build_id_len,
 	};
 	size_t path_len = strnlen(module->path, sizeof(request.path) - 1);
 	int rc;
 
 	memcpy(request.build_id, module->build_id, sizeof(request.build_id));
+	if (module->kind == FEED_MODULE_JIT) {
+		request.build_id_len = sizeof(module->key);
+		memcpy(request.build_id, &module->key, sizeof(module->key));
+	}
 	memcpy(request.path, module->path, path_len);
 	rc = channel_send(index->channel_fd, &request, sizeof(request), &wait->fd, 1);
 	if (rc == 0)
@@ -250,9 +264,10 @@ static void ask_again(struct module_index *index)
 	for (uint32_t id = 1; id <= module_table_count(index->modules); id++) {
 		struct module *module = module_table_get(index->modules, id);
 
-		if (module->state == MODULE_READY && module->canonical == id &&
-		    module->kind != FEED_MODULE_JIT &&
-		    u32_vec_push(&index->queue, id) == 0)
+		if (module->kind == FEED_MODULE_JIT)
+			module->flags = 0; /* asked for again while its process lives */
+		else if (module->state == MODULE_READY && module->canonical == id &&
+			 u32_vec_push(&index->queue, id) == 0)
 			module->state = MODULE_ASKED;
 	}
 }
@@ -294,7 +309,9 @@ static void on_indexed(struct module_index *index, const struct channel_message 
 		if (index->flight.data[i].module != answer->head.request)
 			continue;
 		drop_wait(index, i);
-		error = answer->status < 0 ? answer->status : answer->key ? 0 : -EPROTO;
+		error = answer->status;
+		if (error >= 0)
+			error = answer->key || module->key ? 0 : -EPROTO;
 		if (error)
 			give_up(index, module, error);
 		else

@@ -106,24 +106,38 @@ static bool same_file(struct module *module, const struct module_file *file)
 	return !file->generation || module->file.generation == file->generation;
 }
 
+struct module *module_table_find(const struct module_table *table, const struct module_file *file)
+{
+	struct module *module;
+	uint64_t id;
+
+	if (!u64map_get(&table->by_file, file_hash(file), &id))
+		return NULL;
+	module = module_table_get(table, (uint32_t)id);
+	return same_file(module, file) ? module : NULL;
+}
+
 struct module *module_table_file(struct module_table *table, const struct module_file *file,
 				 const char *path)
 {
-	uint64_t hash = file_hash(file), id;
-	struct module *module;
+	struct module *module = module_table_find(table, file);
 
-	if (u64map_get(&table->by_file, hash, &id)) {
-		module = module_table_get(table, (uint32_t)id);
-		if (same_file(module, file))
-			return module;
-	}
+	if (module)
+		return module;
 	module = module_table_add(table, FEED_MODULE_ELF, path);
 	if (!module)
 		return overflow(table);
 	module->file = *file;
 	/* Without memory for the key the file is taken for a new one next time. */
-	(void)!u64map_put(&table->by_file, hash, module->id);
+	(void)!u64map_put(&table->by_file, file_hash(file), module->id);
 	return module;
+}
+
+bool module_table_is_current(const struct module_table *table, const struct module *module)
+{
+	uint64_t id;
+
+	return u64map_get(&table->by_file, file_hash(&module->file), &id) && id == module->id;
 }
 
 void module_table_forget_file(struct module_table *table, struct module *module)

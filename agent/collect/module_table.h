@@ -48,6 +48,7 @@ struct module {
 	uint32_t canonical; /* id of the module that stands for this one, often itself */
 	uint32_t mappings;  /* how often it was mapped: what to index first */
 	uint64_t table_bytes; /* charged for its published unwind table; 0 = none */
+	uint64_t size_bytes, modified_ns; /* of the file when it was opened; 0 = never */
 	uint64_t used_ns;   /* when a stack last went through it, CLOCK_MONOTONIC */
 	uint8_t build_id_len;
 	uint8_t build_id[FEED_BUILD_ID_MAX];
@@ -69,9 +70,13 @@ uint32_t module_table_count(const struct module_table *table);
  * file. When all ids are used up, one module that stands for all further files; NULL without memory. */
 struct module *module_table_file(struct module_table *table, const struct module_file *file,
 				 const char *path);
+/* The module of @file if it is known, else NULL. */
+struct module *module_table_find(const struct module_table *table, const struct module_file *file);
 /* One without a file. NULL: no more ids or memory. */
 struct module *module_table_add(struct module_table *table, enum feed_module_kind kind,
 				const char *path);
+/* False if look-ups of @module's file find another module (or none) by now. */
+bool module_table_is_current(const struct module_table *table, const struct module *module);
 /* Makes the next look-up of @module's file find another module: its content was replaced in place. */
 void module_table_forget_file(struct module_table *table, struct module *module);
 

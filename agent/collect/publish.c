@@ -54,13 +54,33 @@ bool publish_is_jit(const struct module *module)
 		starts_with(module->path, "/SYSV"));
 }
 
+static void forget_file(struct collector *c, const struct module_file *file)
+{
+	struct prof_file_key key = { .inode = file->inode,
+				     .dev_major = file->dev_major,
+				     .dev_minor = file->dev_minor };
+
+	if (c->bpf)
+		bpf_agent_file_remove(c->bpf, &key);
+}
+
+void publish_forget_file(struct collector *c, struct module *module)
+{
+	module_table_forget_file(c->modules, module);
+	forget_file(c, &module->file);
+}
+
 bool publish_module_of(struct collector *c, const struct module_file *file, const char *path,
 		       uint32_t *ret_module)
 {
 	struct module *module;
 
 	if (file->inode != 0) {
+		uint32_t known = module_table_count(c->modules);
+
 		module = module_table_file(c->modules, file, path);
+		if (module_table_count(c->modules) != known)
+			forget_file(c, file); /* of another that had this inode before */
 		*ret_module = module ? module->id : 0;
 		return module != NULL;
 	}
@@ -73,6 +93,36 @@ bool publish_module_of(struct collector *c, const struct module_file *file, cons
 		return false;
 	*ret_module = 0;
 	return true;
+}
+
+/* A runtime that writes a jitdump maps a page of it executable, so that its name is seen
+ * (tools/perf/Documentation/jitdump-specification.txt). */
+static bool is_jitdump(const char *path)
+{
+	const char *name = strrchr(path, '/');
+	size_t len = name ? strlen(name) : 0;
+
+	return len > 9 && starts_with(name, "/jit-") && strcmp(name + len - 5, ".dump") == 0;
+}
+
+void publish_ask_jit(struct collector *c, struct proc *proc)
+{
+	struct module *module = module_table_get(c->modules, proc->jit_module);
+
+	if (!module || module->state != MODULE_READY || (module->flags & INDEXED_SYMBOLS))
+		return;
+	module->origin = (struct module_origin){ .tgid = proc->tgid };
+	for (size_t i = 0; i < mapping_set_count(proc->mappings); i++) {
+		const struct mapping *mapping = mapping_set_at(proc->mappings, i);
+		const struct module *file = module_table_get(c->modules, mapping->module);
+
+		if (file && is_jitdump(file->path)) {
+			module->origin.start_va = mapping->start_va;
+			module->origin.end_va = mapping->end_va;
+		}
+	}
+	module->state = MODULE_SEEN;
+	module_index_ask(c->index, module, false);
 }
 
 uint32_t publish_jit_module(struct collector *c, struct proc *proc)
@@ -91,6 +141,7 @@ uint32_t publish_jit_module(struct collector *c, struct proc *proc)
 	module->changed = false;
 	proc->jit_module = module->id;
 	(void)!samples_feed_module(c, module);
+	publish_ask_jit(c, proc);
 	return module->id;
 }
 
@@ -118,6 +169,8 @@ static void publish_file(struct collector *c, const struct module *module)
 
 	if (!c->bpf || (module->kind != FEED_MODULE_ELF && module->kind != FEED_MODULE_VDSO))
 		return;
+	if (module->kind == FEED_MODULE_ELF && !module_table_is_current(c->modules, module))
+		return; /* its inode is another file's now */
 	/* When the map is full, young processes of this file are resolved here, without its rows. */
 	if (bpf_agent_file_add(c->bpf, &key, &file) < 0)
 		log_debug("no room for file %s in the BPF map", module->path);

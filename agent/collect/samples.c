@@ -36,7 +36,6 @@ struct resolving {
 	struct collector *c;
 	struct proc *proc;
 	uint64_t time_ns;
-	bool missed; /* an address lies in no mapping that is known */
 };
 
 /* The module a frame is attributed to. Its table is asked for again if it had to give way. */
@@ -76,10 +75,8 @@ static uint64_t resolve_address(struct resolving *r, uint64_t frame)
 	/* A call at the end of a mapping returns behind it. */
 	mapping = mapping_set_find(r->proc->mappings, va - !!(flags & PROF_FRAME_RETURN),
 				   r->time_ns);
-	if (!mapping) {
-		r->missed = true;
+	if (!mapping)
 		return frame;
-	}
 	module = mapping->module ? use_module(r->c, mapping->module, r->time_ns) : NULL;
 	if (module && !publish_is_jit(module)) {
 		if (va - mapping->bias > PROF_FRAME_OFFSET_MASK)
@@ -133,13 +130,6 @@ static void normalize(struct collector *c, struct stack *stack, struct proc *pro
 		.salt = hash_combine(c->epoch, proc->id),
 	};
 
-	(void)stack_table_normalize(c->stacks, stack, &resolver);
-	if (!resolving.missed || time_ns <= c->drained_ns)
-		return;
-	/* The mapping may be newer than the last look at the kernel's records. */
-	follow_drain(c);
-	follow_apply(c, time_ns);
-	resolver.version = ++c->knowledge;
 	(void)stack_table_normalize(c->stacks, stack, &resolver);
 }
 
@@ -241,7 +231,7 @@ void samples_sample(void *ctx, const struct prof_sample_event *event)
 				      .state = event->state };
 	struct proc *proc;
 
-	follow_apply(c, event->time_ns);
+	follow_until(c, event->time_ns);
 	proc = follow_sampled(c, event->tgid, event->start_boottime_ns, event->time_ns,
 			      event->comm);
 	if (!proc) {

@@ -100,10 +100,12 @@ struct control_status {
 
 struct control_index {
 	struct channel_head head; /* request id chosen by the collector */
-	uint32_t kind;		  /* enum feed_module_kind: ELF, KERNEL (descriptor of kallsyms), VDSO */
+	uint32_t kind;		  /* enum feed_module_kind: ELF, KERNEL (descriptor of kallsyms), VDSO, JIT
+				   * (descriptor of the process's perf map or jitdump, which grows) */
 	uint32_t want_rows;	  /* 1 = also compile unwind rows */
-	uint8_t build_id_len;	  /* KERNEL: from /sys/kernel/notes; else 0 */
-	uint8_t build_id[FEED_BUILD_ID_MAX];
+	uint8_t build_id_len;	  /* KERNEL: from /sys/kernel/notes; JIT: 8; else 0 */
+	uint8_t build_id[FEED_BUILD_ID_MAX]; /* JIT: the module's key, whose offsets are the low 40 bits of
+					      * addresses; the answer has INDEXED_SYMBOLS if it serves it */
 	uint8_t reserved[7];
 	char path[4096];	  /* as the process names it; only for messages */
 };

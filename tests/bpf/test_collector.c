@@ -222,10 +222,11 @@ static void decide(struct host *host, uint32_t proc, uint32_t wanted)
 
 /* ---- names ------------------------------------------------------------------------------------- */
 
+static struct symbol_index *names_index;
+static char names_path[256]; /* whose names they are */
+
 static const char *function_of(const struct feed_view *view, uint64_t frame, const char *path)
 {
-	static struct symbol_index *index;
-	static char index_path[256];
 	struct symbol_frame names[SYMBOL_INLINE_MAX];
 	const struct view_module *module =
 		feed_view_module(view, prof_frame_module_id(frame));
@@ -235,17 +236,17 @@ static const char *function_of(const struct feed_view *view, uint64_t frame, con
 	if (prof_frame_kind(frame) != PROF_FRAME_MODULE || !module ||
 	    strcmp(module->path, path) != 0)
 		return "";
-	if (strcmp(index_path, path) != 0) {
+	if (strcmp(names_path, path) != 0) {
 		cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC);
 		Elf *elf = elf_begin(fd, ELF_C_READ, NULL);
 
-		symbol_index_destroy(index);
-		index = NULL;
-		assert_int_equal(symbol_index_build(elf, NULL, &index), 0);
+		symbol_index_destroy(names_index);
+		names_index = NULL;
+		assert_int_equal(symbol_index_build(elf, NULL, &names_index), 0);
 		(void)elf_end(elf);
-		(void)snprintf(index_path, sizeof(index_path), "%s", path);
+		(void)snprintf(names_path, sizeof(names_path), "%s", path);
 	}
-	count = symbol_index_find(index, fo, names);
+	count = symbol_index_find(names_index, fo, names);
 	return count ? names[count - 1].function : "";
 }
 
@@ -480,6 +481,74 @@ static void exec_begins_another_life(void **state)
 	stop_host(&host);
 }
 
+/* Frames of @pid's samples in modules at @path, of this @key (0 = any); the last one's key. */
+static unsigned frames_in(const struct feed_view *view, pid_t pid, const char *path, uint64_t key,
+			  uint64_t *ret_key)
+{
+	unsigned found = 0;
+
+	for (size_t i = 0; i < view->sample_count; i++) {
+		const struct feed_sample *sample = &view->samples[i];
+		const struct view_stack *stack = feed_view_stack(view, sample->user_stack);
+
+		if (feed_view_proc(view, sample->proc)->fixed.tgid != (uint32_t)pid)
+			continue;
+		for (uint16_t f = 0; stack && f < stack->fixed.frame_count; f++) {
+			const struct view_module *module =
+				feed_view_module(view, prof_frame_module_id(stack->frames[f]));
+
+			if (!module || strcmp(module->path, path) != 0 ||
+			    (key && module->fixed.key != key))
+				continue;
+			*ret_key = module->fixed.key;
+			found++;
+		}
+	}
+	return found;
+}
+
+/* A new version under the old name: written over it (the same inode), or in its place (often the same inode
+ * number, given to another file). Samples of the new one must not be taken for the old one's. */
+static void a_replaced_program_is_another_one(void **state)
+{
+	static const char *const commands[] = { "cat %s > %s", "rm %2$s; cp %1$s %2$s" };
+	cleanup_free char *next = bpf_target_compile("next", chain_source, NO_FP);
+	cleanup_free char *path = NULL;
+	struct host host;
+
+	start_host(&host, NULL, 0);
+	demand(&host, RATE_HZ);
+	for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {
+		unsigned old, found;
+		char command[700];
+		uint64_t key;
+		pid_t pid;
+
+		free(path);
+		path = bpf_target_compile("version", burn_source, NO_FP);
+		pid = bpf_target_start(path, "300");
+		assert_int_equal(waitpid(pid, NULL, 0), pid);
+		feed_view_run(&host.view, 300);
+		feed_view_check(&host.view);
+		found = frames_in(&host.view, pid, path, 0, &key);
+		assert_true(found > 30);
+		(void)snprintf(command, sizeof(command), commands[i], next, path);
+		assert_int_equal(system(command), 0);
+		pid = bpf_target_start(path, "3");
+		assert_int_equal(waitpid(pid, NULL, 0), pid);
+		feed_view_run(&host.view, 300);
+		feed_view_check(&host.view);
+		old = frames_in(&host.view, pid, path, key, &key);
+		found = frames_in(&host.view, pid, path, 0, &key);
+		print_message("%s: %u frames, %u of them in the old file\n", commands[i], found,
+			      old);
+		assert_true(found > 100);
+		/* The first tick may come before the kernel's record of the mapping is read. */
+		assert_true(old <= 6);
+	}
+	stop_host(&host);
+}
+
 static void decisions_are_followed(void **state)
 {
 	static const char *const exclude[] = { "*/never" };
@@ -672,6 +741,7 @@ int main(void)
 		cmocka_unit_test(short_lives_are_attributed),
 		cmocka_unit_test(a_library_loaded_later_is_unwound),
 		cmocka_unit_test(exec_begins_another_life),
+		cmocka_unit_test(a_replaced_program_is_another_one),
 		cmocka_unit_test(decisions_are_followed),
 		cmocka_unit_test(a_killed_symbolizer_is_replaced),
 		cmocka_unit_test(a_new_server_is_told_again),
