@@ -149,6 +149,8 @@ static void timed_work(struct collector *c, struct timers *timers)
 		follow_scan(c);
 	}
 	module_index_pump(c->index, now_ns);
+	if (c->hold_until_ns)
+		control_apply_demand(c);
 	if (now_ns - timers->sweep_ns >= POLL_PENDING_MS * NS_PER_MS) {
 		timers->sweep_ns = now_ns;
 		publish_sweep(c, now_ns);

@@ -73,6 +73,7 @@ struct collector {
 	int epoll_fd;
 	bool mmaps_polled;	    /* mapping records wake the loop */
 	unsigned mmap_wakeups;	    /* in the present second */
+	uint64_t hold_until_ns;	    /* sampling waits for unwind tables till then; 0 = it does not */
 	bool starting;		    /* the first scan of /proc is under way */
 	bool stopping;
 	struct channel_message message;

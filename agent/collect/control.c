@@ -12,6 +12,7 @@
 
 #define RATE_MAX_HZ    1000u
 #define STATUS_WAIT_MS 100
+#define HOLD_NS	       (1500 * NS_PER_MS)
 
 /* ---- to the server ----------------------------------------------------------------------------- */
 
@@ -60,6 +61,20 @@ static void apply_offcpu(struct collector *c, bool on)
 		c->offcpu = on;
 }
 
+/* Samples taken before the unwind tables of what runs are there would be cut: a first session begins when
+ * they are, or after a bounded time on a host where new programs never cease. */
+static bool tables_are_awaited(struct collector *c)
+{
+	uint64_t now_ns = clock_monotonic_ns();
+
+	if (!c->hold_until_ns)
+		c->hold_until_ns = now_ns + HOLD_NS;
+	if (module_index_pending(c->index) > 0 && now_ns < c->hold_until_ns)
+		return true;
+	c->hold_until_ns = 0;
+	return false;
+}
+
 void control_apply_demand(struct collector *c)
 {
 	uint32_t types = c->demand.types;
@@ -68,6 +83,8 @@ void control_apply_demand(struct collector *c)
 	bool changed = rate != c->rate_hz || offcpu != c->offcpu;
 
 	if (!c->bpf)
+		return;
+	if (rate && !c->rate_hz && tables_are_awaited(c))
 		return;
 	bpf_agent_set_undecided(c->bpf, c->demand.sample_undecided != 0);
 	if (rate != c->rate_hz)

@@ -167,7 +167,10 @@ class Daemon:
         answer = self.request("POST", FAMILY_A + "/start", {
             "service": service, "profileType": kind, "durationSeconds": seconds, "sampleRate": rate, **extra})
         check(answer.status == 202, f"start: {answer}")
-        return answer.json()["id"]
+        session = answer.json()["id"]
+        if not extra.get("waitSeconds"):
+            wait_until(lambda: self.get(f"{FAMILY_A}/{session}").json()["startedAt"], 20, "sampling to begin")
+        return session
 
     def finish_profile(self, session, seconds=60, top=1000):
         def done():

@@ -285,6 +285,21 @@ static int wait_for_command(pid_t pid)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+/* Until sampling has begun: what the command does before that would be missing. */
+static int wait_until_started(const struct arguments *args, const char *id)
+{
+	for (;;) {
+		cleanup(json) cJSON *session = NULL;
+
+		if (get_session(args, id, &session) < 0)
+			return -1;
+		if (*output_text(session, "startedAt") ||
+		    strcmp(output_text(session, "status"), "running"))
+			return 0;
+		clock_sleep_ns(POLL_NS / 5);
+	}
+}
+
 int command_record(const struct arguments *args)
 {
 	cleanup(json) cJSON *session = NULL;
@@ -300,7 +315,8 @@ int command_record(const struct arguments *args)
 		return 1;
 	}
 	(void)snprintf(service, sizeof(service), "pid:%d", (int)pid);
-	if (start_session(args, service, 3600, &session) < 0) {
+	if (start_session(args, service, 3600, &session) < 0 ||
+	    wait_until_started(args, output_text(session, "id")) < 0) {
 		(void)close(take_fd(&go));
 		(void)wait_for_command(pid);
 		return 1;
