@@ -10,7 +10,7 @@
 
 struct program {
 	struct dwarf *dwarf;
-	const struct dwarf_unit *unit;
+	struct dwarf_unit unit; /* a copy; its format becomes the line table's own */
 	struct index_builder *builder;
 	const struct elf_segments *segments;
 	struct dwarf_lines *lines;
@@ -60,7 +60,7 @@ static int add_file(struct program *program, const char *directory, const char *
 
 	if (!dwarf_pay(program->dwarf, 64))
 		return -E2BIG;
-	len = append_path(path, 0, program->unit->comp_dir);
+	len = append_path(path, 0, program->unit.comp_dir);
 	len = append_path(path, len, directory);
 	len = append_path(path, len, name);
 	if (name && name[0])
@@ -146,10 +146,10 @@ static int read_entry(struct program *program, struct bytes *at,
 	for (unsigned i = 0; i < format_count; i++) {
 		struct dwarf_value value;
 
-		if (!dwarf_value_read(program->unit, formats[i].form, 0, at, &value))
+		if (!dwarf_value_read(&program->unit, formats[i].form, 0, at, &value))
 			return -ENOEXEC;
 		if (formats[i].content == DW_LNCT_path)
-			*ret_path = dwarf_value_string(program->dwarf, program->unit, &value);
+			*ret_path = dwarf_value_string(program->dwarf, &program->unit, &value);
 		else if (formats[i].content == DW_LNCT_directory_index)
 			*ret_directory = value.number;
 	}
@@ -377,15 +377,13 @@ static int load(struct program *program, uint64_t offset)
 {
 	struct bytes at = dwarf_section_at(program->dwarf, DWARF_LINE, offset);
 	struct bytes tables;
-	struct dwarf_unit unit = *program->unit;
 	int rc = parse_header(program, at, &tables);
 
 	if (rc < 0)
 		return rc;
 	/* Forms in the tables are sized by the line table's own format. */
-	unit.offset_bytes = program->offset_bytes;
-	unit.version = program->table->version;
-	program->unit = &unit;
+	program->unit.offset_bytes = program->offset_bytes;
+	program->unit.version = program->table->version;
 	rc = program->table->version >= 5 ? new_tables(program, &tables)
 					  : old_tables(program, &tables);
 	if (rc < 0)
@@ -399,7 +397,7 @@ int dwarf_lines_load(struct dwarf_lines *lines, struct dwarf *dwarf, struct dwar
 {
 	struct dwarf_line_table table = { .first_file = (uint32_t)lines->files.count };
 	struct program program = { .dwarf = dwarf,
-				   .unit = unit,
+				   .unit = *unit,
 				   .builder = builder,
 				   .segments = segments,
 				   .lines = lines,

@@ -91,9 +91,10 @@ char *fixture_output(const char *fmt, ...)
 	while (!feof(pipe) && !ferror(pipe)) {
 		len += fread(out + len, 1, size - len - 1, pipe);
 		if (len + 1 == size) {
-			size *= 2;
-			out = realloc(out, size);
-			assert_non_null(out);
+			char *more = realloc(out, size *= 2);
+
+			assert_non_null(more);
+			out = more;
 		}
 	}
 	out[len] = '\0';
