@@ -229,7 +229,7 @@ static void write_box(const struct diff *d, uint32_t index, double x, double wid
 	const char *unit = profile_type_info(d->sides[1]->meta.type)
 				   ->values[profile_value_index(d->sides[1])]
 				   .unit;
-	double delta = node_delta(d, node), letters = (width - 6) / LETTER_PX;
+	double delta = node_delta(d, node), letters = (width - 6) / LETTER_PX - 2;
 	char scratch[NAME_SIZE], before[TEXT_VALUE_SIZE], after[TEXT_VALUE_SIZE];
 	const char *name = node_name(d, index, scratch);
 	unsigned y = TOP_PX + node->depth * ROW_PX;

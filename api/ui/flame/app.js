@@ -59,6 +59,14 @@ const noun = { cpu: 'CPU time', offcpu: 'time off CPU', wall: 'time', block: 'bl
 
 function writeSentence() {
 	const d = app.base.doc, m = app.model, t = app.totals;
+	if (d.base) {
+		const t0 = app.base.baseTotal[0] * d.base.scale, seconds = [d.base.durationSeconds || 1, d.durationSeconds || 1];
+		const per = d.rate ? [t0 / seconds[0], d.total * d.scale / seconds[1]] : [t0, d.total * d.scale];
+		const growth = per[0] ? 100 * (per[1] - per[0]) / per[0] : 0;
+		$('sentence').textContent = `${noun[d.type] || d.type}${d.rate ? ' per second' : ''}: ${value(per[0], d.unit)} before, ${value(per[1], d.unit)} after ` +
+			`(${growth >= 0 ? '+' : '\u2212'}${Math.abs(growth).toFixed(1)}\u00a0%). Blue frames lost share, orange ones gained; width is the mean of both.`;
+		return;
+	}
 	if (!d.total) {
 		$('sentence').textContent = 'Nothing was recorded: the service did not use any in this time, or its samples were lost.';
 		return;
@@ -94,13 +102,16 @@ function writeQuality() {
 function largestOf(f) {
 	const m = app.model;
 	let best = -1;
-	for (let i = 0; i < m.count; i++) if (m.fn[i] === f && (best < 0 || m.total[i] > m.total[best])) best = i;
+	for (let i = 0; i < m.count; i++) if (m.fn[i] === f && (best < 0 || m.w[i] > m.w[best])) best = i;
 	return best;
 }
 
 function describe(i) {
 	const m = app.model, d = m.doc;
 	const kids = children(m, i).length;
+	if (m.delta)
+		return `${visible(nodeName(m, i))}, from ${percent(m.baseTotal[i], m.baseTotal[0])} to ${percent(m.total[i], m.total[0])}, ` +
+			`${m.delta[i] >= 0 ? 'plus' : 'minus'} ${Math.abs(m.delta[i]).toFixed(2)} percentage points`;
 	return `${visible(nodeName(m, i))}, ${percent(m.total[i], m.doc.total)} of ${noun[d.type] || d.type}, ` +
 		`self ${percent(m.self[i], m.doc.total)}, ${kids} callee${kids === 1 ? '' : 's'}`;
 }
@@ -195,9 +206,15 @@ function showDetails(node, pointer) {
 	const file = functionFile(m, f), line = d.fn.line[f];
 	const rows = [['Total', `${value(m.total[node] * d.scale, d.unit)} · ${percent(m.total[node], d.total)}` + (error ? ` ± ${error.toFixed(1)}` : '')],
 		['Self', `${value(m.self[node] * d.scale, d.unit)} · ${percent(m.self[node], d.total)}`]];
-	if (parent >= 0) rows.push(['Of its caller', percent(m.total[node], m.total[parent])]);
-	if (view.zoomed) rows.push(['Of the view', percent(m.total[node], m.total[view.zoomed])]);
-	if (d.samples) rows.push(['Samples', Math.round(samples).toLocaleString('en')]);
+	if (m.delta) {
+		rows.length = 0;
+		rows.push(['Before', `${value(m.baseTotal[node] * d.base.scale, d.unit)} · ${percent(m.baseTotal[node], m.baseTotal[0])}`],
+			['After', `${value(m.total[node] * d.scale, d.unit)} · ${percent(m.total[node], m.total[0])}`],
+			['Change', `${m.delta[node] > 0 ? '▲ +' : '▼ \u2212'}${Math.abs(m.delta[node]).toFixed(2)}\u00a0percentage points`]);
+	}
+	if (parent >= 0 && !m.delta) rows.push(['Of its caller', percent(m.total[node], m.total[parent])]);
+	if (view.zoomed && !m.delta) rows.push(['Of the view', percent(m.total[node], m.total[view.zoomed])]);
+	if (d.samples && !m.delta) rows.push(['Samples', Math.round(samples).toLocaleString('en')]);
 	if (functionModule(m, f)) rows.push(['Module', visible(functionModule(m, f))]);
 	if (file) rows.push(['Source', visible(file) + (line ? ':' + line : '')]);
 	if (m.flags && m.flags[node]) rows.push(['Inlined', 'into its caller']);
@@ -226,7 +243,7 @@ const stackText = i => stackOf(app.model, i).slice(1).map(n => nodeName(app.mode
 function actions(node) {
 	const m = app.model, name = nodeName(m, node), f = m.fn[node];
 	const add = kind => () => change(() => { app.filters.push({ kind, name }); app.undone = []; });
-	return [['Zoom in', 'Enter', () => zoom(node, true)], ['Copy name', 'Ctrl+C', () => copy(name, 'Name')],
+	const all = [['Zoom in', 'Enter', () => zoom(node, true)], ['Copy name', 'Ctrl+C', () => copy(name, 'Name')],
 		['Copy stack', 'y', () => copy(stackText(node), 'Stack')], ['Copy link to this view', 'l', () => copy(location.href, 'Link')],
 		['Search this name', null, () => setSearch(name)],
 		['Callees of this function', 'b', () => change(() => { app.side = 'callees'; app.sandwich = f; })],
@@ -234,6 +251,8 @@ function actions(node) {
 		['Focus: only stacks with it', 'f', add('focus')], ['Drop stacks with it', 'd', add('drop')],
 		['Hide: merge into its callers', 'm', add('hide')],
 		['Collapse recursion', 'c', () => change(() => { app.filters.push({ kind: 'collapse' }); })]];
+	/* What rebuilds the tree is for one profile only. */
+	return m.delta ? all.slice(0, 5) : all;
 }
 
 function openMenu(node, x, y) {
@@ -283,7 +302,7 @@ function nextHit(step) {
 	let target = view.zoomed;
 	const m = app.model, inside = i => node >= i && node < m.last[i];
 	if (!inside(target)) target = 0;
-	while (m.total[node] / m.total[target] * view.width < 8 && target !== node)
+	while (m.w[node] / m.w[target] * view.width < 8 && target !== node)
 		target = children(m, target).find(inside);
 	if (target !== view.zoomed) zoom(target, true);
 	select(node, true);
@@ -299,7 +318,7 @@ function writeAddress(push) {
 	add('q', app.query);
 	add('f', app.filters.map(f => f.kind + ':' + (f.name || '')).join('~'));
 	add('p', app.mode === 'both' ? '' : app.mode);
-	add('t', table.sort === 'self' ? '' : table.sort);
+	add('t', table.sort === (app.sortDefault || 'self') ? '' : table.sort);
 	add('o', view.flipped ? 'flame' : '');
 	add('c', view.byShare ? 'self' : '');
 	if (app.sandwich >= 0) add(app.side, functionName(app.base, app.sandwich));
@@ -320,7 +339,7 @@ function readAddress() {
 	const name = get.callers || get.callees;
 	app.sandwich = -1;
 	for (let f = 0; name && f < app.base.functions; f++) if (functionName(app.base, f) === name) app.sandwich = f;
-	table.sort = ['self', 'total', 'name'].includes(get.t) ? get.t : 'self';
+	table.sort = ['self', 'total', 'name', 'delta'].includes(get.t) && (get.t !== 'delta' || app.base.delta) ? get.t : app.sortDefault || 'self';
 	view.flipped = get.o === 'flame';
 	view.byShare = get.c === 'self';
 	setMode(['graph', 'table', 'both'].includes(get.p) ? get.p : 'both');
@@ -363,8 +382,8 @@ function buildBar() {
 		tool('Colour', 'By module or by self value', recolour), tool('Theme', 'Dark or light', setTheme), tool('Keys', 'All keys (?)', help));
 	if (location.protocol.startsWith('http')) {
 		const pick = h('select', { 'aria-label': 'Download as' }, h('option', { value: '' }, 'Download…'),
-			...[['pprof', 'pprof'], ['folded', 'Folded stacks'], ['svg', 'SVG'], ['json', 'JSON tree'], ['speedscope', 'speedscope'],
-				['csv', 'Table (CSV)'], ['html', 'This page']].map(([v, t]) => h('option', { value: v }, t)));
+			...(app.base?.delta ? [] : [['pprof', 'pprof'], ['folded', 'Folded stacks'], ['firefox', 'Firefox Profiler'], ['speedscope', 'speedscope'],
+				['csv', 'Table (CSV)']]).concat([['svg', 'SVG'], ['json', 'JSON tree'], ['html', 'This page']]).map(([v, t]) => h('option', { value: v }, t)));
 		pick.addEventListener('change', () => {
 			if (!pick.value) return;
 			const to = new URL(location.href);
@@ -408,8 +427,8 @@ function key(e) {
 	if (typing || $('help').open || !app.model) return;
 	const m = app.model, at = view.selected >= 0 ? view.selected : view.zoomed, parent = m.parent[at];
 	const beside = step => { if (parent < 0) return at; const s = children(m, parent); return s[s.indexOf(at) + step]; };
-	const down = () => m.last[at] > at + 1 ? at + 1 : -1, span = view.to - view.from, mid = m.x[at] + m.total[at] / 2;
-	const run = name => actions(at).find(a => a[1] === name)[2]();
+	const down = () => m.last[at] > at + 1 ? at + 1 : -1, span = view.to - view.from, mid = m.x[at] + m.w[at] / 2;
+	const run = name => actions(at).find(a => a[1] === name)?.[2]();
 	const plain = { ArrowLeft: () => move(beside(-1)), ArrowRight: () => move(beside(1)),
 		ArrowUp: () => move(view.flipped ? down() : parent), ArrowDown: () => move(view.flipped ? parent : down()),
 		Home: () => parent >= 0 && move(children(m, parent)[0]), End: () => parent >= 0 && move(children(m, parent).at(-1)),
@@ -493,8 +512,9 @@ function pointer() {
 }
 
 async function main() {
-	buildBar();
 	app.base = decodeFlame(await readData());
+	if (app.base.delta) table.sort = app.sortDefault = 'delta';
+	buildBar();
 	writeQuality();
 	pointer();
 	readAddress();

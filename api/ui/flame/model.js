@@ -4,7 +4,8 @@
 
 /**
  * Nodes are in preorder: the descendants of node i are i+1 … last[i]-1. Values are in units of doc.scale.
- * x is the left edge, so that a node covers [x, x+total).
+ * w is the width on the graph, x the left edge, so that a node covers [x, x+w). The width is the total; of a
+ * comparison it is the mean of both shares in percent, and delta the change of the share in percentage points.
  */
 function decodeFlame(doc) {
 	const count = doc.node.fn.length;
@@ -35,12 +36,14 @@ function decodeFlame(doc) {
 		m.total[i] += m.self[i];
 		if (i) m.total[m.parent[i]] += m.total[i];
 	}
+	m.w = m.total;
+	if (doc.node.base) compareSides(m);
 	const used = new Float64Array(count);
 	const sizes = new Uint32Array(m.depth + 1);
 	for (let i = 0; i < count; i++) {
 		if (i) {
 			m.x[i] = used[m.parent[i]];
-			used[m.parent[i]] += m.total[i];
+			used[m.parent[i]] += m.w[i];
 		}
 		used[i] = m.x[i];
 		sizes[m.level[i]]++;
@@ -49,6 +52,19 @@ function decodeFlame(doc) {
 	sizes.fill(0);
 	for (let i = 0; i < count; i++) m.rows[m.level[i]][sizes[m.level[i]]++] = i;
 	return m;
+}
+
+function compareSides(m) {
+	const base = m.baseSelf = Float64Array.from(m.doc.node.base), total = m.baseTotal = new Float64Array(m.count);
+	for (let i = m.count - 1; i >= 0; i--) {
+		total[i] += base[i];
+		if (i) total[m.parent[i]] += total[i];
+	}
+	const after = 100 / (m.total[0] || 1), before = 100 / (total[0] || 1);
+	m.delta = Float64Array.from(total, (v, i) => m.total[i] * after - v * before);
+	m.w = Float64Array.from(total, (v, i) => (m.total[i] * after + v * before) / 2);
+	const sizes = Array.from(m.delta, Math.abs).filter((v, i) => m.w[i] > 0.1).sort((a, b) => a - b);
+	m.deltaLimit = Math.max(0.1, sizes[Math.floor(sizes.length * 0.98)] || 0);
 }
 
 const functionName = (m, f) => m.doc.strings[m.doc.fn.name[f]];
@@ -61,7 +77,7 @@ function firstBeyond(m, row, x) {
 	let low = 0, high = row.length;
 	while (low < high) {
 		const mid = (low + high) >> 1;
-		if (m.x[row[mid]] + m.total[row[mid]] > x) high = mid; else low = mid + 1;
+		if (m.x[row[mid]] + m.w[row[mid]] > x) high = mid; else low = mid + 1;
 	}
 	return low;
 }
@@ -77,15 +93,17 @@ function nodeAt(m, level, x) {
 /** Self and total by function; a function that calls itself counts once per stack. */
 function functionTotals(m) {
 	const self = new Float64Array(m.functions), total = new Float64Array(m.functions);
+	const base = m.baseSelf ? new Float64Array(m.functions) : null;
 	const open = new Uint32Array(m.functions), path = [];
 	for (let i = 0; i < m.count; i++) {
 		while (path.length > m.level[i]) open[m.fn[path.pop()]]--;
 		const f = m.fn[i];
 		self[f] += m.self[i];
+		if (base) base[f] += m.baseSelf[i];
 		if (open[f]++ === 0) total[f] += m.total[i];
 		path.push(i);
 	}
-	return { self, total };
+	return { self, total, base };
 }
 
 /** A test for names: text is literal and case does not matter, /…/ is a regular expression. */
@@ -117,7 +135,7 @@ function search(m, query) {
 		nodes.push(i);
 		if (i >= free) { value += m.total[i]; free = m.last[i]; }
 	}
-	nodes.sort((a, b) => m.total[b] - m.total[a] || a - b);
+	nodes.sort((a, b) => m.w[b] - m.w[a] || a - b);
 	return { hit, functions, value, nodes };
 }
 
@@ -161,122 +179,100 @@ function nodeOfPath(m, text) {
 	return { node: at, complete: true };
 }
 
+/** A tree that is built by function: parents before children, one slot per (parent, function). */
+class Fold {
+	constructor(m, fn) {
+		this.m = m;
+		this.fn = [fn];
+		this.parent = [-1];
+		this.self = [0];
+		this.flags = [0];
+		this.slots = new Map();
+	}
+
+	child(parent, fn, flags) {
+		const key = parent * this.m.functions + fn;
+		let at = this.slots.get(key);
+		if (at === undefined) {
+			at = this.fn.length;
+			this.slots.set(key, at);
+			this.fn.push(fn);
+			this.parent.push(parent);
+			this.self.push(0);
+			this.flags.push(flags);
+		}
+		return at;
+	}
+
+	/** As a document: preorder, siblings by total, largest first. */
+	document() {
+		const count = this.fn.length, total = Float64Array.from(this.self);
+		for (let i = count - 1; i > 0; i--) total[this.parent[i]] += total[i];
+		const order = Uint32Array.from({ length: count - 1 }, (_, i) => i + 1).sort((a, b) => total[a] - total[b] || b - a);
+		const first = new Int32Array(count).fill(-1), next = new Int32Array(count).fill(-1);
+		for (const i of order) {
+			if (total[i] === 0) continue;
+			next[i] = first[this.parent[i]];
+			first[this.parent[i]] = i;
+		}
+		const out = { fn: [], up: [], self: [], flags: [] };
+		for (let at = 0, level = 0, before = -1; ;) {
+			out.fn.push(this.fn[at]);
+			out.up.push(before < 0 ? 0 : before + 1 - level);
+			out.self.push(this.self[at]);
+			out.flags.push(this.flags[at]);
+			before = level;
+			if (first[at] >= 0) { at = first[at]; level++; continue; }
+			while (at > 0 && next[at] < 0) { at = this.parent[at]; level--; }
+			if (at === 0) break;
+			at = next[at];
+		}
+		return { ...this.m.doc, node: out, total: total[0] };
+	}
+}
+
 /**
  * The same profile with some frames changed. Each filter is {kind, name}: `hide` merges the function's frames into
  * their callers, `drop` removes every stack that holds it, `focus` keeps only those, `collapse` merges a
  * function's direct calls of itself. Returns the new document; the kept share is its total.
  */
 function transform(m, filters) {
-	const functions = name => {
-		const out = new Uint8Array(m.functions);
-		for (let f = 0; f < m.functions; f++) if (functionName(m, f) === name) out[f] = 1;
-		return out;
-	};
-	const sets = filters.map(f => ({ kind: f.kind, set: f.name ? functions(f.name) : null }));
-	const root = { fn: m.fn[0], self: 0, kids: new Map(), flags: 0 };
-	const place = new Array(m.count), focus = sets.filter(s => s.kind === 'focus');
-	place[0] = root;
+	const set = name => Uint8Array.from({ length: m.functions }, (_, f) => functionName(m, f) === name ? 1 : 0);
+	const of = kind => filters.filter(f => f.kind === kind).map(f => set(f.name));
+	const drop = of('drop'), hide = of('hide'), focus = of('focus'), collapse = filters.some(f => f.kind === 'collapse');
+	const fold = new Fold(m, m.fn[0]), place = new Int32Array(m.count), inside = new Uint32Array(m.count);
+	const all = (1 << focus.length) - 1;
 	for (let i = 0; i < m.count; i++) {
 		const f = m.fn[i], up = m.parent[i];
-		const above = up < 0 ? { node: root, inside: 0 } : place[up];
-		if (up >= 0 && above === null) { place[i] = null; continue; }
-		if (i && sets.some(s => s.kind === 'drop' && s.set[f])) { place[i] = null; continue; }
-		let inside = above.inside | 0;
-		focus.forEach((s, k) => { if (s.set[f]) inside |= 1 << k; });
-		let node = above.node;
-		const merged = i && sets.some(s => s.kind === 'hide' && s.set[f] || s.kind === 'collapse' && node.fn === f);
-		if (i && !merged) {
-			let kid = node.kids.get(f);
-			if (!kid) node.kids.set(f, kid = { fn: f, self: 0, kids: new Map(), flags: m.flags ? m.flags[i] : 0 });
-			node = kid;
+		if (up >= 0 && (place[up] < 0 || drop.some(s => s[f]))) { place[i] = -1; continue; }
+		inside[i] = focus.reduce((bits, s, k) => bits | s[f] << k, up >= 0 ? inside[up] : 0);
+		if (up >= 0) {
+			const merged = hide.some(s => s[f]) || collapse && fold.fn[place[up]] === f;
+			place[i] = merged ? place[up] : fold.child(place[up], f, m.flags ? m.flags[i] : 0);
 		}
-		place[i] = { node, inside };
-		if (m.self[i] && inside === (1 << focus.length) - 1) node.self += m.self[i];
+		if (inside[i] === all) fold.self[place[i]] += m.self[i];
 	}
-	const sum = node => {
-		const stack = [[node, [...node.kids.values()], 0]];
-		node.total = node.self;
-		while (stack.length) {
-			const top = stack[stack.length - 1];
-			if (top[2] < top[1].length) {
-				const kid = top[1][top[2]++];
-				kid.total = kid.self;
-				stack.push([kid, [...kid.kids.values()], 0]);
-			} else {
-				stack.pop();
-				if (stack.length) stack[stack.length - 1][0].total += top[0].total;
-			}
-		}
-	};
-	sum(root);
-	const out = { fn: [], up: [], self: [], flags: [] };
-	let before = -1;
-	const todo = [[root, 0]];
-	while (todo.length) {
-		const [node, level] = todo.pop();
-		out.fn.push(node.fn);
-		out.up.push(before < 0 ? 0 : before + 1 - level);
-		out.self.push(node.self);
-		out.flags.push(node.flags);
-		before = level;
-		[...node.kids.values()].filter(k => k.total !== 0).sort((a, b) => a.total - b.total)
-			.forEach(k => todo.push([k, level + 1]));
-	}
-	return { ...m.doc, node: out, total: root.total };
+	return fold.document();
 }
 
-/** Callers above and callees below a function, as two documents whose roots are the function. */
+/** Callees below a function and its callers above it, as two documents whose root is the function. */
 function sandwich(m, f) {
-	const make = fn => ({ fn, self: 0, kids: new Map() });
-	const down = make(f), up = make(f);
-	const covered = new Int32Array(m.count).fill(-1);
-	for (let i = 0; i < m.count; i++) {
-		if (m.fn[i] !== f) continue;
-		if (m.parent[i] >= 0 && covered[i] >= 0) continue;
-		for (let d = i; d < m.last[i]; d++) covered[d] = i;
-		const place = new Map([[i, down]]);
-		down.self += m.self[i];
-		for (let d = i + 1; d < m.last[i]; d++) {
-			const parent = place.get(m.parent[d]);
-			let kid = parent.kids.get(m.fn[d]);
-			if (!kid) parent.kids.set(m.fn[d], kid = make(m.fn[d]));
-			kid.self += m.self[d];
-			place.set(d, kid);
+	const down = new Fold(m, f), up = new Fold(m, f), place = new Int32Array(m.count);
+	for (let i = 0, free = 0; i < m.count; i++) {
+		/* Inside its own recursion it was counted already. */
+		if (m.fn[i] !== f || i < free) continue;
+		free = m.last[i];
+		place[i] = 0;
+		down.self[0] += m.self[i];
+		for (let d = i + 1; d < free; d++) {
+			place[d] = down.child(place[m.parent[d]], m.fn[d], 0);
+			down.self[place[d]] += m.self[d];
 		}
-		let node = up;
-		for (let p = m.parent[i]; p > 0; p = m.parent[p]) {
-			let kid = node.kids.get(m.fn[p]);
-			if (!kid) node.kids.set(m.fn[p], kid = make(m.fn[p]));
-			node = kid;
-		}
-		node.self += m.total[i];
+		let at = 0;
+		for (let p = m.parent[i]; p > 0; p = m.parent[p]) at = up.child(at, m.fn[p], 0);
+		up.self[at] += m.total[i];
 	}
-	return { callees: documentOf(m, down), callers: documentOf(m, up) };
-}
-
-function documentOf(m, root) {
-	const order = [], todo = [root];
-	while (todo.length) {
-		const node = todo.pop();
-		order.push(node);
-		todo.push(...node.kids.values());
-	}
-	for (const node of order) node.total = node.self;
-	const parents = new Map();
-	for (const node of order) for (const kid of node.kids.values()) parents.set(kid, node);
-	for (let i = order.length - 1; i > 0; i--) parents.get(order[i]).total += order[i].total;
-	const out = { fn: [], up: [], self: [] };
-	let before = -1;
-	const walk = [[root, 0]];
-	while (walk.length) {
-		const [node, level] = walk.pop();
-		out.fn.push(node.fn);
-		out.up.push(before < 0 ? 0 : before + 1 - level);
-		out.self.push(node.self);
-		before = level;
-		[...node.kids.values()].sort((a, b) => a.total - b.total).forEach(k => walk.push([k, level + 1]));
-	}
-	return { ...m.doc, node: out, total: root.total };
+	return { callees: down.document(), callers: up.document() };
 }
 
 if (typeof module !== 'undefined')

@@ -33,12 +33,14 @@ class FunctionTable {
 	render(hit) {
 		const m = this.model, { self, total } = this.totals;
 		const order = Array.from({ length: m.functions }, (_, f) => f)
-			.filter(f => (f !== m.fn[0] || m.count === 1) && (total[f] !== 0 || self[f] !== 0) && (!hit || hit[f]));
-		const by = { self: (a, b) => self[b] - self[a] || total[b] - total[a],
+			.filter(f => (f !== m.fn[0] || m.count === 1) && (total[f] !== 0 || self[f] !== 0 || this.totals.base?.[f]) && (!hit || hit[f]));
+		const delta = this.totals.base ? this.deltas() : null;
+		const by = { delta: (a, b) => Math.abs(delta[b]) - Math.abs(delta[a]), self: (a, b) => self[b] - self[a] || total[b] - total[a],
 			total: (a, b) => total[b] - total[a] || self[b] - self[a],
 			name: (a, b) => functionName(m, a).localeCompare(functionName(m, b)) };
 		order.sort(by[this.sort]);
 		this.order = order;
+		this.delta = delta;
 		const head = (key, text, number) => h('th', { scope: 'col', class: number ? 'num' : null,
 			'aria-sort': this.sort === key ? (key === 'name' ? 'ascending' : 'descending') : null },
 			h('button', { type: 'button', onclick: () => { this.sort = key; this.render(hit); this.events.sorted(key); } },
@@ -46,11 +48,19 @@ class FunctionTable {
 		this.body = h('tbody', {});
 		this.shown = 0;
 		this.holder.replaceChildren(h('table', { 'aria-label': 'Functions', 'aria-rowcount': order.length + 1 },
-			h('thead', {}, h('tr', {}, head('name', 'Function'), head('self', 'Self', this.units[0]), head('total', 'Total', this.units[1]))),
+			h('thead', {}, h('tr', {}, head('name', 'Function'), ...(delta
+				? [h('th', { scope: 'col', class: 'num' }, h('button', { type: 'button', disabled: true }, 'Self before')), head('self', 'Self after', {}), head('delta', 'Change', {})]
+				: [head('self', 'Self', this.units[0]), head('total', 'Total', this.units[1])]))),
 			this.body));
-		if (!order.length) this.body.append(h('tr', {}, h('td', { colspan: 3 }, 'No function matches.')));
+		if (!order.length) this.body.append(h('tr', {}, h('td', { colspan: 4 }, 'No function matches.')));
 		this.holder.scrollTop = 0;
 		this.more();
+	}
+
+	/** Change of each function's share of self, in percentage points. */
+	deltas() {
+		const { self, base } = this.totals, after = 100 / (this.model.total[0] || 1), before = 100 / (this.model.baseTotal[0] || 1);
+		return Float64Array.from(self, (v, f) => v * after - base[f] * before);
 	}
 
 	more() {
@@ -70,11 +80,17 @@ class FunctionTable {
 			td.style.setProperty('--w', (all ? 100 * v / all : 0).toFixed(2) + '%');
 			return td;
 		};
+		const change = v => {
+			const td = h('td', {}, (v > 0.005 ? '▲ +' : v < -0.005 ? '▼ \u2212' : '') + Math.abs(v).toFixed(2) + '\u00a0pp');
+			return td;
+		};
 		const name = functionName(m, f);
 		const row = h('tr', { 'data-f': f, 'aria-selected': f === this.selected ? 'true' : null,
 			onclick: () => this.events.picked(f), ondblclick: () => this.events.searched(f),
 			oncontextmenu: e => { e.preventDefault(); this.events.menu(f, e.clientX, e.clientY); } },
-			h('td', { title: visible(name) }, visible(shortName(name, m.doc.fn.kind[f]))), cell(self[f], this.units[0]), cell(total[f], this.units[1]));
+			h('td', { title: visible(name) }, visible(shortName(name, m.doc.fn.kind[f]))),
+			...(this.delta ? [h('td', {}, percent(this.totals.base[f], m.baseTotal[0])), h('td', {}, percent(self[f], m.total[0])), change(this.delta[f])]
+				: [cell(self[f], this.units[0]), cell(total[f], this.units[1])]));
 		return row;
 	}
 

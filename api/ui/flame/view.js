@@ -12,6 +12,10 @@ const HUES = {
 	dark: ['#80424d', '#804632', '#764f1a', '#635916', '#48612c', '#236647', '#006762', '#006279', '#305b86', '#4f5287', '#674a7b', '#774467'],
 	darkEdge: ['#bd7983', '#bc7d67', '#b18654', '#9b9151', '#7e9a62', '#5e9f7d', '#47a09b', '#4c9bb3', '#6693c1', '#858ac2', '#9f81b6', '#b27ba0'],
 };
+const DELTA = {
+	light: ['#3182bd', '#84aecd', '#c0d0dd', '#e2e4e7', '#efd3b8', '#eca769', '#e6750a'],
+	dark: ['#3182bd', '#2b628c', '#2c4559', '#33373d', '#59422c', '#8c5522', '#c4630d'],
+};
 const GREY = {
 	light: { kernel: ['#c9cdd4', '#7b818c'], none: ['#e3e3e3', '#8d8d8d'], off: ['#eceef1', '#b6bcc4'], run: '#aab1bb', text: '#1f2328' },
 	dark: { kernel: ['#454b55', '#8b93a0'], none: ['#33373d', '#7d8590'], off: ['#1d232b', '#4a525c'], run: '#59626e', text: '#f0f3f6' },
@@ -40,7 +44,7 @@ class FlameView {
 		this.short = new Array(m.functions);
 		if (this.zoomed >= m.count) this.zoomed = 0;
 		this.from = m.x[this.zoomed];
-		this.to = this.from + m.total[this.zoomed];
+		this.to = this.from + m.w[this.zoomed];
 	}
 
 	get dark() {
@@ -64,7 +68,7 @@ class FlameView {
 		const m = this.model;
 		this.zoomed = node;
 		this.scrollTo(m.level[node]);
-		const target = [m.x[node], m.x[node] + m.total[node]], start = [this.from, this.to];
+		const target = [m.x[node], m.x[node] + m.w[node]], start = [this.from, this.to];
 		const still = !animate || matchMedia('(prefers-reduced-motion: reduce)').matches;
 		const begin = performance.now();
 		const token = this.motion = {};
@@ -81,9 +85,9 @@ class FlameView {
 
 	/** Free horizontal window, by wheel and keys; stays inside the whole. */
 	window(from, to) {
-		const m = this.model, span = Math.min(m.total[0], Math.max(to - from, m.total[0] * 1e-9));
+		const m = this.model, span = Math.min(m.w[0], Math.max(to - from, m.w[0] * 1e-9));
 		this.motion = null;
-		this.from = Math.min(Math.max(0, from), m.total[0] - span);
+		this.from = Math.min(Math.max(0, from), m.w[0] - span);
 		this.to = this.from + span;
 		this.paint();
 	}
@@ -113,7 +117,7 @@ class FlameView {
 	box(node) {
 		const m = this.model, scale = this.width / (this.to - this.from);
 		const left = Math.max(0, (m.x[node] - this.from) * scale);
-		const right = Math.min(this.width, (m.x[node] + m.total[node] - this.from) * scale);
+		const right = Math.min(this.width, (m.x[node] + m.w[node] - this.from) * scale);
 		return { left, top: this.rowTop(m.level[node]), width: right - left };
 	}
 
@@ -126,6 +130,7 @@ class FlameView {
 		const kind = m.doc.fn.kind[f];
 		if (this.hits && !this.hits[f]) return grey.off;
 		if (this.hits) return ['#ffd400', '#a17700'];
+		if (m.delta) return this.deltaColour(m.delta[node]);
 		if (this.byShare) {
 			const share = Math.min(1, m.self[node] / m.total[0] * 12), i = this.dark ? 1 : 0;
 			const mix = (a, b) => Math.round(a + (b - a) * Math.sqrt(share));
@@ -136,6 +141,12 @@ class FlameView {
 		if (kind === 2) return grey.kernel;
 		if (kind === 0 || kind === 6) return grey.none;
 		return [HUES[shade][this.hue[f]], HUES[shade + 'Edge'][this.hue[f]]];
+	}
+
+	/** Seven steps from blue (less) over grey to orange (more). */
+	deltaColour(delta) {
+		const steps = DELTA[this.dark ? 'dark' : 'light'], part = Math.max(-1, Math.min(1, delta / this.model.deltaLimit));
+		return [steps[3 + Math.round(part * 3)], GREY[this.dark ? 'dark' : 'light'].kernel[1]];
 	}
 
 	paint() {
@@ -164,7 +175,7 @@ class FlameView {
 		for (let k = firstBeyond(m, row, this.from); k < row.length; k++) {
 			const node = row[k], x = (m.x[node] - this.from) * scale;
 			if (x >= this.width) break;
-			const width = m.total[node] * scale;
+			const width = m.w[node] * scale;
 			if (width < 1) {
 				k = this.drawRun(row, k, top, scale, grey);
 				continue;
@@ -191,7 +202,7 @@ class FlameView {
 		const left = (m.x[row[k]] - this.from) * scale;
 		let right = left, hit = false;
 		for (; k < row.length; k++) {
-			const node = row[k], x = (m.x[node] - this.from) * scale, width = m.total[node] * scale;
+			const node = row[k], x = (m.x[node] - this.from) * scale, width = m.w[node] * scale;
 			if (width >= 1 || x > right + 1 || x >= this.width) break;
 			right = x + width;
 			hit ||= this.hits !== null && this.hits[m.fn[node]] === 1;
@@ -208,7 +219,9 @@ class FlameView {
 	}
 
 	drawLabel(node, x, top, letters, grey) {
-		const m = this.model, c = this.context, f = m.fn[node], text = this.label(f);
+		const m = this.model, c = this.context, f = m.fn[node];
+		const sign = !m.delta || Math.abs(m.delta[node]) < 0.05 ? '' : m.delta[node] > 0 ? '▲ ' : '▼ ';
+		const text = sign + this.label(f);
 		c.fillStyle = this.hits && this.hits[f] ? '#1f2328' : grey.text;
 		if (m.flags && m.flags[node]) c.font = 'italic ' + c.font;
 		c.fillText(text.length > letters ? text.slice(0, letters - 1) + '…' : text, x, top + ROW / 2);
