@@ -138,9 +138,9 @@ function selectFunction(f, bring) {
 	showDetails(node, false);
 }
 
-function zoom(node, push) {
+function zoom(node, push, isBack) {
 	if (node < 0) return;
-	if (push) app.history.push(view.zoomed);
+	if (push && !isBack) app.history.push(view.zoomed);
 	view.zoom(node, true);
 	select(node, false);
 	drawPath();
@@ -151,8 +151,8 @@ function zoom(node, push) {
 function back() {
 	if (!$('menu').hidden || !$('details').hidden) return closeFloats();
 	if (app.query) return setSearch('');
-	if (app.history.length) return zoom(app.history.pop(), false);
-	if (view.zoomed) return zoom(0, false);
+	if (app.history.length) return zoom(app.history.pop(), true, true);
+	if (view.zoomed) return zoom(0, true, true);
 	if (app.sandwich >= 0) change(() => { app.sandwich = -1; });
 }
 

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chromium without a display, driven over its debugging pipe (no port, no further library)."""
+
+import base64
+import json
+import os
+import select
+import shutil
+import subprocess
+import tempfile
+import time
+
+from harness import Failure, Skip, check
+
+
+class Page:
+    """`with Page() as page: page.open(url)`; script errors and policy violations are in page.errors."""
+
+    def __init__(self, width=1280, height=800):
+        self.size = (width, height)
+        self.errors = []
+        self.next_id = 0
+        self.rest = b""
+
+    def __enter__(self):
+        program = shutil.which("chromium")
+        if not program:
+            raise Skip("no chromium here")
+        self.profile = tempfile.mkdtemp(prefix="profd-browser-")
+        to_browser, ours_out = os.pipe()
+        ours_in, from_browser = os.pipe()
+        self.out, self.into = ours_out, ours_in
+
+        def descriptors():
+            # Chromium reads commands on 3 and writes answers on 4. Both are moved out of the way first.
+            a, b = os.dup(to_browser), os.dup(from_browser)
+            high_a, high_b = 100, 101
+            os.dup2(a, high_a)
+            os.dup2(b, high_b)
+            os.dup2(high_a, 3)
+            os.dup2(high_b, 4)
+
+        self.process = subprocess.Popen(
+            [program, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-extensions",
+             "--remote-debugging-pipe", f"--user-data-dir={self.profile}",
+             f"--window-size={self.size[0]},{self.size[1]}", "about:blank"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            close_fds=False, preexec_fn=descriptors)
+        os.close(to_browser)
+        os.close(from_browser)
+        target = self.send("Target.createTarget", {"url": "about:blank"}, session=None)["targetId"]
+        self.session = self.send("Target.attachToTarget", {"targetId": target, "flatten": True},
+                                 session=None)["sessionId"]
+        for domain in ("Page", "Runtime", "Log"):
+            self.send(domain + ".enable")
+        self.send("Emulation.setDeviceMetricsOverride",
+                  {"width": self.size[0], "height": self.size[1], "deviceScaleFactor": 1, "mobile": False})
+        return self
+
+    def __exit__(self, kind, value, trace):
+        try:
+            self.send("Browser.close", session=None, timeout=5)
+        except (Failure, OSError):
+            self.process.kill()
+        self.process.wait(10)
+        os.close(self.out)
+        os.close(self.into)
+        shutil.rmtree(self.profile, ignore_errors=True)
+
+    def message(self, deadline):
+        while b"\0" not in self.rest:
+            left = deadline - time.monotonic()
+            ready, _, _ = select.select([self.into], [], [], max(left, 0))
+            if not ready:
+                raise Failure("the browser did not answer")
+            data = os.read(self.into, 1 << 20)
+            if not data:
+                raise Failure("the browser ended")
+            self.rest += data
+        text, self.rest = self.rest.split(b"\0", 1)
+        return json.loads(text)
+
+    def send(self, method, params=None, session="own", timeout=30):
+        self.next_id += 1
+        text = {"id": self.next_id, "method": method, "params": params or {}}
+        if session:
+            text["sessionId"] = self.session
+        os.write(self.out, json.dumps(text).encode() + b"\0")
+        deadline = time.monotonic() + timeout
+        while True:
+            message = self.message(deadline)
+            if message.get("id") == self.next_id:
+                check("error" not in message, f"{method}: {message.get('error')}")
+                return message["result"]
+            self.event(message)
+
+    def event(self, message):
+        params = message.get("params", {})
+        if message.get("method") == "Runtime.exceptionThrown":
+            self.errors.append(params["exceptionDetails"].get("exception", {}).get("description", "?"))
+        elif message.get("method") == "Log.entryAdded" and params["entry"]["level"] == "error":
+            self.errors.append(params["entry"]["text"])
+
+    def run(self, expression):
+        """Value of a JavaScript expression; promises are awaited."""
+        result = self.send("Runtime.evaluate", {"expression": expression, "awaitPromise": True,
+                                                "returnByValue": True, "userGesture": True})
+        check("exceptionDetails" not in result,
+              f"{expression}: {result.get('exceptionDetails', {}).get('exception', {}).get('description')}")
+        return result["result"].get("value")
+
+    def wait(self, expression, what, seconds=20):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if self.run(expression):
+                return
+            time.sleep(0.02)
+        raise Failure(f"timed out waiting for {what}: {self.errors}")
+
+    def open(self, url):
+        self.errors.clear()
+        self.send("Page.navigate", {"url": "about:blank"})
+        self.send("Page.navigate", {"url": url})
+
+    def settle(self):
+        """Two frames on the screen: what was asked for is drawn."""
+        self.run("new Promise(r => requestAnimationFrame(() => requestAnimationFrame(r)))")
+
+    def key(self, key, modifiers=0):
+        codes = {"Enter": 13, "Escape": 27, "ArrowUp": 38, "ArrowDown": 40, "ArrowLeft": 37, "ArrowRight": 39}
+        text = "\r" if key == "Enter" else key if len(key) == 1 else ""
+        params = {"key": key, "modifiers": modifiers, "windowsVirtualKeyCode": codes.get(key, 0)}
+        self.send("Input.dispatchKeyEvent", {"type": "keyDown", "text": text, **params} if text
+                  else {"type": "keyDown", **params})
+        self.send("Input.dispatchKeyEvent", {"type": "keyUp", **params})
+
+    def type(self, text):
+        self.send("Input.insertText", {"text": text})
+
+    def click(self, x, y, button="left"):
+        for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
+            self.send("Input.dispatchMouseEvent", {"type": kind, "x": x, "y": y, "clickCount": 1,
+                                                   "button": "none" if kind == "mouseMoved" else button})
+
+    def picture(self):
+        return base64.b64decode(self.send("Page.captureScreenshot", {"format": "png"})["data"])

@@ -1,0 +1,304 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The flame graph page in Chromium, put together from api/ui/flame as api/render/html.c does, with documents made
+here: what is drawn, found and said is known independently of profd."""
+
+import base64
+import gzip
+import hashlib
+import json
+import os
+import random
+import sys
+import tempfile
+
+from browser import Page
+from harness import ROOT, check, main
+
+SCRIPTS = ("model.js", "format.js", "view.js", "table.js", "app.js")
+EVIL = ['</script><img src=x onerror="window.hacked=1">', '"><svg onload=window.hacked=1>', "a\u202eb", "x" * 10000,
+        "\u0000\u0001", "javascript:window.hacked=1"]
+
+
+def source(name):
+    with open(os.path.join(ROOT, "api/ui/flame", name), encoding="utf-8") as file:
+        return file.read()
+
+
+def page_html(document):
+    script, style = "".join(source(name) for name in SCRIPTS), source("page.css")
+
+    def digest(text):
+        return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+    policy = (f"default-src 'none'; script-src 'sha256-{digest(script)}'; style-src 'sha256-{digest(style)}'; "
+              "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'")
+    data = base64.b64encode(gzip.compress(json.dumps(document).encode())).decode()
+    text = source("page.html")
+    for name, value in (("title", "test"), ("csp", policy), ("css", style), ("data", data), ("js", script)):
+        text = text.replace("{{" + name + "}}", value)
+    return text
+
+
+def document(stacks, **extra):
+    """A format=flame document of {(frame, …): self}."""
+    tree = {}
+    for stack, value in stacks.items():
+        node = tree
+        for frame in stack:
+            node = node.setdefault(frame, [0, {}])[1] if frame not in node else node[frame][1]
+        parent = tree
+        for frame in stack[:-1]:
+            parent = parent[frame][1]
+        parent[stack[-1]][0] += value
+    strings, functions, nodes = ["", "all"], ["all"], {"fn": [0], "up": [0], "self": [0]}
+    index = {}
+
+    def total(entry):
+        sums, todo = entry[0], list(entry[1].values())
+        while todo:
+            one = todo.pop()
+            sums += one[0]
+            todo.extend(one[1].values())
+        return sums
+
+    def walk(children, level, before):
+        for name, entry in sorted(children.items(), key=lambda item: -total(item[1])):
+            if name not in index:
+                index[name] = len(functions)
+                functions.append(name)
+                strings.append(name)
+            nodes["fn"].append(index[name])
+            nodes["up"].append(before + 1 - level)
+            nodes["self"].append(entry[0])
+            before = walk(entry[1], level + 1, level)
+        return before
+
+    sys.setrecursionlimit(10000)
+    walk(tree, 1, 0)
+    count = len(functions)
+    return {"v": 1, "type": "cpu", "value": "cpu", "unit": "nanoseconds", "title": "t", "service": "api", "host": "h",
+            "from": "2026-01-15T08:00:00.000Z", "durationSeconds": 10, "rate": True, "scale": 1000000,
+            "total": sum(stacks.values()), "samples": sum(stacks.values()), "strings": strings,
+            "fn": {"name": list(range(1, count + 1)), "module": [0] * count, "file": [0] * count,
+                   "line": [0] * count, "kind": [0] + [1] * (count - 1)},
+            "node": nodes, "pruned": {"nodes": 0, "value": 0, "minTotal": 0},
+            "quality": {"samples": sum(stacks.values()), "lost": 0, "truncatedPct": 0, "unknownFramePct": 0,
+                        "unwindErrors": {}, "notes": []}, **extra}
+
+
+SMALL = {("main",): 1, ("main", "serve"): 2, ("main", "serve", "json"): 40, ("main", "serve", "json", "copy"): 10,
+         ("main", "serve", "db"): 20, ("main", "gc"): 17, ("main", "gc", "copy"): 5, ("start", "rec", "rec", "rec"): 4,
+         ("start", "rec"): 1}
+
+
+class Shown:
+    """`with Shown(document) as page`: the page is open and ready."""
+
+    def __init__(self, shown, fragment="", **size):
+        self.file = tempfile.NamedTemporaryFile("w", suffix=".html", delete=False, encoding="utf-8")
+        self.file.write(page_html(shown))
+        self.file.close()
+        self.page = Page(**size)
+        self.fragment = fragment
+
+    def __enter__(self):
+        page = self.page.__enter__()
+        page.open("file://" + self.file.name + self.fragment)
+        page.wait("document.documentElement?.dataset.ready === 'true'", "the page")
+        page.settle()
+        return page
+
+    def __exit__(self, *what):
+        self.page.__exit__(*what)
+        os.unlink(self.file.name)
+
+
+def zoomed(page):
+    return page.run("nodeName(app.model, view.zoomed)")
+
+
+def test_sums_and_recursion():
+    with Shown(document(SMALL)) as page:
+        check(page.run("app.model.total[0]") == 100, "the root is the sum")
+        totals = json.loads(page.run("""JSON.stringify(Object.fromEntries(Array.from({length: app.model.functions},
+            (_, f) => [functionName(app.model, f), [app.totals.self[f], app.totals.total[f]]])))"""))
+        check(totals["copy"] == [15, 15], f"copy {totals['copy']}")
+        check(totals["rec"] == [5, 5], f"recursion counts once: {totals['rec']}")
+        check(totals["serve"] == [2, 72], f"serve {totals['serve']}")
+        check("json" in page.run("$('sentence').textContent"), "the first sentence names the top function")
+        check("100" in page.run("$('quality').textContent"), "the quality line counts samples")
+        first = page.run("$('table-scroll').querySelector('tbody td').textContent")
+        check(first == "json", f"the table begins with {first}")
+        check(not page.errors, page.errors)
+
+
+def test_zoom_and_back():
+    with Shown(document(SMALL)) as page:
+        box = json.loads(page.run("""(() => { const m = app.model, n = largestOf([...Array(m.functions).keys()].find(
+            f => functionName(m, f) === 'json')), b = view.box(n), r = $('canvas').getBoundingClientRect();
+            return JSON.stringify([r.left + b.left + b.width / 2, r.top + b.top + 8]); })()"""))
+        page.click(*box)
+        check(zoomed(page) == "json", f"one click zooms, at {zoomed(page)}")
+        page.wait("Math.abs(view.to - view.from - 50) < 1e-9", "the zoom to end")
+        address = page.run("location.href")
+        check("z=" in address, address)
+        page.key("Escape")
+        page.key("Escape")
+        check(zoomed(page) == "all", f"Escape goes back, at {zoomed(page)}")
+        page.run("history.back()")
+        page.wait("nodeName(app.model, view.zoomed) === 'json'", "the browser's back")
+        page.open(address)
+        page.wait("document.documentElement?.dataset.ready === 'true'", "the page")
+        check(zoomed(page) == "json", f"a link opens the same view, at {zoomed(page)}")
+
+
+def test_link_to_a_frame_that_is_gone():
+    path = {}
+    with Shown(document(SMALL)) as page:
+        page.run("zoom(largestOf([...Array(app.model.functions).keys()].find(f => functionName(app.model, f) === 'json')), true)")
+        path = page.run("location.hash")
+    without = {stack: value for stack, value in SMALL.items() if "json" not in stack}
+    with Shown(document(without), path) as page:
+        check(zoomed(page) == "serve", f"the nearest caller is shown, at {zoomed(page)}")
+
+
+def test_search():
+    with Shown(document(SMALL)) as page:
+        page.key("/")
+        page.type("copy")
+        page.wait("$('hits').textContent.includes('15')", "the share of the hits")
+        check("1 function" in page.run("$('hits').textContent"), page.run("$('hits').textContent"))
+        page.key("Enter")
+        check(page.run("nodeName(app.model, view.selected)") == "copy", "Enter goes to the largest hit")
+        page.run("setSearch('/^(json|db)$/')")
+        check("70" in page.run("$('hits').textContent"), "nested hits count once, expressions work")
+        page.run("setSearch('/(/')")
+        check("expression" in page.run("$('hits').textContent"), "a bad expression is explained")
+        page.run("setSearch('no such name')")
+        check("No function" in page.run("$('table-scroll').textContent"), "an empty table says so")
+        check(not page.errors, page.errors)
+
+
+def test_hostile_link_is_not_run():
+    with Shown(document(SMALL), "#q=" + "%2F(a%2B)%2B%24%2F") as page:
+        check(page.run("app.query") == "" and page.run("$('search').value") == "/(a+)+$/",
+              "an expression from a link waits for Enter")
+
+
+def test_filters_keep_the_sum():
+    with Shown(document(SMALL)) as page:
+        for kind, name, expected in (("hide", "json", 100), ("drop", "json", 50), ("focus", "copy", 15),
+                                     ("collapse", None, 100)):
+            page.run(f"change(() => {{ app.filters = [{{ kind: '{kind}', name: {json.dumps(name)} }}]; }})")
+            kept = page.run("app.model.total[0]")
+            check(kept == expected, f"{kind} {name} keeps {kept}")
+            if kind in ("hide", "drop"):
+                check(page.run("[...app.model.fn].every(f => functionName(app.model, f) !== 'json')"), "json is gone")
+        depth = page.run("app.model.rows[4] ? [...app.model.rows[3]].filter(i => nodeName(app.model, i) === 'rec').length : 0")
+        check(depth == 0, "recursion is one frame")
+        page.run("change(() => { app.filters = []; })")
+        check(page.run("app.model.total[0]") == 100, "without filters everything is back")
+
+
+def test_sandwich():
+    with Shown(document(SMALL)) as page:
+        page.run("""change(() => { app.side = 'callers'; app.sandwich = [...Array(app.base.functions).keys()].find(
+            f => functionName(app.base, f) === 'copy'); })""")
+        check(page.run("app.model.total[0]") == 15, "callers sum to the function")
+        names = page.run("children(app.model, 0).map(i => nodeName(app.model, i) + app.model.total[i]).join()")
+        check(names == "json10,gc5", names)
+
+
+def test_hostile_names():
+    stacks = {("main", name): 3 + k for k, name in enumerate(EVIL)}
+    with Shown(document(stacks)) as page:
+        for name in EVIL:
+            page.run(f"select(largestOf([...Array(app.model.functions).keys()].find(f => functionName(app.model, f) === "
+                     f"{json.dumps(name)})), true)")
+        page.run("help()")
+        page.settle()
+        check(page.run("window.hacked") is None, "a name ran as script")
+        check(page.run("document.images.length") == 0, "a name became an element")
+        check("\\u{202e}" in page.run("$('table-scroll').textContent"), "direction marks are shown, not obeyed")
+        check(not page.errors, page.errors)
+
+
+def test_keyboard_and_reader():
+    with Shown(document(SMALL)) as page:
+        page.run("$('tree').focus()")
+        for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
+            page.key(key)
+        name = page.run("nodeName(app.model, view.selected)")
+        check(name == "gc", f"down, down, right is at {name}")
+        label = page.run("document.getElementById($('tree').getAttribute('aria-activedescendant')).getAttribute('aria-label')")
+        check(label.startswith("gc, 22") and "self 17" in label and "1 callee" in label, label)
+        page.key("Enter")
+        check(zoomed(page) == "gc", "Enter zooms")
+        page.key("0")
+        page.key("c", 2)
+        check(page.run("document.querySelectorAll('[role=treeitem]').length") < 200, "a window of items")
+
+
+def test_comparison():
+    before = document({("main", "a"): 50, ("main", "gone"): 50})
+    after = document({("main", "a"): 75, ("main", "gone"): 0, ("main", "new"): 25})
+    merged = document({("main", "a"): 75, ("main", "gone"): 1, ("main", "new"): 25})
+    order = [merged["strings"][merged["fn"]["name"][f]] for f in merged["node"]["fn"]]
+    base = {"a": 50, "gone": 50}
+    own = {"a": 75, "new": 25}
+    merged["node"]["self"] = [own.get(name, 0) for name in order]
+    merged["node"]["base"] = [base.get(name, 0) for name in order]
+    merged["total"] = after["total"]
+    merged["base"] = {"label": "x", "comparison": "y", "scale": 1000000, "total": before["total"],
+                      "durationSeconds": 10, "quality": before["quality"]}
+    with Shown(merged) as page:
+        deltas = json.loads(page.run("""JSON.stringify(Object.fromEntries([...Array(app.model.count).keys()].map(
+            i => [nodeName(app.model, i), app.model.delta[i]])))"""))
+        check(abs(deltas["a"] - 25) < 1e-9 and abs(deltas["gone"] + 50) < 1e-9 and abs(deltas["new"] - 25) < 1e-9, deltas)
+        width = page.run("view.box(largestOf([...Array(app.model.functions).keys()].find(f => functionName(app.model, f) === 'gone'))).width / view.width")
+        check(abs(width - 0.25) < 0.01, f"what vanished is still seen, {width}")
+        check("50.00" in page.run("$('table-scroll').querySelector('tbody tr').textContent"), "largest change first")
+        check(not page.errors, page.errors)
+
+
+def large(nodes):
+    rng, stacks, made = random.Random(1), {}, 0
+    while made < nodes:
+        depth, shared = rng.randint(20, 110), rng.randint(0, 15)
+        stack = tuple(f"module{d % 7}::f{d if d < shared else rng.randint(0, 4000)}" for d in range(depth))
+        stacks[stack] = stacks.get(stack, 0) + rng.randint(1, 5)
+        made += depth - shared
+    return document(stacks)
+
+
+def test_two_hundred_thousand_nodes():
+    with Shown(large(200000)) as page:
+        count = page.run("app.model.count")
+        check(count > 190000, f"{count} nodes")
+        page.run("zoom(children(app.model, 0)[0], true)")
+        slow = page.run("""(() => { const times = []; for (let i = 0; i < 40; i++) { const t = performance.now();
+            view.draw(); times.push(performance.now() - t); } return times.sort((a, b) => a - b)[37]; })()""")
+        check(slow < 50, f"drawing took {slow} ms")
+        took = page.run("(() => { const t = performance.now(); setSearch('f12'); return performance.now() - t; })()")
+        check(took < 500, f"searching took {took} ms")
+        check(not page.errors, page.errors)
+
+
+def test_phone_and_dark():
+    with Shown(document(SMALL), width=360, height=640) as page:
+        check(page.run("document.documentElement.scrollWidth") <= 360, "no sideways scrolling")
+        light = page.picture()
+        page.run("setTheme()")
+        page.settle()
+        check(page.picture() != light, "the theme changes the picture")
+
+
+def test_empty():
+    with Shown(document({("main",): 0}, total=0)) as page:
+        check("Nothing was recorded" in page.run("$('sentence').textContent"), "emptiness is said in words")
+        check(not page.errors, page.errors)
+
+
+if __name__ == "__main__":
+    main(*[value for name, value in list(globals().items()) if name.startswith("test_")])
