@@ -19,8 +19,8 @@
 #define BLOCK_ZSTD	1u
 #define BLOCK_ALIGN	8u
 #define COMPRESS_LEVEL	3   /* storage-ecosystem.md 1.2: 19 buys 6 to 10 %, not worth the CPU */
-#define COMPRESS_MIN 128  /* bytes; below, the zstd frame is no gain */
-#define SCAN_BYTES   (64u << 10)
+#define COMPRESS_MIN	128 /* bytes; below, the zstd frame is no gain */
+#define SCAN_BYTES	(64u << 10)
 
 struct block_head {
 	uint32_t magic;

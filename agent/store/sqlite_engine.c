@@ -12,6 +12,7 @@
 #include "agent/base/log.h"
 #include "agent/store/session_log.h"
 #include "agent/store/space.h"
+#include "agent/store/sqlite_history.h"
 #include "agent/store/sqlite_records.h"
 #include "agent/store/store_engine.h"
 
@@ -23,7 +24,9 @@ struct sqlite_engine {
 	int dir_fd, sessions_fd, lock_fd;
 	struct space space;
 	struct sqlite_records records;
-	_Atomic uint64_t log_bytes; /* of all files below sessions/ */
+	struct sqlite_history history;
+	_Atomic uint64_t history_bytes; /* of history/, as of the last write or drop */
+	_Atomic uint64_t log_bytes;	/* of all files below sessions/ */
 };
 
 static uint64_t file_bytes(int dir_fd, const char *name)
@@ -37,8 +40,8 @@ static uint64_t engine_bytes(void *ctx)
 {
 	struct sqlite_engine *engine = ctx;
 
-	return atomic_load(&engine->log_bytes) + file_bytes(engine->dir_fd, "state.db") +
-	       file_bytes(engine->dir_fd, "state.db-wal");
+	return atomic_load(&engine->log_bytes) + atomic_load(&engine->history_bytes) +
+	       file_bytes(engine->dir_fd, "state.db") + file_bytes(engine->dir_fd, "state.db-wal");
 }
 
 static void log_name(char out[STORE_ID_SIZE + 8], const char *id)
@@ -59,7 +62,8 @@ static int no_space(struct err *err)
 static int engine_put(void *ctx, const struct store_record *record, struct err *err)
 {
 	struct sqlite_engine *engine = ctx;
-	int rc = space_check(&engine->space, engine_bytes(engine), record->body_len, record->urgent);
+	int rc =
+		space_check(&engine->space, engine_bytes(engine), record->body_len, record->urgent);
 
 	if (rc == 0)
 		rc = sqlite_records_put(&engine->records, record, err);
@@ -203,6 +207,88 @@ static void engine_set_budget(void *ctx, uint64_t budget_bytes)
 	(void)pthread_mutex_unlock(&engine->space.lock);
 }
 
+/* ---- history -----------------------------------------------------------------------------------
+ */
+
+static int engine_history_append(void *ctx, const struct store_day *day,
+				 const struct store_chunk *dictionary, size_t chunk_count,
+				 const struct store_window *windows, size_t window_count,
+				 uint64_t feed_identity, uint64_t feed_position, struct err *err)
+{
+	struct sqlite_engine *engine = ctx;
+	uint64_t raw = 0;
+	int rc;
+
+	for (size_t i = 0; i < chunk_count; i++)
+		raw += dictionary[i].len;
+	for (size_t i = 0; i < window_count; i++)
+		raw += windows[i].len;
+	rc = space_check(&engine->space, engine_bytes(engine), raw / 3, false);
+	if (rc == 0)
+		rc = sqlite_history_append(&engine->history, day, dictionary, chunk_count, windows,
+					   window_count, feed_identity, feed_position, err);
+	atomic_store(&engine->history_bytes, sqlite_history_bytes(&engine->history));
+	return rc == -ENOSPC ? no_space(err) : rc;
+}
+
+static int engine_history_position(void *ctx, const struct store_day *day, uint64_t *ret_identity,
+				   uint64_t *ret_position, struct err *err)
+{
+	struct sqlite_engine *engine = ctx;
+
+	return sqlite_history_position(&engine->history, day, ret_identity, ret_position, err);
+}
+
+static int engine_history_days(void *ctx, store_day_fn *visit, void *visit_ctx, struct err *err)
+{
+	struct sqlite_engine *engine = ctx;
+
+	return sqlite_history_days(&engine->history, visit, visit_ctx, err);
+}
+
+static int engine_history_dictionary(void *ctx, const struct store_day *day, store_chunk_fn *visit,
+				     void *visit_ctx, unsigned *ret_damaged, struct err *err)
+{
+	struct sqlite_engine *engine = ctx;
+
+	return sqlite_history_dictionary(&engine->history, day, visit, visit_ctx, ret_damaged, err);
+}
+
+static int engine_history_windows(void *ctx, const struct store_day *day,
+				  const struct store_window_query *query, store_window_fn *visit,
+				  void *visit_ctx, unsigned *ret_damaged, struct err *err)
+{
+	struct sqlite_engine *engine = ctx;
+
+	return sqlite_history_windows(&engine->history, day, query, visit, visit_ctx, ret_damaged,
+				      err);
+}
+
+static int engine_history_spans(void *ctx, const struct store_day *day,
+				const struct store_window_query *query, uint64_t span_ns,
+				store_span_fn *visit, void *visit_ctx, struct err *err)
+{
+	struct sqlite_engine *engine = ctx;
+
+	return sqlite_history_spans(&engine->history, day, query, span_ns, visit, visit_ctx, err);
+}
+
+static void engine_history_seal(void *ctx, const struct store_day *day)
+{
+	struct sqlite_engine *engine = ctx;
+
+	sqlite_history_seal(&engine->history, day);
+}
+
+static int engine_history_drop(void *ctx, const struct store_day *day, struct err *err)
+{
+	struct sqlite_engine *engine = ctx;
+	int rc = sqlite_history_drop(&engine->history, day, err);
+
+	atomic_store(&engine->history_bytes, sqlite_history_bytes(&engine->history));
+	return rc;
+}
+
 /* ---- opening --------------------------------------------------------------------------------- */
 
 static void engine_close(void *ctx)
@@ -211,6 +297,7 @@ static void engine_close(void *ctx)
 
 	if (engine->records.path)
 		sqlite_records_close(&engine->records);
+	sqlite_history_close(&engine->history);
 	space_deinit(&engine->space);
 	cleanup_close_fn(&engine->sessions_fd);
 	cleanup_close_fn(&engine->lock_fd);
@@ -223,11 +310,11 @@ static int take_lock(struct sqlite_engine *engine, struct err *err)
 {
 	uint64_t give_up_ns = clock_monotonic_ns() + LOCK_WAIT_NS;
 
-	engine->lock_fd =
-		openat(engine->dir_fd, "store.lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	engine->lock_fd = openat(engine->dir_fd, "store.lock",
+				 O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (engine->lock_fd < 0)
-		return err_set(err, errno, "StoreUnavailable", NULL, "%s/store.lock: %s", engine->path,
-			       strerror(errno));
+		return err_set(err, errno, "StoreUnavailable", NULL, "%s/store.lock: %s",
+			       engine->path, strerror(errno));
 	while (flock(engine->lock_fd, LOCK_EX | LOCK_NB) < 0) {
 		if (errno != EWOULDBLOCK || clock_monotonic_ns() > give_up_ns)
 			return err_set(
@@ -286,6 +373,7 @@ static int scan_sessions(struct sqlite_engine *engine, struct err *err)
 	}
 	(void)closedir(dir);
 	atomic_store(&engine->log_bytes, total);
+	atomic_store(&engine->history_bytes, sqlite_history_bytes(&engine->history));
 	return 0;
 }
 
@@ -343,6 +431,14 @@ int sqlite_engine_open(const char *path, const struct store_ops **ret_ops, void 
 		.session_position = engine_session_position,
 		.session_remove = engine_session_remove,
 		.session_copy = engine_session_copy,
+		.history_append = engine_history_append,
+		.history_position = engine_history_position,
+		.history_days = engine_history_days,
+		.history_dictionary = engine_history_dictionary,
+		.history_windows = engine_history_windows,
+		.history_spans = engine_history_spans,
+		.history_seal = engine_history_seal,
+		.history_drop = engine_history_drop,
 		.session_bytes = engine_session_bytes,
 		.bytes = engine_bytes,
 	};
@@ -360,6 +456,8 @@ int sqlite_engine_open(const char *path, const struct store_ops **ret_ops, void 
 		rc = take_lock(engine, err);
 	if (rc == 0)
 		rc = open_records(engine, err);
+	if (rc == 0)
+		rc = sqlite_history_open(&engine->history, engine->path, err);
 	if (rc == 0)
 		rc = scan_sessions(engine, err);
 	if (rc < 0) {

@@ -135,3 +135,54 @@ uint64_t store_bytes(struct store *store)
 {
 	return store->ops->bytes(store->engine);
 }
+
+int store_history_append(struct store *store, const struct store_day *day,
+			 const struct store_chunk *dictionary, size_t chunk_count,
+			 const struct store_window *windows, size_t window_count,
+			 uint64_t feed_identity, uint64_t feed_position, struct err *err)
+{
+	return store->ops->history_append(store->engine, day, dictionary, chunk_count, windows,
+					  window_count, feed_identity, feed_position, err);
+}
+
+int store_history_position(struct store *store, const struct store_day *day, uint64_t *ret_identity,
+			   uint64_t *ret_position, struct err *err)
+{
+	return store->ops->history_position(store->engine, day, ret_identity, ret_position, err);
+}
+
+int store_history_days(struct store *store, store_day_fn *visit, void *ctx, struct err *err)
+{
+	return store->ops->history_days(store->engine, visit, ctx, err);
+}
+
+int store_history_dictionary(struct store *store, const struct store_day *day,
+			     store_chunk_fn *visit, void *ctx, unsigned *ret_damaged,
+			     struct err *err)
+{
+	return store->ops->history_dictionary(store->engine, day, visit, ctx, ret_damaged, err);
+}
+
+int store_history_windows(struct store *store, const struct store_day *day,
+			  const struct store_window_query *query, store_window_fn *visit, void *ctx,
+			  unsigned *ret_damaged, struct err *err)
+{
+	return store->ops->history_windows(store->engine, day, query, visit, ctx, ret_damaged, err);
+}
+
+int store_history_spans(struct store *store, const struct store_day *day,
+			const struct store_window_query *query, uint64_t span_ns,
+			store_span_fn *visit, void *ctx, struct err *err)
+{
+	return store->ops->history_spans(store->engine, day, query, span_ns, visit, ctx, err);
+}
+
+void store_history_seal(struct store *store, const struct store_day *day)
+{
+	store->ops->history_seal(store->engine, day);
+}
+
+int store_history_drop(struct store *store, const struct store_day *day, struct err *err)
+{
+	return store->ops->history_drop(store->engine, day, err);
+}

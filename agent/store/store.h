@@ -107,6 +107,79 @@ int store_session_remove(struct store *store, const char *id, struct err *err) m
 /* Copies all chunks of @from to the new id @to in one step (baselines). -EEXIST, -ENOENT. */
 int store_session_copy(struct store *store, const char *from, const char *to,
 		       struct err *err) must_use;
+/* ---- history: continuous data -------------------------------------------------------------------- */
+
+/* One file of the history: what was taken on a UTC day and is kept equally long. Files of one day share
+ * nothing, so that a service that is kept for years does not pin the others' data. */
+struct store_day {
+	uint32_t day; /* since 1970-01-01 */
+	uint32_t retention_days;
+};
+
+/* What was taken of one service and type in one minute, or in a part of it. */
+struct store_window {
+	const char *service;
+	const char *type;
+	const char *owners;	/* ",tenant:rate,…,": who may see it, at how many samples per second */
+	uint64_t from_ns;	/* realtime, begin of the minute */
+	bool whole;		/* replaces the parts of this minute that were stored before */
+	uint64_t samples, lost;
+	int64_t value;
+	const void *data; /* uncompressed, as STORE_CHUNK_MAX */
+	size_t len;
+};
+
+/* Appends dictionary chunks, windows and the feed position in one durable transaction. */
+int store_history_append(struct store *store, const struct store_day *day,
+			 const struct store_chunk *dictionary, size_t chunk_count,
+			 const struct store_window *windows, size_t window_count,
+			 uint64_t feed_identity, uint64_t feed_position, struct err *err) must_use;
+/* -ENOENT: nothing is stored for that day. */
+int store_history_position(struct store *store, const struct store_day *day,
+			   uint64_t *ret_identity, uint64_t *ret_position,
+			   struct err *err) must_use;
+/* All files, oldest first. */
+typedef int store_day_fn(void *ctx, const struct store_day *day, uint64_t bytes);
+int store_history_days(struct store *store, store_day_fn *visit, void *ctx,
+		       struct err *err) must_use;
+/* The dictionary in the order it was written; damaged chunks are skipped and counted. -ENOENT. */
+int store_history_dictionary(struct store *store, const struct store_day *day,
+			     store_chunk_fn *visit, void *ctx, unsigned *ret_damaged,
+			     struct err *err) must_use;
+
+struct store_window_query {
+	const char *tenant;  /* NULL = all */
+	const char *service; /* NULL = all */
+	const char *type;    /* NULL = all */
+	uint64_t from_ns, to_ns; /* realtime of the minute's begin; 0 = open, to exclusive */
+	bool with_data;
+};
+/* By time; parts and whole minutes as they are stored. Texts and data are valid during the call. */
+typedef int store_window_fn(void *ctx, const struct store_window *window);
+int store_history_windows(struct store *store, const struct store_day *day,
+			  const struct store_window_query *query, store_window_fn *visit,
+			  void *ctx, unsigned *ret_damaged, struct err *err) must_use;
+
+/* Sums of a service and type over aligned stretches of a day. */
+struct store_span {
+	const char *service;
+	const char *type;
+	const char *owners;	  /* of the latest of its windows */
+	uint64_t from_ns;	  /* begin of the stretch */
+	uint64_t first_ns, last_ns; /* begin of its first and last minute with data */
+	uint64_t samples, lost, bytes;
+	int64_t value;
+};
+typedef int store_span_fn(void *ctx, const struct store_span *span);
+int store_history_spans(struct store *store, const struct store_day *day,
+			const struct store_window_query *query, uint64_t span_ns,
+			store_span_fn *visit, void *ctx, struct err *err) must_use;
+/* Nobody writes to this day any more: what writing needs is given back. */
+void store_history_seal(struct store *store, const struct store_day *day);
+int store_history_drop(struct store *store, const struct store_day *day, struct err *err) must_use;
+
+/* ---- sizes ----------------------------------------------------------------------------------------- */
+
 uint64_t store_session_bytes(struct store *store, const char *id); /* on disk, 0 = none */
 uint64_t store_bytes(struct store *store);			    /* on disk now, everything */
 

@@ -25,6 +25,23 @@ struct store_ops {
 				uint64_t *ret_position, struct err *err);
 	int (*session_remove)(void *engine, const char *id, struct err *err);
 	int (*session_copy)(void *engine, const char *from, const char *to, struct err *err);
+	int (*history_append)(void *engine, const struct store_day *day,
+			      const struct store_chunk *dictionary, size_t chunk_count,
+			      const struct store_window *windows, size_t window_count,
+			      uint64_t feed_identity, uint64_t feed_position, struct err *err);
+	int (*history_position)(void *engine, const struct store_day *day, uint64_t *ret_identity,
+				uint64_t *ret_position, struct err *err);
+	int (*history_days)(void *engine, store_day_fn *visit, void *ctx, struct err *err);
+	int (*history_dictionary)(void *engine, const struct store_day *day, store_chunk_fn *visit,
+				  void *ctx, unsigned *ret_damaged, struct err *err);
+	int (*history_windows)(void *engine, const struct store_day *day,
+			       const struct store_window_query *query, store_window_fn *visit,
+			       void *ctx, unsigned *ret_damaged, struct err *err);
+	int (*history_spans)(void *engine, const struct store_day *day,
+			     const struct store_window_query *query, uint64_t span_ns,
+			     store_span_fn *visit, void *ctx, struct err *err);
+	void (*history_seal)(void *engine, const struct store_day *day);
+	int (*history_drop)(void *engine, const struct store_day *day, struct err *err);
 	uint64_t (*session_bytes)(void *engine, const char *id);
 	uint64_t (*bytes)(void *engine);
 };

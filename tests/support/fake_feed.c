@@ -44,11 +44,11 @@ static void answer_demand(struct fake_feed *feed, const struct control_demand *d
 {
 	struct feed_demand record = { .time_ns = clock_monotonic_ns(), .types = demand->types };
 
+	record.rate_hz = demand->rate_hz;
+	if (feed->rate_limit && record.rate_hz > feed->rate_limit)
+		record.rate_hz = feed->rate_limit;
+	feed->rate_hz = record.rate_hz;
 	feed->types = demand->types;
-	feed->rate_hz = demand->rate_hz;
-	if (feed->rate_limit && feed->rate_hz > feed->rate_limit)
-		feed->rate_hz = feed->rate_limit;
-	record.rate_hz = feed->rate_hz;
 	if (!feed->silent)
 		put(feed, FEED_DEMAND, &record, sizeof(record), "", 0);
 }
@@ -56,6 +56,7 @@ static void answer_demand(struct fake_feed *feed, const struct control_demand *d
 static void answer_want(struct fake_feed *feed, const struct control_want *want)
 {
 	feed->wants++;
+	(void)pthread_mutex_lock(&feed->lock);
 	for (size_t i = 0; i < feed->kept_count; i++) {
 		const struct fake_kept *kept = &feed->kept[i];
 		bool wanted = want->what == WANT_ALL &&
@@ -69,6 +70,7 @@ static void answer_want(struct fake_feed *feed, const struct control_want *want)
 		if (wanted)
 			put(feed, kept->kind, kept->data, kept->len, "", 0);
 	}
+	(void)pthread_mutex_unlock(&feed->lock);
 }
 
 static void add_string(uint8_t *out, size_t *at, const char *text)
@@ -164,11 +166,15 @@ static void *serve_main(void *ctx)
 /* ---- life ------------------------------------------------------------------------------------ */
 void fake_feed_open(struct fake_feed *feed, size_t ring_bytes)
 {
+	pthread_mutexattr_t attr;
 	int rc;
 
 	memset(feed, 0, sizeof(*feed));
 	feed->collector_fd = feed->symbolizer_fd = -1;
-	(void)pthread_mutex_init(&feed->lock, NULL);
+	(void)pthread_mutexattr_init(&attr);
+	(void)pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
+	(void)pthread_mutex_init(&feed->lock, &attr);
+	(void)pthread_mutexattr_destroy(&attr);
 	feed->ring_fd = ring_create(ring_bytes);
 	assert(feed->ring_fd >= 0);
 	rc = ring_attach(feed->ring_fd, &feed->ring);

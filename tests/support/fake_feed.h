@@ -31,8 +31,8 @@ struct fake_feed {
 	pthread_t thread;
 	_Atomic bool stop;
 	int collector_fd, symbolizer_fd; /* our ends, -1 = none */
-	uint32_t rate_hz;		 /* last demand */
-	uint32_t types;
+	_Atomic uint32_t rate_hz;	 /* last demand */
+	_Atomic uint32_t types;
 	uint32_t rate_limit;		 /* 0 = none; the most that FEED_DEMAND admits */
 	bool silent;			 /* answers no demand */
 	bool mute_names;		 /* answers no names */

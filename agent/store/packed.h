@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A compressed, checked blob: {raw length u32, crc32c of what follows u32, flags u32}, bytes. */
+#ifndef PROFD_STORE_PACKED_H
+#define PROFD_STORE_PACKED_H
+
+#include <stddef.h>
+
+#include "agent/base/cleanup.h"
+
+/* @ret is the caller's (free). -E2BIG above STORE_CHUNK_MAX, -ENOMEM. */
+int packed_make(const void *data, size_t len, void **ret, size_t *ret_len) must_use;
+/* The same back. -EUCLEAN when it is damaged. */
+int packed_open(const void *packed, size_t len, void **ret, size_t *ret_len) must_use;
+
+#endif

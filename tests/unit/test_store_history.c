@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "agent/base/buf.h"
+#include "agent/base/clock.h"
+#include "agent/store/packed.h"
+#include "agent/store/store.h"
+
+#define DAY    20778u /* 2026-11-21 */
+#define MINUTE (60 * NS_PER_S)
+#define START  (DAY * 86400ull * NS_PER_S)
+
+struct fixture {
+	char dir[64];
+	struct store *store;
+};
+
+static int setup(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+	struct err err = { 0 };
+
+	strcpy(f->dir, "/tmp/profd-history-XXXXXX");
+	assert_non_null(mkdtemp(f->dir));
+	if (store_open(f->dir, NULL, &f->store, &err) < 0)
+		fail_msg("%s", err.text);
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+	char command[128];
+
+	store_close(f->store);
+	(void)snprintf(command, sizeof(command), "rm -rf '%s'", f->dir);
+	assert_int_equal(system(command), 0);
+	free(f);
+	return 0;
+}
+
+static const struct store_day week = { DAY, 7 };
+
+static struct store_window window_of(const char *service, const char *owners, unsigned minute,
+				     bool whole, const char *data)
+{
+	return (struct store_window){ .service = service,
+				      .type = "cpu",
+				      .owners = owners,
+				      .from_ns = START + minute * MINUTE,
+				      .whole = whole,
+				      .samples = strlen(data),
+				      .value = (int64_t)strlen(data) * 10,
+				      .data = data,
+				      .len = strlen(data) };
+}
+
+static void append(struct fixture *f, const struct store_window *windows, size_t count,
+		   uint64_t position)
+{
+	struct store_chunk chunk = { STORE_CHUNK_STACKS, "dict", 4 };
+	struct err err = { 0 };
+
+	if (store_history_append(f->store, &week, &chunk, 1, windows, count, 5, position, &err) < 0)
+		fail_msg("%s", err.text);
+}
+
+static int see_window(void *ctx, const struct store_window *window)
+{
+	buf_printf(ctx, "%s@%llu%s=%.*s ", window->service,
+		   (unsigned long long)((window->from_ns - START) / MINUTE),
+		   window->whole ? "" : "+", (int)window->len, (const char *)window->data);
+	return 0;
+}
+
+static void check(struct fixture *f, struct store_window_query query, const char *expect)
+{
+	cleanup_buf struct buf seen = { 0 };
+	unsigned damaged = 99;
+	struct err err = { 0 };
+
+	query.with_data = true;
+	buf_add_str(&seen, "");
+	assert_int_equal(
+		store_history_windows(f->store, &week, &query, see_window, &seen, &damaged, &err),
+		0);
+	buf_add_char(&seen, '\0');
+	assert_string_equal(seen.data, expect);
+	assert_int_equal(damaged, 0);
+}
+
+static int count_chunk(void *ctx, const struct store_chunk *chunk)
+{
+	assert_int_equal(chunk->kind, STORE_CHUNK_STACKS);
+	assert_memory_equal(chunk->data, "dict", 4);
+	(*(int *)ctx)++;
+	return 0;
+}
+
+static void test_parts_and_minutes(void **state)
+{
+	struct fixture *f = *state;
+	const struct store_window first[] = { window_of("web", ",a:19,", 0, false, "1"),
+					      window_of("db", ",a:19,b:99,", 0, false, "2") };
+	const struct store_window second[] = { window_of("web", ",a:19,", 0, false, "3"),
+					       window_of("web", ",a:19,", 1, false, "4") };
+	const struct store_window folded[] = { window_of("web", ",a:19,", 0, true, "13") };
+	uint64_t identity = 0, position = 0;
+	struct err err = { 0 };
+	int chunks = 0;
+
+	assert_int_equal(store_history_position(f->store, &week, &identity, &position, &err),
+			 -ENOENT);
+	append(f, first, 2, 100);
+	append(f, second, 2, 200);
+	check(f, (struct store_window_query){ .service = "web" }, "web@0+=1 web@0+=3 web@1+=4 ");
+	append(f, folded, 1, 300);
+	check(f, (struct store_window_query){ .service = "web" }, "web@0=13 web@1+=4 ");
+	check(f, (struct store_window_query){ .tenant = "b" }, "db@0+=2 ");
+	check(f, (struct store_window_query){ .tenant = "aa" }, "");
+	check(f, (struct store_window_query){ .type = "offcpu" }, "");
+	check(f, (struct store_window_query){ .from_ns = START + MINUTE }, "web@1+=4 ");
+	check(f, (struct store_window_query){ .service = "web", .to_ns = START + MINUTE },
+	      "web@0=13 ");
+	assert_int_equal(store_history_position(f->store, &week, &identity, &position, &err), 0);
+	assert_int_equal(identity, 5);
+	assert_int_equal(position, 300);
+	assert_int_equal(
+		store_history_dictionary(f->store, &week, count_chunk, &chunks, NULL, &err), 0);
+	assert_int_equal(chunks, 3);
+	/* Sealed, it reads the same and can still be added to. */
+	store_history_seal(f->store, &week);
+	check(f, (struct store_window_query){ .service = "web" }, "web@0=13 web@1+=4 ");
+	append(f, second + 1, 1, 400);
+	check(f, (struct store_window_query){ .service = "web" }, "web@0=13 web@1+=4 web@1+=4 ");
+}
+
+static int see_span(void *ctx, const struct store_span *span)
+{
+	buf_printf(ctx, "%s@%llu:%llu-%llu n=%llu v=%lld ", span->service,
+		   (unsigned long long)((span->from_ns - START) / MINUTE),
+		   (unsigned long long)((span->first_ns - START) / MINUTE),
+		   (unsigned long long)((span->last_ns - START) / MINUTE),
+		   (unsigned long long)span->samples, (long long)span->value);
+	return 0;
+}
+
+static void test_spans(void **state)
+{
+	struct fixture *f = *state;
+	const struct store_window windows[] = {
+		window_of("web", ",a:19,", 3, true, "x"),
+		window_of("web", ",a:19,", 9, true, "xx"),
+		window_of("web", ",a:19,", 10, true, "xxx"),
+		window_of("web", ",a:99,", 11, true, "x"),
+		window_of("db", ",b:19,", 10, true, "x"),
+	};
+	struct store_window_query query = { .tenant = "a" };
+	cleanup_buf struct buf seen = { 0 };
+	struct err err = { 0 };
+
+	append(f, windows, 5, 1);
+	assert_int_equal(
+		store_history_spans(f->store, &week, &query, 10 * MINUTE, see_span, &seen, &err),
+		0);
+	buf_add_char(&seen, '\0');
+	assert_string_equal(seen.data, "web@0:3-9 n=3 v=30 web@10:10-11 n=4 v=40 ");
+}
+
+static int see_day(void *ctx, const struct store_day *day, uint64_t bytes)
+{
+	assert_true(bytes > 0);
+	buf_printf(ctx, "%u/%u ", day->day, day->retention_days);
+	return 0;
+}
+
+static void check_days(struct fixture *f, const char *expect)
+{
+	cleanup_buf struct buf seen = { 0 };
+	struct err err = { 0 };
+
+	buf_add_str(&seen, "");
+	assert_int_equal(store_history_days(f->store, see_day, &seen, &err), 0);
+	buf_add_char(&seen, '\0');
+	assert_string_equal(seen.data, expect);
+}
+
+static void test_days(void **state)
+{
+	static const struct store_day days[] = {
+		{ DAY, 30 }, { DAY - 1, 7 }, { DAY, 7 }, { 0, 1 }
+	};
+	struct fixture *f = *state;
+	struct store_window window = window_of("web", ",a:19,", 0, true, "x");
+	struct err err = { 0 };
+	uint64_t before;
+
+	before = store_bytes(f->store);
+	for (size_t i = 0; i < ARRAY_SIZE(days); i++)
+		assert_int_equal(
+			store_history_append(f->store, &days[i], NULL, 0, &window, 1, 0, 0, &err),
+			0);
+	assert_true(store_bytes(f->store) > before);
+	check_days(f, "0/1 20777/7 20778/7 20778/30 ");
+	assert_int_equal(store_history_drop(f->store, &days[1], &err), 0);
+	assert_int_equal(store_history_drop(f->store, &days[1], &err), 0);
+	check_days(f, "0/1 20778/7 20778/30 ");
+}
+
+/* More days than writers are kept open, each still whole. */
+static void test_many_days(void **state)
+{
+	struct fixture *f = *state;
+	struct store_window window = window_of("web", ",a:19,", 0, false, "x");
+	struct err err = { 0 };
+
+	for (uint32_t round = 1; round <= 2; round++) {
+		for (uint32_t day = 1; day <= 20; day++) {
+			struct store_day one = { day, 7 };
+			uint64_t identity, position = 0;
+
+			assert_int_equal(store_history_append(f->store, &one, NULL, 0, &window, 1,
+							      9, round, &err),
+					 0);
+			assert_int_equal(
+				store_history_position(f->store, &one, &identity, &position, &err),
+				0);
+			assert_int_equal(position, round);
+		}
+	}
+}
+
+static void test_packed_damage(void **state)
+{
+	char text[2000];
+	void *packed = NULL, *again = (void *)1;
+	size_t len, got = 7;
+
+	memset(text, 'x', sizeof(text));
+	assert_int_equal(packed_make(text, sizeof(text), &packed, &len), 0);
+	assert_true(len < 100);
+	for (size_t bit = 0; bit < len * 8; bit++) {
+		((char *)packed)[bit / 8] ^= (char)(1 << bit % 8);
+		if (packed_open(packed, len, &again, &got) == 0) {
+			/* An unused bit of the flags: harmless. */
+			assert_int_equal(got, sizeof(text));
+			assert_memory_equal(again, text, got);
+			free(again);
+		}
+		((char *)packed)[bit / 8] ^= (char)(1 << bit % 8);
+	}
+	for (size_t cut = 0; cut < len; cut++)
+		assert_int_equal(packed_open(packed, cut, &again, &got), -EUCLEAN);
+	free(packed);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_parts_and_minutes, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_spans, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_days, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_many_days, setup, teardown),
+		cmocka_unit_test(test_packed_damage),
+	};
+
+	return cmocka_run_group_tests_name("store_history", tests, NULL, NULL);
+}
