@@ -120,11 +120,6 @@ int session_describe(const struct sessions *s, const struct session *session,
 		info.status = SESSION_RUNNING;
 		if (session->start_ns && last_ns > session->start_ns)
 			info.duration_ns = last_ns - session->start_ns;
-		/* Waiting for the sampler is a matter of milliseconds: it has begun for whoever
-		 * asks. */
-		if (!info.started_at_ns && session->phase != PHASE_WAIT_PROCESS &&
-		    session->phase != PHASE_PREPARING)
-			info.started_at_ns = info.created_at_ns;
 	}
 	describe_quality(s, session, &info);
 	*ret = info;

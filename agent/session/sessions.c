@@ -17,6 +17,7 @@
 #define DEFAULT_STACKS	   1000000u
 #define DEFAULT_RETENTION  30u
 #define DEFAULT_FLUSH_NS   (10 * NS_PER_S)
+#define START_WAIT_NS	   (3 * NS_PER_S)
 #define FEED_LAG_NS	   (2 * NS_PER_S) /* polls of collector and server, and a busy host */
 #define DEFAULT_SPAN_NS	   (600 * NS_PER_S)
 #define DEFAULT_DISK	   (2ull << 30)
@@ -363,6 +364,26 @@ static int resolve_patiently(struct sessions *s, const struct session_request *r
 	}
 }
 
+/* Whoever is told that the profile has started may rely on it: the answer waits for the sampler, which
+ * takes milliseconds, or, for the first session of a daemon, until the unwind tables are there. What takes
+ * longer is answered without startedAt. */
+static int await_sampling(struct sessions *s, struct session_info *info, struct err *err)
+{
+	uint64_t give_up_ns = clock_monotonic_ns() + START_WAIT_NS;
+
+	while (!info->started_at_ns && info->status == SESSION_RUNNING &&
+	       clock_monotonic_ns() < give_up_ns) {
+		struct session_info now;
+
+		clock_sleep_ns(START_WAIT_NS / 300);
+		if (sessions_get(s, info->tenant, info->id, &now, err) < 0)
+			return 0; /* deleted meanwhile: it had been started */
+		session_info_deinit(info);
+		*info = now;
+	}
+	return 0;
+}
+
 int sessions_start(struct sessions *s, const struct session_request *request,
 		   struct session_info *ret, struct err *err)
 {
@@ -393,7 +414,8 @@ int sessions_start(struct sessions *s, const struct session_request *request,
 	rc = resolve_patiently(s, request, &selector, name, err);
 	if (rc < 0)
 		return rc;
-	return start_new(s, request, &selector, name, ret, err);
+	rc = start_new(s, request, &selector, name, ret, err);
+	return rc < 0 || request->wait_s ? rc : await_sampling(s, ret, err);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
