@@ -115,9 +115,13 @@ int channel_receive(int fd, struct channel_message *message)
 	message->fd_count = 0;
 	for (int i = 0; i < CHANNEL_FDS_MAX; i++)
 		message->fds[i] = -1;
-	do {
+	/* A peer that went away with unread messages of ours is reported once as ECONNRESET, before the
+	 * last words that it sent (net/unix/af_unix.c, unix_release_sock()). */
+	for (int resets = 0;;) {
 		got = recvmsg(fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	} while (got < 0 && errno == EINTR);
+		if (got >= 0 || (errno != EINTR && (errno != ECONNRESET || resets++)))
+			break;
+	}
 	if (got < 0)
 		return errno == EAGAIN ? 0 : errno == ECONNRESET ? -EPIPE : -errno;
 	take_descriptors(&msg, message);
