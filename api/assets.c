@@ -13,6 +13,7 @@
 
 EMBED(openapi_yaml, "api/openapi.yaml");
 EMBED(home_plain_css, "api/ui/home/plain.css");
+EMBED(home_sign_in_js, "api/ui/home/sign-in.js");
 EMBED(flame_page_html, "api/ui/flame/page.html");
 EMBED(flame_page_css, "api/ui/flame/page.css");
 EMBED(flame_model_js, "api/ui/flame/model.js");

@@ -3,7 +3,7 @@
 #ifndef PROFD_API_ASSETS_H
 #define PROFD_API_ASSETS_H
 
-extern const char asset_openapi_yaml[], asset_home_plain_css[];
+extern const char asset_openapi_yaml[], asset_home_plain_css[], asset_home_sign_in_js[];
 extern const char asset_flame_page_html[], asset_flame_page_css[];
 /* Scripts of the flame graph page, in load order. */
 extern const char asset_flame_model_js[], asset_flame_format_js[], asset_flame_view_js[],

@@ -11,6 +11,7 @@ static const struct {
 	const char *name, *content_type, *data;
 } files[] = {
 	{ "plain.css", "text/css; charset=utf-8", asset_home_plain_css },
+	{ "sign-in.js", "text/javascript; charset=utf-8", asset_home_sign_in_js },
 };
 
 int handle_static_file(struct http_call *call)
