@@ -678,17 +678,16 @@ static void test_kernel(void **state)
 				       .build_id_len = 4,
 				       .build_id = { 1, 2, 3, 4 } };
 	static struct fixture f;
-	struct control_indexed answer;
+	struct control_indexed answer = { .status = -ENOENT };
 	struct names names;
 	int fd = open("/proc/kallsyms", O_RDONLY | O_CLOEXEC);
 
 	start(&f, "cache-kernel");
-	if (fd >= 0)
+	if (fd >= 0) {
 		send_to(f.collector, &index, sizeof(index), fd);
-	answer = fd < 0 ? (struct control_indexed){ .status = -ENOENT } :
-			  *(const struct control_indexed *)receive(&f, f.collector, CONTROL_INDEXED);
-	if (fd >= 0)
+		answer = *(const struct control_indexed *)receive(&f, f.collector, CONTROL_INDEXED);
 		(void)close(fd);
+	}
 	if (answer.status < 0) {
 		stop(&f);
 		print_message("skipped: kernel addresses are hidden from this user\n");
