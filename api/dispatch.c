@@ -208,7 +208,7 @@ static int run(struct http_call *call)
 		rc = find_route(call, path_len);
 	if (rc == 0)
 		rc = take_tenant(request, call->err);
-	if (rc == 0)
+	if (rc == 0 && !(request->route->flags & ROUTE_HTML))
 		rc = query_parse(query, request->route->params, clock_realtime_ns(),
 				 &request->query, call->err);
 	if (rc == 0)

@@ -13,37 +13,6 @@
 
 #define SESSION_LIFE_S (12 * 3600)
 
-const struct query_spec sign_in_params[] = {
-	{ .name = "next", .type = QUERY_TEXT, .min = 1, .max = 2048,
-	  .about = "path to go on to; read by the page" },
-	{ 0 },
-};
-
-int handle_sign_in_page(struct http_call *call)
-{
-	static const char page[] =
-		"<!doctype html><html lang=en><meta charset=utf-8>"
-		"<meta name=viewport content=\"width=device-width,initial-scale=1\">"
-		"<meta name=color-scheme content=\"light dark\"><title>Sign in to profd</title>"
-		"<link rel=stylesheet href=\"/ui/plain.css\"><script src=\"/ui/sign-in.js\" defer></script>"
-		"<h1>Sign in to profd</h1><form id=form><p><label for=token>API key or token</label></p>"
-		"<p><input id=token type=password autocomplete=current-password required autofocus> "
-		"<button>Sign in</button></p><p id=message role=alert></p></form>"
-		"<p>As root on this host: <code>profctl key create --name me --role profile</code></p>"
-		"<noscript><p>This page needs its script. Programs send the key as "
-		"<code>Authorization: Bearer</code>.</p></noscript></html>\n";
-
-	buf_add(&call->answer->body, page, strlen(page));
-	call->answer->content_type = "text/html; charset=utf-8";
-	call->answer->no_store = true;
-	http_answer_header(call->answer, "Content-Security-Policy",
-			   "default-src 'none'; script-src 'self'; style-src 'self'; "
-			   "connect-src 'self'; base-uri 'none'; form-action 'none'; "
-			   "frame-ancestors 'none'");
-	http_answer_header(call->answer, "Referrer-Policy", "no-referrer");
-	return 0;
-}
-
 static bool over_tls(const struct api *api)
 {
 	const char *url = api->options.public_url;

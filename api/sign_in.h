@@ -5,8 +5,6 @@
 
 #include "api/router.h"
 
-http_handler_fn handle_sign_in_page, handle_sign_in, handle_sign_out;
-
-extern const struct query_spec sign_in_params[];
+http_handler_fn handle_sign_in, handle_sign_out;
 
 #endif
