@@ -134,6 +134,8 @@ static int check_envelope(const struct api *api, const struct http_request *requ
 		return 0;
 	if (!host || !host[0])
 		return err_set(err, EINVAL, "InvalidParam", "Host", "the Host header is required");
+	if (request->host_count > 1)
+		return err_set(err, EINVAL, "InvalidParam", "Host", "more than one Host header");
 	if (!host_allowed(api, host))
 		return err_set(err, EACCES, "Forbidden", "Host",
 			       "this Host is not served; use localhost or set [server] public_url");
