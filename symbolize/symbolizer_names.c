@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "agent/base/clock.h"
+#include "symbolize/jit_name.h"
 #include "symbolize/sandbox.h"
 #include "symbolize/symbolizer_internal.h"
 
@@ -106,13 +107,17 @@ struct names_origin {
 	struct jit_process *jit;
 };
 
-static int find_frames(const struct names_origin *origin, uint64_t offset,
+/* Frames of JIT code point into @name. */
+static int find_frames(const struct names_origin *origin, uint64_t offset, struct jit_name *name,
 		       struct symbol_frame ret[SYMBOL_INLINE_MAX])
 {
-	const char *name = origin->jit ? jit_process_name(origin->jit, offset) : NULL;
+	const char *text = origin->jit ? jit_process_name(origin->jit, offset) : NULL;
 
-	if (name) {
-		ret[0] = (struct symbol_frame){ .function = name, .file = "" };
+	if (text) {
+		jit_name_parse(text, name);
+		ret[0] = (struct symbol_frame){ .function = name->function,
+						.file = name->file,
+						.start_line = name->start_line };
 		return 1;
 	}
 	return origin->index ? symbol_index_find(origin->index, offset, ret) : 0;
@@ -123,7 +128,8 @@ static bool put_offset(struct payload *p, const struct names_origin *origin, uin
 {
 	struct symbol_frame frames[SYMBOL_INLINE_MAX];
 	struct payload before = *p;
-	int count = find_frames(origin, offset, frames);
+	struct jit_name name;
+	int count = find_frames(origin, offset, &name, frames);
 
 	if (put_frames(p, frames, (uint16_t)count, NAME_BYTES_MAX))
 		return true;

@@ -97,6 +97,7 @@ def node_with_map():
     inside = sum(v for s, v in stacks if any("hotInner" in f for f in s) and any("hotThree" in f for f in s))
     hot = sum(v for s, v in stacks if any("hotInner" in f for f in s))
     check(inside > 0.95 * hot, "hotInner is not under hotThree")
+    check(any(f == "hotInner" for s, _ in stacks for f in s), "names still carry their tier")
     check(share(stacks, "[jit]") < 0.03, f"{100 * share(stacks, '[jit]'):.1f} % pass code without a name")
 
 
