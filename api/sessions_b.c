@@ -42,16 +42,16 @@ int wait_for_session(struct http_call *call, const char *id, uint64_t timeout_ns
 static int parse_body(const cJSON *body, struct session_request *request,
 		      struct json_warnings *warnings, struct err *err)
 {
-	uint64_t duration_s = DURATION_DEFAULT_S, rate_hz = RATE_DEFAULT_HZ;
+	uint64_t duration_s = DURATION_DEFAULT_S, min_s = 1, rate_hz = RATE_DEFAULT_HZ;
 	int rc = json_in_type(body, "profileType", true, &request->type, err);
 
 	if (rc == 0)
 		rc = json_in_text(body, "target", true, SERVICE_NAME_SIZE - 1, &request->service,
 				  err);
 	if (rc == 0 && request->type == PROFILE_GOROUTINE)
-		duration_s = 1;
+		duration_s = min_s = 0; /* a state is taken at once */
 	if (rc == 0)
-		rc = json_in_uint(body, "durationSeconds", false, 1, 3600, &duration_s, err);
+		rc = json_in_uint(body, "durationSeconds", false, min_s, 3600, &duration_s, err);
 	if (rc == 0)
 		rc = json_in_uint(body, "sampleRate", false, 1, 1000, &rate_hz, err);
 	if (rc < 0)

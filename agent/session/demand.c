@@ -11,7 +11,7 @@
 
 static bool is_wanting(const struct session *session)
 {
-	return session->phase >= PHASE_WAIT_PROCESS && session->phase <= PHASE_SAMPLING;
+	return session->wants && session->phase >= PHASE_WAIT_PROCESS && session->phase <= PHASE_SAMPLING;
 }
 
 void demand_match(const struct sessions *s, struct live_process *process)

@@ -48,6 +48,8 @@ void recorder_destroy(struct recorder *r)
 	chunk_events_vec_deinit(&r->pending);
 	stack_ids_vec_deinit(&r->missing);
 	buf_deinit(&r->process_entries);
+	u64map_deinit(&r->start_at);
+	start_values_vec_deinit(&r->start_values);
 	while (r->groups) {
 		struct recorder_group *next = r->groups->next;
 
@@ -84,7 +86,8 @@ uint64_t recorder_attr_hash(const struct chunk_attr *attr)
 
 int recorder_add_process(struct recorder *r, const struct chunk_process *p, uint64_t hash)
 {
-	struct recorder_process totals = { .tgid = p->tgid, .started_at_ns = p->started_at_ns };
+	struct recorder_process totals = { .tgid = p->tgid, .started_at_ns = p->started_at_ns,
+					   .hash = hash };
 	size_t len = p->exe.len < sizeof(totals.exe) ? p->exe.len : sizeof(totals.exe) - 1;
 	int rc;
 

@@ -26,6 +26,7 @@ struct recorder_process {
 	char exe[256];
 	int64_t value;
 	uint64_t samples;
+	uint64_t hash; /* of its identity */
 };
 
 struct recorder_group {
@@ -82,5 +83,30 @@ void recorder_outcomes(const struct recorder *r, uint64_t ret[PROFILE_OUTCOMES_M
 size_t recorder_process_count(const struct recorder *r);
 const struct recorder_process *recorder_process(const struct recorder *r, size_t at);
 void recorder_note(struct recorder *r, const char *fmt, ...) printf_like(2, 3);
+
+/* ---- readings (recorder_readings.c): sessions that are taken by reading ------------------------ */
+
+struct reading;
+
+/* A new round of @phase begins; one of the same phase that was cut short does not count. */
+uint32_t recorder_begin_readings(struct recorder *r, uint8_t phase);
+/* The session's ids of @reading's modules, put into its frames. -ENOMEM. */
+int recorder_translate_reading(struct recorder *r, struct reading *reading) must_use;
+/* Keeps the values of the session's beginning. -ENOMEM. */
+int recorder_keep_start(struct recorder *r, const struct chunk_process *process,
+			const struct reading *reading) must_use;
+/* Leaves of @reading what came since the beginning. -ENODATA: that process was not read then,
+ * although it lived (@lived). */
+int recorder_subtract_start(const struct recorder *r, const struct chunk_process *process,
+			    bool lived, struct reading *reading) must_use;
+/* Takes over @groups, whose READINGS chunks get their places, and counts @samples and @value for
+ * @process (NULL: the end of the phase, no process); the first chunk of the first group is empty and
+ * becomes the process's entry. -ENOMEM: @groups are still the caller's. */
+int recorder_add_groups(struct recorder *r, struct chunk_process *process,
+			struct recorder_group *groups, uint64_t position, uint64_t samples,
+			int64_t value) must_use;
+void recorder_end_readings(struct recorder *r, uint8_t phase);
+bool recorder_has_read(const struct recorder *r, uint8_t phase);
+void recorder_groups_free(struct recorder_group *groups);
 
 #endif

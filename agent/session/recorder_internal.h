@@ -4,6 +4,7 @@
 #ifndef PROFD_SESSION_RECORDER_INTERNAL_H
 #define PROFD_SESSION_RECORDER_INTERNAL_H
 
+#include "agent/session/reading_chunk.h"
 #include "agent/session/recorder.h"
 
 #define OUTCOME_UNKNOWN	      0xff
@@ -24,6 +25,12 @@ VEC_DEFINE(chunk_stacks, struct chunk_stack);
 VEC_DEFINE(chunk_modules, struct chunk_module);
 VEC_DEFINE(recorder_processes, struct recorder_process);
 VEC_DEFINE(stack_ids, uint64_t);
+
+/* A bucket of the runtime when the session began. */
+struct start_value {
+	int64_t values[2];
+};
+VEC_DEFINE(start_values, struct start_value);
 
 struct recorder {
 	uint32_t pairs_max;
@@ -49,6 +56,11 @@ struct recorder {
 	uint32_t next_seq;
 	struct chunk_quality quality;
 	struct recorder_group *groups, **groups_end;
+	/* Readings (recorder_readings.c). */
+	uint32_t read_round;   /* last one that is in the file or a group */
+	uint32_t phases_read;  /* bits 1 << enum reading_phase: complete */
+	struct u64map start_at; /* hash of process and bucket -> index of start_values */
+	struct start_values_vec start_values;
 };
 
 void recorder_free_group(struct recorder_group *group);
@@ -60,5 +72,7 @@ int recorder_add_process(struct recorder *r, const struct chunk_process *p, uint
 /* Notes that the frames of @stack are wanted, unless they are known. */
 int recorder_need_stack(struct recorder *r, uint64_t stack) must_use;
 void recorder_count(struct recorder *r, const struct chunk_event *event);
+/* A READINGS chunk of the file, after a restart. -ENOMEM, -EPROTO. */
+int recorder_reload_reading(struct recorder *r, const void *data, size_t len) must_use;
 
 #endif

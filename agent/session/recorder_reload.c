@@ -97,7 +97,9 @@ static int reload_chunk(void *ctx, const struct store_chunk *chunk)
 		.event = reload_event,
 		.quality = reload_quality,
 	};
-	int rc = chunk_decode(chunk->kind, chunk->data, chunk->len, &sink);
+	int rc = chunk->kind == STORE_CHUNK_READINGS
+			 ? recorder_reload_reading(r, chunk->data, chunk->len)
+			 : chunk_decode(chunk->kind, chunk->data, chunk->len, &sink);
 
 	return rc == -EPROTO ? 0 : rc;
 }

@@ -8,6 +8,7 @@
 #include "agent/base/vec.h"
 #include "agent/profile/quality.h"
 #include "agent/profile/stack_resolver.h"
+#include "agent/session/reading_profile.h"
 #include "agent/session/session_chunks.h"
 #include "bpf/profiler.h"
 
@@ -54,6 +55,7 @@ struct recording {
 	struct pairs_vec pairs;
 	struct attrs_vec attrs;
 	struct events_vec events;
+	struct reading_bytes_vec readings;
 	struct chunk_quality quality;
 	uint64_t dropped; /* events beyond RECORDING_EVENTS_MAX */
 	unsigned damaged;
@@ -86,6 +88,7 @@ void recording_destroy(struct recording *recording)
 	pairs_vec_deinit(&recording->pairs);
 	attrs_vec_deinit(&recording->attrs);
 	events_vec_deinit(&recording->events);
+	reading_forget(&recording->readings);
 	free(recording);
 }
 
@@ -248,9 +251,11 @@ int recording_add(struct recording *recording, int kind, const void *data, size_
 
 	recording->seq_end = seq_end;
 	recording->names = names;
-	rc = chunk_decode(kind, data, len, &sink);
+	rc = kind == STORE_CHUNK_READINGS
+		     ? reading_keep(&recording->readings, data, len, seq_end)
+		     : chunk_decode(kind, data, len, &sink);
 	if (rc != -EPROTO)
-		return rc;
+		return rc < 0 ? rc : 0;
 	recording->damaged++;
 	return 0;
 }
@@ -285,6 +290,7 @@ struct build {
 	const struct recording *recording;
 	const struct recording_options *options;
 	struct profile_builder *builder;
+	const struct name_source *names;
 	struct stack_resolver *resolver;
 	struct ids_vec nodes;	  /* by pair, NO_NODE until asked for */
 	struct ids_vec attrs;	  /* by attr, likewise */
@@ -483,8 +489,31 @@ static int add_events(struct build *b)
 	return 0;
 }
 
+static bool lend_stack(void *ctx, uint64_t id, struct stack_frames *ret)
+{
+	const struct build *b = ctx;
+
+	return find_stack(b->recording, id, ret);
+}
+
+static uint32_t lend_process(void *ctx, uint32_t id)
+{
+	return process_of(ctx, id);
+}
+
+static int add_readings(struct build *b, unsigned *damaged)
+{
+	const struct reading_lender lender = {
+		b, lend_stack, lend_process, { (void *)(uintptr_t)b->recording, find_module }
+	};
+
+	return reading_build(&b->recording->readings, b->options->meta.type, &lender, b->names,
+			     b->builder, damaged);
+}
+
 static int build_profile(struct build *b, struct profile **ret)
 {
+	unsigned damaged = b->recording->damaged;
 	const struct recording *recording = b->recording;
 	struct profile_quality quality = b->options->quality;
 	int rc = fill_ids(&b->nodes, recording->pairs.count);
@@ -498,11 +527,13 @@ static int build_profile(struct build *b, struct profile **ret)
 					     recording->frames.count);
 	if (rc == 0)
 		rc = add_events(b);
+	if (rc == 0 && recording->readings.count)
+		rc = add_readings(b, &damaged);
 	if (rc < 0)
 		return rc;
-	if (recording->damaged)
+	if (damaged)
 		quality_note(&quality, "%u damaged pieces of the stored data were left out",
-			     recording->damaged);
+			     damaged);
 	if (recording->dropped)
 		quality_note(&quality, "%llu events beyond the limit were left out",
 			     (unsigned long long)recording->dropped);
@@ -516,7 +547,9 @@ int recording_build(const struct recording *recording, const struct recording_op
 	cleanup(profile_builder) struct profile_builder *builder =
 		profile_builder_create(&options->meta, options->nodes_max);
 	cleanup(stack_resolver) struct stack_resolver *resolver = NULL;
-	struct build b = { .recording = recording, .options = options, .builder = builder };
+	struct build b = {
+		.recording = recording, .options = options, .builder = builder, .names = names
+	};
 	int rc = -ENOMEM;
 
 	if (builder)

@@ -24,11 +24,6 @@ static const struct {
 			   "the kernel lacks what following tasks off the CPU needs (5.15 or "
 			   "newer; "
 			   "`profd --features` says which)" },
-	[PROFILE_BLOCK] = { 0, "this version of profd does not take waits on synchronization" },
-	[PROFILE_MUTEX] = { 0, "this version of profd does not take lock contention" },
-	[PROFILE_MEMORY] = { 0, "this version of profd does not read heaps" },
-	[PROFILE_ALLOC] = { 0, "this version of profd does not take allocations" },
-	[PROFILE_GOROUTINE] = { 0, "this version of profd does not read goroutines" },
 	[PROFILE_IO] = { 0, "this version of profd does not take I/O" },
 };
 
@@ -38,17 +33,19 @@ void services_type_state(const struct sessions *s, enum profile_type type, struc
 	const char *reason = NULL;
 
 	*ret = (struct type_need){ .wants = types[type].wants };
-	if (!types[type].wants)
+	if (!types[type].wants && !read_session_is(type))
 		reason = types[type].reason;
 	else if (!s->feed.ring)
 		reason = "this profd runs with --no-collect: start it without to profile this host";
 	else if (peers->collector_fd < 0)
 		reason = "the collector process is not running; it is being restarted";
+	else if (read_session_is(type))
+		reason = read_session_missing(s, type);
 	else if (peers->has_status && peers->status.failure[0])
 		reason = peers->status.failure;
 	else if (peers->has_status && (types[type].wants & ~peers->status.types))
 		reason = types[type].reason;
-	ret->available = !reason;
+	ret->available = !reason || !*reason;
 	(void)snprintf(ret->reason, sizeof(ret->reason), "%.255s", reason ? reason : "");
 }
 
@@ -130,6 +127,26 @@ static void choose_runtime(const struct live_process *const *processes, size_t c
 	}
 }
 
+/* What can be read from none of its processes. */
+static void add_refusals(const struct live_process *const *processes, size_t count,
+			 struct service_info *ret)
+{
+	for (int type = 0; type < PROFILE_TYPE_MAX; type++) {
+		const char *refusal = "";
+
+		if (!read_session_is((enum profile_type)type) || !ret->types[type].available)
+			continue;
+		for (size_t i = 0; i < count && refusal; i++)
+			refusal = read_session_refusal((enum profile_type)type,
+						       processes[i]->facts.flags);
+		if (!refusal)
+			continue;
+		ret->types[type].available = false;
+		(void)snprintf(ret->types[type].reason, sizeof(ret->types[type].reason), "%s",
+			       refusal);
+	}
+}
+
 static int add_service(const struct sessions *s, const struct live_process *const *processes,
 		       size_t count, struct service_info *ret)
 {
@@ -152,6 +169,7 @@ static int add_service(const struct sessions *s, const struct live_process *cons
 			       service_runtime_word(processes[i]->facts.flags));
 		ret->cpus += live_process_cpus(processes[i], now_ns);
 	}
+	add_refusals(processes, count, ret);
 	return 0;
 }
 

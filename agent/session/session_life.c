@@ -60,6 +60,8 @@ static bool is_sampled(const struct sessions *s, const struct session *session)
 {
 	const struct feed_demand *demand = &s->feed.demand;
 
+	if (read_session_is(session->info.type))
+		return read_session_is_ready(session);
 	if ((demand->types & session->wants) != session->wants)
 		return false;
 	return !(session->wants & PROF_WANT_CPU) || demand->rate_hz >= session->info.rate_hz;
@@ -275,7 +277,8 @@ void session_life_fail(struct sessions *s, struct session *session, const char *
 
 static void complete(struct sessions *s, struct session *session)
 {
-	bool empty = recorder_quality(session->recorder)->samples == 0;
+	bool empty = recorder_quality(session->recorder)->samples == 0 &&
+		     !read_session_is_done(session);
 
 	if (empty && session->stop)
 		session_life_fail(s, session, "stopped before there was any data");
@@ -323,13 +326,27 @@ static void flush_session(struct sessions *s, struct session *session)
 	recorder_stored(session->recorder, last);
 }
 
+static void close_reading(struct sessions *s, struct session *session)
+{
+	if (!read_session_is_done(session))
+		return;
+	flush_session(s, session);
+	if (session->phase == PHASE_CLOSING && !recorder_groups(session->recorder))
+		complete(s, session);
+}
+
 /* Everything that was delivered has been read, and the stacks are there or given up on. */
 static void try_close(struct sessions *s, struct session *session, uint64_t now_ns)
 {
 	struct recorder_wants wants = { 0 };
-	bool final = now_ns > session->end_ns + SESSION_MISSING_NS || s->peers.collector_fd < 0;
+	bool final;
 	int rc;
 
+	if (read_session_is(session->info.type)) {
+		close_reading(s, session);
+		return;
+	}
+	final = now_ns > session->end_ns + SESSION_MISSING_NS || s->peers.collector_fd < 0;
 	if (s->feed.ring && s->feed.cursor != ring_head(s->feed.ring) && !final)
 		return;
 	if (!session->counted) {
@@ -355,8 +372,22 @@ static void try_close(struct sessions *s, struct session *session, uint64_t now_
 		complete(s, session);
 }
 
+static void wait_for_reading(struct sessions *s, struct session *session, uint64_t now_ns)
+{
+	if (session->stop)
+		complete(s, session);
+	else if (is_sampled(s, session))
+		begin_sampling(s, session, now_ns);
+}
+
 static void check_time(struct sessions *s, struct session *session, uint64_t now_ns)
 {
+	const bool reads = read_session_is(session->info.type);
+
+	if (session->read_failure[0]) {
+		session_life_fail(s, session, "%s", session->read_failure);
+		return;
+	}
 	switch (session->phase) {
 	case PHASE_WAIT_PROCESS:
 		if (session->stop)
@@ -370,7 +401,9 @@ static void check_time(struct sessions *s, struct session *session, uint64_t now
 						     NS_PER_S));
 		break;
 	case PHASE_WAIT_SAMPLER:
-		if (session->stop)
+		if (reads)
+			wait_for_reading(s, session, now_ns);
+		else if (session->stop)
 			complete(s, session);
 		else if (s->feed.demand.types & session->wants &&
 			 now_ns > session->asked_ns + SESSION_SAMPLER_NS / 4) {
@@ -395,7 +428,7 @@ static void check_time(struct sessions *s, struct session *session, uint64_t now
 						  ? session->pid_gone_ns
 						  : session->start_ns;
 		}
-		if (now_ns >= session->end_ns + SESSION_GRACE_NS)
+		if (now_ns >= session->end_ns + (reads ? 0 : SESSION_GRACE_NS))
 			set_phase(s, session, PHASE_CLOSING);
 		break;
 	default:
@@ -509,6 +542,9 @@ static void flush_all(struct sessions *s)
 	struct recorder_wants wants = { 0 };
 
 	for (struct session *session = s->running; session; session = session->next) {
+		if (session->phase == PHASE_SAMPLING && recorder_groups(session->recorder) &&
+		    read_session_is(session->info.type))
+			flush_session(s, session);
 		if (session->phase != PHASE_SAMPLING || !recorder_pending(session->recorder))
 			continue;
 		update_quality(s, session);

@@ -74,7 +74,13 @@ static void describe_quality(const struct sessions *s, const struct session *ses
 		host_lost += s->host_lost - session->host_lost_from;
 	}
 	*to = quality_empty();
+	for (uint32_t i = 0; i < quality->note_count; i++)
+		quality_note(to, "%s", quality->notes[i]);
 	to->samples = (int64_t)quality->samples;
+	if (read_session_is(session->info.type)) {
+		to->lost = -1;
+		return;
+	}
 	to->lost = share_of_losses(quality, host_samples, host_lost);
 	recorder_outcomes(session->recorder, to->outcomes);
 	to->truncated_pct =
@@ -88,8 +94,6 @@ static void describe_quality(const struct sessions *s, const struct session *ses
 		to->overhead_pct = 100.0 * (double)quality->cost_ns /
 				   (double)(quality->cost_to_ns - quality->cost_from_ns) /
 				   s->feed.cpu_count;
-	for (uint32_t i = 0; i < quality->note_count; i++)
-		quality_note(to, "%s", quality->notes[i]);
 }
 
 int session_describe(const struct sessions *s, const struct session *session,

@@ -121,7 +121,8 @@ static int check_request(const struct session_request *r, struct err *err)
 		return err_set(err, EINVAL, "InvalidParam", "service", "required");
 	if ((unsigned)r->type >= PROFILE_TYPE_MAX)
 		return err_set(err, EINVAL, "InvalidParam", "profileType", "unknown type");
-	if (r->duration_s < 1 || r->duration_s > 3600)
+	/* A state can be taken at once. */
+	if ((r->duration_s < 1 && r->type != PROFILE_GOROUTINE) || r->duration_s > 3600)
 		return err_set(err, EINVAL, "InvalidParam", "durationSeconds",
 			       "must be 1…3600, got %u", r->duration_s);
 	if (r->rate_hz < 1 || r->rate_hz > 1000)
@@ -414,6 +415,9 @@ int sessions_start(struct sessions *s, const struct session_request *request,
 	rc = resolve_patiently(s, request, &selector, name, err);
 	if (rc < 0)
 		return rc;
+	rc = read_session_check(s, request, &selector, err);
+	if (rc < 0)
+		return rc;
 	rc = start_new(s, request, &selector, name, ret, err);
 	return rc < 0 || request->wait_s ? rc : await_sampling(s, ret, err);
 }
@@ -476,7 +480,8 @@ static int init_parts(struct sessions *s)
 	s->feed.cpu_count = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
 	s->match_generation = 1;
 	s->idempotency = calloc(IDEMPOTENCY_MAX, sizeof(*s->idempotency));
-	return s->idempotency ? names_client_create(&s->names) : -ENOMEM;
+	rc = s->idempotency ? names_client_create(&s->names) : -ENOMEM;
+	return rc < 0 ? rc : reader_client_create(&s->reader);
 }
 
 int sessions_create(const struct sessions_options *options, struct sessions **ret, struct err *err)
@@ -486,7 +491,7 @@ int sessions_create(const struct sessions_options *options, struct sessions **re
 
 	if (!s)
 		return err_set(err, ENOMEM, NULL, NULL, "no memory for the sessions");
-	s->wake_fd = s->peers.collector_fd = s->peers.new_collector_fd = s->peers.reader_fd = -1;
+	s->wake_fd = s->peers.collector_fd = s->peers.new_collector_fd = -1;
 	set_options(s, options);
 	rc = init_parts(s);
 	if (rc < 0)
@@ -497,8 +502,10 @@ int sessions_create(const struct sessions_options *options, struct sessions **re
 	if (rc < 0)
 		return rc;
 	rc = finisher_start(s);
+	if (rc == 0 && options->feed_fd >= 0)
+		rc = read_session_start_thread(s);
 	if (rc < 0)
-		return err_set(err, -rc, NULL, NULL, "no thread to finish sessions: %s",
+		return err_set(err, -rc, NULL, NULL, "no thread for finished sessions or for reading: %s",
 			       strerror(-rc));
 	*ret = take_ptr(s);
 	return 0;
@@ -517,6 +524,7 @@ void sessions_destroy(struct sessions *s)
 		sessions_wake(s);
 	feed_consumer_stop(s);
 	finisher_stop(s);
+	read_session_stop_thread(s);
 	while (s->running) {
 		struct session *session = s->running;
 
@@ -524,10 +532,10 @@ void sessions_destroy(struct sessions *s)
 		session_free(session);
 	}
 	cleanup_close_fn(&s->peers.new_collector_fd);
-	cleanup_close_fn(&s->peers.reader_fd);
 	cleanup_close_fn(&s->wake_fd);
 	live_tables_deinit(&s->tables);
 	names_client_destroy(s->names);
+	reader_client_destroy(s->reader);
 	profile_cache_deinit(&s->cache);
 	free(s->idempotency);
 	free(s->finished);
@@ -564,8 +572,5 @@ void sessions_set_symbolizer(struct sessions *s, int fd, uint32_t generation)
 
 void sessions_set_reader(struct sessions *s, int fd, uint32_t generation)
 {
-	sessions_lock(s);
-	cleanup_close_fn(&s->peers.reader_fd);
-	s->peers.reader_fd = fd;
-	sessions_unlock(s);
+	reader_client_set_channel(s->reader, fd);
 }

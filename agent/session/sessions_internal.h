@@ -17,6 +17,8 @@
 #include "agent/session/live_tables.h"
 #include "agent/session/names_client.h"
 #include "agent/session/profile_cache.h"
+#include "agent/session/read_session.h"
+#include "agent/session/reader_client.h"
 #include "agent/session/recorder.h"
 #include "agent/session/service_rules.h"
 #include "agent/session/session.h"
@@ -74,6 +76,7 @@ struct session {
 	bool saved;		  /* PHASE_ENDED: its record is written, or it never began */
 	bool save_failed;	  /* PHASE_ENDED: not written yet, is tried again */
 	bool discard;		  /* PHASE_ENDED: deleted meanwhile */
+	char read_failure[200];	  /* by the reading thread: why the session fails, "" = it does not */
 	/* Counters of struct sessions when this life of the server began to count for it. */
 	uint64_t host_samples_from, host_lost_from;
 	uint64_t host_samples_before, host_lost_before; /* of earlier lives */
@@ -115,7 +118,6 @@ struct peers {
 	struct control_status status;
 	struct control_demand demand_sent;
 	bool demand_dirty, targets_dirty;
-	int reader_fd;
 };
 
 struct sessions {
@@ -142,8 +144,9 @@ struct sessions {
 	int store_error; /* of the last write, 0 = fine */
 	char store_reason[200];
 
-	pthread_t feed_thread, finisher_thread;
-	bool has_feed_thread, has_finisher_thread;
+	struct reader_client *reader;
+	pthread_t feed_thread, finisher_thread, read_thread;
+	bool has_feed_thread, has_finisher_thread, has_read_thread;
 	int wake_fd; /* eventfd: something changed for the feed thread */
 	bool stopping;
 	bool abandoned; /* stop without flushing */

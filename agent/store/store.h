@@ -79,6 +79,7 @@ enum store_chunk_kind {
 	STORE_CHUNK_SAMPLES = 4, /* time-ordered */
 	STORE_CHUNK_NAMES = 5,	 /* side table, may be rebuilt */
 	STORE_CHUNK_QUALITY = 6, /* counters so far; the last one counts */
+	STORE_CHUNK_READINGS = 7, /* what was read of a process at one moment */
 };
 
 #define STORE_CHUNK_MAX (16u << 20) /* uncompressed bytes of one chunk */

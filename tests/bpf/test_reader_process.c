@@ -17,10 +17,10 @@
 #include "agent/base/clock.h"
 #include "bpf/profiler.h"
 #include "tests/support/go_workload.h"
-#include "tests/support/reader_client.h"
+#include "tests/support/reader_peer.h"
 
 struct fixture {
-	struct reader_client client;
+	struct reader_peer client;
 	struct go_workload program;
 };
 
@@ -32,13 +32,13 @@ static bool set_up(struct fixture *f, const char *program, const char *const *ar
 	if (!go_workload_build(&build, path, sizeof(path)))
 		return false;
 	go_workload_start(&f->program, path, args);
-	reader_client_start(&f->client);
+	reader_peer_start(&f->client);
 	return true;
 }
 
 static void tear_down(struct fixture *f)
 {
-	assert_int_equal(reader_client_stop(&f->client), 0);
+	assert_int_equal(reader_peer_stop(&f->client), 0);
 	go_workload_stop(&f->program);
 }
 
@@ -53,7 +53,7 @@ static int ask(struct fixture *f, uint32_t kind, uint32_t what, uint32_t deadlin
 		.deadline_ms = deadline_ms,
 	};
 
-	return reader_client_ask(&f->client, &request, ret);
+	return reader_peer_ask(&f->client, &request, ret);
 }
 
 #define BLOCKED_ONLY (READER_BLOCKED_ONLY << 8)
@@ -300,7 +300,7 @@ static void test_exit(void **state)
 	assert_int_equal(ask(&f, CONTROL_GOROUTINES, 0, 5000, &c), -ESRCH);
 	assert_string_equal(f.client.text, "the process has ended");
 	read_collect_deinit(&c);
-	assert_int_equal(reader_client_stop(&f.client), 0);
+	assert_int_equal(reader_peer_stop(&f.client), 0);
 	(void)fclose(f.program.in);
 	(void)fclose(f.program.out);
 }

@@ -21,7 +21,7 @@
 
 #include "bpf/profiler.h"
 #include "symbolize/symbol_index.h"
-#include "tests/support/reader_client.h"
+#include "tests/support/reader_peer.h"
 
 #define PROGRAM "build/tests/workload-threads"
 
@@ -202,9 +202,9 @@ static void test_states_waits_and_stacks(void **state)
 	static const char *const builds[] = { "-O2 -fomit-frame-pointer",
 					      "-O2 -fno-omit-frame-pointer", "-O0",
 					      "-O1 -fno-pie -no-pie", "-Os -static" };
-	struct reader_client client;
+	struct reader_peer client;
 
-	reader_client_start(&client);
+	reader_peer_start(&client);
 	for (size_t i = 0; i < ARRAY_SIZE(builds); i++) {
 		struct program p;
 		struct read_collect c;
@@ -214,7 +214,7 @@ static void test_states_waits_and_stacks(void **state)
 		build(builds[i]);
 		start(&p, "0");
 		request = request_for(p.pid);
-		assert_int_equal(reader_client_ask(&client, &request, &c), 0);
+		assert_int_equal(reader_peer_ask(&client, &request, &c), 0);
 		assert_int_equal(c.end->listed, 12);
 		assert_int_equal(c.end->inconsistent, 0);
 		for (size_t e = 0; e < ARRAY_SIZE(table); e++)
@@ -226,12 +226,12 @@ static void test_states_waits_and_stacks(void **state)
 		read_collect_deinit(&c);
 		stop(&p);
 	}
-	assert_int_equal(reader_client_stop(&client), 0);
+	assert_int_equal(reader_peer_stop(&client), 0);
 }
 
 static void test_many_threads(void **state)
 {
-	struct reader_client client;
+	struct reader_peer client;
 	struct read_collect c;
 	struct program p;
 	struct control_read_target request;
@@ -239,9 +239,9 @@ static void test_many_threads(void **state)
 
 	build("-O2");
 	start(&p, "1000");
-	reader_client_start(&client);
+	reader_peer_start(&client);
 	request = request_for(p.pid);
-	assert_int_equal(reader_client_ask(&client, &request, &c), 0);
+	assert_int_equal(reader_peer_ask(&client, &request, &c), 0);
 	for (size_t i = 0; i < c.threads.count; i++)
 		waiting += !strcmp(thread_name(&c, c.threads.data[i].thread), "futex cond");
 	assert_int_equal(waiting, 1001);
@@ -250,38 +250,38 @@ static void test_many_threads(void **state)
 	print_message("%u threads in %lu us\n", (unsigned)c.threads.count,
 		      (unsigned long)(c.end->duration_ns / 1000));
 	read_collect_deinit(&c);
-	assert_int_equal(reader_client_stop(&client), 0);
+	assert_int_equal(reader_peer_stop(&client), 0);
 	stop(&p);
 }
 
 static void test_refusals(void **state)
 {
-	struct reader_client client;
+	struct reader_peer client;
 	struct read_collect c;
 	struct program p;
 	struct control_read_target request;
 
 	build("-O2");
 	start(&p, "0");
-	reader_client_start(&client);
+	reader_peer_start(&client);
 	request = request_for(p.pid);
 	request.start_boottime_ns = 12345; /* another life of this pid */
-	assert_int_equal(reader_client_ask(&client, &request, &c), -ESRCH);
+	assert_int_equal(reader_peer_ask(&client, &request, &c), -ESRCH);
 	read_collect_deinit(&c);
 	request = request_for(p.pid);
 	request.deadline_ms = 0;
-	assert_int_equal(reader_client_ask(&client, &request, &c), -EINVAL);
+	assert_int_equal(reader_peer_ask(&client, &request, &c), -EINVAL);
 	read_collect_deinit(&c);
 	request = request_for(p.pid);
 	request.head.kind = CONTROL_GOROUTINES;
-	assert_int_equal(reader_client_ask(&client, &request, &c), -ENOEXEC);
+	assert_int_equal(reader_peer_ask(&client, &request, &c), -ENOEXEC);
 	assert_string_equal(client.text, "not a Go program");
 	read_collect_deinit(&c);
 	stop(&p);
 	request = request_for(p.pid);
-	assert_int_equal(reader_client_ask(&client, &request, &c), -ESRCH);
+	assert_int_equal(reader_peer_ask(&client, &request, &c), -ESRCH);
 	read_collect_deinit(&c);
-	assert_int_equal(reader_client_stop(&client), 0);
+	assert_int_equal(reader_peer_stop(&client), 0);
 }
 
 int main(void)

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One reading of all processes of a session, at its beginning or its end. Runs without the lock but
+ * for the moments in which it looks at the session; the session may be gone at any of them. */
+#ifndef PROFD_SESSION_READ_JOB_H
+#define PROFD_SESSION_READ_JOB_H
+
+#include "agent/session/reading_chunk.h"
+#include "agent/session/session.h"
+
+#define READ_PROCESSES_MAX 4096u /* of one session; more are counted in a note */
+
+struct read_job {
+	char tenant[TENANT_NAME_SIZE];
+	char id[SESSION_ID_SIZE];
+	enum profile_type type;
+	uint8_t phase; /* enum reading_phase */
+};
+
+void read_job_run(struct sessions *s, const struct read_job *job);
+/* enum reader_profile that @type is made from. */
+uint32_t read_job_what(enum profile_type type);
+
+#endif

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/session/read_session.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "agent/base/hash.h"
+#include "agent/session/read_job.h"
+#include "agent/session/recorder_internal.h"
+#include "agent/session/sessions_internal.h"
+
+#define PROBES_MAX	  4u
+#define PROBE_DEADLINE_MS 5000u
+#define IDLE_WAIT_NS	  (200 * NS_PER_MS)
+
+bool read_session_is(enum profile_type type)
+{
+	switch (type) {
+	case PROFILE_GOROUTINE:
+	case PROFILE_MEMORY:
+	case PROFILE_ALLOC:
+	case PROFILE_BLOCK:
+	case PROFILE_MUTEX:
+		return true;
+	default:
+		return false;
+	}
+}
+
+static bool has_beginning(enum profile_type type)
+{
+	return type == PROFILE_ALLOC || type == PROFILE_BLOCK || type == PROFILE_MUTEX;
+}
+
+/* ---- availability ---------------------------------------------------------------------------- */
+
+const char *read_session_missing(const struct sessions *s, enum profile_type type)
+{
+	return reader_client_is_connected(s->reader)
+		       ? ""
+		       : "the reader process is not running; it is being restarted";
+}
+
+const char *read_session_refusal(enum profile_type type, uint32_t flags)
+{
+	if (type == PROFILE_GOROUTINE)
+		return flags & FEED_PROC_KTHREAD ? "kernel threads cannot be read from outside"
+						 : NULL;
+	if (flags & FEED_PROC_GO)
+		return NULL;
+	return "taken from the Go runtime's own counters, and this is not a Go program: "
+	       "profile a Go service, or use cpu, offcpu or goroutine";
+}
+
+static int ignore_record(void *ctx, const struct read_record *record)
+{
+	return 0;
+}
+
+/* @count of @ret is what was found; the first PROBES_MAX, those known to be Go before others. */
+static size_t find_probes(struct sessions *s, const char *tenant, const struct selector *selector,
+			  struct reader_request ret[PROBES_MAX])
+{
+	struct session wanted = { .selector = *selector,
+				  .tenant_rule = services_tenant_rule(s, tenant) };
+	size_t found = 0, matching = 0;
+	sessions_scope(s);
+
+	for (int go = 1; go >= 0 && (go || !found); go--) {
+		for (size_t i = 0; i < s->tables.processes.count; i++) {
+			const struct live_process *process = s->tables.processes.data[i];
+			bool is_go = (process->facts.flags & FEED_PROC_GO) != 0;
+
+			if (process->exited_ns || (process->facts.flags & FEED_PROC_KTHREAD) ||
+			    is_go != (go == 1) || !session_wants_process(&wanted, process))
+				continue;
+			matching++;
+			if (found < PROBES_MAX)
+				ret[found++] = (struct reader_request){
+					.kind = CONTROL_GO_PROFILE,
+					.tgid = process->facts.tgid,
+					.start_boottime_ns = process->facts.start_boottime_ns,
+					.deadline_ms = PROBE_DEADLINE_MS
+				};
+		}
+	}
+	/* None of many is known to be Go: it is not worth asking them all. */
+	return matching <= PROBES_MAX || found < PROBES_MAX ? found : PROBES_MAX;
+}
+
+int read_session_check(struct sessions *s, const struct session_request *request,
+		       const struct selector *selector, struct err *err)
+{
+	struct reader_request probes[PROBES_MAX];
+	struct err first = { 0 };
+	size_t count;
+
+	if (!read_session_is(request->type) || request->type == PROFILE_GOROUTINE)
+		return 0;
+	count = find_probes(s, request->tenant, selector, probes);
+	for (size_t i = 0; i < count; i++) {
+		struct err why = { 0 };
+		int rc;
+
+		probes[i].what = read_job_what(request->type);
+		rc = reader_client_ask(s->reader, &probes[i], ignore_record, NULL, &why);
+		/* What says nothing about the program does not refuse it. */
+		if (rc == 0 || rc == -EPIPE || rc == -ETIMEDOUT || rc == -EAGAIN || rc == -EIO ||
+		    rc == -ESRCH)
+			return 0;
+		if (!first.code)
+			first = why;
+	}
+	if (!first.code)
+		return 0;
+	return err_set(err, ENOTSUP, "ProfileTypeUnavailable", "profileType", "%s: %.200s",
+		       profile_type_info(request->type)->word,
+		       first.code == ENOEXEC ? read_session_refusal(request->type, 0) : first.text);
+}
+
+/* ---- phases ---------------------------------------------------------------------------------- */
+
+bool read_session_is_ready(const struct session *session)
+{
+	return !has_beginning(session->info.type) ||
+	       recorder_has_read(session->recorder, READING_START);
+}
+
+bool read_session_is_done(const struct session *session)
+{
+	return recorder_has_read(session->recorder, READING_END);
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+/* A session that wants a reading now; lock held. */
+static bool find_work(const struct sessions *s, struct read_job *job)
+{
+	for (const struct session *session = s->running; session; session = session->next) {
+		uint8_t phase = session->phase == PHASE_WAIT_SAMPLER && !read_session_is_ready(session)
+					? READING_START
+				: session->phase == PHASE_CLOSING && !read_session_is_done(session)
+					? READING_END
+					: 0;
+
+		if (!read_session_is(session->info.type) || !phase || session->read_failure[0])
+			continue;
+		*job = (struct read_job){ .type = session->info.type, .phase = phase };
+		(void)snprintf(job->tenant, sizeof(job->tenant), "%s", session->info.tenant);
+		(void)snprintf(job->id, sizeof(job->id), "%s", session->info.id);
+		return true;
+	}
+	return false;
+}
+
+static void wait_for_work(struct sessions *s)
+{
+	uint64_t until_ns = clock_monotonic_ns() + IDLE_WAIT_NS;
+	struct timespec until = { .tv_sec = (time_t)(until_ns / NS_PER_S),
+				  .tv_nsec = (long)(until_ns % NS_PER_S) };
+
+	(void)pthread_cond_timedwait(&s->changed, &s->lock, &until);
+}
+
+static void *read_main(void *ctx)
+{
+	struct sessions *s = ctx;
+
+	sessions_lock(s);
+	while (!s->stopping) {
+		struct read_job job;
+
+		if (!find_work(s, &job)) {
+			wait_for_work(s);
+			continue;
+		}
+		sessions_unlock(s);
+		read_job_run(s, &job);
+		sessions_wake(s);
+		sessions_lock(s);
+	}
+	sessions_unlock(s);
+	return NULL;
+}
+
+int read_session_start_thread(struct sessions *s)
+{
+	int rc = pthread_create(&s->read_thread, NULL, read_main, s);
+
+	s->has_read_thread = rc == 0;
+	return -rc;
+}
+
+void read_session_stop_thread(struct sessions *s)
+{
+	if (s->has_read_thread)
+		(void)pthread_join(s->read_thread, NULL);
+	s->has_read_thread = false;
+}

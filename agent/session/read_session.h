@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sessions that are taken by reading processes from outside (agent/reader) instead of sampling them:
+ *
+ *   goroutine           every goroutine, or thread, at the end of the duration
+ *   memory              the live heap of Go programs at the end
+ *   alloc block mutex   Go's own counters at the end less those of the beginning
+ *
+ * A thread of its own asks the reader, so that nobody else waits for it; what to read follows from
+ * the sessions' phases: one that waits for its sampler wants the values of its beginning, one that
+ * closes wants those of its end. */
+#ifndef PROFD_SESSION_READ_SESSION_H
+#define PROFD_SESSION_READ_SESSION_H
+
+#include "agent/session/live_tables.h"
+#include "agent/session/session.h"
+
+struct session;
+struct type_need;
+
+bool read_session_is(enum profile_type type);
+
+/* Lock held. Why @type cannot be taken now from any process, "" = it can. */
+const char *read_session_missing(const struct sessions *s, enum profile_type type);
+/* Whether it can be taken from a process with these flags (enum feed_proc_flag), as far as is known
+ * without reading it; NULL = yes. */
+const char *read_session_refusal(enum profile_type type, uint32_t flags);
+/* Asks the processes that a new session would follow whether they have what it wants: a Go program
+ * may have been linked without its heap profile. Words: ProfileTypeUnavailable. Takes the lock
+ * itself. */
+int read_session_check(struct sessions *s, const struct session_request *request,
+		       const struct selector *selector, struct err *err) must_use;
+
+/* Lock held, feed thread. The beginning has been read, or needs no reading. */
+bool read_session_is_ready(const struct session *session);
+/* The end has been read; the session may be completed, or fails with its reason. */
+bool read_session_is_done(const struct session *session);
+
+int read_session_start_thread(struct sessions *s) must_use;
+void read_session_stop_thread(struct sessions *s);
+
+#endif
