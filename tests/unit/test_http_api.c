@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The life of a profile through the HTTP API: real server, real sessions, real store, samples by hand. */
 #include <errno.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -322,6 +323,48 @@ static void test_agent_paths(void **state)
 	}
 }
 
+struct client {
+	struct http_fixture *f;
+	const char *id;
+	unsigned number, failures;
+};
+
+static void *run_client(void *arg)
+{
+	static const char *const targets[] = {
+		A "/history?limit=3",	 A "/%s",		     A "/%s/flamegraph?format=pprof",
+		A "/%s/flamegraph",	 "/api/v1/observability/services", "/metrics",
+		A "/%s/flamegraph?format=folded&groupBy=thread",     B "/sessions/none",
+	};
+	struct client *client = arg;
+
+	for (unsigned i = 0; i < 24; i++) {
+		unsigned which = (i + client->number) % ARRAY_SIZE(targets);
+		struct http_reply reply = get(client->f, targets[which], client->id);
+
+		client->failures += reply.status != (which == 7 ? 404 : 200);
+		http_reply_free(&reply);
+	}
+	return NULL;
+}
+
+static void test_many_at_once(void **state)
+{
+	struct client clients[12];
+	pthread_t threads[12];
+	char id[SESSION_ID_SIZE];
+
+	http_make_session(*state, "default", id);
+	for (unsigned i = 0; i < ARRAY_SIZE(clients); i++) {
+		clients[i] = (struct client){ *state, id, i, 0 };
+		assert_int_equal(pthread_create(&threads[i], NULL, run_client, &clients[i]), 0);
+	}
+	for (unsigned i = 0; i < ARRAY_SIZE(clients); i++) {
+		(void)pthread_join(threads[i], NULL);
+		assert_int_equal(clients[i].failures, 0);
+	}
+}
+
 static int setup(void **state)
 {
 	struct http_fixture *f = calloc(1, sizeof(*f));
@@ -345,7 +388,7 @@ int main(void)
 		cmocka_unit_test(test_formats),		   cmocka_unit_test(test_flamegraph_options),
 		cmocka_unit_test(test_revalidation),	   cmocka_unit_test(test_history_pages),
 		cmocka_unit_test(test_tenants_are_apart),  cmocka_unit_test(test_family_b),
-		cmocka_unit_test(test_agent_paths),
+		cmocka_unit_test(test_agent_paths),	   cmocka_unit_test(test_many_at_once),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
