@@ -21,11 +21,16 @@ static void write_stack(struct buf *out, const struct profile *p, uint32_t node)
 
 		buf_printf(out, "\t%16" PRIx64 " ", frame->offset);
 		clean(out, profile_string(p, p->functions[frame->function].name), false);
+		/* As perf writes it: readers take what stands in the last parentheses for the file. */
+		if (frame->flags & PROFILE_FRAME_INLINED) {
+			buf_add_str(out, " (inlined)\n");
+			continue;
+		}
 		buf_add_str(out, " (");
 		clean(out, frame->mapping ? profile_string(p, p->mappings[frame->mapping].path)
 					  : "[unknown]",
 		      false);
-		buf_add_str(out, frame->flags & PROFILE_FRAME_INLINED ? ") (inlined)\n" : ")\n");
+		buf_add_str(out, ")\n");
 	}
 	buf_add_char(out, '\n');
 }

@@ -222,6 +222,17 @@ def build_truth(frame_pointers=False):
 
 
 @contextlib.contextmanager
+def own_name(program):
+    """A copy of a program under a name that no other process has: nobody else's run joins its service."""
+    copy = f"{program}-{os.getpid()}"
+    shutil.copy(program, copy)
+    try:
+        yield copy
+    finally:
+        os.unlink(copy)
+
+
+@contextlib.contextmanager
 def running(*command, ready=True, env=None):
     """A workload that prints `ready` first; killed at the end."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True,
