@@ -13,6 +13,7 @@ SAN     ?=
 WERROR  ?=
 T       ?=
 S       ?= 60
+UI      ?=
 VERSION := 0.1.0
 
 # quiet: a line per file; V=1 shows the commands
@@ -52,7 +53,7 @@ all: $(LIB) $(PROGRAMS) ## build profd and profctl into build/
 
 help: ## list targets and variables
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo "variables: O=build V=1 WERROR=1 SAN=address,undefined prefix=/usr DESTDIR= T=target S=seconds"
+	@echo "variables: O=build V=1 WERROR=1 UI=plain SAN=address,undefined prefix=/usr DESTDIR= T=target S=seconds"
 
 clean: ## remove build/
 	rm -rf $(O)
@@ -62,7 +63,13 @@ $(O)/%.o: %.c | $(SKELS)
 	@mkdir -p $(@D)
 	$(call say,CC,$<)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
-$(O)/api/assets.o: api/openapi.yaml $(wildcard api/ui/*/*)
+UI_SRC := $(wildcard api/ui/* api/ui/.npmrc api/ui/*/*)
+
+$(O)/api/assets.o $(O)/fuzz/api/assets.o: api/openapi.yaml $(UI_SRC) $(O)/gen/ui_files.h
+$(O)/api/assets.o $(O)/fuzz/api/assets.o: CPPFLAGS += -DUI_DIR='"$(O)/ui"'
+
+$(O)/gen/ui_files.h: tools/build_ui $(UI_SRC)
+	$(call say,UI,$@)UI=$(UI) tools/build_ui $(O)
 
 $(LIB): $(LIB_OBJ)
 	$(call say,AR,$@)rm -f $@ && ar rcs $@ $^
@@ -157,7 +164,7 @@ lint: ## include directions, sizes, headers alone, SPDX, static analysis, shell 
 		--enable=warning,portability --suppress=missingIncludeSystem --suppress=preprocessorErrorDirective \
 		--suppress=nullPointerOutOfMemory --suppress=memleak --suppress=shiftTooManyBitsSigned \
 		-D__x86_64__ '-DLIBBPF_OPTS(type,name,...)=struct type name'  $(filter-out %.bpf.c,$(filter %.c,$(C_FILES)))
-	shellcheck -x tools/quickstart tools/test tools/check_tree tools/check_headers .ci/run \
+	shellcheck -x tools/quickstart tools/test tools/build_ui tools/check_tree tools/check_headers .ci/run \
 		tools/packaging/deb tests/vm/run tools/bench/run
 	@echo "ok lint"
 

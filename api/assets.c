@@ -12,11 +12,22 @@
 		".popsection\n")
 
 EMBED(openapi_yaml, "api/openapi.yaml");
-EMBED(home_plain_css, "api/ui/home/plain.css");
 EMBED(flame_page_html, "api/ui/flame/page.html");
-EMBED(flame_page_css, "api/ui/flame/page.css");
-EMBED(flame_model_js, "api/ui/flame/model.js");
-EMBED(flame_format_js, "api/ui/flame/format.js");
-EMBED(flame_view_js, "api/ui/flame/view.js");
-EMBED(flame_table_js, "api/ui/flame/table.js");
-EMBED(flame_app_js, "api/ui/flame/app.js");
+EMBED(flame_page_css, "api/ui/flame/flame.css");
+EMBED(flame_page_js, UI_DIR "/standalone.js");
+EMBED(ui_index_html, UI_DIR "/files/index.html");
+
+#define UI_FILE(number, path, file) EMBED(ui_##number, file);
+#include "ui_files.h"
+#undef UI_FILE
+
+#define UI_FILE(number, path, file) extern const char asset_ui_##number[];
+#include "ui_files.h"
+#undef UI_FILE
+
+const struct ui_file ui_files[] = {
+#define UI_FILE(number, path, file) { path, asset_ui_##number },
+#include "ui_files.h"
+#undef UI_FILE
+	{ 0 },
+};

@@ -43,6 +43,7 @@ int auth_token(struct api *api, const char *token, struct auth_identity *ret, st
 		return rc;
 	ret->role = claims.role;
 	memcpy(ret->tenant, claims.tenant, sizeof(ret->tenant));
+	ret->exp_s = claims.exp_s;
 	return 0;
 }
 

@@ -134,6 +134,8 @@ static int check_envelope(const struct api *api, const struct http_request *requ
 		return 0;
 	if (!host || !host[0])
 		return err_set(err, EINVAL, "InvalidParam", "Host", "the Host header is required");
+	if (request->host_count > 1)
+		return err_set(err, EINVAL, "InvalidParam", "Host", "more than one Host header");
 	if (!host_allowed(api, host))
 		return err_set(err, EACCES, "Forbidden", "Host",
 			       "this Host is not served; use localhost or set [server] public_url");
@@ -208,7 +210,7 @@ static int run(struct http_call *call)
 		rc = find_route(call, path_len);
 	if (rc == 0)
 		rc = take_tenant(request, call->err);
-	if (rc == 0)
+	if (rc == 0 && !(request->route->flags & ROUTE_HTML))
 		rc = query_parse(query, request->route->params, clock_realtime_ns(),
 				 &request->query, call->err);
 	if (rc == 0)
@@ -226,6 +228,29 @@ static int run(struct http_call *call)
 	return rc;
 }
 
+/* A person who opens a page without a token is led to the sign-in and back. */
+static bool lead_to_sign_in(struct http_call *call)
+{
+	const struct http_request *request = call->request;
+	const char *accept = http_header(request, "Accept");
+	struct buf next = { .max = 400 };
+
+	if (!request->route || !(request->route->flags & (ROUTE_HTML | ROUTE_SIGNED)) || !accept ||
+	    !strstr(accept, "text/html"))
+		return false;
+	for (const char *c = request->target; *c; c++) {
+		if (isalnum((unsigned char)*c) || strchr("/._-", *c))
+			buf_add_char(&next, *c);
+		else
+			buf_printf(&next, "%%%02X", (unsigned char)*c);
+	}
+	call->answer->status = 303;
+	http_answer_header(call->answer, "Location", "/sign-in?next=%s",
+			   next.error || !next.data ? "/" : next.data);
+	buf_deinit(&next);
+	return true;
+}
+
 static void write_error(struct http_call *call, int rc)
 {
 	const struct http_error *error = http_error_of(call->err, rc);
@@ -234,6 +259,10 @@ static void write_error(struct http_call *call, int rc)
 
 	buf_deinit(&answer->body);
 	answer->body.max = HTTP_ANSWER_MAX;
+	if (error->status == 401 && lead_to_sign_in(call)) {
+		answer->no_store = true;
+		return;
+	}
 	answer->status = error->status;
 	answer->no_store = true;
 	answer->content_type = family_c ? "application/json" : "application/problem+json";

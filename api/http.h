@@ -30,6 +30,7 @@ struct http_request {
 	const char *body;   /* NUL-terminated after body_len bytes */
 	size_t body_len; /* as sent; more than the limit allows when @body was not kept */
 	uint64_t header_bytes; /* of the header block */
+	unsigned host_count; /* Host headers; more than one is refused (RFC 9112 3.2) */
 	bool over_unix_socket;
 	uint32_t peer_uid; /* over the Unix socket, else ignored */
 	const char *(*header)(void *ctx, const char *name); /* NULL = absent */

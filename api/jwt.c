@@ -352,7 +352,10 @@ static int take_claims(const struct jwt_verifier *v, const cJSON *claims, struct
 	const cJSON *tenant = cJSON_GetObjectItemCaseSensitive(claims, v->tenant_claim);
 	const cJSON *role = cJSON_GetObjectItemCaseSensitive(claims, v->role_claim);
 
+	const cJSON *exp = cJSON_GetObjectItemCaseSensitive(claims, "exp");
+
 	*ret = (struct jwt_claims){ .role = HTTP_ROLE_READ };
+	ret->exp_s = exp->valuedouble < 1e15 ? (uint64_t)exp->valuedouble : (uint64_t)1e15;
 	if (cJSON_IsString(subject))
 		(void)snprintf(ret->subject, sizeof(ret->subject), "%s", subject->valuestring);
 	if (tenant && !cJSON_IsNull(tenant)) {

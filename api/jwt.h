@@ -20,6 +20,7 @@ struct jwt_claims {
 	char subject[128];
 	char tenant[TENANT_NAME_SIZE]; /* "" = for all tenants */
 	enum http_role role;
+	uint64_t exp_s; /* Unix seconds */
 };
 
 /* Reads the key or key set. -EINVAL with what is wrong in the configuration. */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pages for people that need no script. */
+/* The product's page (api/ui): /, /s/…, /p/… and the others of contract.md section 8. */
 #ifndef PROFD_API_PAGES_H
 #define PROFD_API_PAGES_H
 
 #include "api/router.h"
 
-http_handler_fn handle_home, handle_profile_page;
+http_handler_fn handle_page;
 
 #endif

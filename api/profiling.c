@@ -83,7 +83,7 @@ static int parse_start(const cJSON *body, struct session_request *request,
 	if (rc == 0)
 		rc = json_in_uint(body, "sampleRate", false, 1, RATE_MAX_HZ, &rate_hz, err);
 	if (rc == 0)
-		rc = json_in_uint(body, "waitSeconds", false, 0, WAIT_MAX_S, &wait_s, err);
+		rc = json_in_uint(body, "waitSeconds", false, 1, WAIT_MAX_S, &wait_s, err);
 	if (rc == 0)
 		rc = parse_labels(body, labels, &request->label_count, err);
 	if (rc < 0)

@@ -24,7 +24,7 @@ enum route_flag {
 	ROUTE_OPEN = 1,	  /* served without a token, always */
 	ROUTE_JSON = 2,	  /* takes a JSON object as body */
 	ROUTE_SIGNED = 4, /* a signed link opens it */
-	ROUTE_HTML = 8,	  /* errors as a page when the client prefers HTML */
+	ROUTE_HTML = 8,	  /* a page: its query is its script's; without a token it leads to the sign-in */
 	ROUTE_METRICS = 16, /* open with metrics_open */
 };
 

@@ -14,6 +14,7 @@
 #include "api/profiling.h"
 #include "api/router.h"
 #include "api/sessions_b.h"
+#include "api/sign_in.h"
 #include "api/static_files.h"
 #include "api/views_api.h"
 
@@ -81,9 +82,14 @@ const struct route routes[] = {
 	{ "GET", "/openapi.json", handle_openapi, NULL, READ, ROUTE_OPEN },
 	{ "GET", "/metrics", handle_metrics, NULL, READ, ROUTE_METRICS },
 	/* pages */
-	{ "GET", "/", handle_home, NULL, READ, 0 },
-	{ "GET", "/p/{profileId}", handle_profile_page, NULL, READ, 0 },
+	{ "GET", "/", handle_page, NULL, READ, ROUTE_HTML },
+	{ "GET", "/s/{service}", handle_page, NULL, READ, ROUTE_HTML },
+	{ "GET", "/p/{profileId}", handle_page, NULL, READ, ROUTE_HTML },
+	{ "GET", "/sign-in", handle_page, NULL, READ, ROUTE_HTML | ROUTE_OPEN },
+	{ "POST", "/sign-in", handle_sign_in, NULL, READ, ROUTE_OPEN | ROUTE_JSON },
+	{ "POST", "/sign-out", handle_sign_out, NULL, READ, ROUTE_OPEN },
 	{ "GET", "/ui/{file}", handle_static_file, NULL, READ, ROUTE_OPEN },
+	{ "GET", "/ui/{folder}/{file}", handle_static_file, NULL, READ, ROUTE_OPEN },
 };
 
 const unsigned route_count = sizeof(routes) / sizeof(routes[0]);

@@ -39,10 +39,12 @@ struct server {
 
 /* One request on a connection. */
 struct exchange {
-	char *target; /* raw, owned */
+	char *target; /* raw, owned, cut at the first NUL; one byte more is allocated */
+	uintptr_t version_at; /* where the version stands if the request line has no NUL */
 	struct buf body;
 	uint64_t body_seen; /* bytes, also those beyond the limit */
 	uint64_t header_bytes;
+	unsigned host_count;
 	bool headers_done;
 	bool counted;
 };
@@ -88,12 +90,14 @@ static void *on_target(void *cls, const char *target, struct MHD_Connection *mhd
 	(void)listener;
 	if (!exchange)
 		return NULL;
-	exchange->target = strdup(target);
+	exchange->target = calloc(1, strlen(target) + 2);
+	exchange->version_at = (uintptr_t)target + strlen(target) + 1;
 	if (!exchange->target || !connection) {
 		free(exchange->target);
 		free(exchange);
 		return NULL;
 	}
+	memcpy(exchange->target, target, strlen(target));
 	return exchange;
 }
 
@@ -139,10 +143,11 @@ static void on_log(void *cls, const char *fmt, va_list args)
 static enum MHD_Result count_header(void *cls, enum MHD_ValueKind kind, const char *key,
 				    const char *value)
 {
-	uint64_t *bytes = cls;
+	struct exchange *exchange = cls;
 
 	(void)kind;
-	*bytes += strlen(key) + (value ? strlen(value) : 0) + 4;
+	exchange->header_bytes += strlen(key) + (value ? strlen(value) : 0) + 4;
+	exchange->host_count += strcasecmp(key, "Host") == 0;
 	return MHD_YES;
 }
 
@@ -222,6 +227,7 @@ static enum MHD_Result answer_exchange(struct listener *listener, struct MHD_Con
 		.body = exchange->body.data ? exchange->body.data : "",
 		.body_len = exchange->body_seen,
 		.header_bytes = exchange->header_bytes,
+		.host_count = exchange->host_count,
 		.header = find_header,
 		.header_ctx = mhd,
 	};
@@ -280,14 +286,16 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const c
 	struct exchange *exchange = *context;
 
 	(void)url;
-	(void)version;
 	if (!exchange)
 		return MHD_NO;
 	if (!exchange->headers_done) {
 		exchange->headers_done = true;
 		exchange->body.max = server->api->options.body_bytes;
-		(void)MHD_get_connection_values(mhd, MHD_HEADER_KIND, count_header,
-						&exchange->header_bytes);
+		/* The library ends the target with a NUL in front of the version. One that was sent
+		 * stands earlier and becomes a control character, which dispatch refuses. */
+		if ((uintptr_t)version != exchange->version_at)
+			exchange->target[strlen(exchange->target)] = '\x01';
+		(void)MHD_get_connection_values(mhd, MHD_HEADER_KIND, count_header, exchange);
 		connections_enter(server->connections, connection_of(mhd), CONNECTION_BODY, true);
 		if (refuse_early(server, mhd, exchange))
 			return answer_exchange(listener, mhd, exchange, method);

@@ -187,7 +187,7 @@ static int add(struct jit_map *map, uint64_t start_va, uint64_t size_bytes, cons
 int jit_map_add(struct jit_map *map, uint64_t start_va, uint64_t size_bytes, const char *name,
 		size_t len)
 {
-	return len ? add(map, start_va, size_bytes, name, len) : 0;
+	return len ? add(map, start_va & JIT_MAP_ADDRESS_MASK, size_bytes, name, len) : 0;
 }
 
 int jit_map_move(struct jit_map *map, uint64_t old_va, uint64_t new_va, uint64_t size_bytes)
@@ -196,6 +196,8 @@ int jit_map_move(struct jit_map *map, uint64_t old_va, uint64_t new_va, uint64_t
 	uint64_t string;
 	int rc;
 
+	old_va &= JIT_MAP_ADDRESS_MASK;
+	new_va &= JIT_MAP_ADDRESS_MASK;
 	if (!u64map_get(&map->name_by_start, old_va, &string) || !string)
 		return 0;
 	name = strdup(map->names.data + string); /* adding may move the names */
@@ -209,6 +211,7 @@ const char *jit_map_find(struct jit_map *map, uint64_t va)
 {
 	size_t low = 0, high;
 
+	va &= JIT_MAP_ADDRESS_MASK;
 	if (map->settled < map->entries.count && settle(map) < 0)
 		return NULL;
 	high = map->entries.count;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names of one process's JIT-compiled code by virtual address. Code comes and goes: where entries overlap
- * the one added last counts, and what it covers of older ones is forgotten. Not thread-safe. */
+/* Names of one process's JIT-compiled code by virtual address, of which the low 40 bits count as in stored
+ * frames. Code comes and goes: where entries overlap the one added last counts, and what it covers of older
+ * ones is forgotten. Not thread-safe. */
 #ifndef PROFD_SYMBOLIZE_JIT_MAP_H
 #define PROFD_SYMBOLIZE_JIT_MAP_H
 
@@ -13,6 +14,7 @@
 #include "agent/base/vec.h"
 #include "symbolize/string_table.h"
 
+#define JIT_MAP_ADDRESS_MASK ((1ull << 40) - 1)
 #define JIT_MAP_ENTRIES_MAX 1000000u
 #define JIT_MAP_NAMES_MAX   (32u << 20) /* bytes of names in use; as much again may be waiting to be dropped */
 

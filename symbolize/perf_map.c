@@ -172,6 +172,13 @@ struct jitdump_move {
 	uint64_t code_index;
 };
 
+bool perf_map_is_jitdump(int fd)
+{
+	uint32_t magic = 0;
+
+	return read_at(fd, &magic, sizeof(magic), 0) == sizeof(magic) && magic == JITDUMP_MAGIC;
+}
+
 static int take_header(struct perf_map_cursor *cursor, int fd)
 {
 	struct jitdump_header header;

@@ -32,5 +32,7 @@ int perf_map_update(struct perf_map_cursor *cursor, int fd, struct jit_map *map)
 /* The same for jitdump: code loads and moves. -ENOEXEC if it is not jitdump version 1 in this machine's
  * byte order. Source lines (JIT_CODE_DEBUG_INFO) are not read. */
 int perf_map_update_jitdump(struct perf_map_cursor *cursor, int fd, struct jit_map *map) must_use;
+/* Does @fd begin as jitdump does? */
+bool perf_map_is_jitdump(int fd);
 
 #endif

@@ -153,7 +153,7 @@ static int wait_for_events(const struct symbolizer *s, struct pollfd polls[POLL_
 	polls[POLL_COLLECTOR] = (struct pollfd){ .fd = s->collector_fd, .events = POLLIN };
 	polls[POLL_SERVER] = (struct pollfd){ .fd = s->server_fd, .events = server };
 	polls[POLL_BUILDER] = (struct pollfd){ .fd = s->builder.pidfd, .events = POLLIN };
-	if (poll(polls, POLL_COUNT, deadline ? TICK_MS : -1) < 0 && errno != EINTR)
+	if (poll(polls, POLL_COUNT, s->jit.behind ? 0 : deadline ? TICK_MS : -1) < 0 && errno != EINTR)
 		return -errno;
 	return 0;
 }
@@ -178,6 +178,11 @@ static int turn(struct symbolizer *s)
 	name_modules_stop_waiting(&s->modules, clock_monotonic_ns() - SYMBOLIZER_DEBUG_WAIT_NS);
 	if (name_builder_is_idle(&s->builder))
 		start_build(s);
+	if (s->jit.behind) {
+		sandbox_guard_begin(SYMBOLIZER_INDEX_WALL_S);
+		jit_maps_advance(&s->jit);
+		sandbox_guard_end();
+	}
 	symbolizer_serve_names(s);
 	return 0;
 }
@@ -245,6 +250,7 @@ int symbolizer_run(const struct symbolizer_options *options)
 	symbolizer_lose_server(s);
 	name_builder_deinit(&s->builder);
 	name_modules_deinit(&s->modules);
+	jit_maps_deinit(&s->jit);
 	symbol_store_destroy(s->store);
 	module_cache_destroy(s->cache);
 	free(s);

@@ -265,6 +265,21 @@ static void index_kernel(struct symbolizer *s, const struct control_index *reque
 	send_indexed(s, answer, -1);
 }
 
+/* What a runtime writes about its code grows: the descriptor is kept and read on when names are asked for. */
+static void index_jit(struct symbolizer *s, const struct control_index *request,
+		      struct control_indexed *answer, int fd_take)
+{
+	if (request->build_id_len != sizeof(answer->key)) {
+		(void)close(fd_take);
+		answer->status = -EINVAL;
+	} else {
+		memcpy(&answer->key, request->build_id, sizeof(answer->key));
+		answer->status = jit_maps_add_take(&s->jit, answer->key, fd_take);
+		answer->flags = answer->status ? 0 : INDEXED_SYMBOLS;
+	}
+	send_indexed(s, answer, -1);
+}
+
 void symbolizer_on_index(struct symbolizer *s)
 {
 	const struct control_index *request = (const void *)s->message.data;
@@ -282,6 +297,8 @@ void symbolizer_on_index(struct symbolizer *s)
 		(void)close(fd);
 	} else if (request->kind == FEED_MODULE_ELF || request->kind == FEED_MODULE_VDSO) {
 		index_elf(s, request, &answer, fd);
+	} else if (request->kind == FEED_MODULE_JIT) {
+		index_jit(s, request, &answer, fd);
 	} else {
 		(void)close(fd);
 		answer.status = -EINVAL;

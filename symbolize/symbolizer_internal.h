@@ -5,6 +5,7 @@
 #define PROFD_SYMBOLIZE_SYMBOLIZER_INTERNAL_H
 
 #include "agent/wire/control.h"
+#include "symbolize/jit_maps.h"
 #include "symbolize/module_cache.h"
 #include "symbolize/name_builder.h"
 #include "symbolize/name_modules.h"
@@ -35,6 +36,7 @@ struct symbolizer {
 	struct module_cache *cache; /* NULL = none */
 	struct symbol_store *store;
 	struct name_modules modules;
+	struct jit_maps jit;
 	struct name_builder builder;
 	uint64_t building_key; /* of the module that the builder is at */
 	struct names_request names[SYMBOLIZER_NAMES_MAX]; /* ring */

@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "agent/base/clock.h"
+#include "symbolize/jit_name.h"
+#include "symbolize/sandbox.h"
 #include "symbolize/symbolizer_internal.h"
 
 #define NAME_BYTES_MAX	     8192 /* of one function or file name */
@@ -99,12 +101,35 @@ static bool put_frames(struct payload *p, const struct symbol_frame *frames, uin
 	return true;
 }
 
+/* Where the names of a module come from: at most one of them. */
+struct names_origin {
+	const struct symbol_index *index;
+	struct jit_process *jit;
+};
+
+/* Frames of JIT code point into @name. */
+static int find_frames(const struct names_origin *origin, uint64_t offset, struct jit_name *name,
+		       struct symbol_frame ret[SYMBOL_INLINE_MAX])
+{
+	const char *text = origin->jit ? jit_process_name(origin->jit, offset) : NULL;
+
+	if (text) {
+		jit_name_parse(text, name);
+		ret[0] = (struct symbol_frame){ .function = name->function,
+						.file = name->file,
+						.start_line = name->start_line };
+		return 1;
+	}
+	return origin->index ? symbol_index_find(origin->index, offset, ret) : 0;
+}
+
 /* Names of one offset; all or nothing. False: the message is full. */
-static bool put_offset(struct payload *p, const struct symbol_index *index, uint64_t offset, bool first)
+static bool put_offset(struct payload *p, const struct names_origin *origin, uint64_t offset, bool first)
 {
 	struct symbol_frame frames[SYMBOL_INLINE_MAX];
 	struct payload before = *p;
-	int count = index ? symbol_index_find(index, offset, frames) : 0;
+	struct jit_name name;
+	int count = find_frames(origin, offset, &name, frames);
 
 	if (put_frames(p, frames, (uint16_t)count, NAME_BYTES_MAX))
 		return true;
@@ -116,7 +141,7 @@ static bool put_offset(struct payload *p, const struct symbol_index *index, uint
 }
 
 /* Sends the next message of the front request. 0 = sent, -EAGAIN the server's queue is full, -EPIPE. */
-static int send_some(struct symbolizer *s, const struct symbol_index *index, int status)
+static int send_some(struct symbolizer *s, const struct names_origin *origin, int status)
 {
 	struct names_request *r = front(s);
 	struct control_named *named = (void *)s->answer;
@@ -125,7 +150,7 @@ static int send_some(struct symbolizer *s, const struct symbol_index *index, int
 	int rc;
 
 	while (!status && r->answered + count < r->count &&
-	       put_offset(&p, index, r->offsets[r->answered + count], !count))
+	       put_offset(&p, origin, r->offsets[r->answered + count], !count))
 		count++;
 	*named = (struct control_named){ .head = { .kind = CONTROL_NAMED, .request = r->request },
 					 .status = status,
@@ -157,6 +182,16 @@ static bool must_wait(struct symbolizer *s, struct name_module *module)
 	return false;
 }
 
+static struct jit_process *find_jit(struct symbolizer *s, uint64_t key)
+{
+	struct jit_process *process;
+
+	sandbox_guard_begin(SYMBOLIZER_INDEX_WALL_S);
+	process = jit_maps_find(&s->jit, key);
+	sandbox_guard_end();
+	return process;
+}
+
 /* A debug file may have been installed since: asked for while somebody looks at the module. */
 static void look_for_debug(struct symbolizer *s, struct name_module *module)
 {
@@ -170,14 +205,16 @@ void symbolizer_serve_names(struct symbolizer *s)
 	s->server_full = false;
 	while (s->names_count && s->server_fd >= 0) {
 		uint64_t key = front(s)->key;
-		const struct symbol_index *index = symbol_store_get(s->store, key);
+		struct names_origin origin = { .jit = find_jit(s, key) };
 		struct name_module *module = name_modules_find(&s->modules, key);
 		int rc;
 
-		if (!index && must_wait(s, module))
+		if (!origin.jit)
+			origin.index = symbol_store_get(s->store, key);
+		if (!origin.jit && !origin.index && must_wait(s, module))
 			return;
 		look_for_debug(s, module);
-		rc = send_some(s, index, index || module ? 0 : -ENOENT);
+		rc = send_some(s, &origin, origin.jit || origin.index || module ? 0 : -ENOENT);
 		if (rc == -EAGAIN) {
 			s->server_full = true;
 			return;

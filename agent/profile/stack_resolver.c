@@ -174,8 +174,9 @@ static int push_named(struct stack_resolver *r, const struct module *module,
 	for (i = count - 1; rc == 0 && i >= 0; i--) {
 		struct profile_frame one = frame;
 
-		one.kind =
-			module->kind == FEED_MODULE_KERNEL ? PROFILE_FRAME_KERNEL : names[i].kind;
+		one.kind = module->kind == FEED_MODULE_KERNEL ? PROFILE_FRAME_KERNEL :
+			   module->kind == FEED_MODULE_JIT    ? PROFILE_FRAME_JIT :
+								names[i].kind;
 		one.line = names[i].line;
 		if (i < count - 1)
 			one.flags |= PROFILE_FRAME_INLINED;

@@ -49,13 +49,14 @@ int packed_make(const void *data, size_t len, void **ret, size_t *ret_len)
 
 int packed_open(const void *packed, size_t len, void **ret, size_t *ret_len)
 {
-	const char *bytes = (const char *)packed + sizeof(struct packed_head);
 	struct packed_head head;
+	const char *bytes;
 	cleanup_free char *out = NULL;
 	size_t stored, got;
 
 	if (!packed || len < sizeof(head))
 		return -EUCLEAN;
+	bytes = (const char *)packed + sizeof(head);
 	memcpy(&head, packed, sizeof(head));
 	stored = len - sizeof(head);
 	if (head.raw_len > STORE_CHUNK_MAX || crc32c(0, bytes, stored) != head.crc)

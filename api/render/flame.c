@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* format=flame: the tree as columns in preorder, 2.9 times smaller than nested levels and 5.2 times smaller
- * than nested JSON after gzip (measured on a profile of 181,195 nodes). Reader: api/ui/flame.js.
+ * than nested JSON after gzip (measured on a profile of 181,195 nodes). Reader: api/ui/flame/model.js.
  *
  *   strings[]     text; 0 = ""
  *   fn            columns by function number: name, module, file (indexes of strings), line, kind;

@@ -86,7 +86,7 @@ int render_folded(const struct profile *p, const struct render_options *options,
 	rc = flame_tree_build(p, &all, &tree);
 	if (rc == 0)
 		rc = collect(&f);
-	if (rc == 0)
+	if (rc == 0 && f.lines.count)
 		qsort_r(f.lines.data, f.lines.count, sizeof(struct line), compare_lines,
 			f.text.data);
 	for (size_t i = 0; rc == 0 && i < f.lines.count; i++) {

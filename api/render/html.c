@@ -15,10 +15,6 @@
 #include "api/render/page.h"
 #include "api/render/render.h"
 
-static const char *const scripts[] = { asset_flame_model_js, asset_flame_format_js,
-				       asset_flame_view_js, asset_flame_table_js,
-				       asset_flame_app_js };
-
 static char policy[512];
 
 static void add_base64(struct buf *out, const void *data, size_t len)
@@ -38,29 +34,24 @@ static void add_base64(struct buf *out, const void *data, size_t len)
 	}
 }
 
-static void add_source(struct buf *out, const char *const *texts, size_t count, const char *type)
+static void add_source(struct buf *out, const char *text, const char *type)
 {
-	struct buf all = { 0 };
 	uint8_t digest[32];
 
-	for (size_t i = 0; i < count; i++)
-		buf_add_str(&all, texts[i]);
-	if (!all.error && gnutls_hash_fast(GNUTLS_DIG_SHA256, all.data, all.len, digest) == 0) {
+	if (gnutls_hash_fast(GNUTLS_DIG_SHA256, text, strlen(text), digest) == 0) {
 		buf_printf(out, "%s 'sha256-", type);
 		add_base64(out, digest, sizeof(digest));
 		buf_add_str(out, "'; ");
 	}
-	buf_deinit(&all);
 }
 
 static void make_policy(void)
 {
-	const char *styles[] = { asset_flame_page_css };
 	struct buf text = { .max = sizeof(policy) - 1 };
 
 	buf_add_str(&text, "default-src 'none'; ");
-	add_source(&text, scripts, ARRAY_SIZE(scripts), "script-src");
-	add_source(&text, styles, 1, "style-src");
+	add_source(&text, asset_flame_page_js, "script-src");
+	add_source(&text, asset_flame_page_css, "style-src");
 	buf_add_str(&text, "base-uri 'none'; form-action 'none'; "
 			   "require-trusted-types-for 'script'; trusted-types 'none'");
 	if (!text.error)
@@ -119,8 +110,7 @@ static int add_part(const char *name, size_t len, const char *title, const struc
 	} else if (strncmp(name, "css", len) == 0) {
 		buf_add_str(out, asset_flame_page_css);
 	} else if (strncmp(name, "js", len) == 0) {
-		for (size_t i = 0; i < ARRAY_SIZE(scripts); i++)
-			buf_add_str(out, scripts[i]);
+		buf_add_str(out, asset_flame_page_js);
 	} else if (strncmp(name, "data", len) == 0) {
 		return add_data(document, out);
 	}

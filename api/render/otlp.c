@@ -321,7 +321,7 @@ static void write_locations(struct otlp *w, struct buf *out)
 
 	proto_message(out, DICTIONARY_LOCATIONS, &w->c);
 	for (uint32_t i = 1; i < w->chains.count; i++) {
-		const struct profile_frame *frame = NULL;
+		const struct profile_frame *frame = &p->frames[w->chains.items[i].frame];
 		uint32_t kind = 0;
 
 		for (uint32_t c = i; c; c = w->chains.items[c].outer) {

@@ -225,7 +225,7 @@ static void write_locations(struct pprof *w)
 	const struct profile *p = w->p;
 
 	for (uint32_t i = 1; i < w->chains.count; i++) {
-		const struct profile_frame *outermost = NULL;
+		const struct profile_frame *outermost = &p->frames[w->chains.items[i].frame];
 
 		for (uint32_t c = i; c; c = w->chains.items[c].outer)
 			outermost = &p->frames[w->chains.items[c].frame];

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The flame graph page in Chromium, put together from api/ui/flame as api/render/html.c does, with documents made
+"""The flame graph page in Chromium, put together from api/ui/flame and the script that tools/build_ui joins as api/render/html.c does, with documents made
 here: what is drawn, found and said is known independently of profd."""
 
 import base64
@@ -13,9 +13,8 @@ import sys
 import tempfile
 
 from browser import Page
-from harness import ROOT, check, main
+from harness import BUILD, ROOT, check, main
 
-SCRIPTS = ("model.js", "format.js", "view.js", "table.js", "app.js")
 EVIL = ['</script><img src=x onerror="window.hacked=1">', '"><svg onload=window.hacked=1>', "a\u202eb", "x" * 10000,
         "\u0000\u0001", "javascript:window.hacked=1"]
 
@@ -26,7 +25,9 @@ def source(name):
 
 
 def page_html(document):
-    script, style = "".join(source(name) for name in SCRIPTS), source("page.css")
+    style = source("flame.css")
+    with open(os.path.join(BUILD, "ui/standalone.js"), encoding="utf-8") as file:
+        script = file.read()
 
     def digest(text):
         return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
@@ -92,6 +93,13 @@ SMALL = {("main",): 1, ("main", "serve"): 2, ("main", "serve", "json"): 40, ("ma
          ("start", "rec"): 1}
 
 
+# Short words for the parts of the page.
+WORDS = """Object.assign(globalThis, { app: explorer, view: explorer.view, largestOf: f => explorer.largestOf(f),
+    change: run => explorer.change(run), select: (...a) => explorer.select(...a), zoom: (...a) => explorer.zoom(...a),
+    setSearch: text => explorer.setSearch(text), part: name => ({ search: explorer.input, hits: explorer.hits, tree: explorer.tree,
+    canvas: explorer.canvas, table: explorer.tableScroll })[name] || document.getElementById(name) }) && 1"""
+
+
 class Shown:
     """`with Shown(document) as page`: the page is open and ready."""
 
@@ -106,6 +114,7 @@ class Shown:
         page = self.page.__enter__()
         page.open("file://" + self.file.name + self.fragment)
         page.wait("document.documentElement?.dataset.ready === 'true'", "the page")
+        page.run(WORDS)
         page.settle()
         return page
 
@@ -126,9 +135,9 @@ def test_sums_and_recursion():
         check(totals["copy"] == [15, 15], f"copy {totals['copy']}")
         check(totals["rec"] == [5, 5], f"recursion counts once: {totals['rec']}")
         check(totals["serve"] == [2, 72], f"serve {totals['serve']}")
-        check("json" in page.run("$('sentence').textContent"), "the first sentence names the top function")
-        check("100" in page.run("$('quality').textContent"), "the quality line counts samples")
-        first = page.run("$('table-scroll').querySelector('tbody td').textContent")
+        check("json" in page.run("part('sentence').textContent"), "the first sentence names the top function")
+        check("100" in page.run("part('quality').textContent"), "the quality line counts samples")
+        first = page.run("part('table').querySelector('tbody td').textContent")
         check(first == "json", f"the table begins with {first}")
         check(not page.errors, page.errors)
 
@@ -136,7 +145,7 @@ def test_sums_and_recursion():
 def test_zoom_and_back():
     with Shown(document(SMALL)) as page:
         box = json.loads(page.run("""(() => { const m = app.model, n = largestOf([...Array(m.functions).keys()].find(
-            f => functionName(m, f) === 'json')), b = view.box(n), r = $('canvas').getBoundingClientRect();
+            f => functionName(m, f) === 'json')), b = view.box(n), r = part('canvas').getBoundingClientRect();
             return JSON.stringify([r.left + b.left + b.width / 2, r.top + b.top + 8]); })()"""))
         page.click(*box)
         check(zoomed(page) == "json", f"one click zooms, at {zoomed(page)}")
@@ -150,6 +159,7 @@ def test_zoom_and_back():
         page.wait("nodeName(app.model, view.zoomed) === 'json'", "the browser's back")
         page.open(address)
         page.wait("document.documentElement?.dataset.ready === 'true'", "the page")
+        page.run(WORDS)
         check(zoomed(page) == "json", f"a link opens the same view, at {zoomed(page)}")
 
 
@@ -167,22 +177,22 @@ def test_search():
     with Shown(document(SMALL)) as page:
         page.key("/")
         page.type("copy")
-        page.wait("$('hits').textContent.includes('15')", "the share of the hits")
-        check("1 function" in page.run("$('hits').textContent"), page.run("$('hits').textContent"))
+        page.wait("part('hits').textContent.includes('15')", "the share of the hits")
+        check("1 function" in page.run("part('hits').textContent"), page.run("part('hits').textContent"))
         page.key("Enter")
         check(page.run("nodeName(app.model, view.selected)") == "copy", "Enter goes to the largest hit")
         page.run("setSearch('/^(json|db)$/')")
-        check("70" in page.run("$('hits').textContent"), "nested hits count once, expressions work")
+        check("70" in page.run("part('hits').textContent"), "nested hits count once, expressions work")
         page.run("setSearch('/(/')")
-        check("expression" in page.run("$('hits').textContent"), "a bad expression is explained")
+        check("expression" in page.run("part('hits').textContent"), "a bad expression is explained")
         page.run("setSearch('no such name')")
-        check("No function" in page.run("$('table-scroll').textContent"), "an empty table says so")
+        check("No function" in page.run("part('table').textContent"), "an empty table says so")
         check(not page.errors, page.errors)
 
 
 def test_hostile_link_is_not_run():
     with Shown(document(SMALL), "#q=" + "%2F(a%2B)%2B%24%2F") as page:
-        check(page.run("app.query") == "" and page.run("$('search').value") == "/(a+)+$/",
+        check(page.run("app.query") == "" and page.run("part('search').value") == "/(a+)+$/",
               "an expression from a link waits for Enter")
 
 
@@ -203,8 +213,7 @@ def test_filters_keep_the_sum():
 
 def test_sandwich():
     with Shown(document(SMALL)) as page:
-        page.run("""change(() => { app.side = 'callers'; app.sandwich = [...Array(app.base.functions).keys()].find(
-            f => functionName(app.base, f) === 'copy'); })""")
+        page.run("""change(() => { app.side = 'callers'; app.sandwich = 'copy'; })""")
         check(page.run("app.model.total[0]") == 15, "callers sum to the function")
         names = page.run("children(app.model, 0).map(i => nodeName(app.model, i) + app.model.total[i]).join()")
         check(names == "json10,gc5", names)
@@ -216,22 +225,22 @@ def test_hostile_names():
         for name in EVIL:
             page.run(f"select(largestOf([...Array(app.model.functions).keys()].find(f => functionName(app.model, f) === "
                      f"{json.dumps(name)})), true)")
-        page.run("help()")
+        page.run("openHelp(explorer)")
         page.settle()
         check(page.run("window.hacked") is None, "a name ran as script")
         check(page.run("document.images.length") == 0, "a name became an element")
-        check("\\u{202e}" in page.run("$('table-scroll').textContent"), "direction marks are shown, not obeyed")
+        check("\\u{202e}" in page.run("part('table').textContent"), "direction marks are shown, not obeyed")
         check(not page.errors, page.errors)
 
 
 def test_keyboard_and_reader():
     with Shown(document(SMALL)) as page:
-        page.run("$('tree').focus()")
+        page.run("part('tree').focus()")
         for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
             page.key(key)
         name = page.run("nodeName(app.model, view.selected)")
         check(name == "gc", f"down, down, right is at {name}")
-        label = page.run("document.getElementById($('tree').getAttribute('aria-activedescendant')).getAttribute('aria-label')")
+        label = page.run("document.getElementById(part('tree').getAttribute('aria-activedescendant')).getAttribute('aria-label')")
         check(label.startswith("gc, 22") and "self 17" in label and "1 callee" in label, label)
         page.key("Enter")
         check(zoomed(page) == "gc", "Enter zooms")
@@ -258,7 +267,7 @@ def test_comparison():
         check(abs(deltas["a"] - 25) < 1e-9 and abs(deltas["gone"] + 50) < 1e-9 and abs(deltas["new"] - 25) < 1e-9, deltas)
         width = page.run("view.box(largestOf([...Array(app.model.functions).keys()].find(f => functionName(app.model, f) === 'gone'))).width / view.width")
         check(abs(width - 0.25) < 0.01, f"what vanished is still seen, {width}")
-        check("50.00" in page.run("$('table-scroll').querySelector('tbody tr').textContent"), "largest change first")
+        check("50.0" in page.run("part('table').querySelector('tbody tr').textContent"), "largest change first")
         check(not page.errors, page.errors)
 
 
@@ -289,14 +298,14 @@ def test_phone_and_dark():
     with Shown(document(SMALL), width=360, height=640) as page:
         check(page.run("document.documentElement.scrollWidth") <= 360, "no sideways scrolling")
         light = page.picture()
-        page.run("setTheme()")
+        page.run("turnTheme()")
         page.settle()
         check(page.picture() != light, "the theme changes the picture")
 
 
 def test_empty():
     with Shown(document({("main",): 0}, total=0)) as page:
-        check("Nothing was recorded" in page.run("$('sentence').textContent"), "emptiness is said in words")
+        check("Nothing was recorded" in page.run("part('sentence').textContent"), "emptiness is said in words")
         check(not page.errors, page.errors)
 
 

@@ -308,8 +308,8 @@ static void test_agent_paths(void **state)
 		{ "/version", "application/json", "\"profd\"" },
 		{ "/openapi.json", "application/json", "\"3.1.0\"" },
 		{ "/metrics", "text/plain; version=0.0.4; charset=utf-8", "profd_build_info" },
-		{ "/", "text/html; charset=utf-8", "web" },
-		{ "/ui/plain.css", "text/css; charset=utf-8", "table" },
+		{ "/", "text/html; charset=utf-8", "/ui/" },
+		{ "/s/web?type=cpu", "text/html; charset=utf-8", "/ui/" },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {

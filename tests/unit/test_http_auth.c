@@ -210,6 +210,48 @@ static void test_signed_links(void **state)
 	delete_keys(f);
 }
 
+static void test_page_session(void **state)
+{
+	struct http_fixture *f = *state;
+	struct made_key key = make_key(f, "read", "red"), other = make_key(f, "read", NULL);
+	char body[256], cookie[600], target[128];
+	struct http_reply reply;
+
+	/* A browser is led to the sign-in and back. */
+	reply = http_request(f, "GET", "/", "Accept: text/html\r\n", "");
+	assert_int_equal(reply.status, 303);
+	assert_string_equal(http_reply_header(&reply, "Location"), "/sign-in?next=/");
+	http_reply_free(&reply);
+	expect(f, "GET", "/sign-in?next=/p/x", "", "", 200, NULL);
+	expect(f, "POST", "/sign-in", "", "{\"token\":\"wrong\"}", 401, "Unauthenticated");
+	expect(f, "POST", "/sign-in", "Origin: https://evil.example\r\n", "{\"token\":\"wrong\"}", 403,
+	       "Forbidden");
+	(void)snprintf(body, sizeof(body), "{\"token\":\"%.*s\"}",
+		       (int)strcspn(key.header + 22, "\r"), key.header + 22);
+	reply = http_request(f, "POST", "/sign-in", "", body);
+	assert_int_equal(reply.status, 200);
+	assert_string_equal(http_text(&reply, "tenant"), "red");
+	assert_non_null(strstr(http_reply_header(&reply, "Set-Cookie"), "HttpOnly; SameSite=Strict"));
+	(void)snprintf(cookie, sizeof(cookie), "Cookie: a=b; %.*s\r\n",
+		       (int)strcspn(http_reply_header(&reply, "Set-Cookie"), ";"),
+		       http_reply_header(&reply, "Set-Cookie"));
+	http_reply_free(&reply);
+	expect(f, "GET", "/", cookie, "", 200, NULL);
+	expect(f, "GET", A "/history", cookie, "", 200, NULL);
+	expect(f, "GET", "/api/v1/keys", cookie, "", 403, "Forbidden");
+	cookie[strlen(cookie) - 4] ^= 1;
+	expect(f, "GET", A "/history", cookie, "", 401, "Unauthenticated");
+	cookie[strlen(cookie) - 4] ^= 1;
+	/* The cookie ends with its key. */
+	(void)snprintf(target, sizeof(target), "/api/v1/keys/%s", key.id);
+	reply = http_request_local(f, "DELETE", target, "", "");
+	assert_int_equal(reply.status, 204);
+	http_reply_free(&reply);
+	expect(f, "GET", A "/history", cookie, "", 401, "Unauthenticated");
+	expect(f, "GET", A "/history", other.header, "", 200, NULL);
+	delete_keys(f);
+}
+
 static void test_metrics_open(void **state)
 {
 	struct http_fixture *f = *state;
@@ -260,6 +302,7 @@ int main(void)
 		cmocka_unit_test(test_bad_keys),
 		cmocka_unit_test(test_tenants),
 		cmocka_unit_test(test_signed_links),
+		cmocka_unit_test(test_page_session),
 		cmocka_unit_test(test_metrics_open),
 		cmocka_unit_test(test_verifier_closes),
 	};

@@ -678,17 +678,16 @@ static void test_kernel(void **state)
 				       .build_id_len = 4,
 				       .build_id = { 1, 2, 3, 4 } };
 	static struct fixture f;
-	struct control_indexed answer;
+	struct control_indexed answer = { .status = -ENOENT };
 	struct names names;
 	int fd = open("/proc/kallsyms", O_RDONLY | O_CLOEXEC);
 
 	start(&f, "cache-kernel");
-	if (fd >= 0)
+	if (fd >= 0) {
 		send_to(f.collector, &index, sizeof(index), fd);
-	answer = fd < 0 ? (struct control_indexed){ .status = -ENOENT } :
-			  *(const struct control_indexed *)receive(&f, f.collector, CONTROL_INDEXED);
-	if (fd >= 0)
+		answer = *(const struct control_indexed *)receive(&f, f.collector, CONTROL_INDEXED);
 		(void)close(fd);
+	}
 	if (answer.status < 0) {
 		stop(&f);
 		print_message("skipped: kernel addresses are hidden from this user\n");
@@ -722,6 +721,95 @@ static void test_peers_come_and_go(void **state)
 	(void)close(f.server);
 }
 
+/* ---- JIT code ------------------------------------------------------------------------------------ */
+
+static struct control_indexed index_jit(struct fixture *f, uint64_t key, uint8_t key_len, int fd)
+{
+	struct control_index index = { .head = { .kind = CONTROL_INDEX, .request = 3 },
+				       .kind = FEED_MODULE_JIT,
+				       .build_id_len = key_len };
+
+	memcpy(index.build_id, &key, sizeof(key));
+	send_to(f->collector, &index, sizeof(index), fd);
+	(void)close(fd);
+	return *(const struct control_indexed *)receive(f, f->collector, CONTROL_INDEXED);
+}
+
+static void check_jit(struct fixture *f, uint64_t key, uint64_t offset, const char *name)
+{
+	struct names names = ask_names_once(f, key, offset);
+
+	assert_int_equal(names.status, 0);
+	assert_int_equal(names.frames, name ? 1 : 0);
+	assert_string_equal(names.function, name ? name : "");
+}
+
+static void append(const char *name, const char *text)
+{
+	char path[512];
+	int fd;
+
+	(void)snprintf(path, sizeof(path), "%s/%s", fixture_dir(), name);
+	fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+	assert_true(fd >= 0);
+	assert_int_equal(io_write_all(fd, text, strlen(text)), 0);
+	(void)close(fd);
+}
+
+static void test_jit(void **state)
+{
+	static struct fixture f;
+	struct control_indexed answer;
+
+	fixture_write("perf.map", "7f0012345000 40 first\n7f00123");
+	fixture_write("perf2.map", "12345000 40 of another\n");
+	start(&f, NULL);
+	answer = index_jit(&f, 77, 8, open_file("perf.map"));
+	assert_int_equal(answer.status, 0);
+	assert_int_equal(answer.flags, INDEXED_SYMBOLS);
+	assert_int_equal(answer.key, 77);
+	assert_int_equal(index_jit(&f, 78, 8, open_file("perf2.map")).status, 0);
+	/* The frame has the low 40 bits. */
+	check_jit(&f, 77, 0x0012345000, "first");
+	check_jit(&f, 77, 0x001234503f, "first");
+	check_jit(&f, 77, 0x0012345040, NULL);
+	check_jit(&f, 78, 0x0012345000, "of another");
+	assert_int_equal(ask_names_once(&f, 79, 0x12345000).status, -ENOENT);
+	append("perf.map", "45040 10 second\n7f0012345010 10 over it\n");
+	check_jit(&f, 77, 0x0012345040, "second");
+	check_jit(&f, 77, 0x001234501f, "over it");
+	check_jit(&f, 77, 0x0012345000, "first");
+	/* Another file under the same key takes the place of the first. */
+	assert_int_equal(index_jit(&f, 77, 8, open_file("perf2.map")).status, 0);
+	check_jit(&f, 77, 0x0012345000, "of another");
+	stop(&f);
+}
+
+static void test_bad_jit(void **state)
+{
+	static struct fixture f;
+	static const char damaged[] = "DTiJ\2";
+	int pipes[2];
+
+	fixture_write("perf.map", "1000 10 a\n");
+	fixture_write("bad.dump", damaged);
+	append("bad.dump", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx");
+	start(&f, NULL);
+	assert_int_equal(index_jit(&f, 1, 20, open_file("perf.map")).status, -EINVAL);
+	assert_int_equal(index_jit(&f, 1, 8, open_file("bad.dump")).status, -ENOEXEC);
+	assert_int_equal(pipe(pipes), 0);
+	(void)close(pipes[1]);
+	assert_int_equal(index_jit(&f, 1, 8, pipes[0]).status, -EINVAL);
+	assert_int_equal(ask_names_once(&f, 1, 0x1000).status, -ENOENT);
+	/* More processes than are kept: the last ones are there, the first are not. */
+	for (uint64_t key = 1; key <= 300; key++)
+		assert_int_equal(index_jit(&f, key, 8, open_file("perf.map")).status, 0);
+	check_jit(&f, 300, 0x1000, "a");
+	check_jit(&f, 100, 0x1000, "a");
+	assert_int_equal(ask_names_once(&f, 1, 0x1000).status, -ENOENT);
+	stop(&f);
+}
+
 static int set_up(void **state)
 {
 	return !fixture_run("chmod 755 .");
@@ -737,6 +825,7 @@ int main(void)
 		cmocka_unit_test(test_bad_messages),  cmocka_unit_test(test_sandboxed),
 		cmocka_unit_test(test_cached_table),  cmocka_unit_test(test_runtimes),
 		cmocka_unit_test(test_kernel),	      cmocka_unit_test(test_peers_come_and_go),
+		cmocka_unit_test(test_jit),	      cmocka_unit_test(test_bad_jit),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, NULL);

@@ -43,15 +43,43 @@ def cpu_s(pids):
     return total
 
 
-def bpf_programs(pids):
-    """(run time in s less the floor, runs) of the programs that these processes hold."""
+def held(pid, kind):
+    """Ids of the BPF programs (`prog_id`) or maps (`map_id`) that a process has open."""
+    ids = set()
+    for fd in os.listdir(f"/proc/{pid}/fdinfo"):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/fdinfo/{fd}") as f:
+            ids.update(int(line.split()[1]) for line in f if line.startswith(kind + ":"))
+    return ids
+
+
+def bpf_programs(daemon):
+    """(run time in s less the floor, runs) of the programs of the collector."""
+    ids = held(daemon.children()["profd-collect"], "prog_id")
     shown = subprocess.run(["bpftool", "prog", "show", "-j"], capture_output=True, text=True, check=True)
     time_ns = runs = 0
     for program in json.loads(shown.stdout):
-        if any(p["pid"] in pids for p in program.get("pids", [])):
+        if program["id"] in ids:
             runs += program.get("run_cnt", 0)
             time_ns += program.get("run_time_ns", 0)
     return max(time_ns - runs * STATS_FLOOR_NS, 0) / 1e9, runs
+
+
+def map_bytes(daemon):
+    """What the kernel charges for the collector's maps, the inner ones of its unwind tables included."""
+    collector = daemon.children()["profd-collect"]
+    total = 0
+    for fd in os.listdir(f"/proc/{collector}/fdinfo"):
+        with contextlib.suppress(OSError), open(f"/proc/{collector}/fdinfo/{fd}") as f:
+            total += sum(int(line.split()[1]) for line in f if line.startswith("memlock:"))
+    tables = [line for line in daemon.get("/metrics").body.decode().splitlines()
+              if line.startswith("profd_bpf_map_bytes ")]
+    return max(total, int(float(tables[0].split()[1])) if tables else 0)
+
+
+def split(daemon, before):
+    """CPU s of each process since @before {comm: s}."""
+    now = {comm: cpu_s([pid]) for comm, pid in daemon.children().items()}
+    return ", ".join(f"{comm[6:]} {now[comm] - before.get(comm, 0):.2f}" for comm in sorted(now))
 
 
 def pids_of(daemon):
@@ -69,16 +97,19 @@ def bpf_stats():
             f.write("0")
 
 
-def profd_cost(service, rate, seconds, settle=3.0):
+def profd_cost(service, rate, seconds, settle=8.0):
     """Agent CPU s (BPF included), BPF s, samples and the result of one session over a steady load."""
     with Daemon() as daemon, bpf_stats():
         time.sleep(settle)
         pids = pids_of(daemon)
-        before, bpf_before = cpu_s(pids), bpf_programs(pids)
+        each = {comm: cpu_s([pid]) for comm, pid in daemon.children().items()}
+        before, bpf_before = cpu_s(pids), bpf_programs(daemon)
         session = daemon.start_profile(service, seconds, rate=rate)
-        result = daemon.finish_profile(session, seconds + 60)
-        bpf_after = bpf_programs(pids)
+        time.sleep(seconds + 1)  # asking for partial results meanwhile would be a cost of its own
+        result = daemon.finish_profile(session, 60)
+        bpf_after = bpf_programs(daemon)
         bpf = bpf_after[0] - bpf_before[0]
+        result["split"] = split(daemon, each)
         return cpu_s(pids) - before + bpf, bpf, result
 
 
@@ -107,7 +138,7 @@ def busy(seconds):
         base, _ = perf_cost("dwarf", 99, seconds)
     samples = result["sampleCount"]
     row("agent CPU s, 99 Hz, no frame pointers / perf dwarf + script", ours, base, 1.0,
-        f"{1e6 * ours / samples:.1f} us a sample, of it BPF {1e6 * bpf / samples:.1f}")
+        f"{1e6 * ours / samples:.1f} us a sample, of it BPF {1e6 * bpf / samples:.1f}; s: {result['split']}")
 
 
 def busy_fp(seconds):
@@ -118,13 +149,13 @@ def busy_fp(seconds):
         base, _ = perf_cost("fp", 99, seconds)
     samples = result["sampleCount"]
     row("agent CPU s, 99 Hz, frame pointers / perf -g + script", ours, base, 1.5,
-        f"{1e6 * ours / samples:.1f} us a sample, of it BPF {1e6 * bpf / samples:.1f}")
+        f"{1e6 * ours / samples:.1f} us a sample, of it BPF {1e6 * bpf / samples:.1f}; s: {result['split']}")
 
 
 def idle(seconds):
     """An idle host with a 19 Hz session open: share of one CPU."""
-    ours, bpf, _ = profd_cost("*", 19, seconds)
-    absolute("idle host, 19 Hz session, % of one CPU", 100 * ours / seconds, 0.2, f"of it BPF {100 * bpf / seconds:.3f}")
+    ours, bpf, result = profd_cost("*", 19, seconds)
+    absolute("idle host, 19 Hz session, % of one CPU", 100 * ours / seconds, 0.2, f"of it BPF {100 * bpf / seconds:.3f}; s: {result['split']}")
 
 
 def memory(_):
@@ -138,10 +169,7 @@ def memory(_):
             for pid in pids_of(daemon):
                 with open(f"/proc/{pid}/smaps_rollup") as f:
                     pss += sum(int(line.split()[1]) for line in f if line.startswith("Pss:"))
-            shown = subprocess.run(["bpftool", "map", "show", "-j"], capture_output=True, text=True, check=True)
-            pids = pids_of(daemon)
-            maps = sum(m.get("bytes_memlock", 0) for m in json.loads(shown.stdout)
-                       if any(p["pid"] in pids for p in m.get("pids", [])))
+            maps = map_bytes(daemon)
             absolute("memory with 200 processes, MB", pss / 1024 + maps / 1048576, 100,
                      f"PSS {pss / 1024:.0f}, BPF maps {maps / 1048576:.0f}")
 

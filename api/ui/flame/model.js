@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The profile as typed arrays. Input: format=flame (api/render/flame.c says what its columns mean). No DOM here.
-'use strict';
-
 /**
  * Nodes are in preorder: the descendants of node i are i+1 … last[i]-1. Values are in units of doc.scale.
  * w is the width on the graph, x the left edge, so that a node covers [x, x+w). The width is the total; of a
  * comparison it is the mean of both shares in percent, and delta the change of the share in percentage points.
  */
-function decodeFlame(doc) {
+export function decodeFlame(doc) {
 	const count = doc.node.fn.length;
 	const m = {
 		doc, count,
@@ -67,13 +65,13 @@ function compareSides(m) {
 	m.deltaLimit = Math.max(0.1, sizes[Math.floor(sizes.length * 0.98)] || 0);
 }
 
-const functionName = (m, f) => m.doc.strings[m.doc.fn.name[f]];
-const functionModule = (m, f) => m.doc.strings[m.doc.fn.module[f]];
-const functionFile = (m, f) => m.doc.strings[m.doc.fn.file[f]];
-const nodeName = (m, i) => functionName(m, m.fn[i]);
+export const functionName = (m, f) => m.doc.strings[m.doc.fn.name[f]];
+export const functionModule = (m, f) => m.doc.strings[m.doc.fn.module[f]];
+export const functionFile = (m, f) => m.doc.strings[m.doc.fn.file[f]];
+export const nodeName = (m, i) => functionName(m, m.fn[i]);
 
 /** Index in row of the first node whose right edge lies beyond x. */
-function firstBeyond(m, row, x) {
+export function firstBeyond(m, row, x) {
 	let low = 0, high = row.length;
 	while (low < high) {
 		const mid = (low + high) >> 1;
@@ -83,7 +81,7 @@ function firstBeyond(m, row, x) {
 }
 
 /** The node at a level that covers x, or -1. */
-function nodeAt(m, level, x) {
+export function nodeAt(m, level, x) {
 	const row = m.rows[level];
 	if (!row) return -1;
 	const at = firstBeyond(m, row, x);
@@ -91,7 +89,7 @@ function nodeAt(m, level, x) {
 }
 
 /** Self and total by function; a function that calls itself counts once per stack. */
-function functionTotals(m) {
+export function functionTotals(m) {
 	const self = new Float64Array(m.functions), total = new Float64Array(m.functions);
 	const base = m.baseSelf ? new Float64Array(m.functions) : null;
 	const open = new Uint32Array(m.functions), path = [];
@@ -107,7 +105,7 @@ function functionTotals(m) {
 }
 
 /** A test for names: text is literal and case does not matter, /…/ is a regular expression. */
-function nameTest(query) {
+export function nameTest(query) {
 	const regex = /^\/(.+)\/?$/.exec(query);
 	if (regex && query.startsWith('/')) {
 		const body = regex[1].endsWith('/') ? regex[1].slice(0, -1) : regex[1];
@@ -122,7 +120,7 @@ function nameTest(query) {
  * Which functions match, the value under matching frames without counting nested ones twice, and the matching
  * nodes, largest first. Throws on a bad expression or one that takes longer than a quarter of a second.
  */
-function search(m, query) {
+export function search(m, query) {
 	const test = nameTest(query), hit = new Uint8Array(m.functions), end = Date.now() + 250;
 	let functions = 0, value = 0;
 	for (let f = 0; f < m.functions; f++) {
@@ -140,36 +138,36 @@ function search(m, query) {
 }
 
 /** Children of a node, largest first as stored. */
-function children(m, i) {
+export function children(m, i) {
 	const out = [];
 	for (let c = i + 1; c < m.last[i]; c = m.last[c]) out.push(c);
 	return out;
 }
 
-function stackOf(m, i) {
+export function stackOf(m, i) {
 	const out = [];
 	for (; i >= 0; i = m.parent[i]) out.unshift(i);
 	return out;
 }
 
 /** FNV-1a of the UTF-8 bytes, the same as in api/render/colour.c and flame_tree.c. */
-function fnv(text) {
+export function fnv(text) {
 	let hash = 2166136261;
 	for (const byte of new TextEncoder().encode(text)) hash = Math.imul(hash ^ byte, 16777619);
 	return hash >>> 0;
 }
 
 /** A frame's part of an address: 24 bits of its name as 4 characters of base64url. */
-function frameHash(name) {
+export function frameHash(name) {
 	const hash = (fnv(name) >>> 24 ^ fnv(name)) & 0xffffff, letters =
 		'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_';
 	return [18, 12, 6, 0].map(shift => letters[hash >> shift & 63]).join('');
 }
 
-const pathText = (m, i) => stackOf(m, i).slice(1).map(n => frameHash(nodeName(m, n))).join('');
+export const pathText = (m, i) => stackOf(m, i).slice(1).map(n => frameHash(nodeName(m, n))).join('');
 
 /** The node that a path leads to in this profile, as far as it goes. */
-function nodeOfPath(m, text) {
+export function nodeOfPath(m, text) {
 	let at = 0;
 	for (let k = 0; k + 4 <= text.length; k += 4) {
 		const next = children(m, at).find(c => frameHash(nodeName(m, c)) === text.slice(k, k + 4));
@@ -178,103 +176,3 @@ function nodeOfPath(m, text) {
 	}
 	return { node: at, complete: true };
 }
-
-/** A tree that is built by function: parents before children, one slot per (parent, function). */
-class Fold {
-	constructor(m, fn) {
-		this.m = m;
-		this.fn = [fn];
-		this.parent = [-1];
-		this.self = [0];
-		this.flags = [0];
-		this.slots = new Map();
-	}
-
-	child(parent, fn, flags) {
-		const key = parent * this.m.functions + fn;
-		let at = this.slots.get(key);
-		if (at === undefined) {
-			at = this.fn.length;
-			this.slots.set(key, at);
-			this.fn.push(fn);
-			this.parent.push(parent);
-			this.self.push(0);
-			this.flags.push(flags);
-		}
-		return at;
-	}
-
-	/** As a document: preorder, siblings by total, largest first. */
-	document() {
-		const count = this.fn.length, total = Float64Array.from(this.self);
-		for (let i = count - 1; i > 0; i--) total[this.parent[i]] += total[i];
-		const order = Uint32Array.from({ length: count - 1 }, (_, i) => i + 1).sort((a, b) => total[a] - total[b] || b - a);
-		const first = new Int32Array(count).fill(-1), next = new Int32Array(count).fill(-1);
-		for (const i of order) {
-			if (total[i] === 0) continue;
-			next[i] = first[this.parent[i]];
-			first[this.parent[i]] = i;
-		}
-		const out = { fn: [], up: [], self: [], flags: [] };
-		for (let at = 0, level = 0, before = -1; ;) {
-			out.fn.push(this.fn[at]);
-			out.up.push(before < 0 ? 0 : before + 1 - level);
-			out.self.push(this.self[at]);
-			out.flags.push(this.flags[at]);
-			before = level;
-			if (first[at] >= 0) { at = first[at]; level++; continue; }
-			while (at > 0 && next[at] < 0) { at = this.parent[at]; level--; }
-			if (at === 0) break;
-			at = next[at];
-		}
-		return { ...this.m.doc, node: out, total: total[0] };
-	}
-}
-
-/**
- * The same profile with some frames changed. Each filter is {kind, name}: `hide` merges the function's frames into
- * their callers, `drop` removes every stack that holds it, `focus` keeps only those, `collapse` merges a
- * function's direct calls of itself. Returns the new document; the kept share is its total.
- */
-function transform(m, filters) {
-	const set = name => Uint8Array.from({ length: m.functions }, (_, f) => functionName(m, f) === name ? 1 : 0);
-	const of = kind => filters.filter(f => f.kind === kind).map(f => set(f.name));
-	const drop = of('drop'), hide = of('hide'), focus = of('focus'), collapse = filters.some(f => f.kind === 'collapse');
-	const fold = new Fold(m, m.fn[0]), place = new Int32Array(m.count), inside = new Uint32Array(m.count);
-	const all = (1 << focus.length) - 1;
-	for (let i = 0; i < m.count; i++) {
-		const f = m.fn[i], up = m.parent[i];
-		if (up >= 0 && (place[up] < 0 || drop.some(s => s[f]))) { place[i] = -1; continue; }
-		inside[i] = focus.reduce((bits, s, k) => bits | s[f] << k, up >= 0 ? inside[up] : 0);
-		if (up >= 0) {
-			const merged = hide.some(s => s[f]) || collapse && fold.fn[place[up]] === f;
-			place[i] = merged ? place[up] : fold.child(place[up], f, m.flags ? m.flags[i] : 0);
-		}
-		if (inside[i] === all) fold.self[place[i]] += m.self[i];
-	}
-	return fold.document();
-}
-
-/** Callees below a function and its callers above it, as two documents whose root is the function. */
-function sandwich(m, f) {
-	const down = new Fold(m, f), up = new Fold(m, f), place = new Int32Array(m.count);
-	for (let i = 0, free = 0; i < m.count; i++) {
-		/* Inside its own recursion it was counted already. */
-		if (m.fn[i] !== f || i < free) continue;
-		free = m.last[i];
-		place[i] = 0;
-		down.self[0] += m.self[i];
-		for (let d = i + 1; d < free; d++) {
-			place[d] = down.child(place[m.parent[d]], m.fn[d], 0);
-			down.self[place[d]] += m.self[d];
-		}
-		let at = 0;
-		for (let p = m.parent[i]; p > 0; p = m.parent[p]) at = up.child(at, m.fn[p], 0);
-		up.self[at] += m.total[i];
-	}
-	return { callees: down.document(), callers: up.document() };
-}
-
-if (typeof module !== 'undefined')
-	module.exports = { decodeFlame, functionTotals, search, nodeAt, children, stackOf, fnv, frameHash, pathText,
-		nodeOfPath, transform, sandwich, nodeName, functionName };

@@ -2,9 +2,12 @@
 // The canvas. Its cost depends on pixels, not on nodes: in each visible row a binary search finds the left edge, and a
 // node narrower than a pixel starts a run that jumps to the first node behind the next pixel. The canvas is never
 // taller than the window; rows are scrolled in code, so that no browser limit is met however deep the stacks are.
-'use strict';
+import { isDark } from './dom.js';
+import { firstBeyond, fnv, functionModule, functionName, nodeAt } from './model.js';
+import { shortName, visible } from './names.js';
 
-const ROW = 20, LETTERS_MIN = 3;
+export const ROW = 20;
+const LETTERS_MIN = 3;
 
 const HUES = {
 	light: ['#f9b1bb', '#f8b59e', '#ebbe8a', '#d4c988', '#b5d398', '#96d9b4', '#82d9d3', '#86d5ee', '#9dccfd', '#bcc2fe', '#d8b8f1', '#eeb2d9'],
@@ -21,7 +24,7 @@ const GREY = {
 	dark: { kernel: ['#454b55', '#8b93a0'], none: ['#33373d', '#7d8590'], off: ['#1d232b', '#4a525c'], run: '#59626e', text: '#f0f3f6' },
 };
 
-class FlameView {
+export class FlameView {
 	constructor(canvas) {
 		this.canvas = canvas;
 		this.context = canvas.getContext('2d');
@@ -35,10 +38,8 @@ class FlameView {
 		this.motion = null;
 	}
 
-	show(model, kinds) {
+	show(model) {
 		this.model = model;
-		this.kinds = kinds;
-		this.shades = null;
 		const m = model;
 		this.hue = Uint8Array.from({ length: m.functions }, (_, f) => fnv(functionModule(m, f)) % 12);
 		this.short = new Array(m.functions);
@@ -47,10 +48,7 @@ class FlameView {
 		this.to = this.from + m.w[this.zoomed];
 	}
 
-	get dark() {
-		const set = document.documentElement.dataset.theme;
-		return set ? set === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;
-	}
+	get dark() { return isDark(); }
 
 	resize() {
 		const box = this.canvas.parentElement.getBoundingClientRect(), ratio = devicePixelRatio || 1;

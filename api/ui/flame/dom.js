@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one way elements are made: text is only ever text, so that no name can become markup.
+
+/** Element with attributes, listeners (on…) and children; null and false are left out. */
+export function h(tag, attributes, ...kids) {
+	const element = document.createElement(tag);
+	for (const [name, v] of Object.entries(attributes || {})) {
+		if (name.startsWith('on')) element.addEventListener(name.slice(2), v);
+		else if (v !== null && v !== undefined && v !== false) element.setAttribute(name, v === true ? '' : v);
+	}
+	element.append(...kids.flat().filter(c => c !== null && c !== undefined && c !== false));
+	return element;
+}
+
+/** The same for SVG elements. */
+export function svg(tag, attributes, ...kids) {
+	const element = document.createElementNS('http://www.w3.org/2000/svg', tag);
+	for (const [name, v] of Object.entries(attributes || {})) if (v !== null && v !== undefined) element.setAttribute(name, v);
+	element.append(...kids.flat());
+	return element;
+}
+
+let live = null, saidAt = 0, saying = 0;
+
+/** One polite message at a time for screen readers, at most one a second. */
+export function say(text) {
+	if (!live) document.body.append(live = h('div', { class: 'unseen', role: 'status', 'aria-live': 'polite' }));
+	clearTimeout(saying);
+	saying = setTimeout(() => { saidAt = Date.now(); live.textContent = text; }, Math.max(0, saidAt + 1000 - Date.now()));
+}
+
+/** Copies text; without permission through a hidden text area. */
+export async function copy(text, what) {
+	try {
+		await navigator.clipboard.writeText(text);
+	} catch {
+		const area = h('textarea', {}, text);
+		document.body.append(area);
+		area.select();
+		document.execCommand('copy');
+		area.remove();
+	}
+	say(`${what} copied`);
+}
+
+/** Shows a floating element near a point, inside the window. */
+export function place(element, x, y) {
+	element.hidden = false;
+	const box = element.getBoundingClientRect();
+	element.style.left = Math.max(4, Math.min(x, innerWidth - box.width - 8)) + 'px';
+	element.style.top = Math.max(4, y + box.height + 8 > innerHeight ? y - box.height - 18 : y) + 'px';
+}
+
+/** Dark or light now: the reader's choice, else the system's. */
+export function isDark() {
+	const set = document.documentElement.dataset.theme;
+	return set ? set === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;
+}
+
+/** Turns the theme over and remembers it where the browser allows. */
+export function turnTheme() {
+	const to = isDark() ? 'light' : 'dark';
+	document.documentElement.dataset.theme = to;
+	try { localStorage.setItem('theme', to); } catch { /* a page from a file may not store */ }
+	dispatchEvent(new Event('themechange'));
+}
+
+export function restoreTheme() {
+	try {
+		const kept = localStorage.getItem('theme');
+		if (kept === 'dark' || kept === 'light') document.documentElement.dataset.theme = kept;
+	} catch { /* as above */ }
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// The page of format=html: one profile inside the file itself. No request is made; it opens from a disk.
+import { h, restoreTheme, turnTheme } from './dom.js';
+import { Explorer } from './explorer.js';
+import { qualityWords } from './words.js';
+
+async function readData() {
+	const text = document.getElementById('data').textContent.trim();
+	const bytes = Uint8Array.from(atob(text), c => c.charCodeAt(0));
+	const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'));
+	return JSON.parse(await new Response(stream).text());
+}
+
+/** The same data in other formats, when the page came from a server. */
+function downloads(doc) {
+	if (!location.protocol.startsWith('http')) return null;
+	const single = doc.base ? [] : [['pprof', 'pprof'], ['folded', 'Folded stacks'], ['firefox', 'Firefox Profiler'], ['speedscope', 'speedscope'], ['csv', 'Table (CSV)']];
+	const pick = h('select', { 'aria-label': 'Download as' }, h('option', { value: '' }, 'Download…'),
+		single.concat([['svg', 'SVG'], ['json', 'JSON tree'], ['html', 'This page']]).map(([v, t]) => h('option', { value: v }, t)));
+	pick.addEventListener('change', () => {
+		if (!pick.value) return;
+		const to = new URL(location.href);
+		to.hash = '';
+		to.searchParams.set('format', pick.value);
+		to.searchParams.set('download', 'true');
+		pick.value = '';
+		location.assign(to);
+	});
+	return pick;
+}
+
+let explorer = null;
+
+async function main() {
+	restoreTheme();
+	const doc = await readData(), quality = qualityWords(doc.quality), words = document.getElementById('sentence');
+	explorer = new Explorer(document.getElementById('main'), {
+		sentence: text => { words.textContent = text; },
+		tools: [h('button', { type: 'button', title: 'Dark or light', onclick: turnTheme }, 'Theme'), downloads(doc)],
+	});
+	document.getElementById('quality').replaceChildren(h('span', { class: quality.level, title: quality.reasons.join('\n') }, quality.text),
+		(doc.pruned.nodes ? ` · ${doc.pruned.nodes.toLocaleString('en')} small frames merged` : '') +
+		` · ${doc.service}${doc.host ? ' on ' + doc.host : ''}${doc.from ? ' · ' + new Date(doc.from).toLocaleString() : ''}`);
+	explorer.setData(doc);
+	document.documentElement.dataset.ready = 'true';
+}
+
+main().catch(e => { document.getElementById('sentence').textContent = 'The profile could not be shown: ' + e.message; });

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a profile says in words: the first sentence, the quality line. No DOM here.
+import { duration, percent, value } from './format.js';
+import { functionName } from './model.js';
+import { shortName, visible } from './names.js';
+
+const NOUNS = { cpu: 'CPU time', offcpu: 'time off CPU', wall: 'time', block: 'blocked time', mutex: 'lock waiting',
+	memory: 'live memory', alloc: 'allocated memory', goroutine: 'goroutines', io: 'I/O time' };
+
+export const noun = type => NOUNS[type] || type;
+
+/** "12.3 s of CPU time in 30 s (0.41 CPUs): most by itself in f, 31 %." */
+export function sentence(base, model, totals) {
+	const d = base.doc;
+	if (d.base) return comparison(base);
+	if (!d.total) return 'Nothing was recorded: the service did not use any in this time, or its samples were lost.';
+	let best = -1;
+	for (let f = 0; f < model.functions; f++)
+		if (f !== model.fn[0] && d.fn.kind[f] !== 0 && (best < 0 || totals.self[f] > totals.self[best])) best = f;
+	const whole = d.unit === 'count' ? `${value(d.total * d.scale, d.unit)} ${noun(d.type)}`
+		: `${value(d.total * d.scale, d.unit)} of ${noun(d.type)} in ${duration(d.durationSeconds)}`;
+	const cpus = d.type === 'cpu' && d.durationSeconds ? ` (${(d.total * d.scale / 1e9 / d.durationSeconds).toFixed(2)} CPUs)` : '';
+	const top = best < 0 || !totals.self[best] ? '.'
+		: `: most by itself in ${visible(shortName(functionName(model, best), d.fn.kind[best]))}, ${percent(totals.self[best], model.total[0])}.`;
+	const kept = model !== base ? ` The view holds ${percent(model.total[0], base.total[0])} of it.` : '';
+	return whole + cpus + top + kept;
+}
+
+function comparison(m) {
+	const d = m.doc, per = d.rate ? ' per second' : '', seconds = d.rate ? [d.base.durationSeconds || 1, d.durationSeconds || 1] : [1, 1];
+	const before = m.baseTotal[0] * d.base.scale / seconds[0], after = d.total * d.scale / seconds[1];
+	const change = before ? ` (${after >= before ? '+' : '\u2212'}${Math.abs(100 * (after - before) / before).toFixed(1)}\u00a0%)` : '';
+	return `${noun(d.type)}${per}: ${value(before, d.unit)} before, ${value(after, d.unit)} after${change}. Orange frames gained share, blue ones lost; width is the mean of both.`;
+}
+
+/** {text, level: '' | 'warn' | 'bad', reasons[]} of a quality object; what is absent is not known, never 0. */
+export function qualityWords(q) {
+	if (!q) return { text: 'quality not known', level: 'warn', reasons: [] };
+	const known = v => v === undefined || v === null ? 'not known' : v.toFixed(1) + '\u00a0%';
+	const lostPct = q.samples ? 100 * (q.lost || 0) / (q.samples + (q.lost || 0)) : 0;
+	const bad = (q.truncatedPct || 0) + (q.unknownFramePct || 0) + lostPct;
+	const parts = [q.samples === undefined ? 'samples not known' : `${q.samples.toLocaleString('en')} samples`,
+		q.lost === undefined ? 'loss not known' : `${q.lost.toLocaleString('en')} lost`,
+		`cut ${known(q.truncatedPct)}`, `unknown ${known(q.unknownFramePct)}`];
+	if (q.guessedFramePct) parts.push(`guessed ${known(q.guessedFramePct)}`);
+	if (q.effectiveRate !== undefined) parts.push(`${Math.round(q.effectiveRate)}\u00a0Hz`);
+	if (q.overheadPct !== undefined) parts.push(`cost ${q.overheadPct < 0.01 ? '<\u00a00.01' : q.overheadPct.toFixed(2)}\u00a0% of the host`);
+	const reasons = Object.entries(q.unwindErrors || {}).map(([k, v]) => `${k.replace(/_/g, ' ')}: ${v.toLocaleString('en')}`)
+		.concat(q.notes || [], (q.processesSkipped || []).map(p => `process ${p.pid} skipped: ${p.reason}`));
+	return { text: parts.join(' · '), level: bad >= 5 ? 'bad' : bad >= 1 ? 'warn' : '', reasons };
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// The frame around every page: navigation, theme, and the page that the path asks for. The path and the query say
+// which data, the fragment how it is looked at.
+import { h, isDark, restoreTheme, turnTheme } from './flame/dom.js';
+import { errorWords } from './parts/page.js';
+
+const PAGES = [
+	[/^\/$/, () => import('./pages/home.js')],
+	[/^\/s\/([^/]+)$/, () => import('./pages/service.js')],
+	[/^\/p\/([^/]+)$/, () => import('./pages/profile.js')],
+	[/^\/sign-in$/, () => import('./pages/sign_in.js')],
+];
+const NAVIGATION = [['/', 'Services', 'h']];
+
+function header() {
+	const theme = h('button', { type: 'button', title: 'Dark or light', onclick: turnTheme }, isDark() ? 'Light' : 'Dark');
+	addEventListener('themechange', () => { theme.textContent = isDark() ? 'Light' : 'Dark'; });
+	return h('header', { class: 'top' }, h('a', { class: 'skip', href: '#main' }, 'Skip to the content'), h('a', { class: 'brand', href: '/' }, 'profd'),
+		h('nav', { 'aria-label': 'Pages' }, NAVIGATION.map(([href, text]) => h('a', { href, 'aria-current': location.pathname === href ? 'page' : null }, text))),
+		h('span', { class: 'right' }, theme));
+}
+
+/** g, then a letter, goes to a page. */
+function goKeys() {
+	let armed = 0;
+	document.addEventListener('keydown', e => {
+		if (e.ctrlKey || e.metaKey || e.altKey || ['INPUT', 'SELECT', 'TEXTAREA'].includes(e.target.tagName)) return;
+		const to = Date.now() - armed < 1500 && NAVIGATION.find(n => n[2] === e.key);
+		armed = e.key === 'g' ? Date.now() : 0;
+		if (to) location.assign(to[0]);
+	});
+}
+
+async function main() {
+	restoreTheme();
+	const content = h('main', { class: 'page', id: 'main', tabindex: '-1' });
+	document.getElementById('app').append(header(), content);
+	goKeys();
+	try {
+		for (const [pattern, load] of PAGES) {
+			const found = pattern.exec(location.pathname);
+			if (!found) continue;
+			await (await load()).show(content, ...found.slice(1).map(decodeURIComponent));
+			document.documentElement.dataset.ready = 'true';
+			return;
+		}
+		content.append(h('h1', {}, 'There is no such page'));
+	} catch (e) {
+		content.append(h('div', { class: 'note bad', role: 'alert' }, h('p', {}, errorWords(e))));
+	}
+}
+
+main();

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// All services of the host: what each costs now, and one button to look into it.
+import { h } from '../flame/dom.js';
+import { visible } from '../flame/names.js';
+import { A, PROFILING, get, poll } from '../parts/api.js';
+import { ago, bar, heading, link, notice, plural, servicePath } from '../parts/page.js';
+import { startButton } from '../parts/start.js';
+
+const SORTS = { cpus: (a, b) => b.cpus - a.cpus || a.name.localeCompare(b.name), name: (a, b) => a.name.localeCompare(b.name),
+	processes: (a, b) => b.processes.length - a.processes.length || a.name.localeCompare(b.name) };
+
+function summary(items, filter) {
+	if (!items.length) return 'No service is known yet.';
+	const busy = items.reduce((sum, s) => sum + (s.cpus || 0), 0), top = [...items].sort(SORTS.cpus)[0];
+	return `${plural(items.length, 'service')}, ${busy.toFixed(2)} CPUs busy` +
+		(top.cpus > 0 ? `, most in ${visible(top.name)} (${top.cpus.toFixed(2)})` : '') + (filter ? '; the list is filtered' : '') + '.';
+}
+
+/** Only what can be taken; the rest as a number whose reasons show on hover and on the service's page. */
+function typeBadges(service) {
+	const off = service.profileTypes.filter(t => !t.available);
+	return h('span', { class: 'types' }, service.profileTypes.filter(t => t.available).map(t => h('span', { class: 'badge' }, t.type)),
+		off.length ? h('span', { class: 'badge off', title: off.map(t => `${t.type}: ${visible(t.reason || 'not available')}`).join('\n') }, `${off.length} not now`) : null);
+}
+
+export async function show(content) {
+	const head = heading('Services', 'Asking the daemon…'), trouble = notice();
+	const filter = h('input', { type: 'search', class: 'grow', placeholder: 'Filter by name, unit, runtime, pid', 'aria-label': 'Filter services', autocomplete: 'off', spellcheck: 'false' });
+	const body = h('tbody', {}), rows = new Map(), newest = new Map();
+	let items = [], sort = 'cpus';
+	filter.value = new URLSearchParams(location.hash.slice(1)).get('q') || '';
+
+	const headers = [['name', 'Service'], [null, 'From', 'wide'], [null, 'Runtime', 'wide'], ['processes', 'Processes', 'n wide'], ['cpus', 'CPUs now', 'n'],
+		[null, 'Profile types', 'wide'], [null, 'Last profile', 'wide'], [null, '']].map(([key, text, style]) => h('th', { scope: 'col', class: style },
+		key ? h('button', { type: 'button', 'data-sort': key, onclick: () => { sort = key; draw(); } }, text) : text));
+	const table = h('table', { class: 'list', 'aria-label': 'Services' }, h('thead', {}, h('tr', {}, headers)), body);
+	const empty = h('div', { class: 'note', hidden: true });
+	content.append(head.element, trouble.element, h('div', { class: 'row' }, filter, startButton('*', trouble, 'Profile the whole host 30\u00a0s')),
+		h('div', { class: 'scroll' }, table), empty);
+
+	const matches = s => {
+		const q = filter.value.trim().toLowerCase();
+		return !q || [s.name, s.systemdUnit, s.runtime, s.containerId, s.source].some(t => t && t.toLowerCase().includes(q)) ||
+			s.processes.some(p => String(p.pid) === q || (p.exe || '').toLowerCase().includes(q));
+	};
+
+	/** A row is made once and then only its changing cells, so that focus and selection stay. */
+	function row(s) {
+		let r = rows.get(s.name);
+		if (!r) {
+			r = { cpus: h('td', { class: 'n' }), processes: h('td', { class: 'n wide' }), last: h('td', { class: 'c wide' }), types: h('td', { class: 'wide' }) };
+			r.element = h('tr', {}, h('td', {}, link(servicePath(s.name), visible(s.name), { class: 'name' })),
+				h('td', { class: 'wide' }, h('span', { class: 'badge' }, s.source + (s.inferred ? ', inferred' : ''))), h('td', { class: 'wide' }, s.runtime || ''),
+				r.processes, r.cpus, r.types, r.last, h('td', { class: 'c' }, startButton(s.name, trouble)));
+			rows.set(s.name, r);
+		}
+		r.processes.textContent = s.processes.length;
+		r.processes.title = s.processes.slice(0, 20).map(p => `${p.pid} ${p.exe || ''}`).join('\n');
+		const cores = navigator.hardwareConcurrency || 1;
+		r.cpus.replaceChildren(bar('meter', 100 * Math.sqrt(s.cpus / cores), ''), s.cpus < 0.005 && s.cpus > 0 ? '<\u00a00.01' : s.cpus.toFixed(2));
+		const last = newest.get(s.name);
+		r.last.replaceChildren(last ? h('a', { href: '/p/' + last.id }, ago(last.createdAt)) : '–', last ? ` ${last.profileType}` : '');
+		const state = s.profileTypes.map(t => t.type + t.available).join();
+		if (r.state !== state) { r.state = state; r.types.replaceChildren(typeBadges(s)); }
+		return r.element;
+	}
+
+	function draw() {
+		for (const th of headers) {
+			const key = th.firstChild?.dataset?.sort;
+			if (key) th.setAttribute('aria-sort', key === sort ? (key === 'name' ? 'ascending' : 'descending') : 'none');
+		}
+		const shown = items.filter(matches).sort(SORTS[sort]).map(row);
+		if (shown.length !== body.children.length || shown.some((r, i) => body.children[i] !== r)) body.replaceChildren(...shown);
+		head.say(summary(items, filter.value.trim()));
+		empty.hidden = shown.length > 0;
+		empty.textContent = items.length ? 'No service matches the filter.'
+			: 'Nothing needs to be installed in a program: it appears here as soon as the agent has seen it. If this stays empty, the agent cannot see the host: /readyz says why.';
+	}
+	filter.addEventListener('input', () => {
+		history.replaceState(null, '', filter.value ? '#q=' + encodeURIComponent(filter.value) : location.pathname + location.search);
+		draw();
+	});
+	document.addEventListener('keydown', e => {
+		if (e.key === '/' && e.target.tagName !== 'INPUT') { e.preventDefault(); filter.focus(); }
+	});
+	poll(async () => {
+		const [services, sessions] = await Promise.all([get(A + '/services'), get(PROFILING + '/history', { limit: 100, top: 0 })]);
+		items = services.items;
+		newest.clear();
+		for (const s of sessions.items) if (!newest.has(s.service)) newest.set(s.service, s);
+		const hadFocus = document.activeElement;
+		draw();
+		if (hadFocus?.isConnected && document.activeElement !== hadFocus) hadFocus.focus();
+	}, 10, e => trouble.show(e));
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// One session: its state while it runs, then what it found.
+import { h, say } from '../flame/dom.js';
+import { Explorer } from '../flame/explorer.js';
+import { duration, percent, value } from '../flame/format.js';
+import { shortName, visible } from '../flame/names.js';
+import { noun } from '../flame/words.js';
+import { PROFILING, get, poll, remove } from '../parts/api.js';
+import { exportMenu } from '../parts/exports.js';
+import { action, ago, bar, heading, link, notice, plural, qualityLine, servicePath } from '../parts/page.js';
+import { startProfile } from '../parts/start.js';
+
+const GRAPH_SAMPLES = 200; // a graph of fewer misleads while the session still runs
+const QUERY = ['groupBy', 'where', 'from', 'to', 'value', 'tenant'];
+
+/** The parameters of the page's address that choose data, for the API. */
+function dataQuery(extra) {
+	const given = new URLSearchParams(location.search), query = new URLSearchParams(extra);
+	for (const name of QUERY) for (const v of given.getAll(name)) query.append(name, v);
+	return '?' + query;
+}
+
+function facts(s) {
+	const rate = s.unit === 'count' || s.profileType === 'memory' ? '' : ` · ${s.sampleRate}\u00a0samples/s asked`;
+	return h('p', { class: 'facts' }, link(servicePath(s.service, '?type=' + s.profileType), visible(s.service)), ` · ${s.profileType} · ${duration((s.durationNanos ?? s.durationSeconds * 1e9) / 1e9)}${rate} · `,
+		ago(s.startedAt || s.createdAt), s.host ? ` · on ${visible(s.host)}` : '', s.continuous ? ' · continuous' : '', s.stoppedEarly ? ' · stopped early' : '',
+		Object.entries(s.labels || {}).map(([k, v]) => h('span', { class: 'badge' }, `${visible(k)}=${visible(v)}`)), ` · ${s.id}`);
+}
+
+/** Share of each process, and a link to look at one of them alone. */
+function processSplit(s) {
+	const rows = (s.processes || []).filter(p => p.value).sort((a, b) => b.value - a.value);
+	if (rows.length < 2) return null;
+	const to = p => { const u = new URL(location.href); u.searchParams.set('where', 'pid:' + p.pid); return u.pathname + u.search; };
+	return h('details', { class: 'no-print' }, h('summary', {}, `${plural(rows.length, 'process').replace('processs', 'processes')}; the largest has ${percent(rows[0].value, s.totalValue)}`),
+		h('div', { class: 'scroll' }, h('table', { class: 'list' }, h('thead', {}, h('tr', {}, ['Process', 'Program', 'Share', 'Value'].map((t, i) => h('th', { scope: 'col', class: i > 1 ? 'n' : null }, t)))),
+			h('tbody', {}, rows.slice(0, 100).map(p => h('tr', {}, h('td', { class: 'n c' }, link(to(p), String(p.pid))), h('td', {}, visible(p.exe || '')),
+				h('td', { class: 'n' }, bar('meter', 100 * p.value / s.totalValue, ''), percent(p.value, s.totalValue)), h('td', { class: 'n' }, value(p.value, s.unit))))))));
+}
+
+function partialTop(s) {
+	const rows = (s.topFunctions || []).slice(0, 5);
+	if (!rows.length) return null;
+	return h('div', { class: 'scroll' }, h('table', { class: 'list', 'aria-label': 'Top functions so far' },
+		h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, 'Top functions so far (partial)'), h('th', { scope: 'col', class: 'n' }, 'Self'), h('th', { scope: 'col', class: 'n' }, 'Total'))),
+		h('tbody', {}, rows.map(f => h('tr', {}, h('td', { title: visible(f.funcName) }, visible(shortName(f.funcName))), h('td', { class: 'n' }, percent(f.selfPct, 100)), h('td', { class: 'n' }, percent(f.cumulativePct, 100)))))));
+}
+
+class ProfilePage {
+	constructor(content, id) {
+		Object.assign(this, { content, id, drawnTotal: -1 });
+		this.trouble = notice();
+		this.head = heading('Profile', 'Asking the daemon…');
+		this.facts = h('div', {});
+		this.state = h('div', {});
+		this.buttons = h('div', { class: 'row no-print' });
+		this.split = h('div', {});
+		this.graph = h('div', { class: 'graph', hidden: true });
+		content.append(this.head.element, this.facts, this.trouble.element, this.state, this.buttons, this.split, this.graph);
+	}
+
+	async refresh() {
+		const s = this.session = await get(`${PROFILING}/${encodeURIComponent(this.id)}`);
+		this.head.head.textContent = `${visible(s.service)} · ${s.profileType}`;
+		document.title = `${visible(s.service)} ${s.profileType} · profd`;
+		this.facts.replaceChildren(facts(s), qualityLine(s.quality));
+		if (s.status === 'running') await this.showRunning(s);
+		else await this.showEnd(s);
+		return s.status === 'running';
+	}
+
+	async showRunning(s) {
+		const done = s.startedAt ? (s.durationNanos ?? s.durationSeconds * 1e9) / 1e9 : 0, all = s.requestedDurationSeconds || 1;
+		this.head.say(s.startedAt ? `Running: ${duration(Math.max(0, all - done))} left, ${plural(s.sampleCount, 'sample')} so far.` : `Waiting for the first process of ${visible(s.service)}.`);
+		const outer = h('div', { class: 'progress', role: 'progressbar', 'aria-valuemin': '0', 'aria-valuemax': '100', 'aria-valuenow': String(Math.round(100 * Math.min(1, done / all))), 'aria-label': 'Time of the profile' });
+		outer.append(bar('', 100 * done / all, '').firstChild);
+		this.state.replaceChildren(outer, this.graph.hidden ? partialTop(s) || '' : '');
+		if (!this.stop) {
+			this.stop = action('Stop and keep', async () => { await remove(`${PROFILING}/${this.id}`); this.polling.now(); }, this.trouble);
+			this.buttons.replaceChildren(this.stop);
+		}
+		if (s.sampleCount >= GRAPH_SAMPLES && s.totalValue > this.drawnTotal * 1.25) await this.draw(s, true);
+	}
+
+	async showEnd(s) {
+		this.buttons.replaceChildren(this.again(s), this.removeButton());
+		this.split.replaceChildren(processSplit(s) || '');
+		if (s.status === 'failed') {
+			this.head.say('This profile failed.');
+			this.state.replaceChildren(h('div', { class: 'note bad' }, h('p', {}, visible(s.failureReason || 'No reason was recorded.'))));
+			this.graph.hidden = true;
+			return;
+		}
+		const where = new URLSearchParams(location.search).getAll('where');
+		this.state.replaceChildren(where.length ? h('div', { class: 'note' }, `Only ${where.map(visible).join(' and ')}. `, link(location.pathname, 'Show all')) : '');
+		if (!s.totalValue) {
+			this.head.say(`Nothing was recorded: ${visible(s.service)} used no ${noun(s.profileType)} in this time, or its samples were lost.`);
+			this.state.append(h('div', { class: 'note' }, 'Profile it while it works, for longer, or look at another type: a program that only waits shows in offcpu.'));
+			return;
+		}
+		if (s.profileType === 'goroutine') this.buttons.prepend(link('/g/' + s.id, 'States and waits', { class: 'button' }));
+		await this.draw(s, false);
+		say(this.head.sentence.textContent);
+	}
+
+	again(s) {
+		const request = { service: s.target || s.service, profileType: s.profileType, durationSeconds: s.requestedDurationSeconds || 30 };
+		if (s.unit !== 'count' && s.profileType !== 'memory' && s.sampleRate) request.sampleRate = s.sampleRate;
+		return action(s.status === 'failed' ? 'Try again' : 'Profile again', () => startProfile(request), this.trouble);
+	}
+
+	removeButton() {
+		return action('Delete', async () => {
+			if (!confirm('Delete this profile? It cannot be brought back.')) return;
+			await remove(`${PROFILING}/${this.id}`);
+			location.assign(servicePath(this.session.service));
+		}, this.trouble, { class: 'danger' });
+	}
+
+	groupSelect() {
+		const now = new URLSearchParams(location.search).get('groupBy') || '';
+		const pick = h('select', { 'aria-label': 'Group by' }, [['', 'Not grouped'], ['process', 'By process'], ['thread', 'By thread name'], ['tid', 'By thread'], ['state', 'By state'], ['wait', 'By wait']]
+			.map(([v, t]) => h('option', { value: v, selected: v === now }, t)));
+		pick.addEventListener('change', () => {
+			const to = new URL(location.href);
+			if (pick.value) to.searchParams.set('groupBy', pick.value); else to.searchParams.delete('groupBy');
+			location.assign(to);
+		});
+		return pick;
+	}
+
+	async draw(s, partial) {
+		const address = `${PROFILING}/${encodeURIComponent(this.id)}/flamegraph`;
+		const doc = await get(address + dataQuery({ format: 'flame' }));
+		this.drawnTotal = s.totalValue;
+		this.graph.hidden = false;
+		this.explorer ??= new Explorer(this.graph, { tools: [this.groupSelect(), exportMenu(() => address + dataQuery())],
+			sentence: text => { if (this.session.status !== 'running') this.head.say(text); } });
+		this.explorer.setData(doc);
+		if (!partial) this.graph.dataset.final = 'true';
+	}
+}
+
+export async function show(content, id) {
+	const page = new ProfilePage(content, id);
+	page.polling = poll(() => page.refresh(), 1, e => {
+		page.trouble.show(e);
+		if (e?.status === 404) page.head.say('There is no such profile, or it was deleted.');
+	});
+}

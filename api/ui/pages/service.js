@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// One service: what can be profiled, what was, and starting more.
+import { h } from '../flame/dom.js';
+import { duration, percent, value } from '../flame/format.js';
+import { shortName, visible } from '../flame/names.js';
+import { noun } from '../flame/words.js';
+import { A, PROFILING, get, poll } from '../parts/api.js';
+import { ago, heading, link, notice, plural, servicePath } from '../parts/page.js';
+import { startForm } from '../parts/start.js';
+
+const SPANS = [['-1h', '1 h'], ['-6h', '6 h'], ['-24h', '24 h'], ['-7d', '7 d']];
+const HOST = ['*', 'host'];
+const address = () => new URLSearchParams(location.search);
+
+/** The page's address with some parameters changed. */
+function turned(changes) {
+	const query = address();
+	for (const [name, v] of Object.entries(changes)) if (v) query.set(name, v); else query.delete(name);
+	const text = query.toString();
+	return location.pathname + (text ? '?' + text : '');
+}
+
+function lead(name, service, type, sessions) {
+	const newest = sessions.items.find(s => s.status === 'completed' && s.topFunctions?.length);
+	const now = HOST.includes(name) ? 'is the whole machine' : service ? `uses ${service.cpus.toFixed(2)} CPUs in ${plural(service.processes.length, 'process').replace('processs', 'processes')}` : 'does not run now';
+	if (!newest) return `${name === '*' ? 'host' : visible(name)} ${now}. No ${type} profile of it in this time yet.`;
+	const top = newest.topFunctions[0];
+	return `${name === '*' ? 'host' : visible(name)} ${now}; ${percent(top.selfPct, 100)} of its ${noun(type)} was in ${visible(shortName(top.funcName))} itself when last profiled.`;
+}
+
+function sessionRow(s, chosen, changed) {
+	const box = h('input', { type: 'checkbox', 'aria-label': `Choose ${s.id} for a comparison`, disabled: s.status !== 'completed' });
+	box.checked = chosen.includes(s.id);
+	box.addEventListener('change', () => changed(s.id, box.checked));
+	const top = s.topFunctions?.[0];
+	return h('tr', {}, h('td', {}, box), h('td', { class: 'c' }, link('/p/' + s.id, ago(s.startedAt || s.createdAt))),
+		h('td', {}, h('span', { class: 'badge ' + (s.status === 'failed' ? 'bad' : s.status === 'running' ? 'on' : '') }, s.status + (s.continuous ? ', continuous' : ''))),
+		h('td', { class: 'n wide' }, duration((s.durationNanos ?? s.durationSeconds * 1e9) / 1e9)), h('td', { class: 'n' }, s.status === 'failed' ? '' : value(s.totalValue, s.unit)),
+		h('td', { class: 'n wide' }, s.sampleCount.toLocaleString('en')),
+		h('td', {}, s.status === 'failed' ? visible(s.failureReason || '') : top ? `${visible(shortName(top.funcName))} ${percent(top.selfPct, 100)}` : '–'));
+}
+
+class ServicePage {
+	constructor(content, name) {
+		Object.assign(this, { name, type: address().get('type') || 'cpu', from: address().get('from') || '-24h', chosen: [] });
+		this.trouble = notice();
+		this.head = heading(name, 'Asking the daemon…');
+		this.facts = h('p', { class: 'facts' });
+		this.tabs = h('nav', { class: 'tabs', 'aria-label': 'Profile types' });
+		this.reason = h('div', {});
+		this.form = h('div', {});
+		this.history = h('div', {});
+		this.processes = h('div', {});
+		content.append(this.head.element, this.facts, this.trouble.element, this.tabs, this.reason, this.form, this.history, this.processes);
+	}
+
+	async refresh() {
+		const [services, sessions] = await Promise.all([get(A + '/services'),
+			get(PROFILING + '/history', { service: this.name, profileType: this.type, from: this.from, limit: 100, top: 1 })]);
+		const service = services.items.find(s => s.name === this.name);
+		this.head.say(lead(this.name, service, this.type, sessions));
+		this.drawFacts(service);
+		this.drawTypes(service);
+		this.drawHistory(sessions);
+		this.drawProcesses(service);
+	}
+
+	drawFacts(service) {
+		if (!service) return;
+		this.facts.textContent = [`named by ${service.source}${service.inferred ? ' (inferred)' : ''}`, service.runtime, service.systemdUnit, service.containerId].filter(Boolean).map(visible).join(' · ');
+	}
+
+	drawTypes(service) {
+		const types = service?.profileTypes || ['cpu', 'offcpu', 'wall', 'block', 'mutex', 'memory', 'alloc', 'goroutine', 'io'].map(type => ({ type, available: true }));
+		const state = JSON.stringify(types);
+		if (state === this.typesDrawn) return;
+		this.typesDrawn = state;
+		this.tabs.replaceChildren(...types.map(t => h('a', { href: turned({ type: t.type === 'cpu' ? null : t.type }), 'aria-current': t.type === this.type ? 'page' : null,
+			'aria-disabled': t.available ? null : 'true', title: t.available ? null : visible(t.reason || '') }, t.type)));
+		const mine = types.find(t => t.type === this.type);
+		this.reason.replaceChildren(mine && !mine.available ? h('div', { class: 'note warn' }, h('p', {}, `${this.type} cannot be taken of this service now: ${visible(mine.reason || 'no reason was given')}`)) : '');
+		this.form.replaceChildren(startForm(this.name, types, this.type, this.trouble));
+	}
+
+	drawHistory(sessions) {
+		const spans = h('span', { class: 'group', role: 'group', 'aria-label': 'Time' }, SPANS.map(([from, text]) =>
+			h('a', { class: 'button', href: turned({ from: from === '-24h' ? null : from }), 'aria-current': from === this.from ? 'true' : null }, text)));
+		const changed = (id, on) => {
+			this.chosen = on ? [...this.chosen, id].slice(-2) : this.chosen.filter(c => c !== id);
+			this.drawHistory(sessions);
+		};
+		this.history.replaceChildren(h('h2', {}, `${this.type} profiles`), h('div', { class: 'row' }, spans),
+			sessions.items.length ? h('div', { class: 'scroll' }, h('table', { class: 'list' }, h('thead', {}, h('tr', {}, ['', 'Taken', 'State', 'Duration', 'Total', 'Samples', 'Top function by itself']
+				.map((t, i) => h('th', { scope: 'col', class: i === 3 || i === 5 ? 'n wide' : i === 4 ? 'n' : null }, t)))), h('tbody', {}, sessions.items.map(s => sessionRow(s, this.chosen, changed)))))
+				: h('div', { class: 'note' }, `No ${this.type} profile of ${visible(this.name)} in this time. Start one above, or choose a longer time.`),
+			sessions.total > sessions.items.length ? h('p', { class: 'facts' }, `The newest ${sessions.items.length} of ${sessions.total}.`) : '');
+	}
+
+	drawProcesses(service) {
+		if (!service) return this.processes.replaceChildren();
+		this.processes.replaceChildren(h('details', {}, h('summary', {}, plural(service.processes.length, 'process').replace('processs', 'processes')),
+			h('div', { class: 'scroll' }, h('table', { class: 'list' }, h('thead', {}, h('tr', {}, ['Pid', 'Program', 'Runtime', 'Started'].map(t => h('th', { scope: 'col' }, t)))),
+				h('tbody', {}, service.processes.slice(0, 500).map(p => h('tr', {}, h('td', {}, String(p.pid)), h('td', {}, visible(p.exe || '')), h('td', {}, p.runtime || ''), h('td', {}, ago(p.startedAt)))))))));
+	}
+}
+
+export async function show(content, name) {
+	const page = new ServicePage(content, name);
+	poll(() => page.refresh(), 10, e => page.trouble.show(e));
+}

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Downloads of a profile in every format that the daemon writes.
+import { h } from '../flame/dom.js';
+
+const FORMATS = [['html', 'Page in one file'], ['pprof', 'pprof'], ['folded', 'Folded stacks'], ['svg', 'SVG'], ['json', 'JSON tree'], ['speedscope', 'speedscope'],
+	['firefox', 'Firefox Profiler'], ['otlp', 'OpenTelemetry'], ['perfscript', 'perf script'], ['callgrind', 'Callgrind'], ['csv', 'Table (CSV)']];
+
+/** @param address function that gives the URL of the flame graph with its query, without format */
+export function exportMenu(address) {
+	const pick = h('select', { 'aria-label': 'Download as' }, h('option', { value: '' }, 'Download…'), FORMATS.map(([v, t]) => h('option', { value: v }, t)));
+	pick.addEventListener('change', () => {
+		if (!pick.value) return;
+		const to = new URL(address(), location.href);
+		to.searchParams.set('format', pick.value);
+		to.searchParams.set('download', 'true');
+		pick.value = '';
+		const anchor = h('a', { href: to.href, download: '' });
+		document.body.append(anchor);
+		anchor.click();
+		anchor.remove();
+	});
+	return pick;
+}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Starting a profile, from one button or from the form.
+import { h } from '../flame/dom.js';
+import { PROFILING, post } from './api.js';
+import { action } from './page.js';
+
+const STATE_TYPES = ['memory', 'goroutine'];
+
+/** Starts a session and goes to its page. One that runs already is opened instead. */
+export async function startProfile(request) {
+	const query = location.search.includes('tenant=') ? '?tenant=' + encodeURIComponent(new URLSearchParams(location.search).get('tenant')) : '';
+	try {
+		const session = await post(PROFILING + '/start', request);
+		location.assign('/p/' + session.id + query);
+	} catch (e) {
+		if (e.code !== 'AlreadyRunning' || !e.details.profileId) throw e;
+		location.assign('/p/' + e.details.profileId + query);
+	}
+}
+
+export const startButton = (service, trouble, text = 'Profile 30\u00a0s') =>
+	action(text, () => startProfile({ service, profileType: 'cpu', durationSeconds: 30 }), trouble, { 'aria-label': `Profile ${service} for 30 seconds` });
+
+/** Type, duration, rate and start. types: [{type, available, reason}] */
+export function startForm(service, types, chosen, trouble) {
+	const type = h('select', { name: 'type' }, types.map(t => h('option', { value: t.type, selected: t.type === chosen, disabled: !t.available }, t.type + (t.available ? '' : ' (not available)'))));
+	const seconds = h('input', { type: 'number', name: 'seconds', min: '1', max: '3600', value: '30', required: true });
+	const rate = h('input', { type: 'number', name: 'rate', min: '1', max: '1000', value: '99', required: true });
+	const form = h('form', { class: 'fields', 'aria-label': 'Start a profile' }, h('label', {}, 'Type', type), h('label', {}, 'Seconds', seconds), h('label', {}, 'Samples per second', rate),
+		h('button', { class: 'primary', type: 'submit' }, 'Start'));
+	form.addEventListener('submit', async e => {
+		e.preventDefault();
+		trouble.show(null);
+		const request = { service, profileType: type.value, durationSeconds: Number(seconds.value) };
+		if (!STATE_TYPES.includes(type.value)) request.sampleRate = Number(rate.value);
+		try { await startProfile(request); } catch (error) { trouble.show(error); }
+	});
+	return form;
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "symbolize/jit_name.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+static void put(char ret[JIT_NAME_SIZE], const char *text, size_t len)
+{
+	(void)snprintf(ret, JIT_NAME_SIZE, "%.*s", (int)(len < JIT_NAME_SIZE ? len : JIT_NAME_SIZE - 1),
+		       text);
+}
+
+/* ":123" before *@end; moves @end to the colon. */
+static bool take_number(const char *start, const char **end, uint32_t *ret)
+{
+	const char *at = *end;
+	uint64_t value = 0;
+
+	while (at > start && at[-1] >= '0' && at[-1] <= '9')
+		at--;
+	if (at == start || at[-1] != ':' || at == *end || *end - at > 9)
+		return false;
+	for (const char *digit = at; digit < *end; digit++)
+		value = value * 10 + (uint64_t)(*digit - '0');
+	*ret = (uint32_t)value;
+	*end = at - 1;
+	return true;
+}
+
+/* Where the script's name begins: names of functions and scripts may both contain spaces, but scripts are
+ * mostly absolute paths or URLs. */
+static const char *find_script(const char *start, const char *end)
+{
+	static const char *const begins[] = { " /", " node:", " file:", " http:", " https:", " [eval" };
+	const char *last = NULL;
+
+	for (const char *at = start; at < end; at++) {
+		if (*at != ' ')
+			continue;
+		for (size_t i = 0; i < sizeof(begins) / sizeof(begins[0]); i++)
+			if ((size_t)(end - at) >= strlen(begins[i]) &&
+			    memcmp(at, begins[i], strlen(begins[i])) == 0)
+				return at;
+		last = at;
+	}
+	return last;
+}
+
+/* "JS:*name /script.js:line:column": kind, tier, function, script. */
+static bool parse_v8(const char *text, struct jit_name *ret)
+{
+	static const char *const kinds[] = { "JS:", "LazyCompile:", "Function:", "Script:", "Eval:" };
+	const char *end = text + strlen(text), *start = NULL, *script;
+	uint32_t line, column;
+
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]) && !start; i++)
+		if (strncmp(text, kinds[i], strlen(kinds[i])) == 0)
+			start = text + strlen(kinds[i]);
+	if (!start)
+		return false;
+	if (*start && strchr("~^+*'", *start)) /* interpreted, baseline, mid-tier, optimized */
+		start++;
+	if (!take_number(start, &end, &column) || !take_number(start, &end, &line))
+		return false;
+	script = find_script(start, end);
+	if (!script)
+		return false;
+	if (script == start)
+		put(ret->function, line == 1 && column == 1 ? "(top level)" : "(anonymous)", 11);
+	else
+		put(ret->function, start, (size_t)(script - start));
+	put(ret->file, script + 1, (size_t)(end - script - 1));
+	ret->start_line = line;
+	return true;
+}
+
+static bool parse_python(const char *text, struct jit_name *ret)
+{
+	const char *file;
+
+	if (strncmp(text, "py::", 4) != 0)
+		return false;
+	text += 4;
+	file = strchr(text, ':');
+	if (!file || file == text)
+		return false;
+	put(ret->function, text, (size_t)(file - text));
+	put(ret->file, file + 1, strlen(file + 1));
+	ret->start_line = 0;
+	return true;
+}
+
+void jit_name_parse(const char *text, struct jit_name *ret)
+{
+	if (parse_v8(text, ret) || parse_python(text, ret))
+		return;
+	put(ret->function, text, strlen(text));
+	ret->file[0] = '\0';
+	ret->start_line = 0;
+}

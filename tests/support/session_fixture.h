@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A session layer for tests: a feed made by hand, a store in a temporary directory. A call that fails ends
+ * the test. */
+#ifndef TESTS_SESSION_FIXTURE_H
+#define TESTS_SESSION_FIXTURE_H
+
+#include "agent/session/history.h"
+#include "agent/session/sessions_run.h"
+#include "tests/support/fake_feed.h"
+
+#define PERIOD_99 (1000000000ull / 99)
+
+struct session_fixture {
+	char dir[64];
+	struct fake_feed feed;
+	struct store *store;
+	struct sessions *sessions;
+	struct sessions_options options;
+};
+
+/* cmocka's; *state is the fixture, with its layer open and the processes of session_fixture.c known. */
+int session_fixture_setup(void **state);
+int session_fixture_teardown(void **state);
+
+/* A life of the server: store and sessions by f->options. */
+void session_fixture_open(struct session_fixture *f);
+void session_fixture_close(struct session_fixture *f);
+/* Until @service can be profiled. */
+void session_fixture_wait_known(struct session_fixture *f, const char *service);
+
+/* A CPU profile at 99 Hz for the default tenant. */
+struct session_request session_fixture_request(const char *service, uint32_t duration_s);
+/* Starts it and, unless it waits for a process, waits until it samples. */
+void session_fixture_start(struct session_fixture *f, const struct session_request *request,
+			   char id[SESSION_ID_SIZE]);
+/* The caller releases it. */
+struct session_info session_fixture_get(struct session_fixture *f, const char *id);
+/* Ends it early and waits for the result. */
+void session_fixture_stop(struct session_fixture *f, const char *id);
+/* @count samples of @stack now. */
+void session_fixture_samples(struct session_fixture *f, uint32_t proc, uint64_t stack, int count);
+/* Self value of a function, -1 if the profile has none of that name. */
+int64_t session_fixture_self(const struct profile *p, const char *function);
+
+#endif
