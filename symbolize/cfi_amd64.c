@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* x86-64: register numbers of the System V ABI, AMD64 supplement, figure 3.36, and rows for code that has no
  * entry of its own though every linker and libc writes it the same way: PLT sections (lld describes none of
- * them), .init and .fini (crti.o and crtn.o have no CFI). Each is recognised by its bytes; what is not
+ * them), .init and .fini (crti.o and crtn.o have no CFI), where a program begins. Each is recognised by its bytes; what is not
  * recognised stays a gap. */
 #include <dwarf.h>
 #include <elf.h>
@@ -15,6 +15,7 @@
 
 #define PLT_SECTION_BYTES_MAX  (64u << 20)
 #define INIT_SECTION_BYTES_MAX 4096u
+#define ENTRY_BYTES_MAX	       128u /* of the code where a program begins */
 
 /* rsp + 8 + (((rip & 15) >= N) << 3): the lazy entry pushes 8 bytes in its instruction before offset N.
  * bfd/elfxx-x86.c writes exactly these bytes, with N by the layout of the entries. */
@@ -160,6 +161,43 @@ static int synth_init(struct cfi_set *set, const struct code_section *section)
 	return 0;
 }
 
+/* Bytes of the code at @b up to and with what it never goes on behind: a jump through a register, hlt, ud2.
+ * A byte of an operand may look like one, which only makes it shorter. */
+static uint64_t entry_len(const struct bytes *b)
+{
+	const uint8_t *at = b->at;
+	uint64_t len = (uint64_t)(b->end - b->at);
+
+	for (uint64_t i = 0; i + 1 < len; i++) {
+		if (at[i] == 0xff && (at[i + 1] & 0xf8) == 0xe0)
+			return i + 2;
+		if (at[i] == 0xf4 || (at[i] == 0x0f && at[i + 1] == 0x0b))
+			return i + 1;
+	}
+	return len;
+}
+
+/* Where the kernel lets a program begin nothing can be above: musl's _start, glibc's dynamic linker and
+ * programs without a C library say nothing about it. glibc's own _start does. */
+static int synth_entry(struct cfi_set *set)
+{
+	size_t first = set->steps.count;
+	GElf_Ehdr ehdr;
+	uint64_t fo, left;
+	struct bytes b;
+	int rc;
+
+	if (!gelf_getehdr(set->elf, &ehdr) || !ehdr.e_entry ||
+	    !elf_segments_code(&set->segments, ehdr.e_entry) ||
+	    !elf_segments_to_fo(&set->segments, ehdr.e_entry, &fo, &left) ||
+	    fo >= CFI_FO_END - ENTRY_BYTES_MAX)
+		return 0;
+	if (elf_raw_bytes(set->elf, fo, left < ENTRY_BYTES_MAX ? left : ENTRY_BYTES_MAX, &b) < 0)
+		return 0;
+	rc = add_step(set, fo, (struct unwind_rule){ .cfa = UNWIND_CFA_END });
+	return rc < 0 ? rc : add_range(set, ehdr.e_entry, entry_len(&b), first);
+}
+
 static int synth_sections(struct cfi_set *set)
 {
 	static const struct {
@@ -187,7 +225,7 @@ static int synth_sections(struct cfi_set *set)
 		if (rc < 0)
 			return rc;
 	}
-	return 0;
+	return synth_entry(set);
 }
 
 const struct cfi_arch cfi_arch_amd64 = {

@@ -381,6 +381,31 @@ static void test_synthetic_sections(void **state)
 	cfi_table_deinit(&table);
 }
 
+/* The code at the entry point is the outermost frame up to where it never goes on. */
+static void test_entry_point(void **state)
+{
+	/* call; mov; jmp *%r12; the function behind it */
+	static const uint8_t start[] = { 0xe8, 0, 0, 0, 0, 0x90, 0x90, 0x90, 0x41, 0xff, 0xe4, 0x53, 0x90, 0x90 };
+	struct elf_writer writer = { .text_ev = TEXT_EV, .text_fo = 0x1000, .text_bytes = 0x2000 };
+	cleanup_free uint8_t *file = NULL;
+	struct cfi_table table;
+	size_t len;
+	Elf *elf;
+
+	elf_writer_section(&writer, ".text2", TEXT_EV + 0x2000, start, sizeof(start));
+	file = elf_writer_finish(&writer, &len);
+	((Elf64_Ehdr *)file)->e_entry = TEXT_EV + 0x2000;
+	((Elf64_Phdr *)(file + sizeof(Elf64_Ehdr)))->p_filesz += sizeof(start);
+	elf = elf_writer_open(file, len);
+	assert_int_equal(cfi_table_build(elf, &table), 0);
+	elf_end(elf);
+	assert_null(cfi_table_find(&table, 0x2fff));
+	assert_int_equal(cfi_table_find(&table, 0x3000)->cfa, UNWIND_CFA_END);
+	assert_int_equal(cfi_table_find(&table, 0x300a)->cfa, UNWIND_CFA_END);
+	assert_null(cfi_table_find(&table, 0x300b));
+	cfi_table_deinit(&table);
+}
+
 static void test_refused(void **state)
 {
 	struct cfi_table table = { .row_count = 77 };
@@ -437,7 +462,8 @@ int main(void)
 		cmocka_unit_test(test_instructions),	 cmocka_unit_test(test_layouts),
 		cmocka_unit_test(test_bad_cies),	 cmocka_unit_test(test_signal_frame),
 		cmocka_unit_test(test_sigreturn_in_gap), cmocka_unit_test(test_overlaps),
-		cmocka_unit_test(test_pages),		 cmocka_unit_test(test_synthetic_sections),
+		cmocka_unit_test(test_pages),		 cmocka_unit_test(test_entry_point),
+		cmocka_unit_test(test_synthetic_sections),
 		cmocka_unit_test(test_refused),		 cmocka_unit_test(test_validate),
 	};
 
