@@ -8,9 +8,15 @@ const PAGES = [
 	[/^\/$/, () => import('./pages/home.js')],
 	[/^\/s\/([^/]+)$/, () => import('./pages/service.js')],
 	[/^\/p\/([^/]+)$/, () => import('./pages/profile.js')],
+	[/^\/g\/([^/]+)$/, () => import('./pages/goroutines.js')],
+	[/^\/compare$/, () => import('./pages/compare.js')],
+	[/^\/baselines$/, () => import('./pages/baselines.js')],
+	[/^\/trend$/, () => import('./pages/trend.js')],
+	[/^\/status$/, () => import('./pages/status.js')],
+	[/^\/settings$/, () => import('./pages/settings.js')],
 	[/^\/sign-in$/, () => import('./pages/sign_in.js')],
 ];
-const NAVIGATION = [['/', 'Services', 'h']];
+const NAVIGATION = [['/', 'Services', 'h'], ['/compare', 'Compare', 'c'], ['/baselines', 'Baselines', 'b'], ['/trend', 'Trend', 't'], ['/status', 'Agent', 's'], ['/settings', 'Settings', 'k']];
 
 function header() {
 	const theme = h('button', { type: 'button', title: 'Dark or light', onclick: turnTheme }, isDark() ? 'Light' : 'Dark');

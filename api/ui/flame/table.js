@@ -41,9 +41,8 @@ export class FunctionTable {
 	}
 
 	render(hit) {
-		const { delta } = this.model;
-		const columns = [['name', 'Function'], ['self', 'Self', this.units[0]], ['total', 'Total', this.units[1]]];
-		if (delta) columns.push(['delta', 'Self was → change']);
+		const columns = this.model.delta ? [['name', 'Function'], [null, 'Self before'], ['self', 'Self after'], ['delta', 'Change']]
+			: [['name', 'Function'], ['self', 'Self', this.units[0]], ['total', 'Total', this.units[1]]];
 		this.order = this.ordered(hit);
 		this.body = h('tbody', {});
 		this.shown = 0;
@@ -56,6 +55,7 @@ export class FunctionTable {
 	}
 
 	head(hit, key, text, unit) {
+		if (!key) return h('th', { scope: 'col', class: 'num' }, h('button', { type: 'button', disabled: true }, text));
 		const on = this.sort === key, ascending = key === 'name';
 		return h('th', { scope: 'col', class: key === 'name' ? null : 'num', 'aria-sort': on ? (ascending ? 'ascending' : 'descending') : null },
 			h('button', { type: 'button', onclick: () => { this.sort = key; this.render(hit); this.holder.scrollTop = 0; this.events.sorted(key); } },
@@ -84,12 +84,13 @@ export class FunctionTable {
 		const row = h('tr', { 'data-f': f, 'aria-selected': f === this.selected ? 'true' : null,
 			onclick: () => this.events.picked(f), ondblclick: () => this.events.searched(f),
 			oncontextmenu: e => { e.preventDefault(); this.events.menu(f, e.clientX, e.clientY); } },
-			h('td', { title: visible(name) }, visible(shortName(name, m.doc.fn.kind[f]))),
-			this.cell(self[f], this.units[0]), this.cell(total[f], this.units[1]));
+			h('td', { title: visible(name) }, visible(shortName(name, m.doc.fn.kind[f]))));
 		if (m.delta) {
 			const d = this.delta(f);
-			row.append(h('td', { class: 'num ' + (d > 0.005 ? 'more' : d < -0.005 ? 'less' : '') },
-				h('small', {}, percent(this.totals.base[f], m.baseTotal[0])), points(d)));
+			row.append(h('td', { class: 'num' }, percent(this.totals.base[f], m.baseTotal[0])), h('td', { class: 'num' }, percent(self[f], m.total[0])),
+				h('td', { class: 'num ' + (d > 0.005 ? 'more' : d < -0.005 ? 'less' : '') }, points(d)));
+		} else {
+			row.append(this.cell(self[f], this.units[0]), this.cell(total[f], this.units[1]));
 		}
 		return row;
 	}

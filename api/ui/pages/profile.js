@@ -5,9 +5,11 @@ import { Explorer } from '../flame/explorer.js';
 import { duration, percent, value } from '../flame/format.js';
 import { shortName, visible } from '../flame/names.js';
 import { noun } from '../flame/words.js';
-import { PROFILING, get, poll, remove } from '../parts/api.js';
+import { B, PROFILING, get, poll, post, remove } from '../parts/api.js';
 import { exportMenu } from '../parts/exports.js';
-import { action, ago, bar, heading, link, notice, plural, qualityLine, servicePath } from '../parts/page.js';
+import { heatMap } from '../parts/heat.js';
+import { list } from '../parts/list.js';
+import { action, ago, bar, errorWords, heading, link, notice, plural, qualityLine, servicePath } from '../parts/page.js';
 import { startProfile } from '../parts/start.js';
 
 const GRAPH_SAMPLES = 200; // a graph of fewer misleads while the session still runs
@@ -44,6 +46,14 @@ function partialTop(s) {
 	return h('div', { class: 'scroll' }, h('table', { class: 'list', 'aria-label': 'Top functions so far' },
 		h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, 'Top functions so far (partial)'), h('th', { scope: 'col', class: 'n' }, 'Self'), h('th', { scope: 'col', class: 'n' }, 'Total'))),
 		h('tbody', {}, rows.map(f => h('tr', {}, h('td', { title: visible(f.funcName) }, visible(shortName(f.funcName))), h('td', { class: 'n' }, percent(f.selfPct, 100)), h('td', { class: 'n' }, percent(f.cumulativePct, 100)))))));
+}
+
+/** Where each thread's time went, of a wall session. */
+function ledgerTable(threads) {
+	const waits = t => Object.entries(t.blockedNs).sort((a, b) => b[1] - a[1]).slice(0, 4).map(([k, v]) => `${k} ${percent(v, t.elapsedNs)}`).join(', ');
+	const rows = [...threads].sort((a, b) => b.userNs + b.kernelNs - a.userNs - a.kernelNs).slice(0, 200);
+	return list('Threads', [['Thread', ''], ['Pid', 'n wide'], ['User', 'n'], ['Kernel', 'n'], ['Run queue', 'n'], ['Preempted', 'n wide'], ['Blocked', 'n'], ['in', 'wide']],
+		rows.map(t => [`${visible(t.thread)} (${t.tid})`, String(t.pid), ...[t.userNs, t.kernelNs, t.runqueueNs, t.preemptedNs, Object.values(t.blockedNs).reduce((a, b) => a + b, 0)].map(v => percent(v, t.elapsedNs)), waits(t)]));
 }
 
 class ProfilePage {
@@ -83,7 +93,7 @@ class ProfilePage {
 	}
 
 	async showEnd(s) {
-		this.buttons.replaceChildren(this.again(s), this.removeButton());
+		this.buttons.replaceChildren(this.again(s), ...(s.status === 'completed' ? [this.compareButton(s), ...this.baselineButton(s)] : []), this.removeButton());
 		this.split.replaceChildren(processSplit(s) || '');
 		if (s.status === 'failed') {
 			this.head.say('This profile failed.');
@@ -91,16 +101,76 @@ class ProfilePage {
 			this.graph.hidden = true;
 			return;
 		}
-		const where = new URLSearchParams(location.search).getAll('where');
-		this.state.replaceChildren(where.length ? h('div', { class: 'note' }, `Only ${where.map(visible).join(' and ')}. `, link(location.pathname, 'Show all')) : '');
+		const query = new URLSearchParams(location.search), only = query.getAll('where');
+		if (query.get('from')) only.push(`${query.get('from')} to ${query.get('to') || 'the end'}`);
+		this.state.replaceChildren(only.length ? h('div', { class: 'note' }, `Only ${only.map(visible).join(' and ')}. `, link(location.pathname, 'Show all')) : '');
 		if (!s.totalValue) {
 			this.head.say(`Nothing was recorded: ${visible(s.service)} used no ${noun(s.profileType)} in this time, or its samples were lost.`);
 			this.state.append(h('div', { class: 'note' }, 'Profile it while it works, for longer, or look at another type: a program that only waits shows in offcpu.'));
 			return;
 		}
 		if (s.profileType === 'goroutine') this.buttons.prepend(link('/g/' + s.id, 'States and waits', { class: 'button' }));
+		if (!this.extras) {
+			this.extras = true;
+			this.showTimes(s);
+			if (s.profileType === 'wall') this.showLedger();
+		}
 		await this.draw(s, false);
 		say(this.head.sentence.textContent);
+	}
+
+	/** Heat map, folded away; sessions without time-ordered detail have none. */
+	showTimes(s) {
+		if (s.unit === 'count' || ['memory', 'alloc'].includes(s.profileType)) return;
+		const holder = h('div', {}), box = h('details', { class: 'no-print' }, h('summary', {}, 'Over time (heat map)'), holder);
+		box.addEventListener('toggle', async () => {
+			if (!box.open || holder.firstChild) return;
+			const ms = (s.durationNanos ?? s.durationSeconds * 1e9) / 1e6, colMs = Math.max(500, Math.ceil(ms / 600 / 500) * 500);
+			try {
+				const map = await get(`${PROFILING}/${encodeURIComponent(this.id)}/heatmap`, { colMs, rowMs: colMs / 25 });
+				holder.replaceChildren(heatMap(map, s.unit, (from, to) => {
+					const at = new URL(location.href), start = Date.parse(map.from);
+					at.searchParams.set('from', new Date(start + from).toISOString());
+					at.searchParams.set('to', new Date(start + to).toISOString());
+					location.assign(at);
+				}));
+			} catch (e) { holder.replaceChildren(h('p', { class: 'facts' }, errorWords(e))); }
+		});
+		this.split.append(box);
+	}
+
+	showLedger() {
+		const holder = h('div', {}), box = h('details', { class: 'no-print' }, h('summary', {}, 'Threads: where the time went'), holder);
+		box.addEventListener('toggle', async () => {
+			if (!box.open || holder.firstChild) return;
+			try { holder.replaceChildren(ledgerTable((await get(`${PROFILING}/${encodeURIComponent(this.id)}/ledger`)).threads)); } catch (e) { holder.replaceChildren(h('p', { class: 'facts' }, errorWords(e))); }
+		});
+		this.split.append(box);
+	}
+
+	/** Keeps this profile as a baseline, with a label that people give. */
+	baselineButton(s) {
+		const label = h('input', { required: true, maxlength: '128', placeholder: 'such as v1.4', 'aria-label': 'Label of the baseline' }), box = h('dialog', { 'aria-label': 'Keep as baseline' });
+		const form = h('form', { class: 'fields', method: 'dialog' }, h('label', {}, 'Label of the baseline', label), h('button', { class: 'primary', value: 'keep' }, 'Keep'), h('button', { value: '', formnovalidate: true }, 'Cancel'));
+		box.append(form);
+		box.addEventListener('close', async () => {
+			if (box.returnValue !== 'keep' || !label.value.trim()) return;
+			try {
+				const made = await post(B + '/baselines', { label: label.value.trim(), sessionId: s.id, profileType: s.profileType });
+				location.assign('/baselines#' + made.baselineId);
+			} catch (e) { this.trouble.show(e); }
+		});
+		return [h('button', { type: 'button', onclick: () => { box.returnValue = ''; box.showModal(); } }, 'Keep as baseline'), box];
+	}
+
+	/** Against the newest earlier profile of the same service and type. */
+	compareButton(s) {
+		return action('Compare with the one before', async () => {
+			const all = await get(PROFILING + '/history', { service: s.service, profileType: s.profileType, status: 'completed', from: '-7d', to: s.createdAt, limit: 2, top: 0 });
+			const before = all.items.find(o => o.id !== s.id);
+			if (!before) return this.trouble.show(`There is no earlier ${s.profileType} profile of ${visible(s.service)} in the last 7 days.`);
+			location.assign(`/compare?base=${before.id}&cmp=${s.id}`);
+		}, this.trouble);
 	}
 
 	again(s) {

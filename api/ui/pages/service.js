@@ -85,15 +85,22 @@ class ServicePage {
 	drawHistory(sessions) {
 		const spans = h('span', { class: 'group', role: 'group', 'aria-label': 'Time' }, SPANS.map(([from, text]) =>
 			h('a', { class: 'button', href: turned({ from: from === '-24h' ? null : from }), 'aria-current': from === this.from ? 'true' : null }, text)));
+		const compare = h('button', { type: 'button', disabled: this.chosen.length !== 2, onclick: () => this.compare(sessions) }, 'Compare the two chosen');
 		const changed = (id, on) => {
 			this.chosen = on ? [...this.chosen, id].slice(-2) : this.chosen.filter(c => c !== id);
 			this.drawHistory(sessions);
 		};
-		this.history.replaceChildren(h('h2', {}, `${this.type} profiles`), h('div', { class: 'row' }, spans),
+		this.history.replaceChildren(h('h2', {}, `${this.type} profiles`), h('div', { class: 'row' }, spans, compare),
 			sessions.items.length ? h('div', { class: 'scroll' }, h('table', { class: 'list' }, h('thead', {}, h('tr', {}, ['', 'Taken', 'State', 'Duration', 'Total', 'Samples', 'Top function by itself']
 				.map((t, i) => h('th', { scope: 'col', class: i === 3 || i === 5 ? 'n wide' : i === 4 ? 'n' : null }, t)))), h('tbody', {}, sessions.items.map(s => sessionRow(s, this.chosen, changed)))))
 				: h('div', { class: 'note' }, `No ${this.type} profile of ${visible(this.name)} in this time. Start one above, or choose a longer time.`),
 			sessions.total > sessions.items.length ? h('p', { class: 'facts' }, `The newest ${sessions.items.length} of ${sessions.total}.`) : '');
+	}
+
+	/** The older one is the base. */
+	compare(sessions) {
+		const [base, cmp] = sessions.items.filter(s => this.chosen.includes(s.id)).sort((a, b) => a.createdAt.localeCompare(b.createdAt));
+		location.assign(`/compare?base=${base.id}&cmp=${cmp.id}`);
 	}
 
 	drawProcesses(service) {

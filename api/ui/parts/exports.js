@@ -5,9 +5,9 @@ import { h } from '../flame/dom.js';
 const FORMATS = [['html', 'Page in one file'], ['pprof', 'pprof'], ['folded', 'Folded stacks'], ['svg', 'SVG'], ['json', 'JSON tree'], ['speedscope', 'speedscope'],
 	['firefox', 'Firefox Profiler'], ['otlp', 'OpenTelemetry'], ['perfscript', 'perf script'], ['callgrind', 'Callgrind'], ['csv', 'Table (CSV)']];
 
-/** @param address function that gives the URL of the flame graph with its query, without format */
-export function exportMenu(address) {
-	const pick = h('select', { 'aria-label': 'Download as' }, h('option', { value: '' }, 'Download…'), FORMATS.map(([v, t]) => h('option', { value: v }, t)));
+/** @param address function that gives the URL of the flame graph with its query, without format; only: formats offered */
+export function exportMenu(address, only) {
+	const pick = h('select', { 'aria-label': 'Download as' }, h('option', { value: '' }, 'Download…'), FORMATS.filter(([v]) => !only || only.includes(v)).map(([v, t]) => h('option', { value: v }, t)));
 	pick.addEventListener('change', () => {
 		if (!pick.value) return;
 		const to = new URL(address(), location.href);
