@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "agent/base/channel.h"
+#include "agent/session/continuous.h"
 #include "agent/session/sessions_internal.h"
 
 #define OFF_THRESHOLD_NS                                                                           \
@@ -25,7 +26,7 @@ void demand_match(const struct sessions *s, struct live_process *process)
 	process->match_generation = s->match_generation;
 }
 
-static uint32_t wanted_of(const struct sessions *s, struct live_process *process)
+static uint32_t wanted_of(struct sessions *s, struct live_process *process)
 {
 	uint32_t wanted = 0;
 
@@ -39,6 +40,7 @@ static uint32_t wanted_of(const struct sessions *s, struct live_process *process
 				wanted |= session->wants;
 		}
 	}
+	wanted |= continuous_wants(continuous_plan_of(s, process));
 	return wanted ? wanted : PROF_WANT_NONE;
 }
 
@@ -59,6 +61,7 @@ static struct control_demand demand_now(const struct sessions *s)
 		if ((session->wants & PROF_WANT_CPU) && session->info.rate_hz > demand.rate_hz)
 			demand.rate_hz = session->info.rate_hz;
 	}
+	continuous_demand(s, &demand);
 	return demand;
 }
 

@@ -7,6 +7,7 @@
 #include <sys/eventfd.h>
 
 #include "agent/base/channel.h"
+#include "agent/session/continuous.h"
 
 #define OUTCOME_DROPPED_FIRST 32 /* bpf/outcome.def: from here on nothing was recorded */
 
@@ -74,6 +75,7 @@ static void on_epoch(struct sessions *s, const struct ring_record *record)
 	for (struct session *session = s->running; session; session = session->next)
 		if (recorder_seal(session->recorder, &s->tables, s->feed.cursor, false, NULL) < 0)
 			session_life_fail(s, session, "the session's data does not fit in memory");
+	continuous_forget_epoch(s);
 	live_tables_clear(&s->tables);
 	for (struct session *session = s->running; session; session = session->next) {
 		recorder_forget_epoch(session->recorder);
@@ -174,7 +176,7 @@ static bool somebody_samples(const struct sessions *s)
 	for (const struct session *session = s->running; session; session = session->next)
 		if (session->phase == PHASE_SAMPLING || session->phase == PHASE_CLOSING)
 			return true;
-	return false;
+	return s->continuous.source_count > 0;
 }
 
 /* The process of a sample. NULL with *ret_wait: its facts are asked for and the cursor waits. When
@@ -241,6 +243,7 @@ static bool on_sample(struct sessions *s, const struct ring_record *record)
 		return false;
 	/* Before the sessions take it: a group they seal here must not lead to this record again.
 	 */
+	s->feed.record_at = s->feed.cursor;
 	s->feed.cursor = record->end;
 	s->samples++;
 	if (sample.type < ARRAY_SIZE(s->host_samples))
@@ -261,6 +264,7 @@ static bool on_sample(struct sessions *s, const struct ring_record *record)
 				session_life_take(s, session, &sample, process);
 		}
 	}
+	continuous_take(s, process, &sample);
 	return true;
 }
 
@@ -391,6 +395,15 @@ static void wait_for_work(struct sessions *s)
 	sessions_lock(s);
 }
 
+static void release(struct sessions *s)
+{
+	uint64_t position = session_life_release_position(s);
+
+	/* Never back: the producer may have written there. */
+	if (position > ring_tail(s->feed.ring))
+		ring_release(s->feed.ring, position);
+}
+
 static void *feed_main(void *ctx)
 {
 	struct sessions *s = ctx;
@@ -409,7 +422,7 @@ static void *feed_main(void *ctx)
 		}
 		now_ns = clock_monotonic_ns();
 		session_life_tick(s, now_ns);
-		ring_release(s->feed.ring, session_life_release_position(s));
+		release(s);
 		demand_update(s);
 		if (now_ns >= expire_at_ns) {
 			live_tables_expire(&s->tables, now_ns);
@@ -419,7 +432,7 @@ static void *feed_main(void *ctx)
 	}
 	if (!s->abandoned) {
 		session_life_end_all(s, clock_monotonic_ns());
-		ring_release(s->feed.ring, session_life_release_position(s));
+		release(s);
 	}
 	sessions_unlock(s);
 	free(message);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "agent/session/continuous.h"
 #include "agent/session/session_chunks.h"
 #include "agent/session/session_record.h"
 #include "agent/session/sessions_internal.h"
@@ -137,7 +138,7 @@ static void expire_sessions(struct sessions *s)
 				 ids[i].id, err.text);
 }
 
-/* Over budget: the oldest finished sessions go first. */
+/* Over budget: the oldest continuous data goes first, then the oldest finished sessions. */
 static void keep_budget(struct sessions *s)
 {
 	uint64_t budget = s->options.disk_budget_bytes, target = budget / 100 * BUDGET_KEEP_PCT;
@@ -147,7 +148,12 @@ static void keep_budget(struct sessions *s)
 	struct err err = { 0 };
 	size_t gone = 0;
 
-	if (!ids || store_bytes(s->store) <= budget / 100 * 95 ||
+	if (!ids || store_bytes(s->store) <= budget / 100 * 95)
+		return;
+	while (store_bytes(s->store) > target && spans_drop_oldest(s))
+		log_info("store: a day of continuous data deleted to stay within [store] "
+			 "disk_budget");
+	if (store_bytes(s->store) <= target ||
 	    store_list(s->store, &query, keep_last, &oldest, NULL, &err) < 0)
 		return;
 	/* The last ones written to the ring of ids are the oldest. */
@@ -230,6 +236,7 @@ static void *finisher_main(void *ctx)
 		probe_store(s);
 		if (clock_monotonic_ns() >= retention_at_ns) {
 			expire_sessions(s);
+			spans_expire(s);
 			retention_at_ns = clock_monotonic_ns() + RETENTION_EVERY_NS;
 		}
 		sessions_lock(s);

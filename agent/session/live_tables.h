@@ -40,6 +40,8 @@ struct live_process {
 	/* Which sessions want it, valid while match_generation is the sessions'. */
 	uint64_t match_generation;
 	uint64_t match[LIVE_SLOTS / 64];
+	uint64_t plan_generation; /* likewise of plan */
+	uint16_t plan;		  /* of continuous profiling */
 	uint32_t wanted_sent; /* last CONTROL_TARGET, 0 = none yet */
 	/* Time on CPU from samples: the window under way and the rate in the last one. */
 	uint64_t cpu_window, cpu_window_ns;

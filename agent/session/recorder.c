@@ -229,18 +229,25 @@ void recorder_count(struct recorder *r, const struct chunk_event *event)
 	r->quality.value2 += (int64_t)event->value2;
 }
 
+int recorder_intern(struct recorder *r, const struct feed_sample *sample,
+		    const struct live_process *process, uint64_t started_at_ns, uint32_t *ret_pair,
+		    uint32_t *ret_attr)
+{
+	uint32_t process_id = 0;
+	int rc = find_process(r, process, started_at_ns, &process_id);
+
+	if (rc == 0)
+		rc = find_pair(r, sample, ret_pair);
+	return rc < 0 ? rc : find_attr(r, sample, process_id, ret_attr);
+}
+
 int recorder_add(struct recorder *r, const struct feed_sample *sample,
 		 const struct live_process *process, uint64_t started_at_ns, int64_t value,
 		 uint64_t value2)
 {
 	struct chunk_event event = { .time_ns = sample->time_ns, .value = value, .value2 = value2 };
-	uint32_t process_id = 0;
-	int rc = find_process(r, process, started_at_ns, &process_id);
+	int rc = recorder_intern(r, sample, process, started_at_ns, &event.pair, &event.attr);
 
-	if (rc == 0)
-		rc = find_pair(r, sample, &event.pair);
-	if (rc == 0)
-		rc = find_attr(r, sample, process_id, &event.attr);
 	if (rc == 0)
 		rc = chunk_events_vec_push(&r->pending, event);
 	if (rc == 0)

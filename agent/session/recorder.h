@@ -52,6 +52,9 @@ CLEANUP_DEFINE(recorder, struct recorder *, recorder_destroy);
 /* Rebuilds the state after a restart from the chunks in the store. -ENOENT: nothing was stored
  * yet. */
 int recorder_reload(struct recorder *r, struct store *store, const char *id, struct err *err) must_use;
+/* The same from chunks that come from elsewhere: each in order, then done. */
+int recorder_reload_chunk(void *recorder, const struct store_chunk *chunk) must_use;
+int recorder_reload_done(struct recorder *r) must_use;
 /* The collector's ids mean something else from now on. */
 void recorder_forget_epoch(struct recorder *r);
 
@@ -60,6 +63,10 @@ void recorder_forget_epoch(struct recorder *r);
 int recorder_add(struct recorder *r, const struct feed_sample *sample,
 		 const struct live_process *process, uint64_t started_at_ns, int64_t value,
 		 uint64_t value2) must_use;
+/* The ids of an event's stacks and attributes, without keeping the event: for sums. */
+int recorder_intern(struct recorder *r, const struct feed_sample *sample,
+		    const struct live_process *process, uint64_t started_at_ns, uint32_t *ret_pair,
+		    uint32_t *ret_attr) must_use;
 size_t recorder_pending(const struct recorder *r);
 /* Of all that was added; recorder_quality() is for changing them: the next seal writes them out. */
 const struct chunk_quality *recorder_counters(const struct recorder *r);

@@ -83,7 +83,7 @@ static int reload_quality(void *ctx, const struct chunk_quality *quality)
 	return 0;
 }
 
-static int reload_chunk(void *ctx, const struct store_chunk *chunk)
+int recorder_reload_chunk(void *ctx, const struct store_chunk *chunk)
 {
 	struct recorder *r = ctx;
 	const struct chunk_sink sink = {
@@ -119,18 +119,25 @@ static int reload_missing(struct recorder *r)
 	return 0;
 }
 
+int recorder_reload_done(struct recorder *r)
+{
+	int rc = reload_missing(r);
+
+	r->pairs_sealed = (uint32_t)r->pairs.count;
+	r->attrs_sealed = (uint32_t)r->attrs.count;
+	return rc;
+}
+
 int recorder_reload(struct recorder *r, struct store *store, const char *id, struct err *err)
 {
 	unsigned damaged = 0;
-	int rc = store_session_read(store, id, reload_chunk, r, &damaged, err);
+	int rc = store_session_read(store, id, recorder_reload_chunk, r, &damaged, err);
 
 	if (rc < 0)
 		return rc;
-	rc = reload_missing(r);
+	rc = recorder_reload_done(r);
 	if (rc < 0)
 		return err_set(err, -rc, NULL, NULL, "no memory to resume %s", id);
-	r->pairs_sealed = (uint32_t)r->pairs.count;
-	r->attrs_sealed = (uint32_t)r->attrs.count;
 	if (damaged)
 		recorder_note(r, "%u damaged pieces of this session's data were left out", damaged);
 	return 0;

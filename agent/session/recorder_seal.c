@@ -166,7 +166,8 @@ static int encode_group(struct seal *seal, struct recorder_group *group,
 		chunk_encode_stacks(add_chunk(group, STORE_CHUNK_STACKS), seal->stacks.data,
 				    seal->stacks.count);
 	encode_samples(r, group, pairs);
-	chunk_encode_quality(add_chunk(group, STORE_CHUNK_QUALITY), &r->quality);
+	if (r->pending.count || r->quality_changed)
+		chunk_encode_quality(add_chunk(group, STORE_CHUNK_QUALITY), &r->quality);
 	for (unsigned i = 0; i < group->chunk_count; i++)
 		if (group->data[i].error)
 			return group->data[i].error;
@@ -225,6 +226,12 @@ static void learn_outcomes(struct recorder *r, bool final)
 	}
 }
 
+static bool is_changed(const struct recorder *r)
+{
+	return r->pending.count || r->quality_changed || r->process_entry_count ||
+	       r->pairs_sealed < r->pairs.count || r->attrs_sealed < r->attrs.count;
+}
+
 int recorder_seal(struct recorder *r, struct live_tables *tables, uint64_t position, bool final,
 		  struct recorder_wants *wants)
 {
@@ -236,8 +243,7 @@ int recorder_seal(struct recorder *r, struct live_tables *tables, uint64_t posit
 		return 0;
 	rc = seal_stacks(&seal);
 	learn_outcomes(r, final);
-	if (rc == 0 && (r->pending.count || r->quality_changed || r->process_entry_count ||
-			seal.stacks.count || seal.modules.count))
+	if (rc == 0 && (is_changed(r) || seal.stacks.count || seal.modules.count))
 		rc = seal_group(&seal, position);
 	for (size_t i = 0; i < seal.stacks.count; i++)
 		free((void *)(uintptr_t)seal.stacks.data[i].frames);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "agent/base/hash.h"
 #include "agent/base/u64map.h"
 #include "agent/base/vec.h"
 #include "agent/profile/quality.h"
@@ -59,6 +60,10 @@ struct recording {
 	struct chunk_quality quality;
 	uint64_t dropped; /* events beyond RECORDING_EVENTS_MAX */
 	unsigned damaged;
+	bool windowed;	      /* events are sums of minutes: realtime, value2 counts */
+	struct u64map needed; /* windowed: stack ids of the pairs that occur */
+	struct u64map pairs_used;
+	size_t used_until; /* of events, in pairs_used */
 	/* of the chunk being added */
 	uint32_t seq_end;
 	struct names_client *names;
@@ -89,6 +94,8 @@ void recording_destroy(struct recording *recording)
 	attrs_vec_deinit(&recording->attrs);
 	events_vec_deinit(&recording->events);
 	reading_forget(&recording->readings);
+	u64map_deinit(&recording->needed);
+	u64map_deinit(&recording->pairs_used);
 	free(recording);
 }
 
@@ -162,7 +169,8 @@ static int on_stack(void *ctx, const struct chunk_stack *s)
 	struct stack stack = { recording->frames.count, s->frame_count, s->outcome };
 	int rc;
 
-	if (u64map_get(&recording->stack_at, s->id, &(uint64_t){ 0 }))
+	if (u64map_get(&recording->stack_at, s->id, &(uint64_t){ 0 }) ||
+	    (recording->windowed && !u64map_get(&recording->needed, s->id, &(uint64_t){ 0 })))
 		return 0;
 	rc = frames_vec_reserve(&recording->frames, recording->frames.count + s->frame_count + 1u);
 	if (rc == 0)
@@ -258,6 +266,95 @@ int recording_add(struct recording *recording, int kind, const void *data, size_
 		return rc < 0 ? rc : 0;
 	recording->damaged++;
 	return 0;
+}
+
+/* ---- windows -----------------------------------------------------------------------------------
+ */
+
+struct add_sum {
+	struct recording *recording;
+	uint64_t minute_ns;
+	double keep;
+};
+
+/* How many of @count samples a view at share @keep shows: a draw for each, by a hash of what it is.
+ */
+static uint64_t draw(const struct add_sum *add, const struct chunk_sum *sum, uint64_t count)
+{
+	uint64_t seed = hash_combine(hash_combine(add->minute_ns, sum->pair), sum->attr), kept = 0;
+
+	for (uint64_t i = 0; i < count; i++)
+		kept += (double)(hash_combine(seed, i) >> 11) * 0x1p-53 < add->keep;
+	return kept;
+}
+
+static int add_sum(void *ctx, const struct chunk_sum *sum)
+{
+	const struct add_sum *add = ctx;
+	struct chunk_event event = { .time_ns = add->minute_ns,
+				     .pair = sum->pair,
+				     .attr = sum->attr,
+				     .value = sum->value,
+				     .value2 = sum->value2 };
+	uint64_t count = (sum->value2 + 512) / 1024, kept;
+
+	if (add->keep < 1 && count) {
+		kept = draw(add, sum, count);
+		if (!kept)
+			return 0;
+		event.value =
+			(int64_t)((double)sum->value * (double)kept / ((double)count * add->keep));
+		event.value2 = kept * 1024;
+	}
+	return events_vec_push(&add->recording->events, event);
+}
+
+int recording_add_window(struct recording *recording, uint64_t minute_ns, const void *data,
+			 size_t len, double keep)
+{
+	struct add_sum add = { recording, minute_ns, keep };
+	int rc;
+
+	recording->windowed = true;
+	rc = chunk_decode_window(data, len, add_sum, &add);
+	if (rc != -EPROTO)
+		return rc;
+	recording->damaged++;
+	return 0;
+}
+
+static int need_stacks(struct recording *recording, const struct chunk_pair *pair)
+{
+	int rc = pair->user ? u64map_put(&recording->needed, pair->user, 1) : 0;
+
+	return rc == 0 && pair->kernel ? u64map_put(&recording->needed, pair->kernel, 1) : rc;
+}
+
+static int on_used_pair(void *ctx, uint32_t id, const struct chunk_pair *pair)
+{
+	struct recording *recording = ctx;
+
+	if (!u64map_get(&recording->pairs_used, id, &(uint64_t){ 0 }))
+		return 0;
+	return need_stacks(recording, pair);
+}
+
+int recording_add_pairs(struct recording *recording, int kind, const void *data, size_t len)
+{
+	const struct chunk_sink sink = { .ctx = recording, .pair = on_used_pair };
+	int rc = 0;
+
+	for (; rc == 0 && recording->used_until < recording->events.count; recording->used_until++)
+		rc = u64map_put(&recording->pairs_used,
+				recording->events.data[recording->used_until].pair, 1);
+	if (rc == 0 && kind == STORE_CHUNK_SAMPLES)
+		rc = chunk_decode(kind, data, len, &sink);
+	return rc == -EPROTO ? 0 : rc; /* counted by the second pass */
+}
+
+size_t recording_event_count(const struct recording *recording)
+{
+	return recording->events.count;
 }
 
 struct load {
@@ -453,7 +550,7 @@ static uint32_t attrs_of(struct build *b, uint32_t id)
 }
 
 /* One event's values in the order of its type. */
-static void values_of(enum profile_type type, const struct chunk_event *event,
+static void values_of(enum profile_type type, bool windowed, const struct chunk_event *event,
 		      int64_t ret[PROFILE_VALUES_MAX])
 {
 	memset(ret, 0, PROFILE_VALUES_MAX * sizeof(*ret));
@@ -461,7 +558,7 @@ static void values_of(enum profile_type type, const struct chunk_event *event,
 		ret[0] = event->value;
 		return;
 	}
-	ret[0] = type == PROFILE_CPU ? 1 : (int64_t)(event->value2 + 512) / 1024;
+	ret[0] = type == PROFILE_CPU && !windowed ? 1 : (int64_t)(event->value2 + 512) / 1024;
 	ret[1] = event->value;
 }
 
@@ -479,7 +576,7 @@ static int add_events(struct build *b)
 		if (rc < 0)
 			return rc;
 		timed.attrs = attrs_of(b, event->attr);
-		values_of(b->options->meta.type, event, values);
+		values_of(b->options->meta.type, recording->windowed, event, values);
 		profile_builder_sample(b->builder, timed.node, timed.attrs, values);
 		if (!b->options->events)
 			continue;

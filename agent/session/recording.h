@@ -26,6 +26,15 @@ int recording_add(struct recording *recording, int kind, const void *data, size_
 int recording_load(struct recording *recording, struct store *store, const char *id,
 		   uint32_t seq_end, struct names_client *names, struct err *err) must_use;
 
+/* Sums of a minute (data of struct store_window), thinned to a share @keep of the samples, the same way
+ * every time. Windows come first, then the day's dictionary twice: recording_add_pairs() for every chunk,
+ * then recording_add() for every chunk, which keeps only the stacks that the windows need. */
+int recording_add_window(struct recording *recording, uint64_t minute_ns, const void *data,
+			 size_t len, double keep) must_use;
+int recording_add_pairs(struct recording *recording, int kind, const void *data,
+			size_t len) must_use;
+size_t recording_event_count(const struct recording *recording);
+
 struct recording_options {
 	struct profile_meta meta;
 	struct profile_quality quality; /* as known to the session */

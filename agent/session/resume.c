@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "agent/profile/quality.h"
+#include "agent/session/continuous.h"
 #include "agent/session/session_record.h"
 #include "agent/session/sessions_internal.h"
 
@@ -202,10 +203,12 @@ static int remember_key(void *ctx, const struct store_record *record)
 }
 
 /* The earliest position any of them needs. */
-static void set_cursor(struct sessions *s)
+static void set_cursor(struct sessions *s, uint64_t continuous)
 {
-	uint64_t cursor = 0;
-	bool any = false;
+	uint64_t tail = s->feed.ring ? ring_tail(s->feed.ring) : 0;
+	bool any = continuous != UINT64_MAX;
+	/* Released is only what nobody needed. */
+	uint64_t cursor = any && continuous > tail ? continuous : tail;
 
 	for (const struct session *session = s->running; session; session = session->next) {
 		if (!any || session->stored_position < cursor)
@@ -223,6 +226,7 @@ int resume_sessions(struct sessions *s, struct err *err)
 	struct store_query recent = { .kind = SESSION_RECORD_KIND,
 				      .from_ns = clock_realtime_ns() - KEYS_KEPT_NS };
 	struct founds_vec founds = { 0 };
+	uint64_t continuous = UINT64_MAX;
 	int rc = store_list(s->store, &running, collect_running, &founds, NULL, err);
 
 	for (size_t i = 0; i < founds.count; i++) {
@@ -235,6 +239,8 @@ int resume_sessions(struct sessions *s, struct err *err)
 	if (rc == 0)
 		rc = store_list(s->store, &recent, remember_key, s, NULL, err);
 	if (rc == 0)
-		set_cursor(s);
+		rc = continuous_resume(s, &continuous, err);
+	if (rc == 0)
+		set_cursor(s, continuous);
 	return rc;
 }

@@ -16,6 +16,8 @@
  *   NAMES      strings n, n * {str, NUL}, places n, n * {module key u64, offset, m, m * {function,
  *              package, file (indices of strings), line, start line, kind u8}}
  *   QUALITY    struct chunk_quality, field by field
+ *   window     (data of struct store_window) n, then by column, ascending by (pair, attr): n * pair step,
+ *              n * attr, n * value zz, n * value2; the ids are the day's
  *
  * Dictionary entries may come twice; the first counts. SAMPLES chunks are numbered from 0 by seq.
  * Decoders take hostile bytes: -EPROTO, and the sink has then seen a part. Pure. */
@@ -87,6 +89,13 @@ struct chunk_event {
 	uint64_t value2;
 };
 
+/* Sum over a minute. value2: for cpu events * 1024, else as in the events. */
+struct chunk_sum {
+	uint32_t pair, attr;
+	int64_t value;
+	uint64_t value2;
+};
+
 struct chunk_samples {
 	uint32_t seq;
 	uint32_t first_pair, pair_count;
@@ -125,6 +134,8 @@ void chunk_encode_process(struct buf *out, const struct chunk_process *process);
 /* Sorts @stacks. */
 void chunk_encode_stacks(struct buf *out, struct chunk_stack *stacks, size_t count);
 void chunk_encode_samples(struct buf *out, const struct chunk_samples *samples);
+/* Sorts @sums; those with value 0 and value2 0 are left out. */
+void chunk_encode_window(struct buf *out, struct chunk_sum *sums, size_t count);
 void chunk_encode_quality(struct buf *out, const struct chunk_quality *quality);
 
 /* ---- decoding -------------------------------------------------------------------------------- */
@@ -145,6 +156,9 @@ struct chunk_sink {
 };
 /* @kind: enum store_chunk_kind; unknown kinds are ignored. */
 int chunk_decode(int kind, const void *data, size_t len, const struct chunk_sink *sink) must_use;
+
+typedef int chunk_sum_fn(void *ctx, const struct chunk_sum *sum);
+int chunk_decode_window(const void *data, size_t len, chunk_sum_fn *visit, void *ctx) must_use;
 
 /* ---- names ----------------------------------------------------------------------------------- */
 

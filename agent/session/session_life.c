@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "agent/base/hash.h"
+#include "agent/session/continuous.h"
 #include "agent/session/session_record.h"
 #include "agent/session/sessions_internal.h"
 
@@ -120,26 +121,26 @@ void session_life_saw_exit(struct sessions *s, const struct live_process *gone)
 
 /* ---- taking samples -------------------------------------------------------------------------- */
 
-/* true with probability @p, the same for the same event and session whenever it is asked. */
-static bool keeps(const struct session *session, const struct feed_sample *sample, double p)
+/* true with probability @p, the same for the same event and seed whenever it is asked. */
+static bool keeps(uint64_t seed, const struct feed_sample *sample, double p)
 {
-	uint64_t hash = hash_combine(hash_combine(session->seed, sample->time_ns),
+	uint64_t hash = hash_combine(hash_combine(seed, sample->time_ns),
 				     (uint64_t)sample->cpu << 32 | sample->tid);
 
 	return (double)(hash >> 11) * 0x1p-53 < p;
 }
 
-/* From the host's rate to the session's: the expectation of the sum stays what it was. */
-static bool thin_cpu(const struct session *session, const struct feed_sample *sample,
+/* From the host's rate to the asked one: the expectation of the sum stays what it was. */
+static bool thin_cpu(uint32_t rate_hz, uint64_t seed, const struct feed_sample *sample,
 		     int64_t *value)
 {
-	double p = (double)session->info.rate_hz * (double)sample->value / 1e9;
+	double p = (double)rate_hz * (double)sample->value / 1e9;
 
 	/* The periods of 99 Hz and of a session at 99 Hz differ by a rounding: not worth a lottery.
 	 */
 	if (p >= 0.999)
 		return true;
-	if (!keeps(session, sample, p))
+	if (!keeps(seed, sample, p))
 		return false;
 	*value = (int64_t)((double)sample->value / p + 0.5);
 	return true;
@@ -148,15 +149,14 @@ static bool thin_cpu(const struct session *session, const struct feed_sample *sa
 /* Waits longer than the threshold are all kept, shorter ones in proportion to their length and with
  * the threshold as their value. The threshold follows what the last second brought, so the present
  * event has no part in it. */
-static bool thin_waits(struct session *session, const struct feed_sample *sample, int64_t *value,
-		       uint64_t *value2)
+static bool thin_waits(uint32_t rate_hz, uint64_t seed, struct thinning *thinning,
+		       const struct feed_sample *sample, int64_t *value, uint64_t *value2)
 {
-	struct thinning *thinning = &session->thinning;
 	uint64_t second = sample->time_ns / NS_PER_S;
 	double p;
 
 	if (second != thinning->second) {
-		double excess = (double)thinning->kept / session->info.rate_hz;
+		double excess = (double)thinning->kept / rate_hz;
 
 		if (excess > 1)
 			thinning->threshold =
@@ -168,13 +168,21 @@ static bool thin_waits(struct session *session, const struct feed_sample *sample
 	}
 	if (*value < thinning->threshold) {
 		p = (double)*value / (double)thinning->threshold;
-		if (!keeps(session, sample, p))
+		if (!keeps(seed, sample, p))
 			return false;
 		*value = thinning->threshold;
 		*value2 = (uint64_t)((double)*value2 / p + 0.5);
 	}
 	thinning->kept++;
 	return true;
+}
+
+bool session_thin(uint32_t rate_hz, uint64_t seed, struct thinning *thinning,
+		  const struct feed_sample *sample, int64_t *value, uint64_t *value2)
+{
+	if (sample->type == PROF_SAMPLE_CPU)
+		return thin_cpu(rate_hz, seed, sample, value);
+	return thin_waits(rate_hz, seed, thinning, sample, value, value2);
 }
 
 static bool is_wanted_type(const struct session *session, const struct feed_sample *sample)
@@ -209,8 +217,8 @@ void session_life_take(struct sessions *s, struct session *session,
 	if (sample->type == PROF_SAMPLE_OFFCPU &&
 	    value > (int64_t)(sample->time_ns - session->start_ns))
 		value = (int64_t)(sample->time_ns - session->start_ns);
-	if (sample->type == PROF_SAMPLE_CPU ? !thin_cpu(session, sample, &value)
-					    : !thin_waits(session, sample, &value, &value2))
+	if (!session_thin(session->info.rate_hz, session->seed, &session->thinning, sample, &value,
+			  &value2))
 		return;
 	rc = recorder_add(session->recorder, sample, process, process_started_at_ns(s, process),
 			  value, value2);
@@ -584,6 +592,7 @@ void session_life_tick(struct sessions *s, uint64_t now_ns)
 	if (is_flush_due(s, now_ns)) {
 		s->flush_at_ns = now_ns + s->options.flush_interval_ns;
 		flush_all(s);
+		continuous_flush(s, false);
 	}
 	save_records(s, now_ns);
 }
@@ -601,7 +610,7 @@ uint64_t session_life_release_position(const struct sessions *s)
 		if (session->stored_position < position)
 			position = session->stored_position;
 	}
-	return position;
+	return continuous_release_position(s, position);
 }
 
 void session_life_end_all(struct sessions *s, uint64_t now_ns)
@@ -620,6 +629,7 @@ void session_life_end_all(struct sessions *s, uint64_t now_ns)
 		if (session->phase != PHASE_ENDED)
 			complete(s, session);
 	}
+	continuous_flush(s, true);
 	s->save_again_ns = 0;
 	save_records(s, now_ns);
 }

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "agent/session/continuous.h"
 #include "agent/session/recording.h"
 #include "agent/session/session_record.h"
 #include "agent/session/sessions_internal.h"
@@ -172,6 +173,33 @@ int session_profile_build(struct sessions *s, const struct session_info *info,
 	return rc;
 }
 
+/* The view of a span as a profile. */
+static int span_profile(struct sessions *s, const struct session_info *info, struct profile **ret,
+			struct err *err)
+{
+	const struct recording_options options = options_of(s, info);
+	const struct history_window window = {
+		.tenant = info->tenant,
+		.service = info->service,
+		.type = info->type,
+		.from_ns = info->created_at_ns,
+		.to_ns = info->created_at_ns + s->options.continuous_span_ns,
+	};
+	char key[PROFILE_CACHE_KEY_SIZE];
+	int rc = spans_profile(s, &window, &options.meta, ret, err);
+
+	if (rc == -ENOENT)
+		return err_set(err, ENOENT, "UnknownSession", "id", "no session '%.64s'", info->id);
+	if (rc < 0)
+		return rc;
+	cache_key(info, key);
+	profile_cache_put(
+		&s->cache, key, *ret,
+		clock_monotonic_ns() +
+			(info->status == SESSION_RUNNING ? LIVE_CACHE_NS : UNKNOWN_CACHE_NS));
+	return 0;
+}
+
 int sessions_profile(struct sessions *s, const char *tenant, const char *id, struct profile **ret,
 		     struct err *err)
 {
@@ -190,6 +218,8 @@ int sessions_profile(struct sessions *s, const char *tenant, const char *id, str
 		profile = profile_cache_get(&s->cache, key);
 		if (profile)
 			*ret = profile;
+		else if (info.continuous)
+			rc = span_profile(s, &info, ret, err);
 		else
 			rc = session_profile_build(s, &info, NULL, NULL, ret, err);
 	}

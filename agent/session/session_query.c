@@ -8,6 +8,7 @@
 #include "agent/base/parse.h"
 #include "agent/base/ulid.h"
 #include "agent/profile/quality.h"
+#include "agent/session/continuous.h"
 #include "agent/session/session_record.h"
 #include "agent/session/sessions_internal.h"
 
@@ -131,6 +132,19 @@ int session_describe(const struct sessions *s, const struct session *session,
 }
 
 /* ---- one ------------------------------------------------------------------------------------- */
+static int get_span(struct sessions *s, const char *tenant, const char *id,
+		    struct session_info *ret, struct err *err)
+{
+	struct span span;
+	int rc = spans_find(s, tenant, id, &span, err);
+
+	if (rc == -ENOENT)
+		return unknown_session(err, id);
+	if (rc == 0)
+		*ret = span.info;
+	return rc;
+}
+
 int sessions_get(struct sessions *s, const char *tenant, const char *id, struct session_info *ret,
 		 struct err *err)
 {
@@ -151,7 +165,7 @@ int sessions_get(struct sessions *s, const char *tenant, const char *id, struct 
 	}
 	rc = store_get(s->store, SESSION_RECORD_KIND, tenant, id, &body, &len, err);
 	if (rc == -ENOENT)
-		return unknown_session(err, id);
+		return get_span(s, tenant, id, ret, err);
 	if (rc < 0)
 		return rc;
 	rc = session_record_decode(body, len, ret, NULL);
@@ -159,6 +173,22 @@ int sessions_get(struct sessions *s, const char *tenant, const char *id, struct 
 		return err_set(err, -rc, "StoreUnavailable", NULL,
 			       "the record of %s cannot be read", id);
 	return 0;
+}
+
+/* Also of a span that is being filled: continuous profiling goes on, this view of it is gone. */
+static int delete_span(struct sessions *s, const char *tenant, const char *id, bool *ret_stopped,
+		       struct err *err)
+{
+	struct span span;
+	int rc = spans_find(s, tenant, id, &span, err);
+
+	if (rc == -ENOENT)
+		return unknown_session(err, id);
+	if (rc == 0)
+		rc = spans_delete(s, &span, err);
+	if (rc == 0)
+		*ret_stopped = false;
+	return rc;
 }
 
 int sessions_delete(struct sessions *s, const char *tenant, const char *id, bool *ret_stopped,
@@ -187,6 +217,8 @@ int sessions_delete(struct sessions *s, const char *tenant, const char *id, bool
 		if (rc < 0)
 			return rc;
 		session_info_deinit(&info);
+		if (info.continuous)
+			return delete_span(s, tenant, id, ret_stopped, err);
 	}
 	(void)pthread_mutex_lock(&s->file_lock);
 	rc = store_delete(s->store, SESSION_RECORD_KIND, tenant, id, err);
@@ -308,8 +340,8 @@ static void refresh_running(struct sessions *s, struct session_list *list)
 	}
 }
 
-int sessions_list(struct sessions *s, const struct session_query *query, struct session_list *ret,
-		  struct err *err)
+int sessions_list_on_demand(struct sessions *s, const struct session_query *query,
+			    struct session_list *ret, struct err *err)
 {
 	char before_id[SESSION_ID_SIZE];
 	struct session_list list = { 0 };
@@ -353,6 +385,73 @@ int sessions_list(struct sessions *s, const struct session_query *query, struct 
 	}
 	*ret = list;
 	return 0;
+}
+
+/* Items of the page that lie behind the cursor, newest first; on equal times larger ids first. */
+static bool is_before(uint64_t a_ns, const char *a_id, uint64_t b_ns, const char *b_id)
+{
+	return a_ns != b_ns ? a_ns > b_ns : strcmp(a_id, b_id) > 0;
+}
+
+static int merge_spans(const struct span_list *spans, const struct store_query *cursor,
+		       uint32_t limit, struct session_list *list)
+{
+	struct session_info *merged = calloc(limit + 1, sizeof(*merged));
+	size_t span = 0;
+	uint32_t own = 0, count = 0;
+
+	if (!merged)
+		return -ENOMEM;
+	while (span < spans->count && cursor->before_id &&
+	       !is_before(cursor->before_ns, cursor->before_id, spans->data[span].from_ns,
+			  spans->data[span].info.id))
+		span++;
+	while (count < limit && (own < list->count || span < spans->count)) {
+		const struct session_info *next = own < list->count ? &list->items[own] : NULL;
+		const struct span *view = span < spans->count ? &spans->data[span] : NULL;
+
+		if (next && (!view || is_before(next->created_at_ns, next->id, view->from_ns,
+						view->info.id)))
+			merged[count++] = list->items[own++];
+		else
+			merged[count++] = spans->data[span++].info;
+	}
+	if (own < list->count || span < spans->count || list->next_cursor[0])
+		(void)snprintf(list->next_cursor, sizeof(list->next_cursor), "%" PRIu64 ".%s",
+			       merged[count - 1].created_at_ns, merged[count - 1].id);
+	for (; own < list->count; own++)
+		session_info_deinit(&list->items[own]);
+	free(list->items);
+	list->items = merged;
+	list->count = count;
+	list->total += spans->count;
+	return 0;
+}
+
+int sessions_list(struct sessions *s, const struct session_query *query, struct session_list *ret,
+		  struct err *err)
+{
+	struct span_query views = { query->tenant, query->service, query->type,
+				    query->status, query->from_ns, query->to_ns };
+	char before_id[SESSION_ID_SIZE];
+	struct store_query cursor = { 0 };
+	struct span_list spans = { 0 };
+	struct session_list list;
+	int rc = sessions_list_on_demand(s, query, &list, err);
+
+	if (rc < 0)
+		return rc;
+	rc = parse_cursor(query->cursor, &cursor, before_id, err);
+	if (rc == 0)
+		rc = spans_collect(s, &views, &spans, err);
+	if (rc == 0 && spans.count && merge_spans(&spans, &cursor, query->limit, &list) < 0)
+		rc = err_set(err, ENOMEM, NULL, NULL, "no memory for a list");
+	span_list_deinit(&spans);
+	if (rc < 0)
+		session_list_deinit(&list);
+	else
+		*ret = list;
+	return rc;
 }
 
 void session_list_deinit(struct session_list *list)

@@ -9,6 +9,7 @@
 #include "agent/base/parse.h"
 #include "agent/base/ulid.h"
 #include "agent/profile/quality.h"
+#include "agent/session/continuous.h"
 #include "agent/session/session_record.h"
 #include "agent/session/sessions_internal.h"
 
@@ -479,6 +480,8 @@ static int init_parts(struct sessions *s)
 	s->feed.clock = clock_now();
 	s->feed.cpu_count = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
 	s->match_generation = 1;
+	if (getrandom(&s->continuous.seed, sizeof(s->continuous.seed), 0) < 0)
+		return -errno;
 	s->idempotency = calloc(IDEMPOTENCY_MAX, sizeof(*s->idempotency));
 	rc = s->idempotency ? names_client_create(&s->names) : -ENOMEM;
 	return rc < 0 ? rc : reader_client_create(&s->reader);
@@ -497,6 +500,9 @@ int sessions_create(const struct sessions_options *options, struct sessions **re
 	if (rc < 0)
 		return err_set(err, -rc, NULL, NULL, "the sessions cannot be set up: %s",
 			       strerror(-rc));
+	rc = continuous_load(s, err);
+	if (rc < 0)
+		return rc;
 	rc = options->feed_fd >= 0 ? feed_consumer_start(s, options->feed_fd, err)
 				   : resume_sessions(s, err);
 	if (rc < 0)
@@ -533,6 +539,7 @@ void sessions_destroy(struct sessions *s)
 	}
 	cleanup_close_fn(&s->peers.new_collector_fd);
 	cleanup_close_fn(&s->wake_fd);
+	continuous_destroy(s);
 	live_tables_deinit(&s->tables);
 	names_client_destroy(s->names);
 	reader_client_destroy(s->reader);

@@ -99,6 +99,7 @@ struct finished {
 struct feed {
 	struct ring *ring;	/* NULL = none */
 	uint64_t cursor;	/* samples: everything before has been handled */
+	uint64_t record_at;	/* begin of the sample under way */
 	uint64_t ahead;		/* dictionary: everything before is in the tables; >= cursor */
 	uint32_t stall_proc;	/* whose facts are waited for */
 	uint64_t stall_until_ns; /* 0 = no stall */
@@ -120,6 +121,23 @@ struct peers {
 	bool demand_dirty, targets_dirty;
 };
 
+struct continuous_source;
+struct continuous_plan;
+struct day_recorder;
+
+struct continuous {
+	struct continuous_source *sources; /* CONTINUOUS_MAX */
+	size_t source_count;
+	struct continuous_plan *plans; /* CONTINUOUS_PLANS_MAX */
+	size_t plan_count;
+	struct day_recorder *days; /* of the feed thread alone */
+	struct thinning thinning[3];
+	uint64_t seed;
+	uint64_t host_samples, host_lost; /* at the last flush */
+	uint64_t retry_at_ns;		  /* monotonic: the store refused, not before this */
+	uint64_t refused;		  /* events that did not fit */
+};
+
 struct sessions {
 	pthread_mutex_t lock;
 	pthread_cond_t changed; /* a session changed its phase; CLOCK_MONOTONIC */
@@ -133,6 +151,7 @@ struct sessions {
 	struct live_tables tables;
 	struct feed feed;
 	struct peers peers;
+	struct continuous continuous;
 	struct idempotency *idempotency; /* ring buffer of IDEMPOTENCY_MAX */
 	size_t idempotency_next;
 
@@ -203,6 +222,12 @@ void session_resume_of(const struct sessions *s, const struct session *session,
 		       struct session_resume *ret);
 bool session_matches_any(const struct sessions *s, const struct session *session);
 
+/* ---- session_query.c ----------------------------------------------------------------------------- */
+
+/* sessions_list() without the spans of continuous profiling. */
+int sessions_list_on_demand(struct sessions *s, const struct session_query *query,
+			    struct session_list *ret, struct err *err) must_use;
+
 /* ---- session_life.c: feed thread, lock held -------------------------------------------------- */
 
 /* Timers, ends, flushes: one round. May drop the lock while it writes. */
@@ -213,6 +238,9 @@ void session_life_fail(struct sessions *s, struct session *session, const char *
 	printf_like(3, 4);
 /* Ends everything that runs with what it has (the daemon stops). */
 void session_life_end_all(struct sessions *s, uint64_t now_ns);
+/* Whether an event counts at @rate_hz, and with which values: the sum's expectation stays the same. */
+bool session_thin(uint32_t rate_hz, uint64_t seed, struct thinning *thinning,
+		  const struct feed_sample *sample, int64_t *value, uint64_t *value2);
 void session_life_take(struct sessions *s, struct session *session, const struct feed_sample *sample,
 		       const struct live_process *process);
 /* A process exited, appeared, or the sampler changed. */

@@ -54,7 +54,8 @@ int sqlite_db_exec(sqlite3 *db, const char *sql, struct err *err)
 
 int sqlite_db_prepare(sqlite3 *db, const char *sql, sqlite3_stmt **ret, struct err *err)
 {
-	return sqlite_db_error(db, sqlite3_prepare_v2(db, sql, -1, ret, NULL), sql, err);
+	return sqlite_db_error(db, sqlite3_prepare_v2(db, sql, -1, ret, NULL), "preparing a query",
+			       err);
 }
 
 int sqlite_db_step(sqlite3 *db, sqlite3_stmt *stmt, const char *what, struct err *err)

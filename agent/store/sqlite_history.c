@@ -425,16 +425,29 @@ CLEANUP_DEFINE(reader, sqlite3 *, close_reader);
 static int open_reader(const struct sqlite_history *history, const struct store_day *day,
 		       sqlite3 **ret, struct err *err)
 {
+	cleanup(reader) sqlite3 *db = NULL;
 	char path[PATH_MAX];
 	struct stat st;
+	int64_t version;
 	int rc = file_path(history, day, path);
 
 	if (rc == 0 && stat(path, &st) < 0)
 		rc = -errno;
+	if (rc == 0)
+		rc = sqlite_db_open_reader(path, &db, err);
+	else
+		(void)err_set(err, -rc, rc == -ENOENT ? NULL : "StoreUnavailable", NULL,
+			      "nothing is stored for that day");
 	if (rc < 0)
-		return err_set(err, -rc, rc == -ENOENT ? NULL : "StoreUnavailable", NULL,
-			       "nothing is stored for that day");
-	return sqlite_db_open_reader(path, ret, err);
+		return rc;
+	version = sqlite_db_number(db, "PRAGMA user_version", 0);
+	if (version == 0) /* is being created */
+		return err_set(err, ENOENT, NULL, NULL, "nothing is stored for that day");
+	if (version > SCHEMA_VERSION)
+		return err_set(err, EPROTO, "StoreUnavailable", NULL,
+			       "%s was written by a newer profd: install that version again", path);
+	*ret = take_ptr(db);
+	return 0;
 }
 
 int sqlite_history_position(struct sqlite_history *history, const struct store_day *day,

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Continuous profiling inside the session layer: which settings want a process (plans), what of its samples goes
+ * into which window of which day, and the views that make spans of windows look like sessions.
+ *
+ * A service is sampled and stored once, at the highest rate any owner asked for; every owner's view is thinned to
+ * its own rate. Windows are minutes, written in parts with every flush and folded when the minute is over. */
+#ifndef PROFD_SESSION_CONTINUOUS_H
+#define PROFD_SESSION_CONTINUOUS_H
+
+#include "agent/session/history.h"
+#include "agent/session/sessions_internal.h"
+
+#define CONTINUOUS_KIND	     "continuous"
+#define CONTINUOUS_TOMBSTONE "tombstone" /* of a span's derived id */
+#define CONTINUOUS_MAX	     100u	 /* settings of all tenants */
+#define CONTINUOUS_PLANS_MAX 1024u
+#define CONTINUOUS_OWNERS    512u  /* bytes of the owners of one series */
+#define CONTINUOUS_WINDOWS_MAX 4096u /* open at once; more are refused and counted */
+#define CONTINUOUS_FOLD_NS   (10 * NS_PER_S) /* after its end a minute is complete */
+#define CONTINUOUS_MINUTE_NS (60 * NS_PER_S)
+#define CONTINUOUS_DAY_NS    (86400 * NS_PER_S)
+
+/* ---- settings: continuous_settings.c ----------------------------------------------------------- */
+
+struct continuous_source {
+	struct continuous_setting setting;
+	struct selector selector;
+	const struct tenant_rule *tenant_rule; /* NULL = all */
+	uint64_t created_at_ns, updated_at_ns; /* realtime */
+};
+
+/* The types that come from samples: PROFILE_CPU, PROFILE_OFFCPU, PROFILE_WALL. */
+#define CONTINUOUS_TYPES 3
+_Static_assert(PROFILE_WALL < CONTINUOUS_TYPES, "types of continuous profiling come first");
+
+/* What all settings together want of a process. Plan 0 wants nothing. */
+struct continuous_plan {
+	uint32_t retention_days;
+	uint32_t rate_hz[CONTINUOUS_TYPES]; /* by enum profile_type, 0 = not wanted */
+	char owners[CONTINUOUS_TYPES][CONTINUOUS_OWNERS]; /* as in struct store_window */
+};
+
+/* Reads the settings from the store. */
+int continuous_load(struct sessions *s, struct err *err) must_use;
+/* Lock held: the plan of @process, made when it is asked for the first time after a change. */
+const struct continuous_plan *continuous_plan_of(struct sessions *s, struct live_process *process);
+/* Bits of enum prof_want. */
+uint32_t continuous_wants(const struct continuous_plan *plan);
+/* Adds what the settings ask of the host to @demand. Lock held. */
+void continuous_demand(const struct sessions *s, struct control_demand *demand);
+
+/* ---- recording: continuous_record.c; feed thread, lock held ---------------------------------------- */
+
+void continuous_take(struct sessions *s, struct live_process *process,
+		     const struct feed_sample *sample);
+/* Writes what is new; may drop the lock. */
+void continuous_flush(struct sessions *s, bool all);
+/* The collector's ids mean something else from now on: what refers to them is sealed. */
+void continuous_forget_epoch(struct sessions *s);
+uint64_t continuous_release_position(const struct sessions *s, uint64_t cursor);
+/* Opens what was being written when the server ended. *ret_position: to read from, UINT64_MAX = nothing. */
+int continuous_resume(struct sessions *s, uint64_t *ret_position, struct err *err) must_use;
+void continuous_destroy(struct sessions *s);
+
+/* ---- views: spans.c ----------------------------------------------------------------------------------- */
+
+struct span {
+	struct session_info info; /* no processes, no labels */
+	uint64_t from_ns, to_ns;  /* realtime */
+	uint64_t bytes;
+};
+struct span_list {
+	struct span *data; /* newest first */
+	size_t count, capacity;
+};
+void span_list_deinit(struct span_list *list);
+struct span_query {
+	const char *tenant;
+	const char *service; /* NULL = all */
+	int type, status;    /* -1 = all */
+	uint64_t from_ns, to_ns; /* of the span's begin; 0 = open */
+};
+/* Without those that were deleted. */
+int spans_collect(struct sessions *s, const struct span_query *query, struct span_list *ret,
+		  struct err *err) must_use;
+/* -ENOENT: no such span of this tenant. */
+int spans_find(struct sessions *s, const char *tenant, const char *id, struct span *ret,
+	       struct err *err) must_use;
+/* Leaves a tombstone. */
+int spans_delete(struct sessions *s, const struct span *span, struct err *err) must_use;
+/* Everything of @window; service NULL = all. @meta says how it is labelled. -ENOENT: nothing is stored. */
+int spans_profile(struct sessions *s, const struct history_window *window,
+		  const struct profile_meta *meta, struct profile **ret, struct err *err) must_use;
+/* Deletes days whose time is over; the oldest first when the budget is passed. */
+void spans_expire(struct sessions *s);
+/* The oldest day goes: true if there was one. */
+bool spans_drop_oldest(struct sessions *s);
+/* The rate that owners text grants @tenant and the highest in it; 0 = not an owner. */
+uint32_t owners_rate(const char *owners, const char *tenant, uint32_t *ret_highest);
+
+#endif

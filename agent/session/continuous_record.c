@@ -1,0 +1,520 @@
+// SPDX-License-Identifier: Apache-2.0
+/* From samples to the windows of day files. A day (of one retention) has a dictionary of its own, a
+ * recorder without events; its windows are sums over (stack pair, attribute) of a minute. Every
+ * flush writes what was added as a part; when the minute is over, the whole of it replaces the
+ * parts, unless this server came into the minute when it had begun. */
+#include <errno.h>
+#include <string.h>
+
+#include "agent/base/hash.h"
+#include "agent/session/continuous.h"
+
+#define DAY_PAIRS_MAX	2000000u
+#define WINDOW_SUMS_MAX 1000000u	/* of a minute; more stacks go to the overflow bucket */
+#define RETRY_NS	(10 * NS_PER_S) /* after the store refused */
+#define DAYS_BACK	2
+
+struct sum {
+	struct chunk_sum all;
+	int64_t stored_value;
+	uint64_t stored_value2;
+};
+VEC_DEFINE(sums, struct sum);
+VEC_DEFINE(chunk_sums, struct chunk_sum);
+
+struct window {
+	struct window *next;
+	uint64_t minute_ns; /* realtime */
+	enum profile_type type;
+	char service[SERVICE_NAME_SIZE];
+	char owners[CONTINUOUS_OWNERS];
+	struct u64map at; /* pair << 32 | attr -> index of sums */
+	struct sums_vec sums;
+	uint64_t samples, lost, stored_samples, stored_lost;
+	int64_t value, stored_value;
+	bool born_late; /* the minute had begun when this server came */
+};
+
+struct day_recorder {
+	struct day_recorder *next;
+	struct store_day day;
+	struct recorder *recorder;
+	struct window *windows;
+	size_t window_count;
+	uint64_t born_ns;	  /* realtime */
+	uint64_t stored_position; /* of the feed */
+	bool dirty;		  /* has what is not stored */
+};
+
+/* ---- days ---------------------------------------------------------------------------------------
+ */
+
+static void free_window(struct window *window)
+{
+	u64map_deinit(&window->at);
+	sums_vec_deinit(&window->sums);
+	free(window);
+}
+
+static void free_day(struct day_recorder *day)
+{
+	while (day->windows) {
+		struct window *next = day->windows->next;
+
+		free_window(day->windows);
+		day->windows = next;
+	}
+	recorder_destroy(day->recorder);
+	free(day);
+}
+
+static void remove_day(struct sessions *s, struct day_recorder *day)
+{
+	struct day_recorder **at = &s->continuous.days;
+
+	while (*at != day)
+		at = &(*at)->next;
+	*at = day->next;
+	free_day(day);
+}
+
+void continuous_destroy(struct sessions *s)
+{
+	while (s->continuous.days)
+		remove_day(s, s->continuous.days);
+	free(s->continuous.sources);
+	free(s->continuous.plans);
+}
+
+/* Not yet in the list. Reads the dictionary of a file that exists; no lock is needed. */
+static int make_day(struct sessions *s, const struct store_day *which, struct day_recorder **ret,
+		    struct err *err)
+{
+	struct day_recorder *day = calloc(1, sizeof(*day));
+	uint64_t identity = 0, position = 0;
+	int rc;
+
+	if (!day || !(day->recorder = recorder_create(DAY_PAIRS_MAX))) {
+		free(day);
+		return err_set(err, ENOMEM, NULL, NULL, "no memory to record continuously");
+	}
+	day->day = *which;
+	day->born_ns = clock_realtime_ns();
+	rc = store_history_dictionary(s->store, which, recorder_reload_chunk, day->recorder, NULL,
+				      err);
+	if (rc == 0)
+		rc = recorder_reload_done(day->recorder);
+	if (rc == 0 && store_history_position(s->store, which, &identity, &position, NULL) == 0 &&
+	    s->feed.ring && identity == ring_identity(s->feed.ring))
+		day->stored_position = position;
+	if (rc < 0 && rc != -ENOENT) {
+		free_day(day);
+		return rc;
+	}
+	*ret = day;
+	return 0;
+}
+
+static struct day_recorder *known_day(const struct sessions *s, const struct store_day *which)
+{
+	struct day_recorder *day = s->continuous.days;
+
+	while (day &&
+	       (day->day.day != which->day || day->day.retention_days != which->retention_days))
+		day = day->next;
+	return day;
+}
+
+/* NULL: it cannot be recorded now (counted). Drops the lock when the file is new to this server. */
+static struct day_recorder *find_day(struct sessions *s, uint64_t time_ns, uint32_t retention_days)
+{
+	struct store_day which = { (uint32_t)(time_ns / CONTINUOUS_DAY_NS), retention_days };
+	struct day_recorder *day = known_day(s, &which);
+	struct err err = { 0 };
+	int rc;
+
+	if (day || clock_monotonic_ns() < s->continuous.retry_at_ns)
+		return day;
+	sessions_unlock(s);
+	rc = make_day(s, &which, &day, &err);
+	sessions_lock(s);
+	if (rc < 0) {
+		sessions_note_store(s, rc, &err);
+		s->continuous.retry_at_ns = clock_monotonic_ns() + RETRY_NS;
+		return NULL;
+	}
+	/* What came before was not for this file, or is lost. */
+	day->stored_position = s->feed.record_at;
+	day->next = s->continuous.days;
+	s->continuous.days = day;
+	return day;
+}
+
+/* ---- sums ------------------------------------------------------------------------------------ */
+
+static struct window *find_window(struct day_recorder *day, const struct live_process *process,
+				  enum profile_type type, const char *owners, uint64_t minute_ns)
+{
+	struct window *window;
+
+	for (window = day->windows; window; window = window->next)
+		if (window->minute_ns == minute_ns && window->type == type &&
+		    strcmp(window->service, process->identity.name) == 0 &&
+		    strcmp(window->owners, owners) == 0)
+			return window;
+	if (day->window_count >= CONTINUOUS_WINDOWS_MAX || !(window = calloc(1, sizeof(*window))))
+		return NULL;
+	window->minute_ns = minute_ns;
+	window->type = type;
+	window->born_late = minute_ns < day->born_ns;
+	(void)snprintf(window->service, sizeof(window->service), "%s", process->identity.name);
+	(void)snprintf(window->owners, sizeof(window->owners), "%s", owners);
+	window->next = day->windows;
+	day->windows = window;
+	day->window_count++;
+	return window;
+}
+
+static int add_sum(struct window *window, uint32_t pair, uint32_t attr, int64_t value,
+		   uint64_t value2)
+{
+	uint64_t key, at;
+	int rc;
+
+	if (window->sums.count >= WINDOW_SUMS_MAX)
+		pair = CHUNK_PAIR_OVERFLOW;
+	key = (uint64_t)pair << 32 | attr;
+	if (!u64map_get(&window->at, key, &at)) {
+		at = window->sums.count;
+		rc = u64map_put(&window->at, key, at);
+		if (rc == 0)
+			rc = sums_vec_push(&window->sums,
+					   (struct sum){ .all = { .pair = pair, .attr = attr } });
+		if (rc < 0)
+			return rc;
+	}
+	window->sums.data[at].all.value += value;
+	window->sums.data[at].all.value2 += value2;
+	window->samples++;
+	window->value += value;
+	return 0;
+}
+
+static void take_type(struct sessions *s, struct live_process *process,
+		      const struct continuous_plan *plan, enum profile_type type,
+		      const struct feed_sample *sample)
+{
+	uint64_t time_ns = clock_to_realtime_ns(&s->feed.clock, sample->time_ns);
+	int64_t value = (int64_t)sample->value;
+	uint64_t value2 = sample->type == PROF_SAMPLE_CPU ? 1024 : sample->value2;
+	struct day_recorder *day;
+	struct window *window;
+	uint32_t pair, attr;
+	int rc;
+
+	if (!session_thin(plan->rate_hz[type], s->continuous.seed, &s->continuous.thinning[type],
+			  sample, &value, &value2))
+		return;
+	day = find_day(s, time_ns, plan->retention_days);
+	/* In the file already: read again because another session's file ended earlier. */
+	if (!day || s->feed.cursor <= day->stored_position)
+		return;
+	window = find_window(day, process, type, plan->owners[type],
+			     time_ns - time_ns % CONTINUOUS_MINUTE_NS);
+	rc = window ? recorder_intern(day->recorder, sample, process,
+				      process_started_at_ns(s, process), &pair, &attr)
+		    : -ENOSPC;
+	if (rc == 0)
+		rc = add_sum(window, pair, attr, value, value2);
+	day->dirty = true;
+	if (rc < 0)
+		s->continuous.refused++;
+}
+
+void continuous_take(struct sessions *s, struct live_process *process,
+		     const struct feed_sample *sample)
+{
+	enum profile_type own = sample->type == PROF_SAMPLE_CPU ? PROFILE_CPU : PROFILE_OFFCPU;
+	/* A copy: the lock may be dropped, and settings change. */
+	struct continuous_plan plan;
+
+	if (!s->continuous.source_count || sample->type > PROF_SAMPLE_OFFCPU ||
+	    sample->value > INT64_MAX)
+		return;
+	plan = *continuous_plan_of(s, process);
+	if (plan.rate_hz[own])
+		take_type(s, process, &plan, own, sample);
+	if (plan.rate_hz[PROFILE_WALL])
+		take_type(s, process, &plan, PROFILE_WALL, sample);
+}
+
+/* ---- flushing -------------------------------------------------------------------------------- */
+
+struct flush {
+	struct store_window *windows;
+	struct buf *data;
+	size_t count;
+};
+
+static void flush_deinit(struct flush *flush)
+{
+	for (size_t i = 0; i < flush->count; i++)
+		buf_deinit(&flush->data[i]);
+	free(flush->windows);
+	free(flush->data);
+}
+
+static int encode_sums(struct window *window, bool whole, struct buf *out)
+{
+	struct chunk_sums_vec sums = { 0 };
+	int rc = chunk_sums_vec_reserve(&sums, window->sums.count + 1);
+
+	if (rc < 0)
+		return rc;
+	for (size_t i = 0; i < window->sums.count; i++) {
+		struct sum *sum = &window->sums.data[i];
+		struct chunk_sum part = sum->all;
+
+		if (!whole) {
+			part.value -= sum->stored_value;
+			part.value2 -= sum->stored_value2;
+		}
+		sum->stored_value = sum->all.value;
+		sum->stored_value2 = sum->all.value2;
+		sums.data[sums.count++] = part;
+	}
+	chunk_encode_window(out, sums.data, sums.count);
+	chunk_sums_vec_deinit(&sums);
+	return out->error;
+}
+
+static bool is_over(const struct window *window, uint64_t now_ns)
+{
+	return now_ns >= window->minute_ns + CONTINUOUS_MINUTE_NS + CONTINUOUS_FOLD_NS;
+}
+
+/* The part, or the whole when the minute is over and all of it is here. */
+static int add_to_flush(struct window *window, uint64_t now_ns, struct flush *flush)
+{
+	bool whole = is_over(window, now_ns) && !window->born_late;
+	struct store_window *out = &flush->windows[flush->count];
+	int rc;
+
+	if (!whole && window->samples == window->stored_samples)
+		return 0;
+	rc = encode_sums(window, whole, &flush->data[flush->count]);
+	*out = (struct store_window){
+		.service = window->service,
+		.type = profile_type_info(window->type)->word,
+		.owners = window->owners,
+		.from_ns = window->minute_ns,
+		.whole = whole,
+		.samples = window->samples - (whole ? 0 : window->stored_samples),
+		.lost = window->lost - (whole ? 0 : window->stored_lost),
+		.value = window->value - (whole ? 0 : window->stored_value),
+		.data = flush->data[flush->count].data,
+		.len = flush->data[flush->count].len,
+	};
+	flush->count++;
+	window->stored_samples = window->samples;
+	window->stored_lost = window->lost;
+	window->stored_value = window->value;
+	return rc;
+}
+
+static int make_flush(struct day_recorder *day, uint64_t now_ns, struct flush *flush)
+{
+	int rc = 0;
+
+	flush->windows = calloc(day->window_count + 1, sizeof(*flush->windows));
+	flush->data = calloc(day->window_count + 1, sizeof(*flush->data));
+	if (!flush->windows || !flush->data)
+		return -ENOMEM;
+	for (struct window *window = day->windows; window && rc == 0; window = window->next)
+		rc = add_to_flush(window, now_ns, flush);
+	return rc;
+}
+
+static void forget_old_windows(struct day_recorder *day, uint64_t now_ns)
+{
+	struct window **at = &day->windows;
+
+	while (*at) {
+		struct window *window = *at;
+
+		if (!is_over(window, now_ns)) {
+			at = &window->next;
+			continue;
+		}
+		*at = window->next;
+		day->window_count--;
+		free_window(window);
+	}
+}
+
+#define DICTIONARY_MAX 320
+
+/* Drops the lock while it writes: days are only changed by this thread. */
+static int write_flush(struct sessions *s, struct day_recorder *day, const struct flush *flush,
+		       struct err *err)
+{
+	struct store_chunk chunks[DICTIONARY_MAX];
+	const struct recorder_group *group, *last = NULL;
+	uint64_t position = s->feed.cursor;
+	size_t count = 0;
+	int rc;
+
+	for (group = recorder_groups(day->recorder);
+	     group && count + RECORDER_GROUP_CHUNKS <= DICTIONARY_MAX; group = group->next) {
+		for (unsigned i = 0; i < group->chunk_count; i++)
+			chunks[count++] =
+				(struct store_chunk){ group->kinds[i], group->data[i].data,
+						      group->data[i].len };
+		last = group;
+	}
+	if (!count && !flush->count)
+		return 0;
+	sessions_unlock(s);
+	rc = store_history_append(s->store, &day->day, chunks, count, flush->windows, flush->count,
+				  ring_identity(s->feed.ring), position, err);
+	sessions_lock(s);
+	sessions_note_store(s, rc, err);
+	if (rc < 0)
+		return rc;
+	if (last)
+		recorder_stored(day->recorder, last);
+	day->stored_position = position;
+	day->dirty = false;
+	return 0;
+}
+
+/* Each window bears its part of what was lost on the host since the last flush. */
+static void share_losses(struct sessions *s, struct day_recorder *day)
+{
+	uint64_t samples = s->host_samples[PROF_SAMPLE_CPU] - s->continuous.host_samples;
+	uint64_t lost = s->host_lost - s->continuous.host_lost;
+
+	if (!samples || !lost)
+		return;
+	for (struct window *window = day->windows; window; window = window->next)
+		window->lost +=
+			(uint64_t)((double)lost *
+					   (double)(window->samples - window->stored_samples) /
+					   (double)samples +
+				   0.999);
+}
+
+static void flush_day(struct sessions *s, struct day_recorder *day, struct recorder_wants *wants)
+{
+	uint64_t now_ns = clock_realtime_ns();
+	struct flush flush = { 0 };
+	struct err err = { 0 };
+	int rc = recorder_seal(day->recorder, &s->tables, s->feed.cursor, false, wants);
+
+	share_losses(s, day);
+	if (rc == 0)
+		rc = make_flush(day, now_ns, &flush);
+	if (rc == 0)
+		rc = write_flush(s, day, &flush, &err);
+	flush_deinit(&flush);
+	if (rc < 0) {
+		static struct log_limit limit = { .burst = 2 };
+
+		/* What was not stored is gone: the dictionary in memory is ahead of the file's. */
+		if (log_allowed(&limit))
+			log_error("continuous data of the last %llu s is lost: %s",
+				  (unsigned long long)(s->options.flush_interval_ns / NS_PER_S),
+				  err.text[0] ? err.text : strerror(-rc));
+		s->continuous.retry_at_ns = clock_monotonic_ns() + RETRY_NS;
+		remove_day(s, day);
+		return;
+	}
+	forget_old_windows(day, now_ns);
+	if (now_ns / CONTINUOUS_DAY_NS > day->day.day &&
+	    now_ns % CONTINUOUS_DAY_NS > CONTINUOUS_MINUTE_NS + 3 * CONTINUOUS_FOLD_NS &&
+	    !day->windows) {
+		struct store_day over = day->day;
+
+		remove_day(s, day);
+		sessions_unlock(s);
+		store_history_seal(s->store, &over);
+		sessions_lock(s);
+	}
+}
+
+void continuous_flush(struct sessions *s, bool all)
+{
+	struct recorder_wants wants = { 0 };
+	struct day_recorder *next;
+
+	for (struct day_recorder *day = s->continuous.days; day; day = next) {
+		next = day->next; /* new ones are put before */
+		if (all || day->dirty || day->windows)
+			flush_day(s, day, &wants);
+	}
+	s->continuous.host_samples = s->host_samples[PROF_SAMPLE_CPU];
+	s->continuous.host_lost = s->host_lost;
+	if (wants.stack_count)
+		demand_want(s, WANT_STACK, wants.stacks, wants.stack_count);
+	if (wants.module_count)
+		demand_want(s, WANT_MODULE, wants.modules, wants.module_count);
+}
+
+void continuous_forget_epoch(struct sessions *s)
+{
+	for (struct day_recorder *day = s->continuous.days; day; day = day->next) {
+		/* Failing, its stacks are asked for again: their ids stay the same. */
+		(void)!recorder_seal(day->recorder, &s->tables, s->feed.cursor, false, NULL);
+		recorder_forget_epoch(day->recorder);
+	}
+}
+
+uint64_t continuous_release_position(const struct sessions *s, uint64_t cursor)
+{
+	for (const struct day_recorder *day = s->continuous.days; day; day = day->next)
+		if (day->dirty && day->stored_position < cursor)
+			cursor = day->stored_position;
+	return cursor;
+}
+
+/* ---- after a restart ------------------------------------------------------------------------- */
+
+struct resume {
+	struct sessions *s;
+	uint32_t today;
+	uint64_t position;
+	struct err *err;
+};
+
+static int resume_day(void *ctx, const struct store_day *which, uint64_t bytes)
+{
+	struct resume *resume = ctx;
+	struct sessions *s = resume->s;
+	uint64_t identity = 0, position = 0;
+	struct day_recorder *day;
+	int rc;
+
+	if (which->day + DAYS_BACK <= resume->today ||
+	    store_history_position(s->store, which, &identity, &position, NULL) < 0 ||
+	    identity != ring_identity(s->feed.ring))
+		return 0;
+	rc = make_day(s, which, &day, resume->err);
+	if (rc < 0)
+		return rc;
+	day->next = s->continuous.days;
+	s->continuous.days = day;
+	if (position < resume->position)
+		resume->position = position;
+	return 0;
+}
+
+int continuous_resume(struct sessions *s, uint64_t *ret_position, struct err *err)
+{
+	struct resume resume = { s, (uint32_t)(clock_realtime_ns() / CONTINUOUS_DAY_NS), UINT64_MAX,
+				 err };
+	int rc = s->feed.ring ? store_history_days(s->store, resume_day, &resume, err) : 0;
+
+	if (rc == 0)
+		*ret_position = resume.position;
+	return rc;
+}

@@ -1,0 +1,517 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "agent/base/parse.h"
+#include "agent/session/continuous.h"
+
+static void delete_json(cJSON *json)
+{
+	cJSON_Delete(json);
+}
+CLEANUP_DEFINE(json, cJSON *, delete_json);
+
+/* ---- records -----------------------------------------------------------------------------------
+ */
+
+static void add_number(cJSON *json, const char *name, uint64_t value)
+{
+	char text[24];
+
+	(void)snprintf(text, sizeof(text), "%" PRIu64, value);
+	(void)cJSON_AddStringToObject(json, name, text);
+}
+
+static char *encode(const struct continuous_source *source)
+{
+	const struct continuous_setting *setting = &source->setting;
+	cleanup(json) cJSON *json = cJSON_CreateObject();
+	cJSON *types = cJSON_AddArrayToObject(json, "types");
+
+	for (int type = 0; type < PROFILE_TYPE_MAX; type++)
+		if (setting->types >> type & 1)
+			(void)cJSON_AddItemToArray(
+				types, cJSON_CreateString(
+					       profile_type_info((enum profile_type)type)->word));
+	(void)cJSON_AddNumberToObject(json, "version", 1);
+	(void)cJSON_AddNumberToObject(json, "rateHz", setting->rate_hz);
+	(void)cJSON_AddNumberToObject(json, "retentionDays", setting->retention_days);
+	(void)cJSON_AddBoolToObject(json, "enabled", setting->enabled);
+	(void)cJSON_AddStringToObject(json, "watchAgainst", setting->watch_against);
+	(void)cJSON_AddStringToObject(json, "watchWebhook", setting->watch_webhook);
+	add_number(json, "createdNs", source->created_at_ns);
+	add_number(json, "updatedNs", source->updated_at_ns);
+	return json ? cJSON_PrintUnformatted(json) : NULL;
+}
+
+static uint64_t get_number(const cJSON *json, const char *name)
+{
+	const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, name);
+
+	if (cJSON_IsString(item))
+		return strtoull(item->valuestring, NULL, 10);
+	return cJSON_IsNumber(item) && item->valuedouble > 0 ? (uint64_t)item->valuedouble : 0;
+}
+
+static void get_text(const cJSON *json, const char *name, char *out, size_t size)
+{
+	const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, name));
+
+	(void)snprintf(out, size, "%s", text ? text : "");
+}
+
+/* Where the service's words lead; -EINVAL when they make no sense as a standing wish. */
+static int find_selector(struct continuous_source *source)
+{
+	int rc = selector_parse(source->setting.service, NULL, &source->selector);
+
+	return rc < 0 || source->selector.kind == SELECTOR_PID ? -EINVAL : 0;
+}
+
+static int decode(const struct store_record *record, struct continuous_source *ret)
+{
+	cleanup(json) cJSON *json = cJSON_ParseWithLength(record->body, record->body_len);
+	struct continuous_setting *setting = &ret->setting;
+	const cJSON *word;
+	enum profile_type type;
+
+	*ret = (struct continuous_source){ 0 };
+	(void)snprintf(setting->tenant, sizeof(setting->tenant), "%s", record->tenant);
+	(void)snprintf(setting->service, sizeof(setting->service), "%s", record->id);
+	cJSON_ArrayForEach(word, cJSON_GetObjectItemCaseSensitive(json, "types"))
+	{
+		if (cJSON_IsString(word) && profile_type_parse(word->valuestring, &type) == 0)
+			setting->types |= 1u << type;
+	}
+	setting->rate_hz = (uint32_t)get_number(json, "rateHz");
+	setting->retention_days = (uint32_t)get_number(json, "retentionDays");
+	setting->enabled = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "enabled"));
+	get_text(json, "watchAgainst", setting->watch_against, sizeof(setting->watch_against));
+	get_text(json, "watchWebhook", setting->watch_webhook, sizeof(setting->watch_webhook));
+	ret->created_at_ns = get_number(json, "createdNs");
+	ret->updated_at_ns = get_number(json, "updatedNs");
+	return setting->rate_hz && setting->retention_days ? find_selector(ret) : -EPROTO;
+}
+
+static int load_one(void *ctx, const struct store_record *record)
+{
+	struct sessions *s = ctx;
+	struct continuous_source *source = &s->continuous.sources[s->continuous.source_count];
+
+	if (s->continuous.source_count >= CONTINUOUS_MAX)
+		return 0;
+	if (decode(record, source) < 0) {
+		log_warn("continuous setting of '%.64s' (tenant %.64s) cannot be read and is "
+			 "passed over",
+			 record->id, record->tenant);
+		return 0;
+	}
+	source->tenant_rule = services_tenant_rule(s, source->setting.tenant);
+	s->continuous.source_count++;
+	return 0;
+}
+
+int continuous_load(struct sessions *s, struct err *err)
+{
+	struct store_query query = { .kind = CONTINUOUS_KIND };
+
+	s->continuous.sources = calloc(CONTINUOUS_MAX, sizeof(*s->continuous.sources));
+	s->continuous.plans = calloc(CONTINUOUS_PLANS_MAX, sizeof(*s->continuous.plans));
+	if (!s->continuous.sources || !s->continuous.plans)
+		return err_set(err, ENOMEM, NULL, NULL, "no memory for continuous settings");
+	s->continuous.plan_count = 1; /* plan 0 wants nothing */
+	return store_list(s->store, &query, load_one, s, NULL, err);
+}
+
+/* ---- plans -------------------------------------------------------------------------------------
+ */
+
+/* Lock held: whatever depends on the settings is found anew. */
+static void settings_changed(struct sessions *s)
+{
+	s->continuous.plan_count = 1;
+	s->match_generation++;
+	s->peers.demand_dirty = s->peers.targets_dirty = true;
+	sessions_wake(s);
+}
+
+static bool wants(const struct continuous_source *source, const struct live_process *process)
+{
+	if (!source->setting.enabled || (process->facts.flags & FEED_PROC_EXCLUDED))
+		return false;
+	return selector_matches(&source->selector, &process->facts, &process->identity) &&
+	       (!source->tenant_rule ||
+		service_tenant_allows(source->tenant_rule, &process->facts, &process->identity));
+}
+
+/* One tenant may want a process by several settings: its highest rate counts. */
+static uint32_t tenants_rate(const struct sessions *s, const struct live_process *process,
+			     const char *tenant, enum profile_type type)
+{
+	uint32_t rate = 0;
+
+	for (size_t i = 0; i < s->continuous.source_count; i++) {
+		const struct continuous_source *source = &s->continuous.sources[i];
+
+		if (strcmp(source->setting.tenant, tenant) == 0 && wants(source, process) &&
+		    (source->setting.types >> type & 1) && source->setting.rate_hz > rate)
+			rate = source->setting.rate_hz;
+	}
+	return rate;
+}
+
+static void add_owner(char owners[CONTINUOUS_OWNERS], const char *tenant, uint32_t rate)
+{
+	size_t len = strlen(owners);
+	char entry[96], known[80];
+
+	(void)snprintf(known, sizeof(known), ",%s:", tenant);
+	if (strstr(owners, known))
+		return;
+	(void)snprintf(entry, sizeof(entry), "%s%s:%u,", len ? "" : ",", tenant, rate);
+	if (len + strlen(entry) < CONTINUOUS_OWNERS)
+		strcpy(owners + len, entry);
+}
+
+static void make_plan(const struct sessions *s, const struct live_process *process,
+		      struct continuous_plan *ret)
+{
+	memset(ret, 0, sizeof(*ret)); /* plans are compared as bytes */
+	for (size_t i = 0; i < s->continuous.source_count; i++) {
+		const struct continuous_setting *setting = &s->continuous.sources[i].setting;
+
+		if (!wants(&s->continuous.sources[i], process))
+			continue;
+		if (setting->retention_days > ret->retention_days)
+			ret->retention_days = setting->retention_days;
+		for (int type = 0; type < CONTINUOUS_TYPES; type++) {
+			uint32_t rate;
+
+			if (!(setting->types >> type & 1))
+				continue;
+			rate = tenants_rate(s, process, setting->tenant, (enum profile_type)type);
+			if (rate > ret->rate_hz[type])
+				ret->rate_hz[type] = rate;
+			add_owner(ret->owners[type], setting->tenant, rate);
+		}
+	}
+}
+
+const struct continuous_plan *continuous_plan_of(struct sessions *s, struct live_process *process)
+{
+	struct continuous_plan *plans = s->continuous.plans, *next;
+
+	if (process->plan_generation == s->match_generation &&
+	    process->plan < s->continuous.plan_count)
+		return &plans[process->plan];
+	process->plan_generation = s->match_generation;
+	process->plan = 0;
+	if (!s->continuous.source_count || s->continuous.plan_count >= CONTINUOUS_PLANS_MAX)
+		return &plans[0];
+	next = &plans[s->continuous.plan_count];
+	make_plan(s, process, next);
+	for (uint16_t i = 0; i < s->continuous.plan_count; i++)
+		if (memcmp(&plans[i], next, sizeof(*next)) == 0)
+			return &plans[process->plan = i];
+	process->plan = (uint16_t)s->continuous.plan_count++;
+	return next;
+}
+
+static uint32_t wants_of_types(const uint32_t rates[CONTINUOUS_TYPES])
+{
+	uint32_t bits = 0;
+
+	if (rates[PROFILE_CPU])
+		bits |= PROF_WANT_CPU;
+	if (rates[PROFILE_OFFCPU])
+		bits |= PROF_WANT_OFFCPU;
+	if (rates[PROFILE_WALL])
+		bits |= PROF_WANT_CPU | PROF_WANT_OFFCPU;
+	return bits;
+}
+
+uint32_t continuous_wants(const struct continuous_plan *plan)
+{
+	return wants_of_types(plan->rate_hz);
+}
+
+void continuous_demand(const struct sessions *s, struct control_demand *demand)
+{
+	for (size_t i = 0; i < s->continuous.source_count; i++) {
+		const struct continuous_setting *setting = &s->continuous.sources[i].setting;
+		uint32_t rates[CONTINUOUS_TYPES] = { 0 }, bits;
+
+		if (!setting->enabled)
+			continue;
+		for (int type = 0; type < CONTINUOUS_TYPES; type++)
+			rates[type] = setting->types >> type & 1 ? setting->rate_hz : 0;
+		bits = wants_of_types(rates);
+		demand->types |= bits;
+		demand->sample_undecided = 1;
+		if ((bits & PROF_WANT_CPU) && setting->rate_hz > demand->rate_hz)
+			demand->rate_hz = setting->rate_hz;
+	}
+}
+
+/* ---- the interface ------------------------------------------------------------------------------
+ */
+
+/* NULL = none. Lock held. */
+static struct continuous_source *find(struct sessions *s, const char *tenant, const char *service)
+{
+	for (size_t i = 0; i < s->continuous.source_count; i++) {
+		struct continuous_source *source = &s->continuous.sources[i];
+
+		if (strcmp(source->setting.tenant, tenant) == 0 &&
+		    strcmp(source->setting.service, service) == 0)
+			return source;
+	}
+	return NULL;
+}
+
+static int check(struct sessions *s, const struct continuous_setting *setting, struct err *err)
+{
+	if (!parse_is_name(setting->tenant))
+		return err_set(err, EINVAL, "InvalidParam", "tenant", "not a tenant's name");
+	if (!setting->types)
+		return err_set(err, EINVAL, "InvalidParam", "profileTypes", "at least one type");
+	if (setting->rate_hz < 1 || setting->rate_hz > 1000)
+		return err_set(err, EINVAL, "InvalidParam", "sampleRate",
+			       "must be 1 to 1000, got %u", setting->rate_hz);
+	if (setting->retention_days < 1 || setting->retention_days > 3650)
+		return err_set(err, EINVAL, "InvalidParam", "retentionDays",
+			       "must be 1 to 3650, got %u", setting->retention_days);
+	for (int type = 0; type < PROFILE_TYPE_MAX; type++) {
+		struct type_need need;
+
+		if (!(setting->types >> type & 1))
+			continue;
+		sessions_lock(s);
+		services_type_state(s, (enum profile_type)type, &need);
+		sessions_unlock(s);
+		/* A collector that is just being restarted is no reason against a standing wish. */
+		if (!need.available && !(need.wants && type < CONTINUOUS_TYPES && s->feed.ring))
+			return err_set(err, ENOTSUP, "ProfileTypeUnavailable", "profileTypes",
+				       "%s: %s", profile_type_info((enum profile_type)type)->word,
+				       need.reason);
+	}
+	return 0;
+}
+
+static int put_record(struct sessions *s, const struct continuous_source *source, struct err *err)
+{
+	cleanup_free char *body = encode(source);
+	struct store_record record = {
+		.kind = CONTINUOUS_KIND,
+		.tenant = source->setting.tenant,
+		.id = source->setting.service,
+		.service = source->setting.service,
+		.status = source->setting.enabled ? "enabled" : "disabled",
+		.created_ns = source->created_at_ns,
+		.body = body,
+	};
+
+	if (!body)
+		return err_set(err, ENOMEM, "StoreUnavailable", NULL, "no memory for a setting");
+	record.body_len = strlen(body);
+	return store_put(s->store, &record, err);
+}
+
+/* Lock held. */
+static int insert(struct sessions *s, const struct continuous_source *source)
+{
+	struct continuous_source *old = find(s, source->setting.tenant, source->setting.service);
+
+	if (!old) {
+		if (s->continuous.source_count >= CONTINUOUS_MAX)
+			return -ENOSPC;
+		old = &s->continuous.sources[s->continuous.source_count++];
+	}
+	*old = *source;
+	settings_changed(s);
+	return 0;
+}
+
+int sessions_continuous_put(struct sessions *s, const struct continuous_setting *setting,
+			    struct continuous_info *ret, struct err *err)
+{
+	struct continuous_source source = { .setting = *setting };
+	const struct continuous_source *old;
+	bool full;
+	int rc;
+
+	if (strcmp(setting->service, "host") == 0)
+		strcpy(source.setting.service, "*");
+	if (find_selector(&source) < 0)
+		return err_set(err, EINVAL, "InvalidParam", "service",
+			       "expected a service name, unit:NAME, container:ID, port:N or *");
+	rc = check(s, &source.setting, err);
+	if (rc < 0)
+		return rc;
+	source.tenant_rule = services_tenant_rule(s, setting->tenant);
+	source.created_at_ns = source.updated_at_ns = clock_realtime_ns();
+	sessions_lock(s);
+	old = find(s, setting->tenant, source.setting.service);
+	if (old)
+		source.created_at_ns = old->created_at_ns;
+	full = !old && s->continuous.source_count >= CONTINUOUS_MAX;
+	sessions_unlock(s);
+	if (full)
+		return err_set(err, ENOSPC, "LimitReached", NULL,
+			       "there are %u continuous settings already, which is the limit",
+			       CONTINUOUS_MAX);
+	rc = put_record(s, &source, err);
+	if (rc < 0)
+		return rc;
+	sessions_lock(s);
+	rc = insert(s, &source);
+	sessions_unlock(s);
+	if (rc < 0)
+		return err_set(err, -rc, "LimitReached", NULL,
+			       "there are too many continuous settings");
+	return sessions_continuous_get(s, setting->tenant, source.setting.service, ret, err);
+}
+
+static double recent_overhead(const struct sessions *s)
+{
+	const struct feed_clock *now = &s->feed.costs, *before = &s->feed.costs_before;
+	uint64_t cost_ns = now->collector_cpu_ns + now->bpf_run_ns - before->collector_cpu_ns -
+			   before->bpf_run_ns;
+
+	if (!before->clock.monotonic_ns || !s->feed.cpu_count ||
+	    now->clock.monotonic_ns <= before->clock.monotonic_ns)
+		return -1;
+	return 100.0 * (double)cost_ns /
+	       (double)(now->clock.monotonic_ns - before->clock.monotonic_ns) / s->feed.cpu_count;
+}
+
+static int fill_status(struct sessions *s, const struct continuous_source *source,
+		       struct continuous_status *ret, struct err *err)
+{
+	bool everything = source->selector.kind == SELECTOR_HOST;
+	struct span_query query = { .tenant = source->setting.tenant,
+				    .service = everything ? NULL : source->setting.service,
+				    .type = -1,
+				    .status = -1 };
+	struct span_list spans = { 0 };
+	int rc = spans_collect(s, &query, &spans, err);
+
+	if (rc < 0)
+		return rc;
+	ret->active_since_ns = source->setting.enabled ? source->updated_at_ns : 0;
+	ret->sessions = spans.count;
+	if (spans.count)
+		memcpy(ret->last_session_id, spans.data[0].info.id, sizeof(ret->last_session_id));
+	for (size_t i = 0; i < spans.count; i++)
+		ret->bytes += spans.data[i].bytes;
+	span_list_deinit(&spans);
+	sessions_lock(s);
+	ret->overhead_pct = recent_overhead(s);
+	sessions_unlock(s);
+	return 0;
+}
+
+static int describe(struct sessions *s, const struct continuous_source *source,
+		    struct continuous_info *ret, struct err *err)
+{
+	struct continuous_info info = { .setting = source->setting,
+					.created_at_ns = source->created_at_ns,
+					.updated_at_ns = source->updated_at_ns };
+	int rc = fill_status(s, source, &info.status, err);
+
+	if (rc == 0)
+		*ret = info;
+	return rc;
+}
+
+static const char *canonical(const char *service)
+{
+	return strcmp(service, "host") == 0 ? "*" : service;
+}
+
+int sessions_continuous_get(struct sessions *s, const char *tenant, const char *service,
+			    struct continuous_info *ret, struct err *err)
+{
+	const struct continuous_source *found;
+	struct continuous_source source;
+
+	sessions_lock(s);
+	found = find(s, tenant, canonical(service));
+	if (found)
+		source = *found;
+	sessions_unlock(s);
+	if (!found)
+		return err_set(err, ENOENT, "UnknownService", "service",
+			       "no continuous setting for '%.128s'", service);
+	return describe(s, &source, ret, err);
+}
+
+int sessions_continuous_delete(struct sessions *s, const char *tenant, const char *service,
+			       struct err *err)
+{
+	struct continuous_source *found;
+	int rc;
+
+	sessions_lock(s);
+	found = find(s, tenant, canonical(service));
+	sessions_unlock(s);
+	if (!found)
+		return err_set(err, ENOENT, "UnknownService", "service",
+			       "no continuous setting for '%.128s'", service);
+	rc = store_delete(s->store, CONTINUOUS_KIND, tenant, canonical(service), err);
+	if (rc < 0)
+		return rc;
+	sessions_lock(s);
+	found = find(s, tenant, canonical(service));
+	if (found) {
+		*found = s->continuous.sources[--s->continuous.source_count];
+		settings_changed(s);
+	}
+	sessions_unlock(s);
+	return 0;
+}
+
+static int by_service(const void *a, const void *b)
+{
+	const struct continuous_info *x = a, *y = b;
+
+	return strcmp(x->setting.service, y->setting.service);
+}
+
+int sessions_continuous_list(struct sessions *s, const char *tenant, struct continuous_list *ret,
+			     struct err *err)
+{
+	cleanup_free struct continuous_source *sources = calloc(CONTINUOUS_MAX, sizeof(*sources));
+	struct continuous_list list = { .items = calloc(CONTINUOUS_MAX, sizeof(*list.items)) };
+	size_t count = 0;
+	int rc = 0;
+
+	if (!sources || !list.items) {
+		free(list.items);
+		return err_set(err, ENOMEM, NULL, NULL, "no memory for a list");
+	}
+	sessions_lock(s);
+	for (size_t i = 0; i < s->continuous.source_count; i++)
+		if (strcmp(s->continuous.sources[i].setting.tenant, tenant) == 0)
+			sources[count++] = s->continuous.sources[i];
+	sessions_unlock(s);
+	for (size_t i = 0; rc == 0 && i < count; i++) {
+		rc = describe(s, &sources[i], &list.items[list.count], err);
+		list.count += rc == 0;
+	}
+	if (rc < 0) {
+		continuous_list_deinit(&list);
+		return rc;
+	}
+	qsort(list.items, list.count, sizeof(*list.items), by_service);
+	*ret = list;
+	return 0;
+}
+
+void continuous_list_deinit(struct continuous_list *list)
+{
+	free(list->items);
+	*list = (struct continuous_list){ 0 };
+}

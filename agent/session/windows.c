@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Merged windows and trends: continuous data where there is some, else the on-demand sessions of
+ * the window. */
+#include <errno.h>
+#include <string.h>
+
+#include "agent/session/continuous.h"
+#include "agent/session/session_record.h"
+
+#define MERGED_SESSIONS_MAX 50u
+
+static bool is_everything(const char *service)
+{
+	return strcmp(service, "*") == 0 || strcmp(service, "host") == 0;
+}
+
+static int check_window(const struct history_window *window, struct err *err)
+{
+	if (!window->service || !*window->service)
+		return err_set(err, EINVAL, "InvalidParam", "service", "required");
+	if (window->to_ns <= window->from_ns)
+		return err_set(err, EINVAL, "InvalidParam", "to", "must be later than from");
+	return 0;
+}
+
+/* ---- sessions of a window -------------------------------------------------------------------- */
+
+static struct session_query sessions_query(const struct history_window *window)
+{
+	return (struct session_query){ .tenant = window->tenant,
+				       .service = window->service,
+				       .type = (int)window->type,
+				       .status = SESSION_COMPLETED,
+				       .from_ns = window->from_ns,
+				       .to_ns = window->to_ns,
+				       .limit = MERGED_SESSIONS_MAX };
+}
+
+static int merge_sessions(struct sessions *s, const struct history_window *window,
+			  struct profile **ret, struct err *err)
+{
+	struct session_query query = sessions_query(window);
+	struct profile *parts[MERGED_SESSIONS_MAX];
+	struct session_list list;
+	size_t count = 0;
+	int rc = sessions_list_on_demand(s, &query, &list, err);
+
+	if (rc < 0)
+		return rc;
+	for (uint32_t i = 0; i < list.count && rc == 0; i++) {
+		rc = sessions_profile(s, window->tenant, list.items[i].id, &parts[count], err);
+		count += rc == 0;
+		if (rc == -ENOENT)
+			rc = 0; /* deleted meanwhile */
+	}
+	session_list_deinit(&list);
+	if (rc == 0 && !count)
+		rc = -ENOENT;
+	else if (rc == 0)
+		rc = profile_merge(parts, count, ret);
+	for (size_t i = 0; i < count; i++)
+		(void)profile_unref(parts[i]);
+	return rc;
+}
+
+/* ---- one profile ----------------------------------------------------------------------------- */
+
+static int is_known(struct sessions *s, const struct history_window *window, struct err *err)
+{
+	char name[SERVICE_NAME_SIZE];
+	struct selector selector;
+	struct err why = { 0 };
+	int rc = services_resolve(s, window->tenant, window->service, false, &selector, name, &why);
+
+	/* Known without running is known. */
+	if (rc < 0 && (!why.word || strcmp(why.word, "UnknownService") == 0)) {
+		if (err)
+			*err = why;
+		return rc;
+	}
+	return 0;
+}
+
+static void fill_meta(struct sessions *s, const struct history_window *window,
+		      struct profile_meta *meta)
+{
+	uint64_t now_ns = clock_realtime_ns(),
+		 to_ns = window->to_ns < now_ns ? window->to_ns : now_ns;
+
+	*meta = (struct profile_meta){ .type = window->type,
+				       .start_ns = window->from_ns,
+				       .duration_ns = to_ns > window->from_ns
+							      ? to_ns - window->from_ns
+							      : 0 };
+	(void)snprintf(meta->service, sizeof(meta->service), "%s", window->service);
+	(void)snprintf(meta->host, sizeof(meta->host), "%s", s->host);
+	sessions_lock(s);
+	meta->cpu_count = s->feed.cpu_count;
+	sessions_unlock(s);
+}
+
+int sessions_window_profile(struct sessions *s, const struct history_window *window,
+			    struct profile **ret, struct err *err)
+{
+	struct history_window stored = *window;
+	struct profile_meta meta;
+	int rc = check_window(window, err);
+
+	if (rc < 0)
+		return rc;
+	if (is_everything(window->service))
+		stored.service = NULL;
+	fill_meta(s, window, &meta);
+	rc = spans_profile(s, &stored, &meta, ret, err);
+	if (rc == -ENOENT)
+		rc = merge_sessions(s, window, ret, err);
+	if (rc != -ENOENT)
+		return rc;
+	rc = is_known(s, window, err);
+	if (rc < 0)
+		return rc;
+	return err_set(err, ENOENT, "NotFound", "from",
+		       "nothing is stored for '%.128s' in this window", window->service);
+}
+
+/* ---- points ---------------------------------------------------------------------------------- */
+
+struct points {
+	const struct history_window *window;
+	uint64_t step_ns;
+	struct history_point *items; /* by step, all of the window */
+	size_t count;
+	bool any;
+	struct sessions *s;
+	struct store_window_query rows;
+	struct err *err;
+};
+
+static struct history_point *point_at(struct points *points, uint64_t time_ns)
+{
+	size_t at;
+
+	if (time_ns < points->window->from_ns)
+		return NULL;
+	at = (time_ns - points->window->from_ns) / points->step_ns;
+	return at < points->count ? &points->items[at] : NULL;
+}
+
+static int add_window(void *ctx, const struct store_window *window)
+{
+	struct points *points = ctx;
+	struct history_point *point = point_at(points, window->from_ns);
+	uint32_t highest, rate = owners_rate(window->owners, points->window->tenant, &highest);
+
+	if (!point)
+		return 0;
+	points->any = true;
+	point->total_value += window->value;
+	point->sample_count += highest ? window->samples * rate / highest : window->samples;
+	return 0;
+}
+
+static int add_day(void *ctx, const struct store_day *day, uint64_t bytes)
+{
+	struct points *points = ctx;
+	uint64_t begin_ns = day->day * CONTINUOUS_DAY_NS;
+	int rc;
+
+	if (begin_ns >= points->window->to_ns ||
+	    begin_ns + CONTINUOUS_DAY_NS <= points->window->from_ns)
+		return 0;
+	rc = store_history_windows(points->s->store, day, &points->rows, add_window, points, NULL,
+				   points->err);
+	return rc == -ENOENT ? 0 : rc;
+}
+
+/* From the index columns alone. */
+static int sum_windows(struct points *points)
+{
+	const struct history_window *window = points->window;
+
+	points->rows = (struct store_window_query){
+		.tenant = window->tenant,
+		.service = is_everything(window->service) ? NULL : window->service,
+		.type = profile_type_info(window->type)->word,
+		.from_ns = window->from_ns,
+		.to_ns = window->to_ns,
+	};
+	return store_history_days(points->s->store, add_day, points, points->err);
+}
+
+static int sum_sessions(struct points *points)
+{
+	struct session_query query = sessions_query(points->window);
+	struct session_list list;
+	int rc;
+
+	query.limit = 100;
+	rc = sessions_list_on_demand(points->s, &query, &list, points->err);
+	if (rc < 0)
+		return rc;
+	for (uint32_t i = 0; i < list.count; i++) {
+		struct history_point *point = point_at(points, list.items[i].created_at_ns);
+
+		if (!point)
+			continue;
+		point->total_value += list.items[i].total_value;
+		point->sample_count += list.items[i].sample_count;
+	}
+	session_list_deinit(&list);
+	return 0;
+}
+
+/* Nodes of the tree that lie in or below @function: parents come before their children. */
+static bool *mark_nodes(const struct profile *p, const char *function)
+{
+	bool *marks = calloc(p->node_count, sizeof(*marks));
+
+	for (uint32_t i = 1; marks && i < p->node_count; i++) {
+		const struct profile_frame *frame = &p->frames[p->nodes[i].frame];
+
+		marks[i] = marks[p->nodes[i].parent] ||
+			   strcmp(profile_string(p, p->functions[frame->function].name),
+				  function) == 0;
+	}
+	return marks;
+}
+
+static int sum_function(struct points *points, const char *function)
+{
+	cleanup(profile) struct profile *p = NULL;
+	cleanup_free bool *marks = NULL;
+	int rc = sessions_window_profile(points->s, points->window, &p, points->err);
+
+	if (rc < 0)
+		return points->err && points->err->word &&
+				       strcmp(points->err->word, "NotFound") == 0
+			       ? 0
+			       : rc;
+	marks = mark_nodes(p, function);
+	if (!marks)
+		return err_set(points->err, ENOMEM, NULL, NULL, "no memory for a trend");
+	for (uint32_t i = 0; i < p->event_count; i++) {
+		struct history_point *point = point_at(points, p->events[i].time_ns);
+
+		if (!point || !marks[p->events[i].node])
+			continue;
+		point->total_value += p->events[i].value;
+		point->sample_count++;
+	}
+	return 0;
+}
+
+static void keep_filled(const struct points *points, struct history_points *ret)
+{
+	for (size_t i = 0; i < points->count; i++) {
+		struct history_point point = points->items[i];
+
+		if (!point.sample_count && !point.total_value)
+			continue;
+		point.from_ns = points->window->from_ns + i * points->step_ns;
+		point.to_ns = point.from_ns + points->step_ns;
+		if (point.to_ns > points->window->to_ns)
+			point.to_ns = points->window->to_ns;
+		point.value_per_second =
+			(double)point.total_value / ((double)(point.to_ns - point.from_ns) / 1e9);
+		points->items[ret->count++] = point;
+	}
+	ret->items = points->items;
+}
+
+int sessions_points(struct sessions *s, const struct history_window *window, uint64_t step_ns,
+		    const char *function, struct history_points *ret, struct err *err)
+{
+	struct points points = { .window = window, .step_ns = step_ns, .s = s, .err = err };
+	struct history_points list = { 0 };
+	int rc = check_window(window, err);
+
+	if (rc < 0)
+		return rc;
+	if (step_ns < CONTINUOUS_MINUTE_NS)
+		return err_set(err, EINVAL, "InvalidParam", "aggregate", "must be at least 60s");
+	points.count = (window->to_ns - window->from_ns + step_ns - 1) / step_ns;
+	if (points.count > HISTORY_POINTS_MAX)
+		return err_set(err, EINVAL, "InvalidParam", "aggregate",
+			       "makes %zu points of this window, at most %u are given",
+			       points.count, HISTORY_POINTS_MAX);
+	points.items = calloc(points.count + 1, sizeof(*points.items));
+	if (!points.items)
+		return err_set(err, ENOMEM, NULL, NULL, "no memory for a trend");
+	rc = function ? sum_function(&points, function) : sum_windows(&points);
+	if (rc == 0 && !function && !points.any)
+		rc = sum_sessions(&points);
+	if (rc < 0) {
+		free(points.items);
+		return rc;
+	}
+	keep_filled(&points, &list);
+	*ret = list;
+	return 0;
+}
+
+void history_points_deinit(struct history_points *points)
+{
+	free(points->items);
+	*points = (struct history_points){ 0 };
+}

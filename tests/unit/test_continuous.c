@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Continuous settings, the windows they leave, and the spans that look like sessions. */
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "agent/base/clock.h"
+#include "agent/session/history.h"
+#include "bpf/profiler.h"
+#include "tests/support/session_fixture.h"
+
+#define MINUTE (60 * NS_PER_S)
+
+/* The server is killed and comes back. */
+static void kill_server(struct session_fixture *f)
+{
+	fake_feed_disconnect(&f->feed);
+	sessions_abandon(f->sessions);
+	store_close(f->store);
+}
+
+static struct continuous_setting setting_of(const char *tenant, const char *service, uint32_t rate)
+{
+	struct continuous_setting setting = {
+		.types = 1u << PROFILE_CPU, .rate_hz = rate, .retention_days = 7, .enabled = true
+	};
+
+	strcpy(setting.tenant, tenant);
+	strcpy(setting.service, service);
+	return setting;
+}
+
+static void put(struct session_fixture *f, const struct continuous_setting *setting)
+{
+	struct continuous_info info;
+	struct err err = { 0 };
+
+	if (sessions_continuous_put(f->sessions, setting, &info, &err) < 0)
+		fail_msg("%s", err.text);
+}
+
+static void wait_for_rate(struct session_fixture *f, uint32_t rate)
+{
+	for (int i = 0; i < 200 && f->feed.rate_hz != rate; i++)
+		clock_sleep_ns(10 * NS_PER_MS);
+	assert_int_equal(f->feed.rate_hz, rate);
+}
+
+static struct session_list list_of(struct session_fixture *f, const char *tenant,
+				   const char *service)
+{
+	struct session_query query = {
+		.tenant = tenant, .service = service, .type = -1, .status = -1, .limit = 100
+	};
+	struct session_list list = { 0 };
+	struct err err = { 0 };
+
+	if (sessions_list(f->sessions, &query, &list, &err) < 0)
+		fail_msg("%s", err.text);
+	return list;
+}
+
+/* Until the spans of @service hold @samples. */
+static void wait_for_samples(struct session_fixture *f, const char *tenant, const char *service,
+			     uint64_t samples)
+{
+	uint64_t got = 0;
+
+	for (int i = 0; i < 300; i++) {
+		struct session_list list = list_of(f, tenant, service);
+
+		got = 0;
+		for (uint32_t j = 0; j < list.count; j++)
+			got += list.items[j].sample_count;
+		session_list_deinit(&list);
+		if (got == samples)
+			return;
+		clock_sleep_ns(10 * NS_PER_MS);
+	}
+	fail_msg("%s has %lu samples instead of %lu", service, got, samples);
+}
+
+static void test_settings(void **state)
+{
+	struct session_fixture *f = *state;
+	struct continuous_setting setting = setting_of("default", "web", 19);
+	struct continuous_list list;
+	struct continuous_info info;
+	struct err err = { 0 };
+
+	put(f, &setting);
+	wait_for_rate(f, 19);
+	setting.rate_hz = 49;
+	setting.retention_days = 30;
+	put(f, &setting);
+	wait_for_rate(f, 49);
+	setting = setting_of("default", "host", 5);
+	setting.enabled = false;
+	put(f, &setting);
+	setting = setting_of("other", "db", 99);
+	put(f, &setting);
+	wait_for_rate(f, 99);
+	/* They survive. */
+	kill_server(f);
+	session_fixture_open(f);
+	assert_int_equal(sessions_continuous_list(f->sessions, "default", &list, &err), 0);
+	assert_int_equal(list.count, 2);
+	assert_string_equal(list.items[0].setting.service, "*");
+	assert_false(list.items[0].setting.enabled);
+	assert_int_equal(list.items[0].status.active_since_ns, 0);
+	assert_string_equal(list.items[1].setting.service, "web");
+	assert_int_equal(list.items[1].setting.rate_hz, 49);
+	assert_int_equal(list.items[1].setting.retention_days, 30);
+	assert_true(list.items[1].status.active_since_ns > 0);
+	continuous_list_deinit(&list);
+	assert_int_equal(sessions_continuous_get(f->sessions, "default", "host", &info, &err), 0);
+	assert_true(sessions_continuous_get(f->sessions, "default", "db", &info, &err) < 0);
+	assert_string_equal(err.word, "UnknownService");
+	assert_int_equal(sessions_continuous_delete(f->sessions, "other", "db", &err), 0);
+	assert_true(sessions_continuous_delete(f->sessions, "other", "db", &err) < 0);
+	assert_int_equal(sessions_continuous_delete(f->sessions, "default", "web", &err), 0);
+	wait_for_rate(f, 0);
+}
+
+static void test_refused_settings(void **state)
+{
+	struct session_fixture *f = *state;
+	struct {
+		const char *what, *word;
+		struct continuous_setting setting;
+	} rows[] = {
+		{ "no type", "InvalidParam", setting_of("default", "web", 19) },
+		{ "rate", "InvalidParam", setting_of("default", "web", 1001) },
+		{ "retention", "InvalidParam", setting_of("default", "web", 19) },
+		{ "pid", "InvalidParam", setting_of("default", "pid:101", 19) },
+		{ "empty", "InvalidParam", setting_of("default", "", 19) },
+		{ "goroutine", "ProfileTypeUnavailable", setting_of("default", "web", 19) },
+	};
+
+	rows[0].setting.types = 0;
+	rows[2].setting.retention_days = 3651;
+	rows[5].setting.types = 1u << PROFILE_GOROUTINE;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct continuous_info info;
+		struct err err = { 0 };
+
+		if (sessions_continuous_put(f->sessions, &rows[i].setting, &info, &err) >= 0)
+			fail_msg("%s: accepted", rows[i].what);
+		if (!err.word || strcmp(err.word, rows[i].word) != 0)
+			fail_msg("%s: %s (%s)", rows[i].what, err.word ? err.word : "-", err.text);
+	}
+}
+
+static void test_spans_are_sessions(void **state)
+{
+	struct session_fixture *f = *state;
+	struct continuous_setting setting = setting_of("default", "*", 99);
+	struct session_request request = session_fixture_request("db", 60);
+	struct session_list list, again;
+	struct session_info info;
+	struct profile *p = NULL;
+	struct err err = { 0 };
+	char on_demand[SESSION_ID_SIZE];
+	bool stopped = true;
+
+	put(f, &setting);
+	wait_for_rate(f, 99);
+	session_fixture_start(f, &request, on_demand);
+	session_fixture_samples(f, 1, 1, 10);
+	session_fixture_samples(f, 2, 2, 30);
+	session_fixture_samples(f, 3, 1, 5);
+	wait_for_samples(f, "default", "web", 40);
+	list = list_of(f, "default", NULL);
+	assert_int_equal(list.total, list.count);
+	assert_in_range(list.count, 3, 5); /* two spans, four if the minute fell on a border */
+	assert_string_equal(list.items[0].id, on_demand);
+	session_list_deinit(&list);
+	list = list_of(f, "default", "web");
+	assert_true(list.items[0].continuous);
+	assert_int_equal(list.items[0].status, SESSION_RUNNING);
+	assert_string_equal(list.items[0].service, "web");
+	assert_int_equal(list.items[0].created_at_ns % (600 * NS_PER_S), 0);
+	/* The same span has the same id, also for another server. */
+	kill_server(f);
+	session_fixture_open(f);
+	again = list_of(f, "default", "web");
+	assert_string_equal(again.items[0].id, list.items[0].id);
+	session_list_deinit(&again);
+	assert_int_equal(sessions_get(f->sessions, "default", list.items[0].id, &info, &err), 0);
+	assert_int_equal(info.total_value, list.items[0].total_value);
+	session_info_deinit(&info);
+	assert_true(sessions_get(f->sessions, "other", list.items[0].id, &info, &err) < 0);
+	assert_string_equal(err.word, "UnknownSession");
+	if (sessions_profile(f->sessions, "default", list.items[0].id, &p, &err) < 0)
+		fail_msg("%s", err.text);
+	assert_int_equal(p->totals[0], list.items[0].sample_count);
+	if (list.count == 1) {
+		assert_int_equal(session_fixture_self(p, "f_100"), 10 * PERIOD_99);
+		assert_int_equal(session_fixture_self(p, "f_200"), 30 * PERIOD_99);
+	}
+	(void)profile_unref(p);
+	/* Deleting leaves a tombstone. */
+	assert_int_equal(sessions_delete(f->sessions, "default", list.items[0].id, &stopped, &err),
+			 0);
+	assert_false(stopped);
+	assert_true(sessions_get(f->sessions, "default", list.items[0].id, &info, &err) < 0);
+	again = list_of(f, "default", "web");
+	assert_int_equal(again.count, list.count - 1);
+	session_list_deinit(&again);
+	session_list_deinit(&list);
+}
+
+/* Nothing is lost and nothing counts twice, whatever was flushed when the server was killed. */
+static void test_kills_lose_nothing(void **state)
+{
+	struct session_fixture *f = *state;
+	struct continuous_setting setting = setting_of("default", "web", 99);
+	uint64_t sent = 0;
+
+	put(f, &setting);
+	wait_for_rate(f, 99);
+	for (int life = 0; life < 5; life++) {
+		session_fixture_samples(f, 1, 1, 100);
+		sent += 100;
+		clock_sleep_ns((uint64_t)life * 60 * NS_PER_MS);
+		kill_server(f);
+		session_fixture_samples(f, 2, 2, 3);
+		sent += 3;
+		session_fixture_open(f);
+	}
+	wait_for_samples(f, "default", "web", sent);
+}
+
+/* Stored once at the highest rate; each owner sees its own. */
+static void test_each_owner_its_rate(void **state)
+{
+	enum { N = 4000 };
+	struct session_fixture *f = *state;
+	struct continuous_setting fast = setting_of("a", "web", 100),
+				  slow = setting_of("b", "web", 20);
+	struct history_window window = { .tenant = "b", .service = "web", .type = PROFILE_CPU };
+	struct profile *p = NULL, *again = NULL;
+	struct err err = { 0 };
+	double expected = N * 0.2, deviation = 4 * sqrt(N * 0.2 * 0.8);
+	uint64_t now_ns;
+
+	put(f, &fast);
+	put(f, &slow);
+	wait_for_rate(f, 100);
+	now_ns = clock_monotonic_ns();
+	for (int i = 0; i < N; i++)
+		fake_feed_sample(&f->feed, 1, (uint32_t)(i % 50), 1 + (uint64_t)i % 2,
+				 now_ns + (uint64_t)i, 10000000);
+	wait_for_samples(f, "a", "web", N);
+	window.from_ns = clock_realtime_ns() - 3600 * NS_PER_S;
+	window.to_ns = window.from_ns + 7200 * NS_PER_S;
+	if (sessions_window_profile(f->sessions, &window, &p, &err) < 0)
+		fail_msg("%s", err.text);
+	assert_true(fabs((double)p->totals[0] - expected) < deviation);
+	assert_true(fabs((double)p->totals[1] - N * 1e7) < deviation / 0.2 * 1e7);
+	/* The same whenever it is asked. */
+	assert_int_equal(sessions_window_profile(f->sessions, &window, &again, &err), 0);
+	assert_int_equal(again->totals[0], p->totals[0]);
+	(void)profile_unref(again);
+	(void)profile_unref(p);
+	window.tenant = "c";
+	assert_true(sessions_window_profile(f->sessions, &window, &p, &err) < 0);
+	assert_string_equal(err.word, "NotFound");
+}
+
+static void test_windows_and_points(void **state)
+{
+	struct session_fixture *f = *state;
+	struct continuous_setting setting = setting_of("default", "web", 99);
+	struct history_window window = { .tenant = "default",
+					 .service = "web",
+					 .type = PROFILE_CPU };
+	struct history_points points;
+	struct err err = { 0 };
+	uint64_t samples = 0;
+	int64_t value = 0;
+
+	put(f, &setting);
+	wait_for_rate(f, 99);
+	session_fixture_samples(f, 1, 1, 10);
+	session_fixture_samples(f, 2, 2, 30);
+	wait_for_samples(f, "default", "web", 40);
+	window.to_ns = (clock_realtime_ns() / MINUTE + 1) * MINUTE;
+	window.from_ns = window.to_ns - 10 * MINUTE;
+	assert_int_equal(sessions_points(f->sessions, &window, MINUTE, NULL, &points, &err), 0);
+	assert_in_range(points.count, 1, 2);
+	for (uint32_t i = 0; i < points.count; i++) {
+		assert_int_equal(points.items[i].to_ns - points.items[i].from_ns, MINUTE);
+		samples += points.items[i].sample_count;
+		value += points.items[i].total_value;
+	}
+	assert_int_equal(samples, 40);
+	assert_int_equal(value, 40 * PERIOD_99);
+	history_points_deinit(&points);
+	assert_int_equal(sessions_points(f->sessions, &window, 10 * MINUTE, "f_200", &points, &err),
+			 0);
+	assert_int_equal(points.count, 1);
+	assert_int_equal(points.items[0].total_value, 30 * PERIOD_99);
+	history_points_deinit(&points);
+	assert_true(sessions_points(f->sessions, &window, MINUTE / 2, NULL, &points, &err) < 0);
+	assert_string_equal(err.word, "InvalidParam");
+	window.service = "nope";
+	struct profile *p = NULL;
+	assert_true(sessions_window_profile(f->sessions, &window, &p, &err) < 0);
+	assert_string_equal(err.word, "UnknownService");
+	window.service = "web";
+	window.to_ns = window.from_ns;
+	assert_true(sessions_window_profile(f->sessions, &window, &p, &err) < 0);
+	assert_string_equal(err.word, "InvalidParam");
+}
+
+/* Pages of sessions and spans mixed: each once, whatever the limit. */
+static void test_pages(void **state)
+{
+	struct session_fixture *f = *state;
+	struct continuous_setting setting = setting_of("default", "*", 99);
+	struct session_query query = { .tenant = "default", .type = -1, .status = -1 };
+	struct err err = { 0 };
+
+	put(f, &setting);
+	wait_for_rate(f, 99);
+	for (int i = 0; i < 3; i++) {
+		struct session_request request = session_fixture_request("db", 60);
+		char id[SESSION_ID_SIZE];
+
+		session_fixture_start(f, &request, id);
+		session_fixture_samples(f, 3, 1, 2);
+		session_fixture_stop(f, id);
+	}
+	session_fixture_samples(f, 1, 1, 7);
+	wait_for_samples(f, "default", "web", 7);
+	for (query.limit = 1; query.limit <= 5; query.limit++) {
+		char cursor[64], before[SESSION_ID_SIZE] = "";
+		uint64_t before_ns = UINT64_MAX;
+		uint32_t seen = 0, total;
+
+		query.cursor = NULL;
+		do {
+			struct session_list list;
+
+			assert_int_equal(sessions_list(f->sessions, &query, &list, &err), 0);
+			for (uint32_t i = 0; i < list.count; i++) {
+				const struct session_info *item = &list.items[i];
+
+				assert_true(item->created_at_ns < before_ns ||
+					    (item->created_at_ns == before_ns &&
+					     strcmp(item->id, before) < 0));
+				before_ns = item->created_at_ns;
+				strcpy(before, item->id);
+			}
+			seen += list.count;
+			total = (uint32_t)list.total;
+			strcpy(cursor, list.next_cursor);
+			query.cursor = cursor;
+			session_list_deinit(&list);
+		} while (cursor[0]);
+		assert_int_equal(seen, total);
+		assert_true(total >= 5);
+	}
+}
+
+int main(void)
+{
+#define T(name)                                                                                    \
+	cmocka_unit_test_setup_teardown(name, session_fixture_setup, session_fixture_teardown)
+	const struct CMUnitTest tests[] = {
+		T(test_settings),
+		T(test_refused_settings),
+		T(test_spans_are_sessions),
+		T(test_kills_lose_nothing),
+		T(test_each_owner_its_rate),
+		T(test_windows_and_points),
+		T(test_pages),
+	};
+
+	return cmocka_run_group_tests_name("continuous", tests, NULL, NULL);
+}
