@@ -332,6 +332,7 @@ static int start(struct collector *c)
 		c->starting = true;
 		follow_scan(c);
 		c->starting = false;
+		follow_cpu(c);
 		follow_ask_all(c);
 	}
 	return channel_send_wait(c->control_fd, &ready, sizeof(ready), NULL, 0, 1000);

@@ -89,6 +89,8 @@ static inline bool collector_active(const struct collector *c)
 
 /* Adds every process of /proc that is not known and ends those that are gone. */
 void follow_scan(struct collector *c);
+/* Feeds the CPU time of every living process. */
+void follow_cpu(struct collector *c);
 /* Asks for all modules that nobody asked for, the most mapped first. */
 void follow_ask_all(struct collector *c);
 /* Moves mapping records out of the kernel, to be applied by follow_apply(). */

@@ -138,6 +138,8 @@ static void on_want(struct collector *c)
 		return;
 	if (want->what == WANT_ALL)
 		samples_feed_all(c);
+	if (want->what == WANT_CPU)
+		follow_cpu(c);
 	for (uint32_t i = 0; i < want->count; i++) {
 		uint64_t id = want->ids[i];
 		struct module *module;

@@ -524,6 +524,23 @@ void follow_scan(struct collector *c)
 			follow_end(c, proc, now_ns);
 }
 
+void follow_cpu(struct collector *c)
+{
+	struct proc *proc, *next;
+	size_t at = 0;
+
+	for (proc = proc_table_next(c->procs, &at); proc; proc = next) {
+		struct proc_facts facts;
+
+		next = proc_table_next(c->procs, &at);
+		if (proc_facts_read_stat(proc->tgid, &facts) < 0 ||
+		    !proc_facts_same_start(facts.start_boottime_ns, proc->start_boottime_ns))
+			facts.cpu_ns = 0; /* gone: its exit follows */
+		if (feed_write_proc_cpu(&c->feed, proc->id, facts.cpu_ns, !next) < 0)
+			c->own_outcomes[OUTCOME_feed_full]++;
+	}
+}
+
 static int by_mappings(const void *a, const void *b)
 {
 	const struct module *left = *(struct module *const *)a, *right = *(struct module *const *)b;

@@ -116,6 +116,20 @@ static void on_exit_of(struct sessions *s, const struct ring_record *record)
 	session_life_saw_exit(s, process);
 }
 
+static void on_proc_cpu(struct sessions *s, const struct ring_record *record)
+{
+	struct live_process *process;
+	struct feed_proc_cpu reading;
+
+	if (take_fixed(record, &reading, sizeof(reading)) < 0)
+		return;
+	process = live_tables_process(&s->tables, reading.proc);
+	if (process)
+		live_process_read_cpu(process, reading.time_ns, reading.cpu_ns);
+	if (reading.last)
+		s->feed.cpu_round_ns = reading.time_ns;
+}
+
 static void on_outcomes(struct sessions *s, const struct ring_record *record)
 {
 	/* enum ids of bpf/outcome.def whose events are gone: rings full, scratch busy, stack never
@@ -252,8 +266,6 @@ static bool on_sample(struct sessions *s, const struct ring_record *record)
 		return true;
 	if (!s->feed.has_demand)
 		infer_demand(s, &sample);
-	if (sample.type == PROF_SAMPLE_CPU)
-		live_process_add_cpu(process, sample.time_ns, sample.value);
 	demand_match(s, process);
 	for (unsigned i = 0; i < LIVE_SLOTS / 64; i++) {
 		for (uint64_t left = process->match[i]; left; left &= left - 1) {
@@ -280,6 +292,9 @@ static bool handle(struct sessions *s, const struct ring_record *record)
 		break;
 	case FEED_PROC_EXIT:
 		on_exit_of(s, record);
+		break;
+	case FEED_PROC_CPU:
+		on_proc_cpu(s, record);
 		break;
 	case FEED_OUTCOMES:
 		on_outcomes(s, record);

@@ -326,30 +326,21 @@ void live_tables_expire(struct live_tables *tables, uint64_t now_ns)
 	tables->processes.count = kept;
 }
 
-void live_process_add_cpu(struct live_process *process, uint64_t time_ns, uint64_t value_ns)
+void live_process_read_cpu(struct live_process *process, uint64_t time_ns, uint64_t cpu_ns)
 {
-	uint64_t window = time_ns / LIVE_CPU_WINDOW_NS;
+	uint64_t boottime_ns = clock_boottime_ns(), start_ns = process->facts.start_boottime_ns;
+	uint64_t elapsed_ns = time_ns - process->cpu_read_ns, used_ns = cpu_ns - process->cpu_ns;
 
-	if (window != process->cpu_window) {
-		process->cpus =
-			window == process->cpu_window + 1
-				? (double)process->cpu_window_ns / (double)LIVE_CPU_WINDOW_NS
-				: 0;
-		process->cpu_window = window;
-		process->cpu_window_ns = 0;
+	if (!process->cpu_read_ns) {
+		elapsed_ns = boottime_ns > start_ns ? boottime_ns - start_ns : 0;
+		used_ns = cpu_ns;
+	} else if (time_ns <= process->cpu_read_ns || cpu_ns < process->cpu_ns ||
+		   elapsed_ns < LIVE_CPU_SPAN_NS) {
+		return;
 	}
-	process->cpu_window_ns += value_ns;
-}
-
-double live_process_cpus(const struct live_process *process, uint64_t now_ns)
-{
-	uint64_t window = now_ns / LIVE_CPU_WINDOW_NS;
-
-	if (window == process->cpu_window)
-		return process->cpus;
-	return window == process->cpu_window + 1
-		       ? (double)process->cpu_window_ns / (double)LIVE_CPU_WINDOW_NS
-		       : 0;
+	process->cpus = elapsed_ns ? (double)used_ns / (double)elapsed_ns : 0;
+	process->cpu_read_ns = time_ns;
+	process->cpu_ns = cpu_ns;
 }
 
 /* ---- stacks ---------------------------------------------------------------------------------- */

@@ -19,7 +19,7 @@
 #define LIVE_STACK_BYTES   (64u << 20) /* of each of two generations */
 #define LIVE_EXITED_NS	   (30ull * 1000000000) /* an exited process stays known for its last samples */
 #define LIVE_SLOTS	   256 /* sessions that can be matched at once */
-#define LIVE_CPU_WINDOW_NS (5ull * 1000000000)
+#define LIVE_CPU_SPAN_NS   1000000000ull /* readings closer together are too coarse (USER_HZ) */
 
 struct live_module {
 	bool known;
@@ -43,8 +43,8 @@ struct live_process {
 	uint64_t plan_generation; /* likewise of plan */
 	uint16_t plan;		  /* of continuous profiling */
 	uint32_t wanted_sent; /* last CONTROL_TARGET, 0 = none yet */
-	/* Time on CPU from samples: the window under way and the rate in the last one. */
-	uint64_t cpu_window, cpu_window_ns;
+	/* CPU time as the kernel accounts it: last reading, and the rate between the last two. */
+	uint64_t cpu_read_ns, cpu_ns;
 	double cpus;
 };
 
@@ -100,8 +100,8 @@ uint32_t live_tables_stack_count(const struct live_tables *tables);
 
 /* Forgets processes that exited before @now_ns - LIVE_EXITED_NS. */
 void live_tables_expire(struct live_tables *tables, uint64_t now_ns);
-void live_process_add_cpu(struct live_process *process, uint64_t time_ns, uint64_t value_ns);
-/* CPUs used in the last window; 0 when it was not sampled lately. */
-double live_process_cpus(const struct live_process *process, uint64_t now_ns);
+/* A reading of its CPU time (FEED_PROC_CPU) at @time_ns: process->cpus is the rate since the reading
+ * before, or, at the first one, since its start. */
+void live_process_read_cpu(struct live_process *process, uint64_t time_ns, uint64_t cpu_ns);
 
 #endif

@@ -11,6 +11,8 @@
 #include "agent/session/session_record.h"
 #include "agent/session/sessions_internal.h"
 
+#define CPUS_WAIT_NS (400 * NS_PER_MS) /* for the collector to read and the feed to arrive */
+
 /* ---- types ----------------------------------------------------------------------------------- */
 static const struct {
 	uint32_t wants;	    /* bits of enum prof_want; 0: no sampler takes this type */
@@ -150,7 +152,6 @@ static void add_refusals(const struct live_process *const *processes, size_t cou
 static int add_service(const struct sessions *s, const struct live_process *const *processes,
 		       size_t count, struct service_info *ret)
 {
-	uint64_t now_ns = clock_monotonic_ns();
 
 	*ret = (struct service_info){ .processes = calloc(count, sizeof(*ret->processes)) };
 	if (!ret->processes)
@@ -167,7 +168,7 @@ static int add_service(const struct sessions *s, const struct live_process *cons
 							: processes[i]->facts.comm);
 		(void)snprintf(process->runtime, sizeof(process->runtime), "%s",
 			       service_runtime_word(processes[i]->facts.flags));
-		ret->cpus += live_process_cpus(processes[i], now_ns);
+		ret->cpus += processes[i]->cpus;
 	}
 	add_refusals(processes, count, ret);
 	return 0;
@@ -194,6 +195,26 @@ static int list_services(const struct sessions *s, const struct live_process **s
 	return 0;
 }
 
+/* Has the collector read the CPU time of all processes, unless that was done a moment ago; a collector that
+ * is away or slow leaves the figures of before. */
+static void refresh_cpus(struct sessions *s)
+{
+	uint64_t now_ns = clock_monotonic_ns(), give_up_ns = now_ns + CPUS_WAIT_NS, none = 0;
+	bool waits;
+
+	sessions_lock(s);
+	waits = s->peers.collector_fd >= 0 && s->feed.cpu_round_ns + LIVE_CPU_SPAN_NS < now_ns;
+	if (waits)
+		demand_want(s, WANT_CPU, &none, 0);
+	sessions_unlock(s);
+	while (waits && clock_monotonic_ns() < give_up_ns) {
+		clock_sleep_ns(CPUS_WAIT_NS / 20);
+		sessions_lock(s);
+		waits = s->feed.cpu_round_ns < now_ns;
+		sessions_unlock(s);
+	}
+}
+
 int sessions_services(struct sessions *s, const char *tenant, struct service_list *ret,
 		      struct err *err)
 {
@@ -202,8 +223,9 @@ int sessions_services(struct sessions *s, const char *tenant, struct service_lis
 	struct service_list list = { 0 };
 	size_t count = 0;
 	int rc;
-	sessions_scope(s);
 
+	refresh_cpus(s);
+	sessions_scope(s);
 	sorted = calloc(s->tables.processes.count + 1, sizeof(struct live_process *));
 	if (!sorted)
 		return err_set(err, ENOMEM, NULL, NULL, "no memory to list services");

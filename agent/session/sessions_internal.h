@@ -104,6 +104,7 @@ struct feed {
 	uint32_t stall_proc;	/* whose facts are waited for */
 	uint64_t stall_until_ns; /* 0 = no stall */
 	uint64_t no_stall_before_ns;
+	uint64_t cpu_round_ns; /* monotonic: when the CPU time of all processes was last read */
 	struct clock_triple clock;
 	uint32_t cpu_count;
 	bool has_epoch, has_demand; /* such a record was read in this life of the server */

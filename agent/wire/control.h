@@ -77,10 +77,10 @@ struct control_target {
 };
 
 #define CONTROL_WANT_MAX 512
-enum control_want_kind { WANT_STACK = 1, WANT_MODULE = 2, WANT_PROC = 3, WANT_ALL = 4 };
+enum control_want_kind { WANT_STACK = 1, WANT_MODULE = 2, WANT_PROC = 3, WANT_ALL = 4, WANT_CPU = 5 };
 struct control_want {
 	struct channel_head head;
-	uint32_t what; /* enum control_want_kind; ALL: modules and processes, count 0 */
+	uint32_t what; /* enum control_want_kind; ALL: modules and processes, CPU: FEED_PROC_CPU of all; count 0 */
 	uint32_t count;
 	uint64_t ids[CONTROL_WANT_MAX];
 };

@@ -31,6 +31,7 @@ enum feed_kind {
 	FEED_DEMAND = 9,    /* what is sampled has changed */
 	FEED_GAP = 10,	    /* the collector was away */
 	FEED_OFFCPU_TOTAL = 11, /* exact per-thread totals */
+	FEED_PROC_CPU = 12,	/* CPU time of every process: at start and when asked (WANT_CPU) */
 };
 
 struct feed_epoch {
@@ -99,6 +100,13 @@ struct feed_proc_exit {
 	uint64_t time_ns; /* monotonic */
 	uint32_t proc;
 	uint32_t reserved;
+};
+
+struct feed_proc_cpu {
+	uint64_t time_ns; /* monotonic */
+	uint64_t cpu_ns;  /* user and system time of the process so far, at USER_HZ */
+	uint32_t proc;
+	uint32_t last; /* 1 = the last record of this round */
 };
 
 #define FEED_FRAMES_MAX 640u /* 512 user + 127 kernel + marker */
