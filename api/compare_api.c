@@ -12,14 +12,8 @@
 #include "api/render/html.h"
 #include "api/sides.h"
 
-#define COMPARE_SIDES                                                                              \
-	{ .name = "baseProfileId", .type = QUERY_TEXT, .min = 1, .max = 127,                       \
-	  .flags = QUERY_REQUIRED | QUERY_BOUND, .about = "id of a session or baseline" },         \
-	{ .name = "comparisonProfileId", .type = QUERY_TEXT, .min = 1, .max = 127,                 \
-	  .flags = QUERY_REQUIRED | QUERY_BOUND, .about = "id of a session or baseline" }
-
 const struct query_spec compare_params[] = {
-	COMPARE_SIDES,
+	SIDES_PARAMS,
 	{ .name = "threshold", .type = QUERY_NUMBER, .min = 0, .max = 100,
 	  .about = "percentage points that count as a change" },
 	{ .name = "confidence", .type = QUERY_NUMBER, .min = 0, .max = 1,
@@ -32,7 +26,7 @@ const struct query_spec compare_params[] = {
 };
 
 const struct query_spec compare_flamegraph_params[] = {
-	COMPARE_SIDES,
+	SIDES_PARAMS,
 	{ .name = "format", .type = QUERY_WORD, .words = "html svg json flame" },
 	{ .name = "maxNodes", .type = QUERY_UINT, .min = 1, .max = RENDER_NODES_MAX },
 	{ .name = "download", .type = QUERY_BOOL },
@@ -124,14 +118,6 @@ static void comparison_json(struct json_out *json, const struct side sides[2],
 	json_out_close(json, '}');
 }
 
-static int load(struct http_call *call, struct side sides[2])
-{
-	const struct query *query = &call->request->query;
-
-	return sides_load(call, query_text(query, "baseProfileId", ""), "baseProfileId",
-			  query_text(query, "comparisonProfileId", ""), "comparisonProfileId", sides);
-}
-
 static int parse_options(const struct query *query, struct compare_options *options, struct err *err)
 {
 	options->threshold_points = query_number(query, "threshold", 0);
@@ -160,7 +146,7 @@ int handle_compare(struct http_call *call)
 	int rc = parse_options(query, &options, call->err);
 
 	if (rc == 0)
-		rc = load(call, sides);
+		rc = sides_load_query(call, sides);
 	if (rc < 0)
 		return rc;
 	rc = compare_init(&comparison,
@@ -219,7 +205,7 @@ int handle_compare_flamegraph(struct http_call *call)
 		rc = err_set(call->err, EINVAL, "NotAcceptable", "Accept",
 			     "a comparison can be had as text/html, image/svg+xml or application/json");
 	if (rc == 0)
-		rc = load(call, sides);
+		rc = sides_load_query(call, sides);
 	if (rc < 0)
 		return rc;
 	rc = render_diff(call, format->name, sides);

@@ -3,7 +3,30 @@
 #ifndef PROFD_API_FLAMEGRAPH_H
 #define PROFD_API_FLAMEGRAPH_H
 
+#include "api/render/render.h"
 #include "api/router.h"
+
+#define HASH_LETTERS 4 /* base64url letters of one frame in ?root= */
+
+/* Parameters that choose a view of a profile and not which one. */
+#define FLAMEGRAPH_VIEW_PARAMS \
+	{ .name = "format", .type = QUERY_TEXT, .min = 1, .max = 32, .about = "output format" }, \
+	{ .name = "value", .type = QUERY_TEXT, .min = 1, .max = 32, \
+	  .about = "which of the type's values is shown, such as samples or bytes" }, \
+	{ .name = "groupBy", .type = QUERY_TEXT, .min = 1, .max = 64, \
+	  .about = "attribute that becomes the root frame" }, \
+	{ .name = "where", .type = QUERY_TEXT, .min = 3, .max = 1024, .flags = QUERY_REPEATED, \
+	  .about = "attribute:value that samples must have" }, \
+	{ .name = "from", .type = QUERY_TIME, .about = "start inside the session" }, \
+	{ .name = "to", .type = QUERY_TIME, .about = "end inside the session" }, \
+	{ .name = "maxNodes", .type = QUERY_UINT, .min = 1, .max = RENDER_NODES_MAX, \
+	  .about = "most nodes of a tree; the largest are kept" }, \
+	{ .name = "root", .type = QUERY_TEXT, .min = HASH_LETTERS, .max = 64 * HASH_LETTERS, \
+	  .about = "path of frame hashes of the sub-tree to show" }, \
+	{ .name = "download", .type = QUERY_BOOL, .about = "offer the answer as a file" }, \
+	{ .name = "tenant", .type = QUERY_TEXT, .min = 1, .max = 64, .about = "of a signed link" }, \
+	{ .name = "exp", .type = QUERY_UINT, .min = 1, .max = UINT32_MAX, .about = "of a signed link" }, \
+	{ .name = "sig", .type = QUERY_TEXT, .min = 1, .max = 128, .about = "of a signed link" }
 
 /* Query parameters of a call that answers with a rendered profile. */
 extern const struct query_spec flamegraph_params[];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/links.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -8,6 +9,7 @@
 
 #include "agent/base/clock.h"
 #include "agent/base/parse.h"
+#include "agent/session/history.h"
 #include "agent/store/store.h"
 #include "api/api_internal.h"
 #include "api/auth.h"
@@ -107,26 +109,77 @@ static int sign_link(struct api *api, const char *path, const char *tenant, uint
 	return rc;
 }
 
-const char *link_flame_graph(struct api *api, const struct session_info *info, char out[LINK_SIZE])
+/* Writes base address, path, query and what opens it. @query is encoded, "" or ends in '&'; @bound is what
+ * bound_text() makes of it. */
+static const char *write_link(struct api *api, const char *path, const char *query,
+			      const char *bound, const char *tenant, char out[LINK_SIZE])
 {
 	const char *base = api->options.public_url ? api->options.public_url : "";
 	uint64_t now_s = clock_realtime_ns() / NS_PER_S;
 	uint64_t exp_s = now_s / LINK_STEP_S * LINK_STEP_S + LINK_LIFE_S;
-	char path[128], sig[SECRET_BASE64_SIZE] = "";
+	char sig[SECRET_BASE64_SIZE] = "";
+	struct buf link = { .max = LINK_SIZE - 1 };
 	size_t len = strlen(base);
-	int n;
 
 	while (len > 0 && base[len - 1] == '/')
 		len--;
-	(void)snprintf(path, sizeof(path), "/api/v1/observability/profiling/%s/flamegraph", info->id);
-	n = snprintf(out, LINK_SIZE, "%.*s%s", (int)(len < 1024 ? len : 1024), base, path);
+	buf_add(&link, base, len);
+	buf_add_str(&link, path);
+	buf_add_char(&link, '?');
+	buf_add_str(&link, query);
 	if (!auth_is_open(api)) {
-		if (sign_link(api, path, info->tenant, exp_s, "", sig) == 0)
-			(void)snprintf(out + n, LINK_SIZE - (size_t)n,
-				       "?tenant=%s&exp=%" PRIu64 "&sig=%s", info->tenant, exp_s, sig);
-	} else if (strcmp(info->tenant, "default") != 0) {
-		(void)snprintf(out + n, LINK_SIZE - (size_t)n, "?tenant=%s", info->tenant);
+		if (sign_link(api, path, tenant, exp_s, bound, sig) == 0)
+			buf_printf(&link, "tenant=%s&exp=%" PRIu64 "&sig=%s&", tenant, exp_s, sig);
+	} else if (strcmp(tenant, "default") != 0) {
+		buf_printf(&link, "tenant=%s&", tenant);
 	}
+	/* The last character joins nothing. */
+	(void)snprintf(out, LINK_SIZE, "%.*s", link.error ? 0 : (int)link.len - 1,
+		       link.data ? link.data : "");
+	buf_deinit(&link);
+	return out;
+}
+
+const char *link_flame_graph(struct api *api, const struct session_info *info, char out[LINK_SIZE])
+{
+	char path[128];
+
+	(void)snprintf(path, sizeof(path), "/api/v1/observability/profiling/%s/flamegraph", info->id);
+	return write_link(api, path, "", "", info->tenant, out);
+}
+
+static void add_encoded(struct buf *out, const char *text)
+{
+	for (; *text; text++) {
+		unsigned char c = (unsigned char)*text;
+
+		if (isalnum(c) || strchr("-._~", c))
+			buf_add_char(out, (char)c);
+		else
+			buf_printf(out, "%%%02X", c);
+	}
+}
+
+const char *link_window(struct api *api, const struct history_window *window, char out[LINK_SIZE])
+{
+	const char *type = profile_type_info(window->type)->word;
+	struct buf query = { .max = LINK_SIZE }, bound = { .max = LINK_SIZE };
+	char from[CLOCK_RFC3339_SIZE], to[CLOCK_RFC3339_SIZE];
+
+	clock_format_rfc3339(window->from_ns, from);
+	clock_format_rfc3339(window->to_ns, to);
+	buf_add_str(&query, "service=");
+	add_encoded(&query, window->service);
+	buf_printf(&query, "&profileType=%s&start=%s&end=%s&", type, from, to);
+	buf_printf(&bound, "service=%s\nprofileType=%s\nstart=%s\nend=%s\n", window->service, type,
+		   from, to);
+	if (query.error || bound.error)
+		out[0] = '\0';
+	else
+		(void)write_link(api, "/api/v1/observability/profiling/window/flamegraph", query.data,
+				 bound.data, window->tenant, out);
+	buf_deinit(&query);
+	buf_deinit(&bound);
 	return out;
 }
 

@@ -30,6 +30,9 @@ int links_init(struct links *links, struct store *store, struct err *err) must_u
 /* Page of the session's flame graph; returns @out. */
 const char *link_flame_graph(struct api *api, const struct session_info *info,
 			     char out[LINK_SIZE]);
+struct history_window;
+/* Flame graph of a merged window. */
+const char *link_window(struct api *api, const struct history_window *window, char out[LINK_SIZE]);
 /* Whether exp, sig and tenant of the query open this request now; takes the tenant over. */
 bool link_opens(struct api *api, struct http_request *request);
 

@@ -8,6 +8,7 @@
 #include "agent/base/parse.h"
 #include "api/api_internal.h"
 #include "api/session_json.h"
+#include "api/windows_api.h"
 
 #define DURATION_DEFAULT_S 30
 #define DURATION_MAX_S	   3600
@@ -228,18 +229,28 @@ int handle_delete_profile(struct http_call *call)
 
 /* ---- lists ---------------------------------------------------------------------------------------- */
 
+#define LIST_PARAMS \
+	{ .name = "service", .type = QUERY_TEXT, .min = 1, .max = SERVICE_NAME_SIZE - 1 }, \
+	{ .name = "profileType", .type = QUERY_PROFILE_TYPE }, \
+	{ .name = "status", .type = QUERY_WORD, .words = "running completed failed" }, \
+	{ .name = "from", .alias = "start", .type = QUERY_TIME, .about = "default: 24 h ago" }, \
+	{ .name = "to", .alias = "end", .type = QUERY_TIME, .about = "default: now" }, \
+	{ .name = "limit", .alias = "size", .type = QUERY_UINT, .min = 1, .max = LIST_MAX }, \
+	{ .name = "cursor", .type = QUERY_TEXT, .min = 1, .max = 63 }, \
+	{ .name = "top", .type = QUERY_UINT, .min = 0, .max = 100, \
+	  .about = "functions listed for each item" }
+
 const struct query_spec history_params[] = {
-	{ .name = "service", .type = QUERY_TEXT, .min = 1, .max = SERVICE_NAME_SIZE - 1 },
-	{ .name = "profileType", .type = QUERY_PROFILE_TYPE },
-	{ .name = "status", .type = QUERY_WORD, .words = "running completed failed" },
-	{ .name = "from", .alias = "start", .type = QUERY_TIME, .about = "default: 24 h ago" },
-	{ .name = "to", .alias = "end", .type = QUERY_TIME, .about = "default: now" },
-	{ .name = "limit", .alias = "size", .type = QUERY_UINT, .min = 1, .max = LIST_MAX },
-	{ .name = "cursor", .type = QUERY_TEXT, .min = 1, .max = 63 },
-	{ .name = "top", .type = QUERY_UINT, .min = 0, .max = 100,
-	  .about = "functions listed for each item" },
+	LIST_PARAMS,
+	{ .name = "aggregate", .type = QUERY_DURATION, .min = 60, .max = 30 * 86400,
+	  .about = "also points of this width" },
+	{ .name = "merge", .type = QUERY_BOOL, .about = "also one table of the whole window" },
+	{ .name = "function", .type = QUERY_TEXT, .min = 1, .max = 2048,
+	  .about = "points of stacks with this function only" },
 	{ 0 },
 };
+
+const struct query_spec list_sessions_params[] = { LIST_PARAMS, { 0 } };
 
 static int parse_list(struct http_call *call, struct session_query *ret)
 {
@@ -307,10 +318,11 @@ int list_sessions(struct http_call *call)
 	json_out_open(&json, NULL, '{');
 	json_out_text(&json, "service", query.service);
 	write_items(call, &json, &list);
+	rc = windows_json(call, &json, &query);
 	json_out_close(&json, '}');
 	call->answer->content_type = "application/json";
 	session_list_deinit(&list);
-	return 0;
+	return rc;
 }
 
 int handle_history(struct http_call *call)

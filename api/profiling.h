@@ -8,7 +8,7 @@
 http_handler_fn handle_start, handle_get_profile, handle_delete_profile, handle_history,
 	handle_services;
 
-extern const struct query_spec get_profile_params[], history_params[];
+extern const struct query_spec get_profile_params[], history_params[], list_sessions_params[];
 
 /* Starts @request and explains AlreadyRunning with the running id in call->details. */
 int start_session(struct http_call *call, const struct session_request *request,

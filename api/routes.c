@@ -3,6 +3,7 @@
  * stands before patterns that would also match it. */
 #include "api/baselines_api.h"
 #include "api/compare_api.h"
+#include "api/continuous_api.h"
 #include "api/debug_pprof.h"
 #include "api/flamegraph.h"
 #include "api/goroutines_api.h"
@@ -17,6 +18,7 @@
 #include "api/sign_in.h"
 #include "api/static_files.h"
 #include "api/views_api.h"
+#include "api/windows_api.h"
 
 #define A "/api/v1/observability"
 #define B "/api/v1/profiling"
@@ -33,6 +35,12 @@ const struct route routes[] = {
 	{ "GET", A "/profiling/compare", handle_compare, compare_params, READ, 0 },
 	{ "GET", A "/profiling/compare/flamegraph", handle_compare_flamegraph,
 	  compare_flamegraph_params, READ, ROUTE_SIGNED },
+	{ "GET", A "/profiling/window/flamegraph", handle_window_flamegraph,
+	  window_flamegraph_params, READ, ROUTE_SIGNED },
+	{ "POST", A "/profiling/continuous", handle_put_continuous, NULL, PROFILE, ROUTE_JSON },
+	{ "GET", A "/profiling/continuous", handle_list_continuous, NULL, READ, 0 },
+	{ "GET", A "/profiling/continuous/{service}", handle_get_continuous, NULL, READ, 0 },
+	{ "DELETE", A "/profiling/continuous/{service}", handle_delete_continuous, NULL, PROFILE, 0 },
 	{ "GET", A "/profiling/{profileId}", handle_get_profile, get_profile_params, READ, 0 },
 	{ "DELETE", A "/profiling/{profileId}", handle_delete_profile, NULL, PROFILE, 0 },
 	{ "GET", A "/profiling/{profileId}/flamegraph", handle_flamegraph, flamegraph_params, READ,
@@ -41,7 +49,7 @@ const struct route routes[] = {
 	{ "GET", A "/profiling/{profileId}/ledger", handle_ledger, NULL, READ, 0 },
 	/* family B */
 	{ "POST", B "/sessions", handle_create_session, create_session_params, PROFILE, ROUTE_JSON },
-	{ "GET", B "/sessions", handle_list_sessions, history_params, READ, 0 },
+	{ "GET", B "/sessions", handle_list_sessions, list_sessions_params, READ, 0 },
 	{ "GET", B "/sessions/{sessionId}", handle_get_profile, get_profile_params, READ, 0 },
 	{ "DELETE", B "/sessions/{sessionId}", handle_delete_profile, NULL, PROFILE, 0 },
 	{ "GET", B "/sessions/{sessionId}/analysis", handle_analysis, analysis_params, READ, 0 },

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/windows_api.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "agent/base/clock.h"
+#include "agent/session/history.h"
+#include "api/api_internal.h"
+#include "api/flamegraph.h"
+#include "api/session_json.h"
+
+const struct query_spec window_flamegraph_params[] = {
+	{ .name = "service", .type = QUERY_TEXT, .min = 1, .max = SERVICE_NAME_SIZE - 1,
+	  .flags = QUERY_REQUIRED | QUERY_BOUND },
+	{ .name = "profileType", .type = QUERY_PROFILE_TYPE, .flags = QUERY_REQUIRED | QUERY_BOUND },
+	{ .name = "start", .type = QUERY_TIME, .flags = QUERY_REQUIRED | QUERY_BOUND,
+	  .about = "start of the window" },
+	{ .name = "end", .type = QUERY_TIME, .flags = QUERY_REQUIRED | QUERY_BOUND,
+	  .about = "end of the window, exclusive" },
+	FLAMEGRAPH_VIEW_PARAMS,
+	{ 0 },
+};
+
+static int window_of(struct http_call *call, const struct session_query *list,
+		     struct history_window *ret)
+{
+	if (!list->service)
+		return err_set(call->err, EINVAL, "InvalidParam", "service",
+			       "aggregate and merge need the parameter service");
+	if (list->type < 0)
+		return err_set(call->err, EINVAL, "InvalidParam", "profileType",
+			       "aggregate and merge need the parameter profileType");
+	*ret = (struct history_window){
+		.tenant = list->tenant,
+		.service = list->service,
+		.type = (enum profile_type)list->type,
+		.from_ns = list->from_ns,
+		.to_ns = list->to_ns ? list->to_ns : clock_realtime_ns(),
+	};
+	return 0;
+}
+
+static int points_json(struct http_call *call, struct json_out *json,
+		       const struct history_window *window)
+{
+	const struct query *query = &call->request->query;
+	struct history_points points = { 0 };
+	uint64_t step_ns = query_uint(query, "aggregate", 0);
+	int rc;
+
+	if ((window->to_ns - window->from_ns) / step_ns >= HISTORY_POINTS_MAX)
+		return err_set(call->err, EINVAL, "InvalidParam", "aggregate",
+			       "more than %u points; choose a longer step", HISTORY_POINTS_MAX);
+	rc = sessions_points(call->api->options.sessions, window, step_ns,
+			     query_text(query, "function", NULL), &points, call->err);
+	if (rc < 0)
+		return rc;
+	json_out_open(json, "points", '[');
+	for (uint32_t i = 0; i < points.count; i++) {
+		const struct history_point *point = &points.items[i];
+
+		json_out_open(json, NULL, '{');
+		json_out_time(json, "from", point->from_ns);
+		json_out_time(json, "to", point->to_ns);
+		json_out_int(json, "totalValue", point->total_value);
+		json_out_real(json, "valuePerSecond", point->value_per_second, 3);
+		json_out_uint(json, "sampleCount", point->sample_count);
+		json_out_close(json, '}');
+	}
+	json_out_close(json, ']');
+	history_points_deinit(&points);
+	return 0;
+}
+
+static int merged_json(struct http_call *call, struct json_out *json,
+		       const struct history_window *window)
+{
+	cleanup(profile) struct profile *p = NULL;
+	char link[LINK_SIZE];
+	int rc = sessions_window_profile(call->api->options.sessions, window, &p, call->err);
+
+	/* Nothing stored is an empty merge, not a failure of the list. */
+	if (rc < 0 && call->err->word && strcmp(call->err->word, "NotFound") == 0) {
+		*call->err = (struct err){ 0 };
+		json_out_open(json, "topFunctions", '[');
+		json_out_close(json, ']');
+		json_out_null(json, "flameGraphUrl");
+		return 0;
+	}
+	if (rc == 0)
+		rc = top_functions_json(json, "topFunctions", p, TOP_FUNCTIONS_DEFAULT, false);
+	if (rc == 0)
+		json_out_text(json, "flameGraphUrl", link_window(call->api, window, link));
+	return rc;
+}
+
+int windows_json(struct http_call *call, struct json_out *json, const struct session_query *list)
+{
+	const struct query *query = &call->request->query;
+	bool points = query_has(query, "aggregate"), merge = query_bool(query, "merge", false);
+	struct history_window window;
+	int rc;
+
+	if (!points && query_has(query, "function"))
+		return err_set(call->err, EINVAL, "InvalidParam", "function",
+			       "function restricts the points of aggregate, which is missing");
+	if (!points && !merge)
+		return 0;
+	rc = window_of(call, list, &window);
+	if (rc == 0 && points)
+		rc = points_json(call, json, &window);
+	if (rc == 0 && merge)
+		rc = merged_json(call, json, &window);
+	return rc;
+}
+
+int handle_window_flamegraph(struct http_call *call)
+{
+	const struct query *query = &call->request->query;
+	const struct history_window window = {
+		.tenant = call->request->tenant,
+		.service = query_text(query, "service", ""),
+		.type = (enum profile_type)query_uint(query, "profileType", 0),
+		.from_ns = query_uint(query, "start", 0),
+		.to_ns = query_uint(query, "end", 0),
+	};
+	cleanup(profile) struct profile *p = NULL;
+	int rc;
+
+	if (window.from_ns >= window.to_ns)
+		return err_set(call->err, EINVAL, "InvalidParam", "end", "end must lie after start");
+	rc = sessions_window_profile(call->api->options.sessions, &window, &p, call->err);
+	return rc < 0 ? rc : flamegraph_answer(call, p, window.service);
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Continuous settings, and what is made of the history's windows: points, merges, comparisons. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "agent/base/clock.h"
+#include "tests/support/http_fixture.h"
+
+#define A "/api/v1/observability/profiling"
+
+static struct http_reply post(struct http_fixture *f, const char *body)
+{
+	return http_request(f, "POST", A "/continuous", "", body);
+}
+
+static void test_settings(void **state)
+{
+	struct http_fixture *f = *state;
+	struct http_reply reply = post(f, "{\"service\":\"web\",\"odd\":1}");
+
+	if (reply.status != 200)
+		fail_msg("%u %s", reply.status, reply.body);
+	assert_string_equal(http_text(&reply, "service"), "web");
+	assert_string_equal(http_text(&reply, "profileTypes.0"), "cpu");
+	assert_int_equal(http_number(&reply, "sampleRate"), 19);
+	assert_int_equal(http_number(&reply, "retentionDays"), 7);
+	assert_true(cJSON_IsTrue(http_member(&reply, "enabled")));
+	assert_true(cJSON_IsObject(http_member(&reply, "status")));
+	assert_non_null(strstr(http_text(&reply, "warnings.0"), "odd"));
+	http_reply_free(&reply);
+	/* Again is a change, not a second one; what was read may be sent back. */
+	reply = post(f, "{\"service\":\"web\",\"enabled\":false,\"sampleRate\":49,\"retentionDays\":3650,"
+			"\"status\":{},\"tenant\":\"x\"}");
+	assert_int_equal(reply.status, 200);
+	assert_int_equal(http_number(&reply, "sampleRate"), 49);
+	assert_null(cJSON_GetObjectItem(reply.json, "warnings"));
+	http_reply_free(&reply);
+	reply = http_request(f, "GET", A "/continuous", "", "");
+	assert_int_equal(http_number(&reply, "total"), 1);
+	assert_true(cJSON_IsFalse(http_member(&reply, "items.0.enabled")));
+	http_reply_free(&reply);
+	reply = http_request(f, "GET", A "/continuous/web", "X-Tenant-ID: other\r\n", "");
+	assert_int_equal(reply.status, 404);
+	http_reply_free(&reply);
+	reply = http_request(f, "GET", A "/continuous/web", "", "");
+	assert_int_equal(reply.status, 200);
+	http_reply_free(&reply);
+	reply = http_request(f, "DELETE", A "/continuous/web", "", "");
+	assert_int_equal(reply.status, 204);
+	http_reply_free(&reply);
+	reply = http_request(f, "DELETE", A "/continuous/web", "", "");
+	assert_int_equal(reply.status, 404);
+	assert_string_equal(http_text(&reply, "error_code"), "UnknownService");
+	http_reply_free(&reply);
+}
+
+static void test_setting_refusals(void **state)
+{
+	static const struct {
+		const char *body, *field;
+	} rows[] = {
+		{ "{}", "service" },
+		{ "{\"service\":\"web\",\"profileTypes\":\"cpu\"}", "profileTypes" },
+		{ "{\"service\":\"web\",\"profileTypes\":[]}", "profileTypes" },
+		{ "{\"service\":\"web\",\"profileTypes\":[\"banana\"]}", "profileTypes" },
+		{ "{\"service\":\"web\",\"sampleRate\":0}", "sampleRate" },
+		{ "{\"service\":\"web\",\"retentionDays\":3651}", "retentionDays" },
+		{ "{\"service\":\"web\",\"enabled\":\"yes\"}", "enabled" },
+		{ "{\"service\":\"web\",\"watch\":\"x\"}", "watch" },
+		{ "{\"service\":\"web\",\"watch\":{}}", "against" },
+		{ "{\"service\":\"web\",\"watch\":{\"against\":\"yesterday\"}}", "against" },
+		{ "{\"service\":\"web\",\"watch\":{\"against\":\"history\",\"webhook\":\"ftp://x\"}}",
+		  "webhook" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct http_reply reply = post(*state, rows[i].body);
+
+		if (reply.status != 400 || strcmp(http_text(&reply, "details.field"), rows[i].field) != 0)
+			fail_msg("%s: %u %s", rows[i].body, reply.status, reply.body);
+		http_reply_free(&reply);
+	}
+}
+
+static void test_points_and_merge(void **state)
+{
+	struct http_fixture *f = *state;
+	char one[SESSION_ID_SIZE], two[SESSION_ID_SIZE], link[1024];
+	struct http_reply reply;
+
+	http_make_session(f, "default", one);
+	http_make_session(f, "default", two);
+	reply = http_request(f, "GET", A "/history?service=web&profileType=cpu&from=now-1h&aggregate=60s"
+				       "&merge=true", "", "");
+	if (reply.status != 200)
+		fail_msg("%u %s", reply.status, reply.body);
+	assert_true(http_number(&reply, "total") >= 2);
+	assert_true(cJSON_GetArraySize(http_member(&reply, "points")) >= 1);
+	assert_true(http_number(&reply, "points.0.totalValue") > 0);
+	assert_string_equal(http_text(&reply, "topFunctions.0.funcName"), "f_200");
+	(void)snprintf(link, sizeof(link), "%s&format=folded", http_text(&reply, "flameGraphUrl"));
+	http_reply_free(&reply);
+	reply = http_request(f, "GET", link, "", "");
+	if (reply.status != 200 || !strstr(reply.body, "f_300;f_200 "))
+		fail_msg("%s: %u %s", link, reply.status, reply.body);
+	http_reply_free(&reply);
+}
+
+static void test_refusals(void **state)
+{
+	static const struct {
+		const char *target;
+		unsigned status;
+		const char *field;
+	} rows[] = {
+		{ A "/history?aggregate=5m", 400, "service" },
+		{ A "/history?merge=true&service=web", 400, "profileType" },
+		{ A "/history?aggregate=1s&service=web&profileType=cpu", 400, "aggregate" },
+		{ A "/history?aggregate=60s&from=now-90d&service=web&profileType=cpu", 400, "aggregate" },
+		{ A "/history?function=f&service=web&profileType=cpu", 400, "function" },
+		{ A "/window/flamegraph?service=web&profileType=cpu&start=now", 400, "end" },
+		{ A "/window/flamegraph?service=web&profileType=cpu&start=now&end=now-1h", 400, "end" },
+		{ A "/compare?baseFrom=now-2h&baseTo=now-1h&comparisonFrom=now-1h&comparisonTo=now", 400,
+		  "baseService" },
+		{ A "/compare?service=web&baseFrom=now-2h&baseTo=now-1h&comparisonFrom=now-1h"
+		    "&comparisonTo=now", 400, "profileType" },
+		{ A "/compare?service=web&profileType=cpu&baseFrom=now-1h&baseTo=now-2h&comparisonFrom=now-1h"
+		    "&comparisonTo=now", 400, "baseTo" },
+		{ "/api/v1/profiling/sessions?merge=true", 400, "merge" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct http_reply reply = http_request(*state, "GET", rows[i].target, "", "");
+
+		if (reply.status != rows[i].status ||
+		    strcmp(http_text(&reply, "details.field"), rows[i].field) != 0)
+			fail_msg("%s: %u %s", rows[i].target, reply.status, reply.body);
+		http_reply_free(&reply);
+	}
+}
+
+static void test_compare_windows(void **state)
+{
+	struct http_fixture *f = *state;
+	char id[SESSION_ID_SIZE], target[512];
+	struct http_reply reply;
+
+	http_make_session(f, "default", id);
+	(void)snprintf(target, sizeof(target),
+		       A "/compare?service=web&profileType=cpu&baseFrom=now-1h&baseTo=now&"
+			 "comparisonProfileId=%s&comparisonWhere=pid:102", id);
+	reply = http_request(f, "GET", target, "", "");
+	if (reply.status != 200)
+		fail_msg("%u %s", reply.status, reply.body);
+	assert_true(strncmp(http_text(&reply, "baseProfile"), "web/cpu/20", 10) == 0);
+	assert_string_equal(http_text(&reply, "comparisonProfile"), id);
+	http_reply_free(&reply);
+}
+
+static int setup(void **state)
+{
+	struct http_fixture *f = calloc(1, sizeof(*f));
+
+	http_fixture_open(f);
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	http_fixture_close(*state);
+	free(*state);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_settings),	 cmocka_unit_test(test_setting_refusals),
+		cmocka_unit_test(test_points_and_merge), cmocka_unit_test(test_refusals),
+		cmocka_unit_test(test_compare_windows),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
