@@ -17,6 +17,7 @@
 #define PROCESSES_MAX (1u << 16)
 #define PAIRS_MAX     (1u << 21)
 #define ATTRS_MAX     (1u << 21)
+#define DRAWS_MAX     4096u
 #define NO_NODE	      UINT32_MAX
 
 struct module {
@@ -283,6 +284,9 @@ static uint64_t draw(const struct add_sum *add, const struct chunk_sum *sum, uin
 {
 	uint64_t seed = hash_combine(hash_combine(add->minute_ns, sum->pair), sum->attr), kept = 0;
 
+	/* Of so many the share is known to 2 % without drawing. */
+	if (count > DRAWS_MAX)
+		return (uint64_t)((double)count * add->keep + 0.5);
 	for (uint64_t i = 0; i < count; i++)
 		kept += (double)(hash_combine(seed, i) >> 11) * 0x1p-53 < add->keep;
 	return kept;

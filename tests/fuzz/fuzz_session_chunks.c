@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The first byte chooses a chunk kind (store.h), a window, or a session's record; the rest is its
+ * bytes, as a damaged disk might give them. Properties: what a sink is given lies inside its
+ * bounds, a recording takes any sequence of chunks and still becomes a profile. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/profile/quality.h"
+#include "agent/session/recording.h"
+#include "agent/session/session_chunks.h"
+#include "agent/session/session_record.h"
+
+#define KIND_WINDOW 7
+#define KIND_RECORD 8
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check(bool ok)
+{
+	if (!ok)
+		abort();
+}
+
+static int on_module(void *ctx, const struct chunk_module *module)
+{
+	check(module->build_id_len <= FEED_BUILD_ID_MAX);
+	return 0;
+}
+
+static int on_stack(void *ctx, const struct chunk_stack *stack)
+{
+	uint64_t sum = 0;
+
+	check(stack->frame_count <= FEED_FRAMES_MAX);
+	for (uint16_t i = 0; i < stack->frame_count; i++)
+		sum += stack->frames[i];
+	*(uint64_t *)ctx += sum;
+	return 0;
+}
+
+static int on_name(void *ctx, const struct chunk_name *name)
+{
+	check(name->frame_count <= NAMES_INLINE_MAX);
+	for (unsigned i = 0; i < name->frame_count; i++)
+		*(uint64_t *)ctx += strlen(name->frames[i].function) + strlen(name->frames[i].file);
+	return 0;
+}
+
+static int on_quality(void *ctx, const struct chunk_quality *quality)
+{
+	check(quality->note_count <= ARRAY_SIZE(quality->notes));
+	return 0;
+}
+
+static void record(const char *text, size_t size)
+{
+	struct session_info info = { 0 };
+
+	if (session_record_decode(text, size, &info, NULL) < 0)
+		return;
+	check((unsigned)info.type < PROFILE_TYPE_MAX);
+	check(info.quality.note_count <= ARRAY_SIZE(info.quality.notes));
+	session_info_deinit(&info);
+}
+
+static void build(const struct recording *recording)
+{
+	struct recording_options options = { .nodes_max = 1000, .events = true };
+	struct profile *profile = NULL;
+
+	options.quality = quality_empty();
+	if (recording_build(recording, &options, NULL, &profile) == 0)
+		(void)profile_unref(profile);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	cleanup(recording) struct recording *recording = recording_create();
+	uint64_t sum = 0;
+	const struct chunk_sink sink = { .ctx = &sum,
+					 .module = on_module,
+					 .stack = on_stack,
+					 .name = on_name,
+					 .quality = on_quality };
+
+	if (!size || !recording)
+		return 0;
+	if (data[0] == KIND_RECORD) {
+		record((const char *)data + 1, size - 1);
+		return 0;
+	}
+	if (data[0] == KIND_WINDOW) {
+		check(recording_add_window(recording, 1, data + 1, size - 1, 0.5) == 0);
+	} else {
+		(void)!chunk_decode(data[0], data + 1, size - 1, &sink);
+		(void)!recording_add(recording, data[0], data + 1, size - 1, UINT32_MAX, NULL);
+	}
+	build(recording);
+	return 0;
+}
