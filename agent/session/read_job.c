@@ -463,6 +463,18 @@ static void fail(struct session *session, const char *reason)
 	(void)snprintf(session->read_failure, sizeof(session->read_failure), "%s", reason);
 }
 
+/* What a reader of the numbers must know about them. */
+static void note_meaning(struct session *session)
+{
+	if (session->info.type == PROFILE_MUTEX)
+		recorder_note(session->recorder,
+			      "stackRole: unlocker - Go's mutex profile holds the stack that unlocked, "
+			      "not the ones that waited");
+	if (session->info.type == PROFILE_MUTEX || session->info.type == PROFILE_BLOCK)
+		recorder_note(session->recorder,
+			      "from the Go runtime's own profile: waits that have not ended are not in it");
+}
+
 static void note_misses(const struct run *run, struct session *session)
 {
 	if (run->beyond)
@@ -487,6 +499,8 @@ static void finish(struct run *run)
 	session = session_find(run->s, run->job->tenant, run->job->id);
 	if (session && run->done) {
 		note_misses(run, session);
+		if (run->job->phase == READING_END)
+			note_meaning(session);
 		if (rc == 0)
 			rc = recorder_add_groups(session->recorder, NULL, groups,
 						 run->s->feed.cursor, 0, 0);

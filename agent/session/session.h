@@ -37,7 +37,8 @@ struct session_request {
 	const char *tenant;
 	const char *service;	  /* name or alias, as asked */
 	enum profile_type type;
-	uint32_t duration_s;	  /* 1…3600, checked by the caller's parser and again here */
+	uint32_t duration_s;	  /* 1…3600, checked by the caller's parser and again here; goroutine also 0:
+				   * at once */
 	uint32_t rate_hz;	  /* 1…1000 */
 	uint32_t wait_s;	  /* 0 = the service must run now */
 	const struct session_label *labels;

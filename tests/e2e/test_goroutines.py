@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Goroutines, heap, allocations and contention of a real Go program, beside what the program says of itself;
+threads of a C program."""
+
+import collections
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import urllib.request
+
+from harness import FAMILY_A, ROOT, WORKLOADS, Daemon, Skip, check, compile_workload, main, running, wait_until
+
+FAMILY_B = "/api/v1/profiling"
+C_FLAGS = ("-O2", "-fno-optimize-sibling-calls", "-pthread")
+OBJECT_BYTES = 4096  # of tests/workloads/go/served
+Stack = collections.namedtuple("Stack", "state wait frames creator")
+
+
+def build_go(program):
+    if not shutil.which("go"):
+        raise Skip("the Go compiler is not installed")
+    os.makedirs(WORKLOADS, exist_ok=True)
+    target = os.path.join(WORKLOADS, "go_" + program)
+    subprocess.run(["go", "build", "-buildvcs=false", "-o", target, "./" + program], check=True,
+                   cwd=os.path.join(ROOT, "tests/workloads/go"), env=dict(os.environ, CGO_ENABLED="0"))
+    return target
+
+
+@contextlib.contextmanager
+def served():
+    """The Go service; yields its process and a function that fetches a path of it."""
+    with running(build_go("served"), env={"GOGC": "off"}) as process:
+        port = int(process.stdout.readline())
+
+        def fetch(path):
+            # One connection per request, closed by the server before the answer is read to its end.
+            request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers={"Connection": "close"})
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return answer.read()
+
+        yield process, fetch
+
+
+@contextlib.contextmanager
+def waiting_for_input(program):
+    process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        process.stdout.readline()
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def is_own_server(frames):
+    """Goroutines that serve HTTP are there or not from one moment to the next."""
+    return any(f.startswith("net/http.(*conn)") or f.startswith("net/http.(*connReader)") for f in frames)
+
+
+def parse_dump(text):
+    """/debug/pprof/goroutine?debug=2 as a multiset of Stack."""
+    stacks = collections.Counter()
+    for block in text.strip().split("\n\n"):
+        lines = block.split("\n")
+        words = re.match(r"goroutine \d+ (?:gp=\S+ m=\S+ (?:mp=\S+ )?)?\[([^\]]*)\]:", lines[0]).group(1)
+        word = re.sub(r", (\d+ minutes|locked to thread)", "", words)
+        creator, frames = "", []
+        for line in lines[1:]:
+            if line.startswith("created by "):
+                creator = re.sub(r" in goroutine \d+$", "", line[len("created by "):])
+            elif line and not line.startswith("\t"):
+                frames.append(line[:line.rindex("(")])
+        plain = word in ("running", "runnable", "syscall", "idle")
+        if not is_own_server(frames):
+            stacks[Stack(word if plain else "waiting", "" if plain else word, tuple(frames), creator)] += 1
+    return stacks
+
+
+def take(daemon, pid, kind="goroutine", **extra):
+    answer = daemon.request("POST", FAMILY_B + "/sessions", {"profileType": kind, "target": f"pid:{pid}", **extra})
+    check(answer.status == 200, f"session: {answer}")
+    session = answer.json()
+    check(session["status"] == "completed", f"session: {session}")
+    return session["sessionId"]
+
+
+def analysis(daemon, session, query=""):
+    return daemon.get(f"{FAMILY_B}/sessions/{session}/analysis?limit=1000{query}").json()
+
+
+def stacks_of(result):
+    stacks = collections.Counter()
+    for s in result["topStacks"]:
+        if not is_own_server(s["frames"]):
+            stacks[Stack(s["state"], s["waitReason"], tuple(s["frames"]), s["createdBy"])] += s["count"]
+    return stacks
+
+
+def difference(ours, theirs):
+    return f"only ours: {dict(ours - theirs)}; only in the program's dump: {dict(theirs - ours)}"
+
+
+def test_goroutines_equal_their_own_dump():
+    with Daemon() as daemon, served() as (process, fetch):
+        session = take(daemon, process.pid)
+        theirs = parse_dump(fetch("/debug/pprof/goroutine?debug=2").decode())
+        result = analysis(daemon, session)
+        ours = stacks_of(result)
+        check(ours == theirs, difference(ours, theirs))
+        check(sum(ours.values()) >= 27, f"only {sum(ours.values())} goroutines")
+        check(result["goroutineCount"] == sum(s["count"] for s in result["topStacks"]), "counts differ from their sum")
+        waiting = {w["waitReason"] for w in result["topStacks"]}
+        for word in ("chan receive", "chan send", "select", "sync.Mutex.Lock", "sync.WaitGroup.Wait", "sleep"):
+            check(word in waiting, f"no goroutine waits for {word}: {waiting}")
+        labels = daemon.get(f"{FAMILY_A}/{session}/flamegraph?format=folded&where=tenant:acme").body.decode()
+        check(labels.strip().endswith(" 1") and "main.leak" in labels, f"labelled: {labels!r}")
+        with_system = analysis(daemon, session, "&system=true")["goroutineCount"]
+        check(with_system > result["goroutineCount"], "the runtime's own goroutines are missing with system=true")
+
+
+def test_a_planted_leak_is_all_that_is_new():
+    with Daemon() as daemon, served() as (process, fetch):
+        fetch("/gc")
+        base = take(daemon, process.pid)
+        fetch("/leak?n=137")
+        compare = take(daemon, process.pid)
+        answer = daemon.request("POST", FAMILY_B + "/diff", {"baseId": base, "compareId": compare, "type": "goroutine"})
+        check(answer.status == 200, f"diff: {answer}")
+        diff = answer.json()
+        new = [s for s in diff["newStacks"] if not is_own_server(s["frames"])]
+        grown = [s for s in diff["grownStacks"] if not is_own_server(s["frames"])]
+        check(len(new) == 1 and not grown, f"new {new}, grown {grown}")
+        check(new[0]["frames"] == ["main.leak"] and new[0]["count"] == 137, f"new: {new}")
+        check(diff["growthCount"] == 137, f"growthCount {diff['growthCount']}")
+        fetch("/leak?n=13")
+        third = take(daemon, process.pid)
+        diff = daemon.request("POST", FAMILY_B + "/diff",
+                              {"baseId": compare, "compareId": third, "type": "goroutine"}).json()
+        check(not diff["newStacks"] and len(diff["grownStacks"]) == 1, f"second leak: {diff}")
+        check(diff["growthCount"] == 13, f"growthCount {diff['growthCount']}")
+        rate = analysis(daemon, third)["goroutineGrowthRate"]
+        before = analysis(daemon, compare)["goroutineCount"]
+        check(abs(rate - (before + 13) / before) < 1e-3, f"growth rate {rate}")
+
+
+def own_heap(fetch, folder):
+    """{function: (flat, cumulative)} in bytes, by go tool pprof from the program's own profile."""
+    path = os.path.join(folder, "heap")
+    with open(path, "wb") as f:
+        f.write(fetch("/debug/pprof/heap"))
+    text = subprocess.run(["go", "tool", "pprof", "-top", "-unit=b", "-nodecount=100000", "-nodefraction=0",
+                           "-sample_index=inuse_space", path], capture_output=True, text=True, check=True).stdout
+    found = {}
+    for line in text.splitlines():
+        row = re.match(r"\s*(\d+)B?\s+\S+%\s+\S+%\s+(\d+)B?\s+\S+%\s+(\S.*?)(?: \(inline\))?$", line)
+        if row:
+            found[row.group(3)] = (int(row.group(1)), int(row.group(2)))
+    return found
+
+
+def test_heap_equals_their_own():
+    with Daemon() as daemon, served() as (process, fetch), tempfile.TemporaryDirectory() as folder:
+        fetch("/keep?n=700")
+        fetch("/gc")
+        session = take(daemon, process.pid, "heap", durationSeconds=1)
+        theirs = own_heap(fetch, folder)
+        result = daemon.get(f"{FAMILY_A}/{session}?top=1000").json()
+        ours = {f["funcName"]: f for f in result["topFunctions"]}
+        check(result["unit"] == "bytes" and result["profileType"] == "memory", f"{result['unit']}")
+        kept = ours["main.keep"]["selfValue"]
+        check(kept >= 1200 * OBJECT_BYTES, f"main.keep holds {kept}")
+        flat = sum(v[0] for v in theirs.values())
+        check(abs(result["totalValue"] - flat) <= 0.01 * flat, f"total {result['totalValue']}, their own {flat}")
+        for name, (_, cumulative) in theirs.items():
+            if cumulative < 0.01 * flat or name not in ours and name.startswith("runtime."):
+                continue
+            mine = ours[name]["cumulativeValue"] if name in ours else 0
+            check(abs(mine - cumulative) <= 0.01 * cumulative, f"{name}: {mine}, their own {cumulative}")
+
+
+def during(daemon, pid, kind, work):
+    """A session of @kind that begins before @work and ends after it."""
+    session = daemon.start_profile(f"pid:{pid}", 3600, kind)
+    work()
+    result = daemon.stop_profile(session)
+    check(result["status"] == "completed", f"{kind}: {result}")
+    return {f["funcName"]: f for f in result["topFunctions"]}
+
+
+def test_counters_are_differences():
+    with Daemon() as daemon, served() as (process, fetch):
+        fetch("/waste?n=50")
+        fetch("/contend?n=3")
+        alloc = during(daemon, process.pid, "alloc", lambda: fetch("/waste?n=1000"))
+        check("main.waste" in alloc, f"alloc: {alloc}")
+        check(alloc["main.waste"]["selfValue"] == 1000 * OBJECT_BYTES, f"alloc: {alloc['main.waste']}")
+        check(alloc["main.waste"]["sampleCount"] == 1000, f"alloc: {alloc['main.waste']}")
+        check("main.keep" not in alloc, "what was allocated before the session counts")
+        for kind in ("block", "mutex"):
+            found = during(daemon, process.pid, kind, lambda: fetch("/contend?n=10"))
+            name = "main.awaitLock" if kind == "block" else "main.contend"
+            check(name in found, f"{kind}: {list(found)}")
+            delay = found[name]["cumulativeValue"]
+            check(0.19e9 < delay < 2e9, f"{kind}: {name} {delay} ns instead of 10 × 20 ms")
+
+
+def test_what_cannot_be_read_is_refused_with_its_reason():
+    with Daemon() as daemon, waiting_for_input(build_go("silent")) as silent, \
+            running(compile_workload("waits.c", *C_FLAGS)) as native:
+        answer = daemon.request("POST", FAMILY_B + "/sessions", {"profileType": "heap", "target": f"pid:{silent.pid}"})
+        check(answer.status == 422 and answer.json()["error_code"] == "ProfileTypeUnavailable", f"{answer}")
+        check("memory" in answer.json()["detail"], f"{answer}")
+        answer = daemon.request("POST", FAMILY_B + "/sessions", {"profileType": "alloc", "target": f"pid:{native.pid}"})
+        check(answer.status == 422 and "not a Go program" in answer.json()["detail"], f"{answer}")
+        listed = {s["name"]: s for s in daemon.get("/api/v1/observability/services").json()["items"]}
+        types = {t["type"]: t for t in next(s for s in listed.values() if any(
+            p["pid"] == native.pid for p in s["processes"]))["profileTypes"]}
+        check(types["goroutine"]["available"] and not types["alloc"]["available"], f"{types}")
+        check("Go" in types["alloc"]["reason"], f"{types['alloc']}")
+
+
+def test_threads_of_a_c_program():
+    with Daemon() as daemon, running(compile_workload("waits.c", *C_FLAGS)) as process:
+        result = analysis(daemon, take(daemon, process.pid))
+        check(result["goroutineCount"] == 7, f"{result['goroutineCount']} threads")
+        found = collections.Counter()
+        for stack in result["topStacks"]:
+            for frame in stack["frames"]:
+                if frame.startswith("wait_"):
+                    found[frame, stack["state"], stack["waitReason"]] += stack["count"]
+        for function, wait, count in (("wait_lock", "futex", 2), ("wait_semaphore", "futex", 1),
+                                      ("wait_pipe", "pipe read", 1), ("wait_epoll", "epoll", 1),
+                                      ("wait_sleep", "nanosleep", 1)):
+            got = {k: v for k, v in found.items() if k[0] == function}
+            check(got == {(function, "sleeping", wait): count}, f"{function}: {got}")
+
+
+def test_readings_outlive_reader_and_daemon():
+    folder = tempfile.mkdtemp(prefix="profd-e2e-")
+    try:
+        with served() as (process, fetch):
+            daemon = Daemon(data_dir=folder).start()
+            try:
+                session = take(daemon, process.pid)
+                before = analysis(daemon, session)
+                os.kill(daemon.children()["profd-reader"], signal.SIGKILL)
+                again = wait_until(lambda: "profd-reader" in daemon.children(), 10, "another reader")
+                check(again, "no reader")
+                check(stacks_of(analysis(daemon, take(daemon, process.pid))) == stacks_of(before), "after the reader")
+                daemon.start_profile(f"pid:{process.pid}", 3600, "alloc")
+            finally:
+                daemon.stop()
+            with Daemon(data_dir=folder) as daemon:
+                after = analysis(daemon, session)
+                for result in (before, after):
+                    result.pop("analyzedAt")
+                check(after == before, f"the analysis changed with a restart: {before} {after}")
+                daemon.request("DELETE", f"{FAMILY_B}/sessions/{session}")
+                daemon.get(f"{FAMILY_B}/sessions/{session}", status=404)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main(test_goroutines_equal_their_own_dump, test_a_planted_leak_is_all_that_is_new, test_heap_equals_their_own,
+         test_counters_are_differences, test_what_cannot_be_read_is_refused_with_its_reason,
+         test_threads_of_a_c_program, test_readings_outlive_reader_and_daemon)
