@@ -2,13 +2,8 @@
 // Trades a key for a cookie, then goes on to where the reader wanted to be, fragment included.
 import { h } from '../flame/dom.js';
 import { post } from '../parts/api.js';
+import { nextPath } from '../parts/next.js';
 import { heading, notice } from '../parts/page.js';
-
-/** Only a path of this site: anything else in a link could lead away. */
-export function nextPath(search) {
-	const next = new URLSearchParams(search).get('next') || '/';
-	return /^\/(?![/\\])[\x21-\x7e]*$/.test(next) && !next.includes('\\') ? next : '/';
-}
 
 export function show(content) {
 	const head = heading('Sign in', 'These pages need a key. It is traded for a cookie and not kept.'), trouble = notice();

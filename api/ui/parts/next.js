@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where to go after the sign-in. No DOM here.
+
+/** Only a path of this site: anything else in a link could lead away. */
+export function nextPath(search) {
+	const next = new URLSearchParams(search).get('next') || '/';
+	return /^\/(?![/\\])[\x21-\x7e]*$/.test(next) && !next.includes('\\') ? next : '/';
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { duration, number, percent, points, unitFor, value } from '../flame/format.js';
+import { readFragment, writeFragment } from '../flame/fragment.js';
+import { shortName, visible } from '../flame/names.js';
+import { qualityWords } from '../flame/words.js';
+import { parseMetrics } from '../parts/metrics.js';
+import { nextPath } from '../parts/next.js';
+
+const GO = 3;
+
+test('short names keep what tells frames apart', () => {
+	for (const [name, short, kind] of [
+		['encoding/json.(*decodeState).object', 'json.(*decodeState).object', GO],
+		['github.com/a/b/v2/pkg.Func[...]', 'pkg.Func[…]', GO],
+		['main.main', 'main.main', GO],
+		['std::vector<int, std::allocator<int> >::push_back(int const&)', 'vector<…>::push_back'],
+		['(anonymous namespace)::Worker::run()', 'Worker::run'],
+		['core::ops::function::FnOnce::call_once::h0123456789abcdef', 'FnOnce::call_once'],
+		['tokio::runtime::task::{{closure}}', 'task::closure'],
+		['checkExpression /opt/ts/lib/tsc.js:84906', 'checkExpression'],
+		['java.util.HashMap.putVal', 'HashMap.putVal'],
+		['[unknown] libc.so.6+0x1234', '[unknown] libc.so.6+0x1234'],
+		['__x64_sys_poll', '__x64_sys_poll'],
+		['operator<<(std::ostream&, int)', 'operator<<'],
+	]) assert.equal(shortName(name, kind), short, name);
+});
+
+test('a short name is never empty and never throws', () => {
+	for (const name of ['', '<', '>', '::', '<<<<', '((((', 'a::', '::b', '<a as b>::c', ' ', '[', '/', 'a/', '\u202e'])
+		assert.ok(name === '' || shortName(name).length > 0, JSON.stringify(name));
+});
+
+test('what would be obeyed is shown', () => {
+	assert.equal(visible('a\u202eb'), 'a\\u{202e}b');
+	assert.equal(visible('a\u0000\n\u200b'), 'a\\u{0}\\u{a}\\u{200b}');
+	assert.equal(visible('<b>'), '<b>');
+	assert.equal(visible('x'.repeat(3000)).length, 2001);
+});
+
+test('numbers', () => {
+	assert.equal(percent(1, 3), '33.3\u00a0%');
+	assert.equal(percent(1, 1e6), '<\u00a00.01\u00a0%');
+	assert.equal(percent(0, 0), '0\u00a0%');
+	assert.equal(percent(7, 7), '100\u00a0%');
+	assert.equal(value(1536, 'bytes'), '1.50\u00a0KiB');
+	assert.equal(value(2.5e9, 'nanoseconds'), '2.50\u00a0s');
+	assert.equal(value(1234567, 'count'), '1\u202f234\u202f567');
+	assert.equal(number(-5e9, unitFor('nanoseconds', 5e9)), '\u22125.00');
+	assert.equal(points(7.123), '▲\u00a0+7.12\u00a0pp');
+	assert.equal(points(-1), '▼\u00a0\u22121.00\u00a0pp');
+	assert.equal(points(0), '= 0\u00a0pp');
+	assert.equal(duration(2463), '41\u00a0min\u00a03\u00a0s');
+	assert.equal(duration(7260), '2\u00a0h\u00a01\u00a0min');
+});
+
+test('a fragment is read back as it was written', () => {
+	const state = { zoom: 'AbC-d_e0', query: 'a&b=c#ä', filters: [{ kind: 'hide', name: 'x::y<1>' }, { kind: 'collapse', name: null }], panes: 'graph', sort: 'total', flipped: true, byShare: true,
+		side: 'callers', sandwich: 'std::f(a, b)' };
+	assert.deepEqual(readFragment(writeFragment(state)), state);
+	assert.equal(writeFragment(readFragment('')), '');
+});
+
+test('a hostile fragment reads as the default', () => {
+	const plain = readFragment('');
+	for (const text of ['#%', '#z=<script>', '#q', '#=&=&&', '#f=evil:x~:~~', '#p=<x>&t=__proto__&o=1', '#__proto__=1']) assert.deepEqual(readFragment(text), plain, text);
+	assert.equal(readFragment('#q=' + 'x'.repeat(9999)).query.length, 500);
+	assert.equal(readFragment('#f=' + 'hide:x~'.repeat(99)).filters.length, 20);
+});
+
+test('quality says what is not known', () => {
+	assert.match(qualityWords({}).text, /samples not known · loss not known · cut not known/);
+	assert.equal(qualityWords({ samples: 100, lost: 0, truncatedPct: 0, unknownFramePct: 0.2 }).level, '');
+	assert.equal(qualityWords({ samples: 100, lost: 2 }).level, 'warn');
+	assert.equal(qualityWords({ samples: 100, lost: 0, unknownFramePct: 6 }).level, 'bad');
+	assert.deepEqual(qualityWords({ unwindErrors: { no_rows: 3 }, notes: ['n'] }).reasons, ['no rows: 3', 'n']);
+});
+
+test('metrics', () => {
+	const m = parseMetrics('# HELP a b\na 1\nb{x="1",y="a\\"b\\\\"} 2.5\nnot a line\nb{x="2"} 3e2\n');
+	assert.equal(m.a[0].value, 1);
+	assert.deepEqual({ ...m.b[0].labels }, { x: '1', y: 'a"b\\' });
+	assert.equal(m.b[1].value, 300);
+});
+
+test('the sign-in leads on to this site only', () => {
+	for (const bad of ['//evil.example', '/\\evil.example', 'https://evil.example', 'javascript:alert(1)', '/a\tb', '']) assert.equal(nextPath('?next=' + encodeURIComponent(bad)), '/', bad);
+	assert.equal(nextPath('?next=' + encodeURIComponent('/p/x?where=pid:1')), '/p/x?where=pid:1');
+	assert.equal(nextPath(''), '/');
+});

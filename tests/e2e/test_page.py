@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The page in Chromium against a running daemon, as a person uses it; and the page's modules under node."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import urllib.parse
+
+from browser import Page
+from harness import FAMILY_A, ROOT, Daemon, Skip, check, main, running, wait_until
+
+EVIL = '"><img src=x onerror=window.hacked=1> </script>\u202eevil'
+BUSY = "import time\nprint('ready', flush=True)\ndef hot_loop():\n while True: pass\nhot_loop()\n"
+
+
+class Site(Page):
+    """A browser page that notes every request and looks at one daemon."""
+
+    def __init__(self, daemon, **size):
+        super().__init__(**size)
+        self.daemon = daemon
+        self.requests = []
+
+    def __enter__(self):
+        super().__enter__()
+        self.send("Network.enable")
+        return self
+
+    def event(self, message):
+        super().event(message)
+        if message.get("method") == "Network.requestWillBeSent":
+            self.requests.append(message["params"]["request"]["url"])
+
+    def wait(self, expression, what, seconds=20):
+        # An element by value would be an empty object, which is false here.
+        super().wait(f"!!({expression})", what, seconds)
+
+    def visit(self, path, ready="document.documentElement?.dataset.ready === 'true'"):
+        self.open(f"http://127.0.0.1:{self.daemon.port}{path}")
+        self.wait(ready, path)
+
+    def text(self, selector="main"):
+        return self.run(f"document.querySelector({json.dumps(selector)})?.textContent || ''")
+
+    def press(self, label):
+        """Clicks the button that a person would read as `label`."""
+        found = self.run(f"""(() => {{ const b = [...document.querySelectorAll('main button')].find(b => !b.disabled &&
+            b.textContent.replace(/\\u00a0/g, ' ').trim() === {json.dumps(label)}); b?.click(); return !!b; }})()""")
+        check(found, f"no button {label}: {self.text()[:400]}")
+
+    def clean(self, expected=()):
+        own = f"http://127.0.0.1:{self.daemon.port}/"
+        outside = [u for u in self.requests if not u.startswith((own, "data:", "about:", "blob:"))]
+        check(not outside, f"requests to others: {outside}")
+        errors = [e for e in self.errors if not any(word in e for word in expected)]
+        check(not errors, f"errors in the console: {errors}")
+        check(self.run("window.hacked") is None, "a name ran as script")
+
+
+def busy(name):
+    return running(sys.executable, "-c", BUSY, env={"OTEL_SERVICE_NAME": name})
+
+
+def known(daemon, name):
+    def there():
+        items = daemon.get("/api/v1/observability/services").json()["items"]
+        return any(s["name"] == name for s in items)
+    wait_until(there, 20, f"service {name}")
+
+
+GRAPH = "document.querySelector('.graph')?.dataset.final === 'true' && !document.querySelector('.graph').hidden"
+
+
+def modules_under_node():
+    node = shutil.which("node")
+    if not node:
+        raise Skip("node is not installed")
+    done = subprocess.run([node, "--test", "test/"], cwd=os.path.join(ROOT, "api/ui"), capture_output=True, text=True,
+                          timeout=120)
+    check(done.returncode == 0, done.stdout[-3000:])
+
+
+def from_the_list_to_the_graph():
+    with Daemon() as daemon, busy("page-test"), Site(daemon) as page:
+        known(daemon, "page-test")
+        page.visit("/")
+        page.wait("[...document.querySelectorAll('.name')].some(a => a.textContent === 'page-test')", "the service")
+        page.run("(() => { const i = document.querySelector('main input[type=search]'); i.value = 'page-te'; i.dispatchEvent(new Event('input')); })()")
+        check(page.run("document.querySelectorAll('.list tbody tr').length") == 1, "the filter leaves one")
+        page.run("document.querySelector('.list .name').click()")
+        page.wait("location.pathname === '/s/page-test' && document.querySelector('form.fields')", "the service's page")
+        page.run("document.querySelector('form.fields [name=seconds]').value = '2'")
+        page.press("Start")
+        page.wait("location.pathname.startsWith('/p/') && document.querySelector('[role=progressbar]')", "progress")
+        page.wait(GRAPH, "the result, without a reload", 40)
+        check("CPU time" in page.text(".lead"), page.text(".lead"))
+        check("samples" in page.text(".quality"), "the quality line")
+        rows = page.run("document.querySelectorAll('.functions tbody tr').length")
+        check(rows > 3, f"{rows} functions")
+        session = page.run("location.pathname.split('/').pop()")
+
+        share = page.run("""(() => { const i = document.querySelector('.query'); i.value = '_PyEval_EvalFrameDefault'; i.dispatchEvent(new Event('input'));
+            return new Promise(r => setTimeout(() => r(document.querySelector('.hits').textContent), 300)); })()""")
+        check("%" in share and "function" in share, f"hits: {share}")
+        page.key("Escape")
+        page.run("document.querySelector('.query').blur()")
+        page.run("document.querySelector('.tree').focus()")
+        for key in ("ArrowDown", "ArrowDown", "Enter"):
+            page.key(key)
+        page.wait("location.hash.includes('z=')", "the zoom in the address")
+        link, path = page.run("location.href"), page.text(".path")
+        page.key("Escape")
+        page.key("Escape")
+        page.wait("!location.hash.includes('z=')", "Escape to go out")
+        page.send("Page.navigate", {"url": "about:blank"})
+        page.open(link)
+        page.wait(GRAPH, "the linked view")
+        check(page.text(".path") == path, f"the link shows {page.text('.path')}, not {path}")
+        label = page.run("document.getElementById(document.querySelector('.tree').getAttribute('aria-activedescendant')).getAttribute('aria-label')")
+        check("percent" in label or "%" in label, f"the reader hears {label}")
+        result = daemon.get(f"{FAMILY_A}/{session}").json()
+        check(f"{result['quality']['samples']:,} samples" in page.text(".quality"), "the page and the API agree")
+        page.clean()
+
+
+def stopping_keeps_what_there_is():
+    with Daemon() as daemon, busy("page-stop"), Site(daemon) as page:
+        known(daemon, "page-stop")
+        session = daemon.start_profile("page-stop", seconds=600)
+        page.visit(f"/p/{session}")
+        page.wait("document.querySelector('main .lead').textContent.startsWith('Running')", "the state in words")
+        wait_until(lambda: daemon.get(f"{FAMILY_A}/{session}").json()["sampleCount"] > 20, 30, "samples")
+        page.press("Stop and keep")
+        page.wait(GRAPH, "the result", 30)
+        check("stopped early" in page.text(), "it says that it was stopped")
+        page.clean()
+
+
+def hostile_service_name():
+    with Daemon() as daemon, busy(EVIL), Site(daemon) as page:
+        known(daemon, EVIL)
+        page.visit("/")
+        page.wait("[...document.querySelectorAll('.name')].some(a => a.textContent.includes('onerror'))", "the name as text")
+        check("\\u{202e}" in page.text(".list"), "direction marks are shown, not obeyed")
+        check(page.run("document.images.length") == 0, "a name became an element")
+        session = daemon.profile(EVIL, seconds=1)["id"]
+        for path in (f"/p/{session}", "/s/" + urllib.parse.quote(EVIL, safe=""), "/compare?base=" + urllib.parse.quote(EVIL)):
+            page.visit(path)
+            page.settle()
+            check(page.run("document.images.length") == 0, f"{path}: a name became an element")
+        page.clean()
+
+
+def comparison_and_baseline():
+    with Daemon() as daemon, busy("page-cmp"), Site(daemon) as page:
+        known(daemon, "page-cmp")
+        first, second = (daemon.profile("page-cmp", seconds=2)["id"] for _ in range(2))
+        page.visit(f"/compare?base={first}&cmp={second}")
+        page.wait("document.querySelector('.explorer')?.dataset.ready", "the differential graph")
+        check(page.run("document.querySelector('.verdict').textContent.toLowerCase()") in ("unchanged", "not enough data"), page.text(".verdict"))
+        check("Change" in page.text(".functions thead"), "the table shows the change")
+        page.visit(f"/p/{first}", GRAPH)
+        page.press("Keep as baseline")
+        page.run("(() => { document.querySelector('dialog[open] input').value = 'v1'; document.querySelector('dialog[open] button').click(); })()")
+        page.wait("location.pathname === '/baselines' && document.querySelector('.card')", "the baseline")
+        page.press("Check a profile against it")
+        page.wait("document.querySelector('.card form')", "the form")
+        page.press("Check")
+        page.wait("document.querySelector('.card .verdict')", "the verdict")
+        check("no regression" in page.text(".card .verdict"), page.text(".card"))
+        page.visit("/trend?type=cpu&function=_PyEval_EvalFrameDefault&service=page-cmp")
+        check(page.run("document.querySelectorAll('.chart circle').length") == 1, "one baseline, one point")
+        page.clean()
+
+
+def words_for_what_is_missing():
+    with Daemon() as daemon, Site(daemon) as page:
+        for path, word in (("/p/sess-00000000000000000000000000", "no such profile"), ("/s/nobody", "does not run"), ("/baselines", "No baseline yet"), ("/settings", "administrators"),
+                           ("/status", "costs"), ("/compare", "Choose two")):
+            page.visit(path)
+            page.wait(f"document.querySelector('main').textContent.includes({json.dumps(word)})", f"{path}: {word}")
+        page.clean(expected=("404", "403"))
+
+
+def first_key(path):
+    """Made over the Unix socket, where the caller is who the kernel says."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(path)
+        body = json.dumps({"name": "web", "role": "admin"})
+        connection.sendall((f"POST /api/v1/keys HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}").encode())
+        answer = b""
+        while part := connection.recv(65536):
+            answer += part
+    return json.loads(answer.split(b"\r\n\r\n", 1)[1])["key"]
+
+
+def sign_in_with_a_key():
+    with tempfile.TemporaryDirectory() as folder, Daemon("--socket", os.path.join(folder, "s")) as daemon, Site(daemon) as page:
+        path = os.path.join(folder, "s")
+        key = first_key(path)
+        page.visit("/status#q=kept", "location.pathname === '/sign-in' && document.querySelector('form')")
+        page.run("document.querySelector('input').value = 'wrong'")
+        page.press("Sign in")
+        page.wait("document.querySelector('[role=alert]').textContent.includes('not known')", "the refusal in words")
+        page.run(f"document.querySelector('input').value = {json.dumps(key)}")
+        page.press("Sign in")
+        page.wait("location.pathname === '/status' && location.hash === '#q=kept'", "the page that was asked for, with its fragment")
+        page.visit("/settings")
+        page.wait("document.querySelector('[aria-label=Keys]')", "the keys")
+        check(key not in page.text(), "the key is shown once only, when it is made")
+        check(page.run("document.cookie") == "", "script cannot read the cookie")
+        page.clean(expected=("401",))
+
+
+def phone_dark_and_keyboard():
+    with Daemon() as daemon, busy("page-phone"), Site(daemon, width=400, height=800) as page:
+        known(daemon, "page-phone")
+        session = daemon.profile("page-phone", seconds=1)["id"]
+        for path, ready in (("/", "document.querySelector('.name')"), (f"/p/{session}", GRAPH), ("/s/page-phone", "document.querySelector('form')"),
+                            ("/baselines", "document.querySelector('h1')"), ("/status", "document.querySelector('.card')"), ("/settings", "document.querySelector('h2')")):
+            page.visit(path, ready)
+            page.settle()
+            width = page.run("document.documentElement.scrollWidth")
+            check(width <= 400, f"{path} is {width} px wide")
+        light = page.picture()
+        page.run("document.querySelector('.top .right button').click()")
+        page.settle()
+        check(page.picture() != light, "the theme changes the picture")
+        page.visit("/status", "document.querySelector('.card')")
+        check(page.run("document.documentElement.dataset.theme") == "dark", "the theme is kept")
+        page.key("g")
+        page.key("b")
+        page.wait("location.pathname === '/baselines'", "g b")
+        page.clean()
+
+
+if __name__ == "__main__":
+    main(modules_under_node, from_the_list_to_the_graph, stopping_keeps_what_there_is, hostile_service_name,
+         comparison_and_baseline, words_for_what_is_missing, sign_in_with_a_key, phone_dark_and_keyboard)
