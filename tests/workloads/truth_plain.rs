@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// See truth_plain.c.
+use std::hint::black_box;
+
+extern "C" {
+    fn clock() -> i64;
+}
+
+#[inline(always)]
+fn spin(turns: u64) {
+    let mut x: u64 = black_box(1);
+    for _ in 0..turns {
+        x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+    }
+    black_box(x);
+}
+
+mod deep {
+    #[inline(never)]
+    pub fn leaf_a() {
+        super::spin(60000);
+    }
+
+    #[inline(never)]
+    pub fn leaf_b() {
+        super::spin(40000);
+    }
+
+    #[inline(never)]
+    pub fn chain_a(depth: u32) -> u32 {
+        let local = std::hint::black_box(depth);
+        if depth == 1 {
+            leaf_a();
+        } else {
+            chain_a(depth - 1);
+        }
+        std::hint::black_box(local)
+    }
+
+    #[inline(never)]
+    pub fn chain_b(depth: u32) -> u32 {
+        let local = std::hint::black_box(depth);
+        if depth == 1 {
+            leaf_b();
+        } else {
+            chain_b(depth - 1);
+        }
+        std::hint::black_box(local)
+    }
+}
+
+fn main() {
+    let seconds: f64 = std::env::args().nth(1).and_then(|a| a.parse().ok()).unwrap_or(5.0);
+    // SAFETY: clock() of the C library takes and keeps nothing.
+    while (unsafe { clock() } as f64) < seconds * 1e6 {
+        deep::chain_a(20);
+        deep::chain_b(5);
+    }
+}
