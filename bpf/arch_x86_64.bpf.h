@@ -138,9 +138,61 @@ static __always_inline uint32_t arch_wait_of_syscall(uint64_t number)
 	}
 }
 
+/* Of a system call whose wait is known by its number. FILE where it depends on the file. */
+static __always_inline uint32_t arch_detail_of_syscall(uint64_t number)
+{
+	switch (number) {
+	case 44:  /* sendto */
+	case 45:  /* recvfrom */
+	case 46:  /* sendmsg */
+	case 47:  /* recvmsg */
+	case 299: /* recvmmsg */
+	case 307: /* sendmmsg */
+		return PROF_DETAIL_SOCKET;
+	case 26:  /* msync */
+	case 74:  /* fsync */
+	case 75:  /* fdatasync */
+	case 162: /* sync */
+	case 277: /* sync_file_range */
+	case 306: /* syncfs */
+		return PROF_DETAIL_SYNC;
+	case 65:  /* semop */
+	case 69:  /* msgsnd */
+	case 70:  /* msgrcv */
+	case 73:  /* flock */
+	case 220: /* semtimedop */
+		return PROF_DETAIL_SEMAPHORE;
+	default:
+		return PROF_DETAIL_NONE;
+	}
+}
+
+/* Does this futex call wait for a lock? include/uapi/linux/futex.h: the operation without its flags
+ * is 0 WAIT, 9 WAIT_BITSET, 6 LOCK_PI, 13 LOCK_PI2. A wait for a lock expects the value that says
+ * "locked, with waiters": 2 in glibc, musl, Rust and Go, FUTEX_WAITERS | tid in robust mutexes, 3
+ * (with WAIT_BITSET) in glibc's read-write locks. Conditions, joins and semaphores expect others. */
+static __always_inline bool arch_is_lock_wait(uint64_t operation, uint64_t expected)
+{
+	uint32_t command = operation & 127, value = (uint32_t)expected;
+
+	if (command == 6 || command == 13)
+		return true;
+	if (command != 0 && command != 9)
+		return false;
+	return value == 2 || value >> 31 || (command == 9 && value == 3);
+}
+
 /* The kernel was entered by a fault or an interrupt (arch/x86/entry: ORIG_RAX is set to -1). */
 #define arch_is_system_call(regs) ((int64_t)(regs)->orig_ax >= 0)
 #define arch_system_call(regs)	  ((regs)->orig_ax)
 #define arch_first_argument(regs) ((regs)->di)
+#define arch_is_futex(number)	  ((number) == 202)
+
+/* The part of the saved registers that says which system call it is, with its first three
+ * arguments; they lie together. */
+struct arch_call {
+	uint64_t dx, si, di, orig_ax;
+};
+#define ARCH_CALL_AT __builtin_offsetof(struct arch_regs, dx)
 
 #endif

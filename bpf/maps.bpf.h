@@ -174,7 +174,9 @@ struct off_state {
 	uint64_t since_ns;     /* 0 = on the CPU */
 	uint64_t run_delay_ns; /* sched_info.run_delay then */
 	uint32_t generation; /* config.off_generation then: an older one is of another attachment */
-	uint32_t blocked;    /* else preempted */
+	uint16_t blocked;    /* else preempted */
+	uint16_t reserved;
+	uint32_t holder; /* of the lock it waits for, as it says; 0 = unknown */
 };
 
 struct {

@@ -45,14 +45,35 @@ static __always_inline uint64_t off_run_delay(struct task_struct *task)
 								     : 0;
 }
 
+/* Where glibc keeps the owner of a mutex: pthread_mutex_t.__data.__owner, behind __lock and __count
+ * (sysdeps/nptl/bits/struct_mutex.h of x86). Other locks have something else there: whoever uses it
+ * checks that it is a thread of the process. The memory is that of the thread that leaves. */
+#define OWNER_AT 8
+
+static __always_inline uint32_t off_holder(struct task_struct *task)
+{
+	struct arch_call call;
+	uint32_t owner = 0;
+
+	if (!has_user_stack(task->mm, task->flags) ||
+	    bpf_probe_read_kernel(&call, sizeof(call),
+				  (char *)bpf_task_pt_regs(task) + ARCH_CALL_AT) ||
+	    !arch_is_futex(call.orig_ax) || !arch_is_lock_wait(call.si, call.dx) ||
+	    bpf_probe_read_user(&owner, sizeof(owner), (void *)(call.di + OWNER_AT)))
+		return 0;
+	return owner;
+}
+
 static __always_inline void off_leave(struct task_struct *task, bool preempted, uint64_t now_ns)
 {
 	uint32_t tgid = task->tgid;
+	struct prof_target *target;
 	struct off_state *state;
 
 	if (!task->pid || task->flags & PF_EXITING)
 		return;
-	if (target_wants(bpf_map_lookup_elem(&targets, &tgid), PROF_WANT_OFFCPU))
+	target = bpf_map_lookup_elem(&targets, &tgid);
+	if (target_wants(target, PROF_WANT_OFFCPU))
 		return;
 	state = bpf_task_storage_get(&off_states, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!state)
@@ -61,6 +82,9 @@ static __always_inline void off_leave(struct task_struct *task, bool preempted, 
 	state->run_delay_ns = off_run_delay(task);
 	state->generation = config.off_generation;
 	state->blocked = !preempted && off_blocks(task);
+	state->holder = 0;
+	if (state->blocked && target && target->wanted & PROF_WANT_LOCKS)
+		state->holder = off_holder(task);
 }
 
 /* ---- what it waited for -------------------------------------------------------------------- */
@@ -84,18 +108,45 @@ static __always_inline uint32_t wait_of_file(struct task_struct *task, uint64_t 
 	return PROF_WAIT_OTHER;
 }
 
-/* Wait kind of a blocked thread by the registers it entered the kernel with (s->regs). */
+static __always_inline uint32_t detail_of_wait(uint32_t wait)
+{
+	switch (wait) {
+	case PROF_WAIT_PIPE:
+		return PROF_DETAIL_PIPE;
+	case PROF_WAIT_SOCKET:
+		return PROF_DETAIL_SOCKET;
+	case PROF_WAIT_DISK:
+		return PROF_DETAIL_FILE;
+	default:
+		return PROF_DETAIL_NONE;
+	}
+}
+
+/* Wait kind of a blocked thread by the registers it entered the kernel with (s->regs); also says
+ * in the sample what else is known. */
 static __always_inline uint32_t off_wait(struct scratch *s, struct task_struct *task)
 {
+	uint64_t number;
 	uint32_t wait;
 
 	if (arch_is_compat32(&s->regs))
 		return PROF_WAIT_OTHER; /* other numbers */
 	if (!arch_is_system_call(&s->regs))
 		return PROF_WAIT_FAULT;
-	wait = arch_wait_of_syscall(arch_system_call(&s->regs));
-	if (wait == PROF_WAIT_NONE)
+	number = arch_system_call(&s->regs);
+	wait = arch_wait_of_syscall(number);
+	s->sample.detail = arch_detail_of_syscall(number);
+	if (wait == PROF_WAIT_FUTEX) {
+		s->sample.object = arch_first_argument(&s->regs);
+		if (arch_is_futex(number) && arch_is_lock_wait(s->regs.si, s->regs.dx))
+			s->sample.detail = PROF_DETAIL_LOCK;
+	}
+	if (wait == PROF_WAIT_NONE) {
 		wait = wait_of_file(task, arch_first_argument(&s->regs));
+		if (wait == PROF_WAIT_OTHER && BPF_CORE_READ_BITFIELD_PROBED(task, in_iowait))
+			wait = PROF_WAIT_DISK;
+		s->sample.detail = detail_of_wait(wait);
+	}
 	if (wait == PROF_WAIT_OTHER && BPF_CORE_READ_BITFIELD_PROBED(task, in_iowait))
 		return PROF_WAIT_DISK;
 	return wait;
@@ -121,7 +172,8 @@ static __always_inline void off_send(struct scratch *s, uint64_t run_delay_ns)
 			sample_send(s);
 		s->sample.value = part;
 		s->sample.value2 = 0; /* one event, already counted */
-		s->sample.state = PROF_OFF_RUNQUEUE << 4;
+		/* what it had waited for stays with it */
+		s->sample.state = PROF_OFF_RUNQUEUE << 4 | (s->sample.state & 15);
 	}
 	sample_send(s);
 }
@@ -151,6 +203,9 @@ static __always_inline void off_sample_begin(struct scratch *s, struct task_stru
 	s->sample.source = 0;
 	s->sample.cpu = bpf_get_smp_processor_id();
 	s->sample.type = PROF_SAMPLE_OFFCPU;
+	s->sample.object = 0;
+	s->sample.holder = 0;
+	s->sample.detail = PROF_DETAIL_NONE;
 	bpf_probe_read_kernel(s->sample.comm, sizeof(s->sample.comm), task->comm);
 }
 
@@ -216,6 +271,7 @@ static __always_inline void off_return(struct task_struct *task, uint64_t now_ns
 	off_sample_begin(s, task, now_ns, off_ns, value);
 	s->resume.off_ns = off_ns;
 	s->resume.run_delay_ns = state->run_delay_ns;
+	s->sample.holder = state->holder;
 	off_record(s, task, state->blocked);
 }
 

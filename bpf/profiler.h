@@ -111,6 +111,17 @@ enum prof_wait {
 	PROF_WAIT_OTHER = 9,
 };
 
+/* What else is known of a blocked system call. */
+enum prof_detail {
+	PROF_DETAIL_NONE = 0,
+	PROF_DETAIL_LOCK = 1,	   /* futex: by its operation and value, a wait for a lock */
+	PROF_DETAIL_SEMAPHORE = 2, /* System V semaphores and queues, eventfd, file locks */
+	PROF_DETAIL_FILE = 3,	   /* reads and writes, by what they read or write */
+	PROF_DETAIL_SOCKET = 4,
+	PROF_DETAIL_PIPE = 5,
+	PROF_DETAIL_SYNC = 6, /* fsync and the like */
+};
+
 struct prof_event_head {
 	uint16_t kind; /* enum prof_event_kind */
 	uint16_t flags;
@@ -145,6 +156,11 @@ struct prof_sample_event {
 	uint8_t type;  /* enum prof_sample_type */
 	uint8_t state; /* offcpu: enum prof_off_state << 4 | enum prof_wait */
 	char comm[PROF_COMM_SIZE];
+	uint64_t object; /* offcpu, futex: its address, else 0 */
+	uint32_t holder; /* LOCK: the word where glibc keeps the owner's tid, as the wait began; a
+			  * claim of the program's memory. 0 = unknown */
+	uint8_t detail;	 /* offcpu: enum prof_detail */
+	uint8_t reserved[3];
 };
 
 /* Exec, fork and exit of processes (thread creation is not reported). An exit is reported when the
@@ -212,6 +228,7 @@ enum prof_want {
 	PROF_WANT_OFFCPU = 2,
 	PROF_WANT_ALLOC = 4,
 	PROF_WANT_IO = 8,
+	PROF_WANT_LOCKS = 16, /* with OFFCPU: who holds what is waited for */
 	PROF_WANT_MAPPED =
 		0x20000000, /* not a wish: all its mappings are published, it is not young */
 	PROF_WANT_NONE = 0x80000000, /* decided: nothing */
@@ -265,7 +282,7 @@ struct prof_counters {
 #ifndef __bpf__
 _Static_assert(sizeof(struct prof_event_head) == 8, "layout");
 _Static_assert(sizeof(struct prof_stack_event) == 24, "layout");
-_Static_assert(sizeof(struct prof_sample_event) == 88, "layout");
+_Static_assert(sizeof(struct prof_sample_event) == 104, "layout");
 _Static_assert(sizeof(struct prof_task_event) == 64, "layout");
 _Static_assert(sizeof(struct prof_mapping_key) == 16, "layout");
 _Static_assert(sizeof(struct prof_mapping) == 16, "layout");

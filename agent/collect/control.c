@@ -30,7 +30,7 @@ void control_send_status(struct collector *c)
 	}
 	status.types = PROF_WANT_CPU;
 	if (bpf_load_has_offcpu(&c->options->features))
-		status.types |= PROF_WANT_OFFCPU;
+		status.types |= PROF_WANT_OFFCPU | PROF_WANT_LOCKS;
 	memcpy(status.failure, c->failure, sizeof(status.failure));
 	if (channel_send_wait(c->server_fd, &status, sizeof(status), NULL, 0, STATUS_WAIT_MS) < 0)
 		log_debug("the server did not take the status in time");
@@ -97,7 +97,7 @@ void control_apply_demand(struct collector *c)
 	if (!c->rate_hz)
 		types &= ~(uint32_t)PROF_WANT_CPU;
 	if (!c->offcpu)
-		types &= ~(uint32_t)PROF_WANT_OFFCPU;
+		types &= ~(uint32_t)(PROF_WANT_OFFCPU | PROF_WANT_LOCKS);
 	if (feed_write_demand(&c->feed, clock_monotonic_ns(), c->rate_hz, types) < 0)
 		c->own_outcomes[OUTCOME_feed_full]++;
 	control_send_status(c);

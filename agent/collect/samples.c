@@ -228,7 +228,10 @@ void samples_sample(void *ctx, const struct prof_sample_event *event)
 				      .source = event->source,
 				      .cpu = event->cpu,
 				      .type = event->type,
-				      .state = event->state };
+				      .state = event->state,
+				      .object = event->object,
+				      .holder = event->holder,
+				      .detail = event->detail };
 	struct proc *proc;
 
 	follow_until(c, event->time_ns);

@@ -227,6 +227,8 @@ CLEANUP_DEFINE(profile_builder, struct profile_builder *, profile_builder_destro
  * line of a function is not part of its identity. attrs.process may be 0 while there are no
  * processes. */
 uint32_t profile_builder_string(struct profile_builder *b, const char *text, size_t len);
+/* Borrowed until the next string is interned. */
+const char *profile_builder_text(const struct profile_builder *b, uint32_t string);
 uint32_t profile_builder_mapping(struct profile_builder *b, const struct profile_mapping *m);
 uint32_t profile_builder_function(struct profile_builder *b, const struct profile_function *f);
 uint32_t profile_builder_frame(struct profile_builder *b, const struct profile_frame *f);

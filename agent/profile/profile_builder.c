@@ -71,6 +71,11 @@ void profile_builder_destroy(struct profile_builder *b)
 	free(b);
 }
 
+const char *profile_builder_text(const struct profile_builder *b, uint32_t string)
+{
+	return string < b->p->string_count ? profile_string(b->p, string) : "";
+}
+
 uint32_t profile_builder_string(struct profile_builder *b, const char *text, size_t len)
 {
 	struct profile *p = b->p;

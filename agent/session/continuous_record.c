@@ -8,6 +8,7 @@
 
 #include "agent/base/hash.h"
 #include "agent/session/continuous.h"
+#include "agent/session/wait_types.h"
 
 #define DAY_PAIRS_MAX	2000000u
 #define WINDOW_SUMS_MAX 1000000u	/* of a minute; more stacks go to the overflow bucket */
@@ -204,6 +205,7 @@ static void take_type(struct sessions *s, struct live_process *process,
 		      const struct continuous_plan *plan, enum profile_type type,
 		      const struct feed_sample *sample)
 {
+	const struct feed_sample reduced = wait_reduce(type, sample);
 	uint64_t time_ns = clock_to_realtime_ns(&s->feed.clock, sample->time_ns);
 	int64_t value = (int64_t)sample->value;
 	uint64_t value2 = sample->type == PROF_SAMPLE_CPU ? 1024 : sample->value2;
@@ -221,7 +223,7 @@ static void take_type(struct sessions *s, struct live_process *process,
 		return;
 	window = find_window(day, process, type, plan->owners[type],
 			     time_ns - time_ns % CONTINUOUS_MINUTE_NS);
-	rc = window ? recorder_intern(day->recorder, sample, process,
+	rc = window ? recorder_intern(day->recorder, &reduced, process,
 				      process_started_at_ns(s, process), &pair, &attr)
 		    : -ENOSPC;
 	if (rc == 0)

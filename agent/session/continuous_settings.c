@@ -288,11 +288,17 @@ static int check(struct sessions *s, const struct continuous_setting *setting, s
 
 		if (!(setting->types >> type & 1))
 			continue;
+		if (type >= CONTINUOUS_TYPES)
+			return err_set(err, ENOTSUP, "ProfileTypeUnavailable", "profileTypes",
+				       "%s is taken on demand only: cpu, offcpu and wall can be "
+				       "continuous",
+				       profile_type_info((enum profile_type)type)->word);
 		sessions_lock(s);
-		services_type_state(s, (enum profile_type)type, &need);
+		services_type_state(s, (enum profile_type)type,
+				    read_session_takes((enum profile_type)type, 0), &need);
 		sessions_unlock(s);
 		/* A collector that is just being restarted is no reason against a standing wish. */
-		if (!need.available && !(need.wants && type < CONTINUOUS_TYPES && s->feed.ring))
+		if (!need.available && !(need.wants && s->feed.ring))
 			return err_set(err, ENOTSUP, "ProfileTypeUnavailable", "profileTypes",
 				       "%s: %s", profile_type_info((enum profile_type)type)->word,
 				       need.reason);

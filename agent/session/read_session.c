@@ -13,18 +13,37 @@
 #define PROBE_DEADLINE_MS 5000u
 #define IDLE_WAIT_NS	  (200 * NS_PER_MS)
 
-bool read_session_is(enum profile_type type)
+bool read_session_takes(enum profile_type type, uint32_t flags)
 {
 	switch (type) {
 	case PROFILE_GOROUTINE:
 	case PROFILE_MEMORY:
 	case PROFILE_ALLOC:
+		return true;
 	case PROFILE_BLOCK:
 	case PROFILE_MUTEX:
-		return true;
+		return flags & FEED_PROC_GO;
 	default:
 		return false;
 	}
+}
+
+bool read_session_suits(const struct sessions *s, const char *tenant,
+			const struct selector *selector, enum profile_type type)
+{
+	struct session wanted = { .selector = *selector,
+				  .tenant_rule = services_tenant_rule(s, tenant) };
+	size_t all = 0, go = 0;
+
+	for (size_t i = 0; i < s->tables.processes.count; i++) {
+		const struct live_process *process = s->tables.processes.data[i];
+
+		if (process->exited_ns || !session_wants_process(&wanted, process))
+			continue;
+		all++;
+		go += (process->facts.flags & FEED_PROC_GO) != 0;
+	}
+	return read_session_takes(type, go * 2 > all ? FEED_PROC_GO : 0);
 }
 
 static bool has_beginning(enum profile_type type)
@@ -95,7 +114,12 @@ int read_session_check(struct sessions *s, const struct session_request *request
 	struct err first = { 0 };
 	size_t count;
 
-	if (!read_session_is(request->type) || request->type == PROFILE_GOROUTINE)
+	bool reads;
+
+	sessions_lock(s);
+	reads = read_session_suits(s, request->tenant, selector, request->type);
+	sessions_unlock(s);
+	if (!reads || request->type == PROFILE_GOROUTINE)
 		return 0;
 	count = find_probes(s, request->tenant, selector, probes);
 	for (size_t i = 0; i < count; i++) {
@@ -143,7 +167,7 @@ static bool find_work(const struct sessions *s, struct read_job *job)
 					? READING_END
 					: 0;
 
-		if (!read_session_is(session->info.type) || !phase || session->read_failure[0])
+		if (!session->reads || !phase || session->read_failure[0])
 			continue;
 		*job = (struct read_job){ .type = session->info.type, .phase = phase };
 		(void)snprintf(job->tenant, sizeof(job->tenant), "%s", session->info.tenant);

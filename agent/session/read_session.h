@@ -17,7 +17,12 @@
 struct session;
 struct type_need;
 
-bool read_session_is(enum profile_type type);
+/* Whether this type is taken from a process with these flags (enum feed_proc_flag) by reading it. Block
+ * and mutex are for Go programs only: what others wait for is sampled. */
+bool read_session_takes(enum profile_type type, uint32_t flags);
+/* The same for what a new session would follow: what most of its processes are. Lock held. */
+bool read_session_suits(const struct sessions *s, const char *tenant,
+			const struct selector *selector, enum profile_type type);
 
 /* Lock held. Why @type cannot be taken now from any process, "" = it can. */
 const char *read_session_missing(const struct sessions *s, enum profile_type type);

@@ -80,8 +80,11 @@ uint64_t recorder_attr_hash(const struct chunk_attr *attr)
 {
 	uint64_t head = (uint64_t)attr->process << 32 | attr->tid;
 
+	uint64_t kind = (uint64_t)attr->holder << 32 | (uint64_t)attr->detail << 16 |
+			(uint64_t)attr->type << 8 | attr->state;
+
 	return hash_bytes(attr->comm, sizeof(attr->comm),
-			  hash_combine(head, (uint64_t)attr->type << 8 | attr->state));
+			  hash_combine(hash_combine(head, kind), attr->object));
 }
 
 int recorder_add_process(struct recorder *r, const struct chunk_process *p, uint64_t hash)
@@ -192,14 +195,17 @@ static int find_attr(struct recorder *r, const struct feed_sample *sample, uint3
 		     uint32_t *ret)
 {
 	struct chunk_attr attr = {
-		.process = process, .tid = sample->tid, .type = sample->type, .state = sample->state
+		.process = process,	  .tid = sample->tid,	    .type = sample->type,
+		.state = sample->state,	  .detail = sample->detail, .holder = sample->holder,
+		.object = sample->object,
 	};
 	uint64_t hash, id;
 	int rc;
 
 	memcpy(attr.comm, sample->comm, strnlen(sample->comm, sizeof(attr.comm)));
 	if (r->attrs.count >= ATTRS_MAX) {
-		attr.tid = 0;
+		attr.tid = attr.holder = 0;
+		attr.object = 0;
 		memset(attr.comm, 0, sizeof(attr.comm));
 	}
 	hash = recorder_attr_hash(&attr);

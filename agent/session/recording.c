@@ -7,8 +7,10 @@
 #include "agent/base/hash.h"
 #include "agent/base/u64map.h"
 #include "agent/base/vec.h"
+#include "agent/profile/lock_site.h"
 #include "agent/profile/quality.h"
 #include "agent/profile/stack_resolver.h"
+#include "agent/session/lock_names.h"
 #include "agent/session/reading_profile.h"
 #include "agent/session/session_chunks.h"
 #include "bpf/profiler.h"
@@ -396,6 +398,7 @@ struct build {
 	struct ids_vec nodes;	  /* by pair, NO_NODE until asked for */
 	struct ids_vec attrs;	  /* by attr, likewise */
 	struct ids_vec processes; /* by process, likewise */
+	struct lock_names locks;
 };
 
 static bool find_module(void *ctx, uint32_t id, struct stack_module *ret)
@@ -531,12 +534,57 @@ static const char *wait_word(const struct chunk_attr *attr)
 	return wait < ARRAY_SIZE(words) ? words[wait] : "other";
 }
 
+static const char *kind_word(const struct chunk_attr *attr)
+{
+	switch (attr->detail) {
+	case PROF_DETAIL_FILE:
+		return "file";
+	case PROF_DETAIL_SOCKET:
+		return "socket";
+	case PROF_DETAIL_PIPE:
+		return "pipe";
+	case PROF_DETAIL_SYNC:
+		return "sync";
+	}
+	return "";
+}
+
+/* Finds out for every futex of the session which function waits for it. */
+static int find_locks(struct build *b)
+{
+	const struct recording *recording = b->recording;
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < recording->events.count; i++) {
+		const struct chunk_event *event = &recording->events.data[i];
+		const struct chunk_attr *attr = event->attr < recording->attrs.count
+							? &recording->attrs.data[event->attr]
+							: NULL;
+		uint32_t node;
+
+		if (!attr || !attr->object)
+			continue;
+		rc = node_of(b, event->pair, &node);
+		if (rc == 0)
+			rc = lock_names_wait(&b->locks, attr->process, attr->object,
+					     lock_site(b->builder, node), event->value);
+	}
+	for (size_t i = 0; rc == 0 && i < recording->attrs.count; i++) {
+		const struct chunk_attr *attr = &recording->attrs.data[i];
+
+		if (b->options->meta.type == PROFILE_MUTEX)
+			rc = lock_names_thread(&b->locks, attr->process, attr->tid, attr->comm);
+	}
+	return rc;
+}
+
 static uint32_t attrs_of(struct build *b, uint32_t id)
 {
 	static const struct chunk_attr unknown = { .process = UINT32_MAX };
 	const struct chunk_attr *attr =
 		id < b->attrs.count ? &b->recording->attrs.data[id] : &unknown;
 	struct profile_attrs entry = { 0 };
+	struct profile_label holder = { 0 };
 	uint32_t made;
 
 	if (attr != &unknown && b->attrs.data[id] != NO_NODE)
@@ -547,7 +595,18 @@ static uint32_t attrs_of(struct build *b, uint32_t id)
 						   strnlen(attr->comm, sizeof(attr->comm)));
 	entry.state = text_id(b, state_word(attr));
 	entry.wait = text_id(b, wait_word(attr));
-	made = profile_builder_attrs(b->builder, &entry, NULL);
+	if (attr->object)
+		entry.extra =
+			lock_names_lock(&b->locks, b->builder, attr->process, attr->object);
+	else
+		entry.extra = text_id(b, kind_word(attr));
+	if (attr->holder != attr->tid)
+		holder.value = lock_names_holder(&b->locks, b->builder, attr->process, attr->holder);
+	if (holder.value) {
+		holder.name = text_id(b, "holder");
+		entry.label_count = 1;
+	}
+	made = profile_builder_attrs(b->builder, &entry, &holder);
 	if (attr != &unknown)
 		b->attrs.data[id] = made;
 	return made;
@@ -627,6 +686,8 @@ static int build_profile(struct build *b, struct profile **ret)
 		rc = stack_resolver_prefetch(b->resolver, recording->frames.data,
 					     recording->frames.count);
 	if (rc == 0)
+		rc = find_locks(b);
+	if (rc == 0)
 		rc = add_events(b);
 	if (rc == 0 && recording->readings.count)
 		rc = add_readings(b, &damaged);
@@ -660,5 +721,6 @@ int recording_build(const struct recording *recording, const struct recording_op
 	ids_vec_deinit(&b.nodes);
 	ids_vec_deinit(&b.attrs);
 	ids_vec_deinit(&b.processes);
+	lock_names_deinit(&b.locks);
 	return rc;
 }

@@ -9,6 +9,7 @@
 
 #include "agent/profile/quality.h"
 #include "agent/session/continuous.h"
+#include "agent/session/reading_chunk.h"
 #include "agent/session/session_record.h"
 #include "agent/session/sessions_internal.h"
 
@@ -155,7 +156,11 @@ static int go_on(struct sessions *s, struct session *session)
 		rc = session_enlist(s, session);
 	if (rc < 0)
 		return rc;
-	services_type_state(s, session->info.type, &need);
+	/* One that read the beginning goes on reading. */
+	session->reads = read_session_takes(
+		session->info.type,
+		recorder_has_read(session->recorder, READING_START) ? FEED_PROC_GO : 0);
+	services_type_state(s, session->info.type, session->reads, &need);
 	session->wants = need.wants;
 	session->phase = phase_of(session);
 	session->host_samples_before = quality->host_samples;

@@ -14,38 +14,38 @@
 #define CPUS_WAIT_NS (400 * NS_PER_MS) /* for the collector to read and the feed to arrive */
 
 /* ---- types ----------------------------------------------------------------------------------- */
+#define NEEDS_OFFCPU                                                                               \
+	"the kernel lacks what following tasks off the CPU needs (5.15 or newer; "                 \
+	"`profd --features` says which)"
+
 static const struct {
 	uint32_t wants;	    /* bits of enum prof_want; 0: no sampler takes this type */
 	const char *reason; /* why not, or what the host lacks */
 } types[PROFILE_TYPE_MAX] = {
 	[PROFILE_CPU] = { PROF_WANT_CPU, "the collector cannot sample the CPUs of this host" },
-	[PROFILE_OFFCPU] = { PROF_WANT_OFFCPU, "the kernel lacks what following tasks off the CPU "
-					       "needs (5.15 or newer; "
-					       "`profd --features` says which)" },
-	[PROFILE_WALL] = { PROF_WANT_CPU | PROF_WANT_OFFCPU,
-			   "the kernel lacks what following tasks off the CPU needs (5.15 or "
-			   "newer; "
-			   "`profd --features` says which)" },
-	[PROFILE_IO] = { 0, "this version of profd does not take I/O" },
+	[PROFILE_OFFCPU] = { PROF_WANT_OFFCPU, NEEDS_OFFCPU },
+	[PROFILE_WALL] = { PROF_WANT_CPU | PROF_WANT_OFFCPU, NEEDS_OFFCPU },
+	[PROFILE_BLOCK] = { PROF_WANT_OFFCPU, NEEDS_OFFCPU },
+	[PROFILE_MUTEX] = { PROF_WANT_OFFCPU | PROF_WANT_LOCKS, NEEDS_OFFCPU },
+	[PROFILE_IO] = { PROF_WANT_OFFCPU, NEEDS_OFFCPU },
 };
 
-void services_type_state(const struct sessions *s, enum profile_type type, struct type_need *ret)
+void services_type_state(const struct sessions *s, enum profile_type type, bool reads,
+			 struct type_need *ret)
 {
 	const struct peers *peers = &s->peers;
 	const char *reason = NULL;
 
-	*ret = (struct type_need){ .wants = types[type].wants };
-	if (!types[type].wants && !read_session_is(type))
-		reason = types[type].reason;
-	else if (!s->feed.ring)
+	*ret = (struct type_need){ .wants = reads ? 0 : types[type].wants };
+	if (!s->feed.ring)
 		reason = "this profd runs with --no-collect: start it without to profile this host";
 	else if (peers->collector_fd < 0)
 		reason = "the collector process is not running; it is being restarted";
-	else if (read_session_is(type))
+	else if (reads)
 		reason = read_session_missing(s, type);
 	else if (peers->has_status && peers->status.failure[0])
 		reason = peers->status.failure;
-	else if (peers->has_status && (types[type].wants & ~peers->status.types))
+	else if (peers->has_status && (ret->wants & ~peers->status.types))
 		reason = types[type].reason;
 	ret->available = !reason || !*reason;
 	(void)snprintf(ret->reason, sizeof(ret->reason), "%.255s", reason ? reason : "");
@@ -97,7 +97,10 @@ static void describe_service(const struct sessions *s, const struct live_process
 	for (int type = 0; type < PROFILE_TYPE_MAX; type++) {
 		struct type_need need;
 
-		services_type_state(s, (enum profile_type)type, &need);
+		services_type_state(s, (enum profile_type)type,
+				    read_session_takes((enum profile_type)type,
+						       process->facts.flags),
+				    &need);
 		if (need.available && (process->facts.flags & FEED_PROC_EXCLUDED)) {
 			need.available = false;
 			(void)snprintf(need.reason, sizeof(need.reason),
@@ -136,7 +139,7 @@ static void add_refusals(const struct live_process *const *processes, size_t cou
 	for (int type = 0; type < PROFILE_TYPE_MAX; type++) {
 		const char *refusal = "";
 
-		if (!read_session_is((enum profile_type)type) || !ret->types[type].available)
+		if (!read_session_takes((enum profile_type)type, 0) || !ret->types[type].available)
 			continue;
 		for (size_t i = 0; i < count && refusal; i++)
 			refusal = read_session_refusal((enum profile_type)type,

@@ -263,6 +263,9 @@ void chunk_encode_samples(struct buf *out, const struct chunk_samples *s)
 		buf_add(out, &attr->state, 1);
 		add_text(out, (struct chunk_text){ attr->comm,
 						   strnlen(attr->comm, sizeof(attr->comm)) });
+		buf_add(out, &attr->detail, 1);
+		buf_add_varint(out, attr->object);
+		buf_add_varint(out, attr->holder);
 	}
 	buf_add_varint(out, s->event_count);
 	for (uint32_t i = 0; i < s->event_count; i++) {
@@ -299,7 +302,7 @@ static int decode_attrs(struct bytes *in, const struct chunk_sink *sink)
 {
 	uint32_t id = take_u32(in);
 
-	for (uint32_t left = take_count(in, 5); left && !in->failed; left--, id++) {
+	for (uint32_t left = take_count(in, 8); left && !in->failed; left--, id++) {
 		struct chunk_attr attr = { .process = take_u32(in) };
 		struct chunk_text comm;
 		int rc;
@@ -311,6 +314,11 @@ static int decode_attrs(struct bytes *in, const struct chunk_sink *sink)
 		if (in->failed || comm.len > sizeof(attr.comm))
 			return -EPROTO;
 		memcpy(attr.comm, comm.text, comm.len);
+		attr.detail = bytes_u8(in);
+		attr.object = bytes_varint(in);
+		attr.holder = take_u32(in);
+		if (in->failed)
+			return -EPROTO;
 		rc = sink->attr ? sink->attr(sink->ctx, id, &attr) : 0;
 		if (rc < 0)
 			return rc;

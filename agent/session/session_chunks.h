@@ -11,7 +11,7 @@
  *              m * frame}; frames root first, stacks sorted, so that each prefix is written once.
  *              frame = module id << 6 | kind << 2 | return << 1 | guessed, then offset or address
  *   SAMPLES    seq, base time ns u64, first pair id, n, n * {user u64, kernel u64}, first attr id, n,
- *              n * {process, tid, type u8, state u8, comm str}, events n, then by column:
+ *              n * {process, tid, type u8, state u8, comm str, detail u8, object, holder}, events n, then by column:
  *              n * time step zz, n * pair, n * attr, n * value zz, n * value2
  *   NAMES      strings n, n * {str, NUL}, places n, n * {module key u64, offset, m, m * {function,
  *              package, file (indices of strings), line, start line, kind u8}}
@@ -80,6 +80,10 @@ struct chunk_attr {
 	uint8_t type;  /* enum prof_sample_type */
 	uint8_t state; /* as in struct feed_sample */
 	char comm[16]; /* NUL-padded */
+	/* As in struct feed_sample; 0 in sessions whose type has no use for them. */
+	uint8_t detail;
+	uint32_t holder;
+	uint64_t object;
 };
 
 struct chunk_event {

@@ -15,6 +15,7 @@
 #include "agent/session/continuous.h"
 #include "agent/session/session_record.h"
 #include "agent/session/sessions_internal.h"
+#include "agent/session/wait_types.h"
 
 #define EXEC_NS NS_PER_S /* a process that is replaced by exec is back within this */
 
@@ -53,6 +54,10 @@ static void begin_sampling(struct sessions *s, struct session *session, uint64_t
 	session->cost_ns_from = s->feed.costs.collector_cpu_ns + s->feed.costs.bpf_run_ns;
 	session->record_dirty = true;
 	quality->clock = s->feed.clock;
+	if (session->info.type == PROFILE_IO)
+		recorder_note(session->recorder,
+			      "operations and delay are of reads, writes and syncs that had to "
+			      "wait; bytes are not known for them and are 0");
 	set_phase(s, session, PHASE_SAMPLING);
 }
 
@@ -61,7 +66,7 @@ static bool is_sampled(const struct sessions *s, const struct session *session)
 {
 	const struct feed_demand *demand = &s->feed.demand;
 
-	if (read_session_is(session->info.type))
+	if (session->reads)
 		return read_session_is_ready(session);
 	if ((demand->types & session->wants) != session->wants)
 		return false;
@@ -191,7 +196,8 @@ static bool is_wanted_type(const struct session *session, const struct feed_samp
 	case PROF_SAMPLE_CPU:
 		return session->wants & PROF_WANT_CPU;
 	case PROF_SAMPLE_OFFCPU:
-		return session->wants & PROF_WANT_OFFCPU;
+		return (session->wants & PROF_WANT_OFFCPU) &&
+		       wait_is_wanted(session->info.type, sample);
 	case PROF_SAMPLE_ALLOC:
 		return session->wants & PROF_WANT_ALLOC;
 	case PROF_SAMPLE_IO:
@@ -200,9 +206,23 @@ static bool is_wanted_type(const struct session *session, const struct feed_samp
 	return false;
 }
 
+/* Threads of a Go program wait for work, not for locks: what its goroutines wait for the kernel does
+ * not see. */
+static bool is_of_runtime(struct session *session, const struct live_process *process)
+{
+	if ((session->info.type != PROFILE_BLOCK && session->info.type != PROFILE_MUTEX) ||
+	    !(process->facts.flags & FEED_PROC_GO))
+		return false;
+	recorder_note(session->recorder,
+		      "Go processes are left out: their waits are between goroutines, which the "
+		      "kernel does not see");
+	return true;
+}
+
 void session_life_take(struct sessions *s, struct session *session,
 		       const struct feed_sample *sample, const struct live_process *process)
 {
+	const struct feed_sample reduced = wait_reduce(session->info.type, sample);
 	int64_t value = (int64_t)sample->value;
 	uint64_t value2 = sample->value2;
 	int rc;
@@ -220,7 +240,9 @@ void session_life_take(struct sessions *s, struct session *session,
 	if (!session_thin(session->info.rate_hz, session->seed, &session->thinning, sample, &value,
 			  &value2))
 		return;
-	rc = recorder_add(session->recorder, sample, process, process_started_at_ns(s, process),
+	if (is_of_runtime(session, process))
+		return;
+	rc = recorder_add(session->recorder, &reduced, process, process_started_at_ns(s, process),
 			  value, value2);
 	if (rc == 0 && recorder_pending(session->recorder) >= RECORDER_PENDING_MAX)
 		rc = recorder_seal(session->recorder, &s->tables, s->feed.cursor, false, NULL);
@@ -350,7 +372,7 @@ static void try_close(struct sessions *s, struct session *session, uint64_t now_
 	bool final;
 	int rc;
 
-	if (read_session_is(session->info.type)) {
+	if (session->reads) {
 		close_reading(s, session);
 		return;
 	}
@@ -390,7 +412,7 @@ static void wait_for_reading(struct sessions *s, struct session *session, uint64
 
 static void check_time(struct sessions *s, struct session *session, uint64_t now_ns)
 {
-	const bool reads = read_session_is(session->info.type);
+	const bool reads = session->reads;
 
 	if (session->read_failure[0]) {
 		session_life_fail(s, session, "%s", session->read_failure);
@@ -551,7 +573,7 @@ static void flush_all(struct sessions *s)
 
 	for (struct session *session = s->running; session; session = session->next) {
 		if (session->phase == PHASE_SAMPLING && recorder_groups(session->recorder) &&
-		    read_session_is(session->info.type))
+		    session->reads)
 			flush_session(s, session);
 		if (session->phase != PHASE_SAMPLING || !recorder_pending(session->recorder))
 			continue;

@@ -78,7 +78,7 @@ static void describe_quality(const struct sessions *s, const struct session *ses
 	for (uint32_t i = 0; i < quality->note_count; i++)
 		quality_note(to, "%s", quality->notes[i]);
 	to->samples = (int64_t)quality->samples;
-	if (read_session_is(session->info.type)) {
+	if (session->reads) {
 		to->lost = -1;
 		return;
 	}

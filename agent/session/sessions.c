@@ -273,7 +273,8 @@ static int reserve(struct sessions *s, const struct session_request *r, struct s
 	struct type_need need;
 	int rc;
 
-	services_type_state(s, r->type, &need);
+	session->reads = read_session_suits(s, r->tenant, &session->selector, r->type);
+	services_type_state(s, r->type, session->reads, &need);
 	if (!need.available)
 		return err_set(err, ENOTSUP, "ProfileTypeUnavailable", "profileType", "%s: %s",
 			       profile_type_info(r->type)->word, need.reason);

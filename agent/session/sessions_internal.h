@@ -62,6 +62,7 @@ struct session {
 	uint64_t request_hash;
 	uint64_t pid_gone_ns; /* monotonic: the one process it follows has exited; 0 = it lives */
 	uint32_t wants; /* bits of enum prof_want */
+	bool reads;	/* taken by reading processes (read_session.h), not by sampling them */
 	uint64_t seed;	/* of thinning */
 	struct thinning thinning;
 	uint64_t asked_ns, start_ns, end_ns; /* monotonic; start 0 = not yet, end UINT64_MAX = open */
@@ -270,7 +271,8 @@ struct type_need {
 	char reason[256];
 };
 /* Lock held. */
-void services_type_state(const struct sessions *s, enum profile_type type, struct type_need *ret);
+void services_type_state(const struct sessions *s, enum profile_type type, bool reads,
+			 struct type_need *ret);
 /* What @service means for @tenant. Takes the lock itself and asks the store. Words of
  * sessions_start(). */
 int services_resolve(struct sessions *s, const char *tenant, const char *service, bool may_wait,

@@ -134,6 +134,10 @@ struct feed_sample {
 	uint8_t type;	       /* enum prof_sample_type */
 	uint8_t state;
 	char comm[16];	       /* thread name, NUL-padded */
+	uint64_t object;       /* these as in struct prof_sample_event */
+	uint32_t holder;
+	uint8_t detail;
+	uint8_t reserved[3];
 };
 
 /* Increments since the last record; index = outcome id. */

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/profile/lock_site.h"
+
+#include <string.h>
+
+#include "agent/profile/builder_internal.h"
+
+static bool begins_with_any(const char *text, const char *const *beginnings, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (strncmp(text, beginnings[i], strlen(beginnings[i])) == 0)
+			return true;
+	return false;
+}
+
+static bool is_of_lock(const struct profile *p, const struct profile_frame *frame)
+{
+	/* Base names of files, and functions that compilers inline or link statically. */
+	static const char *const files[] = { "libc.so",	  "libc-",	  "libpthread", "ld-linux",
+					     "ld-musl",	  "libstdc++.so", "libc++.so",	"libgcc_s",
+					     "libgomp.so" };
+	static const char *const functions[] = {
+		"pthread_", "__pthread_", "___pthread_", "__gthread",  "__lll_",     "lll_",
+		"futex_",   "__futex_",	  "__GI___",	 "std::",	 "core::",    "parking_lot",
+		"lock_api", "syscall",	  "sem_wait",	 "sem_timedwait"
+	};
+	const struct profile_function *function = &p->functions[frame->function];
+	const char *path = profile_string(p, p->mappings[frame->mapping].path);
+	const char *base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+
+	if (frame->kind == PROFILE_FRAME_KERNEL || frame->kind == PROFILE_FRAME_MARKER)
+		return true;
+	return begins_with_any(base, files, ARRAY_SIZE(files)) ||
+	       begins_with_any(profile_string(p, function->name), functions, ARRAY_SIZE(functions));
+}
+
+uint32_t lock_site(const struct profile_builder *b, uint32_t node)
+{
+	const struct profile *p = b->p;
+
+	for (; node && node < p->node_count; node = p->nodes[node].parent) {
+		const struct profile_frame *frame = &p->frames[p->nodes[node].frame];
+
+		if (!is_of_lock(p, frame))
+			return p->functions[frame->function].name;
+	}
+	return 0;
+}

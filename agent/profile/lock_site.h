@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which function a thread that waits for a lock stands in. Pure. */
+#ifndef PROFD_PROFILE_LOCK_SITE_H
+#define PROFD_PROFILE_LOCK_SITE_H
+
+#include "agent/profile/profile.h"
+
+/* The innermost function of @node's stack that is not part of a lock: not in the kernel, in libc or in
+ * a language's runtime library, and not an inlined function of their headers. String id of its name in
+ * @b; 0 = every frame is. @node must come from @b. */
+uint32_t lock_site(const struct profile_builder *b, uint32_t node);
+
+#endif

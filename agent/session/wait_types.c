@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/session/wait_types.h"
+
+#include "bpf/profiler.h"
+
+bool wait_is_wanted(enum profile_type type, const struct feed_sample *sample)
+{
+	uint8_t wait = sample->state & 15, detail = sample->detail;
+
+	if (type == PROFILE_OFFCPU || type == PROFILE_WALL)
+		return true;
+	if (sample->state >> 4 == PROF_OFF_PREEMPTED)
+		return false;
+	switch (type) {
+	case PROFILE_BLOCK:
+		return wait == PROF_WAIT_FUTEX || wait == PROF_WAIT_PIPE ||
+		       wait == PROF_WAIT_EPOLL || wait == PROF_WAIT_CHILD ||
+		       detail == PROF_DETAIL_SEMAPHORE;
+	case PROFILE_MUTEX:
+		return detail == PROF_DETAIL_LOCK;
+	case PROFILE_IO:
+		return detail >= PROF_DETAIL_FILE && detail <= PROF_DETAIL_SYNC;
+	default:
+		return false;
+	}
+}
+
+struct feed_sample wait_reduce(enum profile_type type, const struct feed_sample *sample)
+{
+	struct feed_sample reduced = *sample;
+
+	if (type != PROFILE_MUTEX)
+		reduced.holder = 0;
+	if (type != PROFILE_MUTEX && type != PROFILE_BLOCK)
+		reduced.object = 0;
+	if (type != PROFILE_IO)
+		reduced.detail = PROF_DETAIL_NONE;
+	if (sample->type == PROF_SAMPLE_OFFCPU && sample->state >> 4 != PROF_OFF_BLOCKED)
+		reduced.state &= 0xf0;
+	return reduced;
+}

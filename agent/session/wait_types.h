@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The types that are cuts of the stream of times off the CPU. Pure. */
+#ifndef PROFD_SESSION_WAIT_TYPES_H
+#define PROFD_SESSION_WAIT_TYPES_H
+
+#include <stdbool.h>
+
+#include "agent/profile/profile.h"
+#include "agent/wire/feed.h"
+
+/* Does this time off the CPU belong to a profile of @type? Time on the run queue belongs to what the
+ * thread had waited for. */
+bool wait_is_wanted(enum profile_type type, const struct feed_sample *sample);
+/* @sample without what @type does not tell apart: every difference would be a dictionary entry. */
+struct feed_sample wait_reduce(enum profile_type type, const struct feed_sample *sample);
+
+#endif

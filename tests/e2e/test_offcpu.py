@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Time off the CPU against a program that measures its own waits (tests/workloads/off_waits.c): how long, in which
+function, why, for which lock."""
+
+import contextlib
+import json
+import math
+import os
+import subprocess
+import time
+
+from harness import FAMILY_A, WORKLOADS, Daemon, check, compile_workload, main
+
+SECONDS = 5
+# function: the wait kind of its blocked time, the smallest part that has it
+WAITS = {"wait_sleep": "sleep", "wait_lock": "futex", "wait_condition": "futex", "wait_pipe": "pipe",
+         "wait_socket": "socket", "wait_epoll": "epoll", "wait_sync": "disk", "wait_child": "child"}
+HOGS = ("hog_a", "hog_b")
+# libc's function that a whole stack must pass
+LIBC = {"wait_sleep": "nanosleep", "wait_lock": "pthread_mutex_lock", "wait_condition": "pthread_cond_wait",
+        "wait_pipe": "read", "wait_socket": "recv", "wait_epoll": "epoll_wait", "wait_sync": "fsync"}
+
+
+class Waits:
+    """The running program; counters() asks it for {function: [ns off the CPU, calls]} and its time."""
+
+    def __init__(self):
+        program = compile_workload("off_waits.c", "-O2", "-fomit-frame-pointer",
+                                   "-fno-optimize-sibling-calls", "-lpthread")
+        self.process = subprocess.Popen([program, WORKLOADS], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        text=True)
+        check(self.process.stdout.readline() == "ready\n", "the program is not ready")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, trace):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+    def counters(self):
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+
+@contextlib.contextmanager
+def profiled(daemon, waits, kind, seconds=SECONDS, rate=1000):
+    """Yields the result of a session of @kind and what the program counted meanwhile, scaled to its length."""
+    session = daemon.start_profile("off_waits", 600, kind, rate)
+    before = waits.counters()
+    time.sleep(seconds)
+    after = waits.counters()
+    result = daemon.stop_profile(session)
+    scale = result["durationSeconds"] * 1e9 / (after["time"] - before["time"])
+    result["of"] = f"&where=pid:{waits.process.pid}"  # its children's waits are their own
+    yield result, {name: [(after[name][i] - before[name][i]) * scale for i in (0, 1)]
+                   for name in after if name != "time"}
+
+
+def values(stacks, function):
+    return sum(value for stack, value in stacks if function in stack)
+
+
+def near(what, got, due, percent, samples):
+    """@got is @due but for @percent and four standard deviations of so many samples."""
+    allowed = percent / 100 + 4 / math.sqrt(max(samples, 1)) * 0.1
+    check(abs(got - due) <= allowed * due,
+          f"{what}: {got / 1e6:.1f}, should be {due / 1e6:.1f} ({100 * (got - due) / due:+.1f} %)")
+
+
+def offcpu_of_every_function():
+    with Daemon() as daemon, Waits() as waits, profiled(daemon, waits, "offcpu") as (result, truth):
+        stacks = daemon.folded(result["id"], result["of"])
+        states = daemon.folded(result["id"], "&groupBy=state" + result["of"])
+        kinds = daemon.folded(result["id"], "&groupBy=wait" + result["of"])
+        for name in (*WAITS, *HOGS):
+            near(name, values(stacks, name), truth[name][0], 3, result["sampleCount"] / 10)
+        for name, kind in WAITS.items():
+            blocked = sum(v for s, v in states if name in s and s[0] == "blocked")
+            right = sum(v for s, v in kinds if name in s and s[0] == kind)
+            check(right >= 0.97 * blocked, f"{name}: {100 * right / blocked:.1f} % of it waits for {kind}")
+            if name in LIBC:
+                through = sum(v for s, v in stacks if name in s and any(LIBC[name] in f for f in s))
+                check(through >= 0.97 * values(stacks, name), f"{name}: not through {LIBC[name]}: "
+                      f"{[s for s, _ in stacks if name in s][:2]}")
+        for name in HOGS:
+            waiting = sum(v for s, v in states if name in s and s[0] in ("runqueue", "preempted"))
+            check(waiting >= 0.97 * values(stacks, name), f"{name}: {waiting / 1e6:.0f} ms on run queues")
+        whole = sum(v for s, v in stacks if any(f in s for f in ("main", "start_thread", "clone3", "__clone3")))
+        check(whole >= 0.9 * sum(v for _, v in stacks), "stacks are not whole")
+
+
+def mutex_names_lock_and_waiter():
+    with Daemon() as daemon, Waits() as waits, profiled(daemon, waits, "mutex") as (result, truth):
+        stacks = daemon.folded(result["id"], result["of"])
+        total = sum(v for _, v in stacks)
+        near("wait_lock", values(stacks, "wait_lock"), truth["wait_lock"][0], 5, result["sampleCount"] / 10)
+        known = values(stacks, "wait_lock") + sum(
+            v for s, v in stacks if any(f in s for f in ("own", "wait_condition", "feed", "wait_for_ever")))
+        check(known >= 0.99 * total, f"other waits: {[s for s, _ in stacks if 'wait_lock' not in s][:3]}")
+        locks = result["breakdown"]["lock"]
+        check(any(lock.startswith("futex 0x") and lock.endswith(" in wait_lock") for lock in locks), f"{locks}")
+
+
+def block_counts_contentions():
+    with Daemon() as daemon, Waits() as waits, profiled(daemon, waits, "block") as (result, truth):
+        stacks = daemon.folded(result["id"], result["of"])
+        for name in ("wait_lock", "wait_condition", "wait_pipe", "wait_epoll", "wait_child"):
+            near(name, values(stacks, name), truth[name][0], 5, result["sampleCount"] / 10)
+        check(values(stacks, "wait_sleep") == 0, "sleeping is no synchronization")
+        check(values(stacks, "hog_a") == 0, "nor is waiting for a CPU")
+
+
+def io_by_kind():
+    with Daemon() as daemon, Waits() as waits, profiled(daemon, waits, "io") as (result, truth):
+        stacks = daemon.folded(result["id"], "&groupBy=kind" + result["of"])
+        for name, kind in (("wait_pipe", "pipe"), ("wait_socket", "socket"), ("wait_sync", "sync")):
+            mine = sum(v for s, v in stacks if name in s and s[0] == kind)
+            near(name, mine, truth[name][0], 6, result["sampleCount"] / 10)
+        check(values(stacks, "wait_lock") == 0, "locks are not I/O")
+        check(any("bytes" in note for note in result["quality"]["notes"]), f"{result['quality']}")
+
+
+if __name__ == "__main__":
+    main(offcpu_of_every_function, mutex_names_lock_and_waiter, block_counts_contentions, io_by_kind)
