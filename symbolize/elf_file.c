@@ -11,6 +11,7 @@
 
 #include "agent/base/hash.h"
 #include "agent/base/io.h"
+#include "agent/wire/module_key.h"
 #include "symbolize/elf_debug.h"
 
 #define NOTES_BYTES_MAX	  (64u << 10)
@@ -203,23 +204,6 @@ void elf_file_close(struct elf_file *file)
 	free(file);
 }
 
-static uint64_t key_of(const void *data, size_t len, uint64_t seed)
-{
-	uint64_t key = hash_bytes(data, len, seed);
-
-	return key ? key : 1;
-}
-
-uint64_t elf_key_of_go_id(const uint8_t *go_id, size_t len)
-{
-	return key_of(go_id, len, 0x676f206275696c64ull); /* "go build" */
-}
-
-uint64_t elf_key_of_build_id(const uint8_t *build_id, size_t len)
-{
-	return key_of(build_id, len, 0x6275696c642d6964ull); /* "build-id" */
-}
-
 /* Hash of [@fo, @fo + @len) of the file, folded into *@key. A short read ends it: the file changed. */
 static int hash_range(const struct elf_file *file, uint64_t fo, uint64_t len, uint8_t *chunk,
 		      uint64_t *key)
@@ -275,13 +259,13 @@ int elf_file_key(const struct elf_file *file, uint64_t *ret)
 	struct bytes go_id;
 
 	if (file->identity.build_id_len) {
-		*ret = elf_key_of_build_id(file->identity.build_id, file->identity.build_id_len);
+		*ret = module_key_of_build_id(file->identity.build_id, file->identity.build_id_len);
 		return 0;
 	}
 	/* cmd/go writes an empty id with -trimpath -buildid=: only a full one identifies a build. */
 	if (elf_note_find(file->elf, "Go", NT_GO_BUILD_ID, &go_id) &&
-	    bytes_left(&go_id) >= ELF_GO_ID_MIN) {
-		*ret = elf_key_of_go_id(go_id.at, bytes_left(&go_id));
+	    bytes_left(&go_id) >= MODULE_KEY_GO_ID_MIN) {
+		*ret = module_key_of_go_id(go_id.at, bytes_left(&go_id));
 		return 0;
 	}
 	return file_content_key(file, ret);

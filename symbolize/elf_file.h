@@ -49,13 +49,8 @@ int elf_file_map_take(int fd_take, struct elf_file **ret) must_use;
 void elf_file_close(struct elf_file *file);
 CLEANUP_DEFINE(elf_file, struct elf_file *, elf_file_close);
 
-/* The stable identity of a build: a hash of its build-id, equal on every host, never 0. */
-uint64_t elf_key_of_build_id(const uint8_t *build_id, size_t len);
-/* The same of a Go program without one: by the text of its Go build id (at least ELF_GO_ID_MIN bytes; a
- * shorter one does not identify a build). */
-#define ELF_GO_ID_MIN 16u
-uint64_t elf_key_of_go_id(const uint8_t *go_id, size_t len);
-/* The same of a file: by build-id; else by Go's build id; else by its size, headers and executable
+/* The stable identity of the file (agent/wire/module_key.h): by build-id; else by Go's build id; else by its
+ * size, headers and executable
  * bytes (at most 64 MiB of them). -EIO and the like when it cannot be read. */
 int elf_file_key(const struct elf_file *file, uint64_t *ret) must_use;
 /* Is @debug the separate debug file of @identity? By build-id if both have one, else by the CRC of the debug

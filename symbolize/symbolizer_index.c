@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "agent/base/clock.h"
+#include "agent/wire/module_key.h"
 #include "agent/base/hash.h"
 #include "agent/base/io.h"
 #include "agent/base/log.h"
@@ -248,7 +249,7 @@ static void index_kernel(struct symbolizer *s, const struct control_index *reque
 	if (!rc) {
 		image = symbol_index_image(index, &bytes);
 		answer->key = request->build_id_len
-				      ? elf_key_of_build_id(request->build_id, request->build_id_len)
+				      ? module_key_of_build_id(request->build_id, request->build_id_len)
 				      : hash_bytes(image, bytes, CONTROL_INDEX);
 		answer->flags = INDEXED_SYMBOLS;
 		answer->build_id_len = request->build_id_len;

@@ -4,9 +4,9 @@
 #include <errno.h>
 #include <string.h>
 
+#include "agent/wire/module_key.h"
 #include "agent/wire/feed.h"
 #include "bpf/profiler.h"
-#include "symbolize/elf_file.h"
 
 void reading_clear(struct reading *reading)
 {
@@ -44,9 +44,9 @@ static int take_module(struct reading *reading, const struct read_record *record
 	module.build_id_len = from->build_id_len;
 	memcpy(module.build_id, from->build_id, from->build_id_len);
 	if (module.build_id_len)
-		module.key = elf_key_of_build_id(module.build_id, module.build_id_len);
-	else if (from->go_id_len >= ELF_GO_ID_MIN)
-		module.key = elf_key_of_go_id((const uint8_t *)record->go_id, from->go_id_len);
+		module.key = module_key_of_build_id(module.build_id, module.build_id_len);
+	else if (from->go_id_len >= MODULE_KEY_GO_ID_MIN)
+		module.key = module_key_of_go_id((const uint8_t *)record->go_id, from->go_id_len);
 	module.path = strndup(record->text, from->path_len);
 	rc = module.path ? reading_modules_vec_push(&reading->modules, module) : -ENOMEM;
 	if (rc < 0)

@@ -61,7 +61,7 @@ struct read_target {
 enum read_module_kind { READ_MODULE_ELF = 1, READ_MODULE_VDSO = 2 };
 
 /* A mapped file, by every identity the reader could see. The collector's module keys follow from
- * the build-id (elf_key_of_build_id()), without one from Go's build id (elf_key_of_go_id());
+ * the build-id (module_key_of_build_id()), without one from Go's build id (module_key_of_go_id());
  * without either the path joins them. */
 struct read_module {
 	struct read_head head;

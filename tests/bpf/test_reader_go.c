@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "agent/base/clock.h"
+#include "agent/wire/module_key.h"
 #include "agent/reader/answer.h"
 #include "agent/reader/go_buckets.h"
 #include "agent/reader/go_goroutines.h"
@@ -380,10 +381,10 @@ static void compare_module_key(struct observed *o, const char *path)
 	assert_int_equal(elf_file_key(file, &from_file), 0);
 	snapshot(o, 0, 5 * NS_PER_S, &c);
 	m = c.modules.data[0].module;
-	assert_true(m->build_id_len || m->go_id_len >= ELF_GO_ID_MIN);
+	assert_true(m->build_id_len || m->go_id_len >= MODULE_KEY_GO_ID_MIN);
 	key = m->build_id_len
-		      ? elf_key_of_build_id(m->build_id, m->build_id_len)
-		      : elf_key_of_go_id((const uint8_t *)c.modules.data[0].go_id, m->go_id_len);
+		      ? module_key_of_build_id(m->build_id, m->build_id_len)
+		      : module_key_of_go_id((const uint8_t *)c.modules.data[0].go_id, m->go_id_len);
 	assert_int_equal(key, from_file);
 	read_collect_deinit(&c);
 }
