@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // One service: what can be profiled, what was, and starting more.
 import { h } from '../flame/dom.js';
+import { Explorer } from '../flame/explorer.js';
 import { duration, percent, value } from '../flame/format.js';
 import { shortName, visible } from '../flame/names.js';
 import { noun } from '../flame/words.js';
 import { A, PROFILING, get, poll } from '../parts/api.js';
-import { ago, heading, link, notice, plural, servicePath } from '../parts/page.js';
+import { continuousSwitch } from '../parts/continuous.js';
+import { exportMenu } from '../parts/exports.js';
+import { ago, heading, link, notice, plural, qualityLine, servicePath } from '../parts/page.js';
 import { startForm } from '../parts/start.js';
+import { timeline } from '../parts/timeline.js';
 
 const SPANS = [['-1h', '1 h'], ['-6h', '6 h'], ['-24h', '24 h'], ['-7d', '7 d']];
+const HOURS = { '-1h': 1, '-6h': 6, '-24h': 24, '-7d': 168 };
+const STEPS = { '-1h': '1m', '-6h': '5m', '-24h': '15m', '-7d': '2h' };
 const HOST = ['*', 'host'];
 const address = () => new URLSearchParams(location.search);
 
@@ -21,7 +27,7 @@ function turned(changes) {
 }
 
 function lead(name, service, type, sessions) {
-	const newest = sessions.items.find(s => s.status === 'completed' && s.topFunctions?.length);
+	const newest = sessions.items.find(s => s.status !== 'failed' && s.topFunctions?.length);
 	const now = HOST.includes(name) ? 'is the whole machine' : service ? `uses ${service.cpus.toFixed(2)} CPUs in ${plural(service.processes.length, 'process').replace('processs', 'processes')}` : 'does not run now';
 	if (!newest) return `${name === '*' ? 'host' : visible(name)} ${now}. No ${type} profile of it in this time yet.`;
 	const top = newest.topFunctions[0];
@@ -42,27 +48,32 @@ function sessionRow(s, chosen, changed) {
 
 class ServicePage {
 	constructor(content, name) {
-		Object.assign(this, { name, type: address().get('type') || 'cpu', from: address().get('from') || '-24h', chosen: [] });
+		Object.assign(this, { name, type: address().get('type') || 'cpu', from: SPANS.some(([span]) => span === address().get('from')) ? address().get('from') : '-24h', chosen: [] });
 		this.trouble = notice();
 		this.head = heading(name, 'Asking the daemon…');
 		this.facts = h('p', { class: 'facts' });
 		this.tabs = h('nav', { class: 'tabs', 'aria-label': 'Profile types' });
 		this.reason = h('div', {});
 		this.form = h('div', {});
+		this.continuous = h('div', {});
+		this.timeline = h('div', {});
+		this.graph = h('div', { class: 'graph', hidden: true });
 		this.history = h('div', {});
 		this.processes = h('div', {});
-		content.append(this.head.element, this.facts, this.trouble.element, this.tabs, this.reason, this.form, this.history, this.processes);
+		content.append(this.head.element, this.facts, this.trouble.element, this.tabs, this.reason, this.form, this.continuous, this.timeline, this.graph, this.history, this.processes);
 	}
 
 	async refresh() {
 		const [services, sessions] = await Promise.all([get(A + '/services'),
-			get(PROFILING + '/history', { service: this.name, profileType: this.type, from: this.from, limit: 100, top: 1 })]);
+			get(PROFILING + '/history', { service: this.name, profileType: this.type, from: this.from, limit: 100, top: 1, aggregate: STEPS[this.from] })]);
 		const service = services.items.find(s => s.name === this.name);
 		this.head.say(lead(this.name, service, this.type, sessions));
 		this.drawFacts(service);
 		this.drawTypes(service);
+		this.drawTimeline(sessions);
 		this.drawHistory(sessions);
 		this.drawProcesses(service);
+		await this.drawWindow();
 	}
 
 	drawFacts(service) {
@@ -80,6 +91,35 @@ class ServicePage {
 		const mine = types.find(t => t.type === this.type);
 		this.reason.replaceChildren(mine && !mine.available ? h('div', { class: 'note warn' }, h('p', {}, `${this.type} cannot be taken of this service now: ${visible(mine.reason || 'no reason was given')}`)) : '');
 		this.form.replaceChildren(startForm(this.name, types, this.type, this.trouble));
+		if (!this.continuous.firstChild) continuousSwitch(this.name, types, this.trouble).then(box => this.continuous.replaceChildren(box), e => this.trouble.show(e));
+	}
+
+	/** The window that the address names: [from, to] in ms, or null. */
+	get window() {
+		const from = Date.parse(address().get('start')), to = Date.parse(address().get('end'));
+		return from < to ? [from, to] : null;
+	}
+
+	/** Bars of the whole time asked for; left alone while nothing new came, so that a drag is not cut off. */
+	drawTimeline(sessions) {
+		const points = sessions.points || [], state = JSON.stringify(points);
+		if (state === this.pointsDrawn) return;
+		this.pointsDrawn = state;
+		if (!points.some(p => p.valuePerSecond)) return this.timeline.replaceChildren();
+		this.timeline.replaceChildren(timeline(points, [Date.now() - HOURS[this.from] * 3600e3, Date.now()], sessions.items[0]?.unit || 'nanoseconds', this.type, this.window, (from, to) =>
+			location.assign(turned({ start: new Date(from).toISOString(), end: new Date(to).toISOString() }) + location.hash)));
+	}
+
+	/** Everything of the chosen window merged; read once. */
+	async drawWindow() {
+		if (!this.window || this.explorer) return;
+		const [start, end] = this.window.map(ms => new Date(ms).toISOString()), asked = { service: this.name, profileType: this.type, start, end };
+		const path = PROFILING + '/window/flamegraph', doc = await get(path, { ...asked, format: 'flame' });
+		const words = h('p', { class: 'lead' }), head = h('div', { class: 'row' }, h('b', {}, `${new Date(start).toLocaleString()} to ${new Date(end).toLocaleString()}`), link(turned({ start: null, end: null }), 'Close', { class: 'button' }));
+		this.graph.hidden = false;
+		this.timeline.after(head, words, qualityLine(doc.quality));
+		this.explorer = new Explorer(this.graph, { sentence: text => { words.textContent = text; }, tools: [exportMenu(() => path + '?' + new URLSearchParams(asked))] });
+		this.explorer.setData(doc);
 	}
 
 	drawHistory(sessions) {
