@@ -15,7 +15,7 @@ struct session_resume {
 	uint64_t seed;
 	uint64_t feed_identity, begin_position;
 	uint64_t boot_offset_ns; /* realtime - monotonic when written: tells another boot */
-	char idempotency_key[129];
+	char idempotency_key[256];
 	uint64_t request_hash;
 };
 

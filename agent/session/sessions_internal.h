@@ -32,7 +32,7 @@
 #define SESSION_SAMPLER_NS     (10 * NS_PER_S)	 /* the collector must confirm within this */
 #define SESSION_PROCESSES_SHOWN 1000u
 #define IDEMPOTENCY_MAX	       4096u
-#define IDEMPOTENCY_KEY_SIZE   129
+#define IDEMPOTENCY_KEY_SIZE   256
 
 enum session_phase {
 	PHASE_PREPARING, /* its record is being written; the feed thread passes it by */
