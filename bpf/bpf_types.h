@@ -164,6 +164,7 @@ struct sched_info {
 
 struct task_struct {
 	unsigned int __state;
+	int on_cpu;
 	void *stack;
 	unsigned int flags;
 	struct sched_info sched_info;
@@ -183,6 +184,20 @@ struct task_struct {
 /* Before v5.14 (2f064a59a11f "sched: Change task_struct::state"). */
 struct task_struct___pre514 {
 	long state;
+};
+
+struct seq_file;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+	uint64_t session_id;
+	uint64_t seq_num;
+};
+
+/* Context of programs that visit every thread, kernel/bpf/task_iter.c. */
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
 };
 
 #pragma clang attribute pop

@@ -169,6 +169,13 @@ struct {
 	__type(value, struct scratch);
 } switch_scratch SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, uint32_t);
+	__type(value, struct scratch);
+} sweep_scratch SEC(".maps");
+
 /* A thread off the CPU. Lives and dies with the thread. */
 struct off_state {
 	uint64_t since_ns;     /* 0 = on the CPU */

@@ -287,6 +287,85 @@ int BPF_PROG(off_switch, bool preempt, struct task_struct *prev, struct task_str
 	return 0;
 }
 
+/* ---- sweeping ------------------------------------------------------------------------------ */
+
+/* What a blocked thread's stack is without reading its memory: where it entered the kernel. */
+static __always_inline void sweep_user_stack(struct scratch *s, uint32_t tgid)
+{
+	walk_none(s);
+	s->frames[0] = prof_frame_address(PROF_FRAME_ADDRESS, s->regs.ip, 0);
+	s->frames[1] = (uint64_t)PROF_FRAME_MARKER << PROF_FRAME_KIND_SHIFT |
+		       PROF_MARKER_BLOCKED;
+	s->stack.tgid = tgid;
+	s->stack.frame_count = 2;
+	s->stack.outcome = OUTCOME_complete;
+	s->stack.stack_hash = hash_frame(hash_frame(tgid, s->frames[0]), s->frames[1]);
+	s->sample.user_stack_hash = stack_send(s);
+}
+
+static __always_inline void sweep_send(struct scratch *s, struct task_struct *task,
+				       uint64_t now_ns, const struct off_state *state)
+{
+	uint64_t off_ns = now_ns - state->since_ns;
+
+	off_sample_begin(s, task, now_ns, off_ns, off_ns);
+	s->sample.value2 = 0; /* counted when it ends */
+	s->sample.holder = state->holder;
+	walk_none(s);
+	s->sample.kernel_stack_hash = kernel_stack_send(
+		s, bpf_get_task_stack(task, s->frames, KERNEL_STACK_BYTES, 0), false);
+	s->sample.state = state->blocked ? PROF_OFF_BLOCKED << 4 | PROF_WAIT_OTHER
+					 : PROF_OFF_PREEMPTED << 4;
+	if (has_user_stack(task->mm, task->flags) &&
+	    !bpf_probe_read_kernel(&s->regs, sizeof(s->regs), (void *)bpf_task_pt_regs(task))) {
+		if (state->blocked)
+			s->sample.state = PROF_OFF_BLOCKED << 4 | off_wait(s, task);
+		if (arch_is_user(&s->regs) && !arch_is_compat32(&s->regs))
+			sweep_user_stack(s, task->tgid);
+	}
+	sample_send(s);
+}
+
+/* Visits every thread of the host. The time that each is off the CPU so far becomes a sample, and
+ * begins anew: so that a session has what fell inside of a wait that began before it, or has not
+ * ended with it. A thread that comes back in this very moment may count its time twice. */
+SEC("iter/task")
+int off_sweep(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct off_state *state;
+	uint32_t zero = 0, tgid;
+	struct scratch *s;
+	uint64_t now_ns;
+
+	if (!task || !config.off_generation)
+		return 0;
+	if (!task->pid || task->flags & PF_EXITING)
+		return 0;
+	if (bpf_core_field_exists(struct task_struct, on_cpu) && task->on_cpu)
+		return 0;
+	tgid = task->tgid;
+	s = bpf_map_lookup_elem(&sweep_scratch, &zero);
+	if (!s || (!config.sweep_all &&
+		   target_wants(bpf_map_lookup_elem(&targets, &tgid), PROF_WANT_OFFCPU)))
+		return 0;
+	state = bpf_task_storage_get(&off_states, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!state)
+		return 0;
+	now_ns = bpf_ktime_get_ns();
+	if (state->since_ns && state->generation == config.off_generation) {
+		if (now_ns > state->since_ns)
+			sweep_send(s, task, now_ns, state);
+	} else {
+		state->blocked = off_blocks(task);
+		state->holder = 0;
+		state->generation = config.off_generation;
+	}
+	state->run_delay_ns = off_run_delay(task);
+	state->since_ns = now_ns;
+	return 0;
+}
+
 /* ---- the user stack ------------------------------------------------------------------------ */
 
 /* The scratch of this CPU if a user stack is owed to the current thread. */

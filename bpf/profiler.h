@@ -36,6 +36,11 @@ enum prof_frame_kind {
 	PROF_FRAME_MARKER = 5,	  /* bits 39..0: enum prof_marker, e.g. [on cpu, not sampled] */
 };
 
+enum prof_marker {
+	PROF_MARKER_ON_CPU = 0,	 /* [on cpu, not sampled] */
+	PROF_MARKER_BLOCKED = 1, /* [blocked, not sampled]: a wait that did not end inside */
+};
+
 #define PROF_FRAME_KIND_SHIFT	60
 #define PROF_FRAME_RETURN	(1ull << 59)
 #define PROF_FRAME_GUESSED	(1ull << 58)
@@ -248,6 +253,7 @@ struct prof_config {
 	uint64_t off_threshold_ns; /* blocks shorter are sampled, longer always recorded */
 	uint64_t cpu_period_ns;	   /* value of one cpu sample */
 	uint32_t cpu_active;	   /* 0: return at once */
+	uint32_t sweep_all;	   /* the next sweep begins the time of every thread */
 	uint32_t off_generation;   /* 0 = off; another number after every start */
 	uint32_t
 		sample_undecided; /* 1 while a session could want a process nobody has decided on */

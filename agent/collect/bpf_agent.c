@@ -175,6 +175,31 @@ int bpf_agent_set_offcpu(struct bpf_agent *agent, bool on, uint64_t threshold_ns
 	return 0;
 }
 
+int bpf_agent_sweep(struct bpf_agent *agent, bool all)
+{
+	struct profiler_bpf *skel = agent->skel;
+	cleanup_close int fd = -1;
+	char nothing[64];
+	ssize_t len;
+
+	if (!skel->bss->config.off_generation)
+		return -EOPNOTSUPP;
+	if (!skel->links.off_sweep)
+		skel->links.off_sweep = bpf_program__attach_iter(skel->progs.off_sweep, NULL);
+	if (!skel->links.off_sweep)
+		return -errno;
+	fd = bpf_iter_create(bpf_link__fd(skel->links.off_sweep));
+	if (fd < 0)
+		return -errno;
+	skel->bss->config.sweep_all = all;
+	/* The program writes nothing: one reading visits all threads but for interruptions. */
+	do {
+		len = read(fd, nothing, sizeof(nothing));
+	} while (len > 0 || (len < 0 && (errno == EINTR || errno == EAGAIN)));
+	skel->bss->config.sweep_all = 0;
+	return len < 0 ? -errno : 0;
+}
+
 void bpf_agent_set_undecided(struct bpf_agent *agent, bool sample)
 {
 	agent->skel->bss->config.sample_undecided = sample;

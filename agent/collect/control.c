@@ -51,14 +51,25 @@ static void apply_rate(struct collector *c, uint32_t rate_hz)
 	c->rate_hz = rate_hz;
 }
 
+static void sweep(struct collector *c, bool all)
+{
+	int rc = c->bpf && c->offcpu ? bpf_agent_sweep(c->bpf, all) : 0;
+
+	if (rc < 0)
+		log_warn("what waits now cannot be looked at: %s", strerror(-rc));
+}
+
 static void apply_offcpu(struct collector *c, bool on)
 {
+	bool was_on = c->offcpu;
 	struct err err = { 0 };
 
 	if (bpf_agent_set_offcpu(c->bpf, on, c->demand.off_threshold_ns, &err) < 0)
 		log_error("cannot follow time off the CPU: %s", err.text);
 	else
 		c->offcpu = on;
+	if (c->offcpu && !was_on)
+		sweep(c, true);
 }
 
 /* Samples taken before the unwind tables of what runs are there would be cut: a first session begins when
@@ -189,6 +200,8 @@ void control_server(struct collector *c)
 			on_target(c);
 		else if (head->kind == CONTROL_WANT)
 			on_want(c);
+		else if (head->kind == CONTROL_SWEEP)
+			sweep(c, false);
 		channel_message_close(&c->message);
 	}
 }

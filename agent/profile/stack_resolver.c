@@ -245,11 +245,13 @@ static int resolve(struct stack_resolver *r, uint64_t word)
 		return push(r, string_id(r, PROFILE_TRUNCATED), 0, frame, NULL);
 	case PROF_FRAME_MARKER:
 		frame.kind = PROFILE_FRAME_MARKER;
-		if (address & PROF_FRAME_OFFSET_MASK)
+		if ((address & PROF_FRAME_OFFSET_MASK) == PROF_MARKER_ON_CPU)
+			(void)snprintf(text, sizeof(text), "[on cpu, not sampled]");
+		else if ((address & PROF_FRAME_OFFSET_MASK) == PROF_MARKER_BLOCKED)
+			(void)snprintf(text, sizeof(text), "[blocked, not sampled]");
+		else
 			(void)snprintf(text, sizeof(text), "[marker %llu]",
 				       address & PROF_FRAME_OFFSET_MASK);
-		else
-			(void)snprintf(text, sizeof(text), "[on cpu, not sampled]");
 		return push(r, string_id(r, text), 0, frame, NULL);
 	default:
 		frame.kind = PROFILE_FRAME_UNKNOWN;

@@ -110,6 +110,13 @@ void demand_update(struct sessions *s)
 	}
 	if (s->peers.targets_dirty && s->peers.demand_sent.types)
 		send_targets(s);
+	/* Behind the decisions it depends on. */
+	if (s->peers.sweep_due && !s->peers.demand_dirty && !s->peers.targets_dirty) {
+		const struct channel_head head = { .kind = CONTROL_SWEEP };
+
+		s->peers.sweep_due = !send_to_collector(s, &head, sizeof(head)) &&
+				     s->peers.collector_fd >= 0;
+	}
 }
 
 void demand_want(struct sessions *s, enum control_want_kind what, const uint64_t *ids,

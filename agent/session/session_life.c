@@ -54,6 +54,8 @@ static void begin_sampling(struct sessions *s, struct session *session, uint64_t
 	session->cost_ns_from = s->feed.costs.collector_cpu_ns + s->feed.costs.bpf_run_ns;
 	session->record_dirty = true;
 	quality->clock = s->feed.clock;
+	if (session->wants & PROF_WANT_OFFCPU)
+		s->peers.sweep_due = true;
 	if (session->info.type == PROFILE_IO)
 		recorder_note(session->recorder,
 			      "operations and delay are of reads, writes and syncs that had to "
@@ -219,24 +221,40 @@ static bool is_of_runtime(struct session *session, const struct live_process *pr
 	return true;
 }
 
+/* Time off the CPU is known at its end; what lies before the session or behind it is not its own.
+ * false: nothing of it is. */
+static bool cut_to_session(const struct session *session, struct feed_sample *sample,
+			   int64_t *value)
+{
+	uint64_t from_ns = sample->time_ns - (uint64_t)*value, to_ns = sample->time_ns;
+
+	if (sample->type != PROF_SAMPLE_OFFCPU)
+		return to_ns >= session->start_ns && to_ns < session->end_ns;
+	if (from_ns < session->start_ns || from_ns > to_ns)
+		from_ns = session->start_ns;
+	if (to_ns >= session->end_ns)
+		to_ns = session->end_ns - 1;
+	if (from_ns >= to_ns)
+		return false;
+	sample->time_ns = to_ns;
+	*value = (int64_t)(to_ns - from_ns);
+	return true;
+}
+
 void session_life_take(struct sessions *s, struct session *session,
 		       const struct feed_sample *sample, const struct live_process *process)
 {
-	const struct feed_sample reduced = wait_reduce(session->info.type, sample);
+	struct feed_sample reduced = wait_reduce(session->info.type, sample);
 	int64_t value = (int64_t)sample->value;
 	uint64_t value2 = sample->value2;
 	int rc;
 
 	if ((session->phase != PHASE_SAMPLING && session->phase != PHASE_CLOSING) ||
-	    !is_wanted_type(session, sample) || sample->time_ns < session->start_ns ||
+	    !is_wanted_type(session, sample) ||
 	    /* In the file already: read again for a session whose file ended earlier. */
-	    s->feed.cursor <= session->stored_position || sample->time_ns >= session->end_ns ||
-	    sample->value > INT64_MAX)
+	    s->feed.cursor <= session->stored_position || sample->value > INT64_MAX ||
+	    !cut_to_session(session, &reduced, &value))
 		return;
-	/* Time off the CPU is known at its end; what lies before the session is not its own. */
-	if (sample->type == PROF_SAMPLE_OFFCPU &&
-	    value > (int64_t)(sample->time_ns - session->start_ns))
-		value = (int64_t)(sample->time_ns - session->start_ns);
 	if (!session_thin(session->info.rate_hz, session->seed, &session->thinning, sample, &value,
 			  &value2))
 		return;
@@ -457,6 +475,10 @@ static void check_time(struct sessions *s, struct session *session, uint64_t now
 			session->end_ns = session->pid_gone_ns > session->start_ns
 						  ? session->pid_gone_ns
 						  : session->start_ns;
+		}
+		if (now_ns >= session->end_ns && !session->swept) {
+			session->swept = true;
+			s->peers.sweep_due |= (session->wants & PROF_WANT_OFFCPU) != 0;
 		}
 		if (now_ns >= session->end_ns + (reads ? 0 : SESSION_GRACE_NS))
 			set_phase(s, session, PHASE_CLOSING);

@@ -72,6 +72,7 @@ struct session {
 	uint64_t stored_position; /* everything before is durable or not about this session */
 	bool reloaded;		  /* taken over from an earlier life of the server */
 	bool stop;		  /* asked to end early */
+	bool swept;		  /* the time is over; what still waits is asked for */
 	bool counted;		  /* PHASE_CLOSING: the counters have been brought up to date */
 	bool record_dirty;	  /* the stored record lacks the start time */
 	bool saved;		  /* PHASE_ENDED: its record is written, or it never began */
@@ -121,6 +122,7 @@ struct peers {
 	struct control_status status;
 	struct control_demand demand_sent;
 	bool demand_dirty, targets_dirty;
+	bool sweep_due; /* a session of waits began or ended */
 };
 
 struct continuous_source;

@@ -25,6 +25,7 @@ enum control_kind {
 	CONTROL_DEMAND = 16,  /* struct control_demand: replaces the former demand */
 	CONTROL_TARGET = 17,  /* struct control_target */
 	CONTROL_WANT = 18,    /* struct control_want: send these again */
+	CONTROL_SWEEP = 20,   /* head only: what waits now becomes samples (a session begins or ends) */
 	/* collector -> server */
 	CONTROL_STATUS = 19,  /* struct control_status, after start and on change */
 
