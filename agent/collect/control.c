@@ -12,7 +12,7 @@
 
 #define RATE_MAX_HZ    1000u
 #define STATUS_WAIT_MS 100
-#define HOLD_NS	       (1500 * NS_PER_MS)
+#define HOLD_NS	       (2500 * NS_PER_MS)
 
 /* ---- to the server ----------------------------------------------------------------------------- */
 
