@@ -284,12 +284,14 @@ uint32_t profile_builder_process(struct profile_builder *b, const struct profile
 		return fail(b, -EINVAL);
 	hash = hash_combine(process->started_at_ns,
 			    (uint64_t)process->pid << 32 | process->service);
-	hash = hash_combine(hash, process->exe);
+	/* By name too: fork and exec in one tick of the clock are two lives of one pid. */
+	hash = hash_combine(hash, (uint64_t)process->exe << 32 | process->comm);
 	probe = intern_probe(&b->processes, hash);
 	while ((id = intern_next(&b->processes, &probe)) != INTERN_NONE) {
 		const struct profile_process *known = &p->processes[id];
 
 		if (known->pid == process->pid && known->exe == process->exe &&
+		    known->comm == process->comm &&
 		    known->started_at_ns == process->started_at_ns &&
 		    known->service == process->service)
 			return id;
