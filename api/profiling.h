@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Family A (contract.md section 5) and the services list. */
+/* Family A (contract.md section 5): start, read, delete, list. */
 #ifndef PROFD_API_PROFILING_H
 #define PROFD_API_PROFILING_H
 
 #include "api/router.h"
 
-http_handler_fn handle_start, handle_get_profile, handle_delete_profile, handle_history,
-	handle_services;
+http_handler_fn handle_start, handle_get_profile, handle_delete_profile, handle_history;
 
 extern const struct query_spec get_profile_params[], history_params[], list_sessions_params[];
 

@@ -14,6 +14,7 @@
 #include "api/pipelines.h"
 #include "api/profiling.h"
 #include "api/router.h"
+#include "api/services_api.h"
 #include "api/sessions_b.h"
 #include "api/sign_in.h"
 #include "api/static_files.h"
@@ -29,7 +30,7 @@
 
 const struct route routes[] = {
 	/* family A */
-	{ "GET", A "/services", handle_services, NULL, READ, 0 },
+	{ "GET", A "/services", handle_services, services_params, READ, 0 },
 	{ "POST", A "/profiling/start", handle_start, NULL, PROFILE, ROUTE_JSON },
 	{ "GET", A "/profiling/history", handle_history, history_params, READ, 0 },
 	{ "GET", A "/profiling/compare", handle_compare, compare_params, READ, 0 },

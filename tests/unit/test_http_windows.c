@@ -162,6 +162,25 @@ static void test_compare_windows(void **state)
 	http_reply_free(&reply);
 }
 
+static void test_sparkline(void **state)
+{
+	struct http_fixture *f = *state;
+	char id[SESSION_ID_SIZE];
+	struct http_reply reply;
+
+	http_make_session(f, "default", id);
+	reply = http_request(f, "GET", "/api/v1/observability/services?sparkline=cpu&points=30", "", "");
+	assert_int_equal(reply.status, 200);
+	(void)http_member(&reply, "items.1.sparkline");
+	http_reply_free(&reply);
+	reply = http_request(f, "GET", "/api/v1/observability/services?sparkline=memory", "", "");
+	assert_int_equal(reply.status, 400);
+	http_reply_free(&reply);
+	reply = http_request(f, "GET", "/api/v1/observability/services?points=61", "", "");
+	assert_int_equal(reply.status, 400);
+	http_reply_free(&reply);
+}
+
 static int setup(void **state)
 {
 	struct http_fixture *f = calloc(1, sizeof(*f));
@@ -183,7 +202,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_settings),	 cmocka_unit_test(test_setting_refusals),
 		cmocka_unit_test(test_points_and_merge), cmocka_unit_test(test_refusals),
-		cmocka_unit_test(test_compare_windows),
+		cmocka_unit_test(test_compare_windows),	 cmocka_unit_test(test_sparkline),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/services_api.h"
+
+#include "agent/base/clock.h"
+#include "agent/session/history.h"
+#include "api/api_internal.h"
+#include "api/json_out.h"
+
+#define HOUR_S	   3600
+#define POINTS_MAX 60 /* the history keeps minutes */
+
+const struct query_spec services_params[] = {
+	{ .name = "sparkline", .type = QUERY_WORD, .words = "cpu",
+	  .about = "also the last hour of each service" },
+	{ .name = "points", .type = QUERY_UINT, .min = 1, .max = POINTS_MAX,
+	  .about = "values of a sparkline" },
+	{ 0 },
+};
+
+/* CPUs over the last whole hour of minutes; null where nothing was taken. A service without history has no
+ * line at all. */
+static void sparkline_json(struct http_call *call, struct json_out *json, const char *service)
+{
+	uint64_t count = query_uint(&call->request->query, "points", POINTS_MAX);
+	uint64_t step_s = (HOUR_S / count + 59) / 60 * 60, end_s = clock_realtime_ns() / NS_PER_S / 60 * 60;
+	const struct history_window window = {
+		.tenant = call->request->tenant,
+		.service = service,
+		.type = PROFILE_CPU,
+		.from_ns = (end_s - HOUR_S) * NS_PER_S,
+		.to_ns = end_s * NS_PER_S,
+	};
+	struct history_points points = { 0 };
+	struct err err = { 0 };
+	uint32_t at = 0;
+
+	if (sessions_points(call->api->options.sessions, &window, step_s * NS_PER_S, NULL, &points,
+			    &err) < 0 || !points.count) {
+		history_points_deinit(&points);
+		json_out_null(json, "sparkline");
+		return;
+	}
+	json_out_open(json, "sparkline", '{');
+	json_out_time(json, "from", window.from_ns);
+	json_out_uint(json, "stepSeconds", step_s);
+	json_out_open(json, "values", '[');
+	for (uint64_t from_ns = window.from_ns; from_ns < window.to_ns; from_ns += step_s * NS_PER_S) {
+		while (at < points.count && points.items[at].from_ns < from_ns)
+			at++;
+		if (at < points.count && points.items[at].from_ns < from_ns + step_s * NS_PER_S)
+			json_out_real(json, NULL, points.items[at].value_per_second / 1e9, 4);
+		else
+			json_out_null(json, NULL);
+	}
+	json_out_close(json, ']');
+	json_out_close(json, '}');
+	history_points_deinit(&points);
+}
+
+static void service_json(struct http_call *call, struct json_out *json,
+			 const struct service_info *service)
+{
+	json_out_open(json, NULL, '{');
+	json_out_text(json, "name", service->name);
+	json_out_text(json, "source", service->source);
+	json_out_bool(json, "inferred", service->inferred);
+	json_out_text(json, "runtime", service->runtime);
+	json_out_text(json, "containerId", service->container_id[0] ? service->container_id : NULL);
+	json_out_text(json, "systemdUnit", service->unit[0] ? service->unit : NULL);
+	json_out_real(json, "cpus", service->cpus, 4);
+	json_out_open(json, "processes", '[');
+	for (uint32_t i = 0; i < service->process_count; i++) {
+		const struct service_process *process = &service->processes[i];
+
+		json_out_open(json, NULL, '{');
+		json_out_uint(json, "pid", process->pid);
+		json_out_time(json, "startedAt", process->started_at_ns);
+		json_out_text(json, "exe", process->exe);
+		json_out_text(json, "runtime", process->runtime);
+		json_out_close(json, '}');
+	}
+	json_out_close(json, ']');
+	json_out_open(json, "profileTypes", '[');
+	for (unsigned i = 0; i < PROFILE_TYPE_MAX; i++) {
+		const struct service_type_state *state = &service->types[i];
+
+		json_out_open(json, NULL, '{');
+		json_out_text(json, "type", profile_type_info((enum profile_type)i)->word);
+		json_out_bool(json, "available", state->available);
+		json_out_text(json, "reason", state->available ? NULL : state->reason);
+		json_out_close(json, '}');
+	}
+	json_out_close(json, ']');
+	if (query_has(&call->request->query, "sparkline"))
+		sparkline_json(call, json, service->name);
+	json_out_close(json, '}');
+}
+
+int handle_services(struct http_call *call)
+{
+	struct json_out json = json_out_to(&call->answer->body);
+	struct service_list list = { 0 };
+	int rc = sessions_services(call->api->options.sessions, call->request->tenant, &list,
+				   call->err);
+
+	if (rc < 0)
+		return rc;
+	json_out_open(&json, NULL, '{');
+	json_out_open(&json, "items", '[');
+	for (uint32_t i = 0; i < list.count; i++)
+		service_json(call, &json, &list.items[i]);
+	json_out_close(&json, ']');
+	json_out_null(&json, "nextCursor");
+	json_out_uint(&json, "total", list.count);
+	json_out_close(&json, '}');
+	call->answer->content_type = "application/json";
+	service_list_deinit(&list);
+	return 0;
+}
