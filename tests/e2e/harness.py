@@ -80,6 +80,8 @@ class Daemon:
         self.args = args
         self.expect_start = expect_start
         self.env = dict(os.environ, **(env or {}))
+        self.prefix = []  # command that runs it, as setpriv
+        self.program = os.path.join(BUILD, "profd")
         self.process = None
         self.log = []
         self.port = None
@@ -88,7 +90,7 @@ class Daemon:
         self.log = []
         self.port = None
         self.process = subprocess.Popen(
-            [os.path.join(BUILD, "profd"), "--listen", "127.0.0.1:0", "--data-dir", self.data_dir, *self.args],
+            [*self.prefix, self.program, "--listen", "127.0.0.1:0", "--data-dir", self.data_dir, *self.args],
             stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=self.env)
         ready = threading.Event()
 
