@@ -43,15 +43,6 @@ int command_services(const struct arguments *args)
 	return print_services(answer);
 }
 
-static void add_parameter(struct client *client, struct buf *path, const char *name,
-			  const char *value)
-{
-	cleanup_free char *escaped = value ? client_escape(client, value) : NULL;
-
-	if (escaped)
-		buf_printf(path, "&%s=%s", name, escaped);
-}
-
 static int print_history(const cJSON *answer)
 {
 	struct table table = { .headings = { "profile", "created", "service", "type", "status", "total",
@@ -82,10 +73,9 @@ int command_history(const struct arguments *args)
 
 	buf_printf(&path, "/api/v1/observability/profiling/history?limit=%u&from=1970-01-01T00:00:00Z",
 		   args->limit);
-	add_parameter(args->client, &path, "service", args->service);
-	add_parameter(args->client, &path, "status", args->status);
-	if (strcmp(args->type, "cpu"))
-		add_parameter(args->client, &path, "profileType", args->type);
+	client_add_parameter(args->client, &path, "service", args->service);
+	client_add_parameter(args->client, &path, "status", args->status);
+	client_add_parameter(args->client, &path, "profileType", args->type_given ? args->type : NULL);
 	if (path.error || client_json(args->client, "GET", path.data, NULL, &answer) < 0)
 		return 1;
 	if (args->format == OUTPUT_JSON) {

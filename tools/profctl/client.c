@@ -110,6 +110,15 @@ char *client_escape(struct client *client, const char *text)
 	return copy;
 }
 
+void client_add_parameter(struct client *client, struct buf *path, const char *name,
+			  const char *value)
+{
+	cleanup_free char *escaped = value ? client_escape(client, value) : NULL;
+
+	if (escaped)
+		buf_printf(path, "&%s=%s", name, escaped);
+}
+
 static size_t on_data(char *data, size_t size, size_t count, void *ctx)
 {
 	struct buf *buf = ctx;

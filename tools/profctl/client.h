@@ -6,6 +6,7 @@
 #include <cjson/cJSON.h>
 #include <stddef.h>
 
+#include "agent/base/buf.h"
 #include "agent/base/cleanup.h"
 
 CLEANUP_DEFINE(json, cJSON *, cJSON_Delete);
@@ -36,6 +37,9 @@ int client_json(struct client *client, const char *method, const char *path, con
 		cJSON **ret) must_use;
 /* Text escaped for a query value or a path segment; owned by the caller, NULL without memory. */
 char *client_escape(struct client *client, const char *text);
+/* Adds "&name=value", escaped; nothing for a NULL value. */
+void client_add_parameter(struct client *client, struct buf *path, const char *name,
+			  const char *value);
 /* The address shown to people: the URL, or http://localhost for a socket. */
 const char *client_address(const struct client *client);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The commands of profctl: one table (commands.c) from which dispatch, help, completion and man pages come.
- * Exit codes: 0 done, 1 failed, 2 wrong usage. */
+ * Exit codes: 0 done, 1 failed, 2 wrong usage;
+ * of ci also 3 (regression) and 4 (critical regression). */
 #ifndef PROFCTL_COMMAND_H
 #define PROFCTL_COMMAND_H
 
@@ -9,7 +10,9 @@
 
 #include "tools/profctl/client.h"
 
-#define EXIT_USAGE 2
+#define EXIT_USAGE    2
+#define EXIT_WARNING  3
+#define EXIT_CRITICAL 4
 
 enum output_format { OUTPUT_TABLE, OUTPUT_JSON, OUTPUT_FOLDED, OUTPUT_PPROF };
 
@@ -18,14 +21,18 @@ struct arguments {
 	struct client *client;
 	enum output_format format;
 	const char *service, *type, *status, *file_format;
+	const char *label, *tag, *description, *name, *role, *key_tenant, *baseline;
+	const char *threshold, *confidence; /* numbers, checked; NULL = the daemon's defaults */
 	uint32_t duration_s, rate_hz, top, limit, wait_s;
+	bool type_given;
 	bool follow; /* wait for the result */
+	bool system; /* include the runtime's own goroutines */
 	int argc;    /* positional, after options */
 	char **argv;
 };
 
 struct command {
-	const char *name;
+	const char *name;    /* one word, or two: "baseline create" */
 	const char *usage;   /* positional arguments */
 	const char *options; /* letters of the options it takes, as in command_options[] */
 	int min_args, max_args; /* -1 = any */
@@ -41,7 +48,7 @@ struct command_option {
 	const char *help;
 };
 
-#define COMMAND_OPTIONS 10
+#define COMMAND_OPTIONS 20
 
 extern const struct command commands[];
 extern const size_t command_count;
@@ -56,5 +63,19 @@ int command_flamegraph(const struct arguments *args);
 int command_services(const struct arguments *args);
 int command_history(const struct arguments *args);
 int command_status(const struct arguments *args);
+int command_doctor(const struct arguments *args);
+int command_config_check(const struct arguments *args);
+int command_compare(const struct arguments *args);
+int command_diff(const struct arguments *args);
+int command_ci(const struct arguments *args);
+int command_baseline_create(const struct arguments *args);
+int command_baseline_list(const struct arguments *args);
+int command_baseline_get(const struct arguments *args);
+int command_baseline_delete(const struct arguments *args);
+int command_goroutines(const struct arguments *args);
+int command_ledger(const struct arguments *args);
+int command_key_create(const struct arguments *args);
+int command_key_list(const struct arguments *args);
+int command_key_delete(const struct arguments *args);
 
 #endif

@@ -2,6 +2,7 @@
 #include "tools/profctl/generate.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "tools/profctl/command.h"
@@ -17,6 +18,14 @@ static const struct {
 	{ "help", NULL, "print the commands and their options" },
 	{ "version", NULL, "print the version" },
 };
+
+void generate_help(void)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(global_options); i++)
+		(void)printf("  --%s %-*s %s\n", global_options[i].name,
+			     (int)(24 - strlen(global_options[i].name)),
+			     global_options[i].value ? global_options[i].value : "", global_options[i].help);
+}
 
 static void man(void)
 {
@@ -39,27 +48,81 @@ static void man(void)
 			     command_options[i].name,
 			     command_options[i].value ? command_options[i].value : "",
 			     command_options[i].help);
-	(void)printf(".SH EXIT STATUS\n0 done, 1 failed, 2 wrong usage.\n.SH SEE ALSO\n.BR profd (8)\n");
+	(void)printf(".SH EXIT STATUS\n0 done, 1 failed, 2 wrong usage; of \\fBci\\fR also 3 for a "
+		     "regression and 4 for a critical one.\n.SH SEE ALSO\n.BR profd (8)\n");
+}
+
+/* "baseline" of "baseline create". */
+static int first_word_len(const struct command *command)
+{
+	const char *space = strchr(command->name, ' ');
+
+	return space ? (int)(space - command->name) : (int)strlen(command->name);
+}
+
+static bool has_second_word(const struct command *command)
+{
+	return strchr(command->name, ' ') != NULL;
+}
+
+/* The first command of the table with this first word: words are listed once. */
+static bool is_first_of_word(size_t index)
+{
+	int len = first_word_len(&commands[index]);
+
+	for (size_t i = 0; i < index; i++)
+		if (first_word_len(&commands[i]) == len &&
+		    !strncmp(commands[i].name, commands[index].name, (size_t)len))
+			return false;
+	return true;
+}
+
+static void second_words(const struct command *first)
+{
+	int len = first_word_len(first);
+
+	for (size_t i = 0; i < command_count; i++)
+		if (has_second_word(&commands[i]) && !strncmp(commands[i].name, first->name, (size_t)len + 1))
+			(void)printf("%s ", commands[i].name + len + 1);
 }
 
 static void bash(void)
 {
 	(void)printf("# bash completion for profctl\n_profctl() {\n\tlocal cur=${COMP_WORDS[COMP_CWORD]} command=\n"
 		     "\tfor word in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do\n\t\tcase $word in -*) ;; *) "
-		     "command=$word; break ;; esac\n\tdone\n\tcase $command in\n");
+		     "command+=\"$word \" ;; esac\n\tdone\n\tcase $command in\n");
 	for (size_t i = 0; i < command_count; i++) {
-		(void)printf("\t%s) COMPREPLY=($(compgen -W \"", commands[i].name);
+		(void)printf("\t\"%s \"*) COMPREPLY=($(compgen -W \"", commands[i].name);
 		for (size_t k = 0; k < COMMAND_OPTIONS; k++)
 			if (strchr(commands[i].options, command_options[k].letter))
 				(void)printf("--%s ", command_options[k].name);
 		(void)printf("\" -- \"$cur\")) ;;\n");
 	}
+	for (size_t i = 0; i < command_count; i++) {
+		if (!has_second_word(&commands[i]) || !is_first_of_word(i))
+			continue;
+		(void)printf("\t\"%.*s \") COMPREPLY=($(compgen -W \"", first_word_len(&commands[i]),
+			     commands[i].name);
+		second_words(&commands[i]);
+		(void)printf("\" -- \"$cur\")) ;;\n");
+	}
 	(void)printf("\t*) COMPREPLY=($(compgen -W \"");
 	for (size_t i = 0; i < command_count; i++)
-		(void)printf("%s ", commands[i].name);
+		if (is_first_of_word(i))
+			(void)printf("%.*s ", first_word_len(&commands[i]), commands[i].name);
 	for (size_t i = 0; i < ARRAY_SIZE(global_options); i++)
 		(void)printf("--%s ", global_options[i].name);
 	(void)printf("\" -- \"$cur\")) ;;\n\tesac\n}\ncomplete -F _profctl profctl\n");
+}
+
+static void zsh_options(const struct command *command)
+{
+	for (size_t k = 0; k < COMMAND_OPTIONS; k++)
+		if (strchr(command->options, command_options[k].letter))
+			(void)printf(" '--%s[%s]%s%s'", command_options[k].name, command_options[k].help,
+				     command_options[k].value ? ":" : "",
+				     command_options[k].value ? command_options[k].value : "");
+	(void)printf(" '*:argument:_files'");
 }
 
 /* Text inside single quotes of a shell: our help texts hold none. */
@@ -67,25 +130,54 @@ static void zsh(void)
 {
 	(void)printf("#compdef profctl\n_profctl() {\n\tlocal -a commands\n\tcommands=(\n");
 	for (size_t i = 0; i < command_count; i++)
-		(void)printf("\t\t'%s:%s'\n", commands[i].name, commands[i].help);
+		if (is_first_of_word(i))
+			(void)printf("\t\t'%.*s:%s'\n", first_word_len(&commands[i]), commands[i].name,
+				     commands[i].help);
 	(void)printf("\t)\n\t_arguments -C \\\n");
 	for (size_t i = 0; i < ARRAY_SIZE(global_options); i++)
 		(void)printf("\t\t'--%s[%s]%s%s' \\\n", global_options[i].name, global_options[i].help,
 			     global_options[i].value ? ":" : "",
 			     global_options[i].value ? global_options[i].value : "");
 	(void)printf("\t\t'1:command:->command' '*::argument:->argument'\n\tcase $state in\n"
-		     "\tcommand) _describe command commands ;;\n\targument)\n\t\tcase $words[1] in\n");
+		     "\tcommand) _describe command commands ;;\n\targument)\n"
+		     "\t\tcase \"$words[1] $words[2]\" in\n");
 	for (size_t i = 0; i < command_count; i++) {
-		(void)printf("\t\t%s) _arguments", commands[i].name);
-		for (size_t k = 0; k < COMMAND_OPTIONS; k++)
-			if (strchr(commands[i].options, command_options[k].letter))
-				(void)printf(" '--%s[%s]%s%s'", command_options[k].name,
-					     command_options[k].help,
-					     command_options[k].value ? ":" : "",
-					     command_options[k].value ? command_options[k].value : "");
+		(void)printf("\t\t\"%s%s) %s_arguments", commands[i].name,
+			     has_second_word(&commands[i]) ? "\"" : " \"*",
+			     has_second_word(&commands[i]) ? "shift words; (( CURRENT-- )); " : "");
+		zsh_options(&commands[i]);
 		(void)printf(" ;;\n");
 	}
+	for (size_t i = 0; i < command_count; i++) {
+		if (!has_second_word(&commands[i]) || !is_first_of_word(i))
+			continue;
+		(void)printf("\t\t\"%.*s \"*) compadd ", first_word_len(&commands[i]), commands[i].name);
+		second_words(&commands[i]);
+		(void)printf(";;\n");
+	}
 	(void)printf("\t\tesac ;;\n\tesac\n}\n_profctl \"$@\"\n");
+}
+
+static void fish_command(size_t index)
+{
+	const struct command *command = &commands[index];
+	int len = first_word_len(command);
+	char seen[256];
+
+	if (is_first_of_word(index))
+		(void)printf("complete -c profctl -n __fish_use_subcommand -f -a %.*s -d '%s'\n", len,
+			     command->name, command->help);
+	(void)snprintf(seen, sizeof(seen), "__fish_seen_subcommand_from %.*s%s%s", len, command->name,
+		       has_second_word(command) ? "; and __fish_seen_subcommand_from " : "",
+		       has_second_word(command) ? command->name + len + 1 : "");
+	if (has_second_word(command))
+		(void)printf("complete -c profctl -n '__fish_seen_subcommand_from %.*s' -f -a %s -d '%s'\n",
+			     len, command->name, command->name + len + 1, command->help);
+	for (size_t k = 0; k < COMMAND_OPTIONS; k++)
+		if (strchr(command->options, command_options[k].letter))
+			(void)printf("complete -c profctl -n '%s' -f -s %c -l %s %s -d '%s'\n", seen,
+				     command_options[k].letter, command_options[k].name,
+				     command_options[k].value ? "-r" : "", command_options[k].help);
 }
 
 static void fish(void)
@@ -94,17 +186,8 @@ static void fish(void)
 	for (size_t i = 0; i < ARRAY_SIZE(global_options); i++)
 		(void)printf("complete -c profctl -l %s %s -d '%s'\n", global_options[i].name,
 			     global_options[i].value ? "-r" : "", global_options[i].help);
-	for (size_t i = 0; i < command_count; i++) {
-		(void)printf("complete -c profctl -n __fish_use_subcommand -f -a %s -d '%s'\n",
-			     commands[i].name, commands[i].help);
-		for (size_t k = 0; k < COMMAND_OPTIONS; k++)
-			if (strchr(commands[i].options, command_options[k].letter))
-				(void)printf("complete -c profctl -n '__fish_seen_subcommand_from %s' -f "
-					     "-s %c -l %s %s -d '%s'\n",
-					     commands[i].name, command_options[k].letter,
-					     command_options[k].name, command_options[k].value ? "-r" : "",
-					     command_options[k].help);
-	}
+	for (size_t i = 0; i < command_count; i++)
+		fish_command(i);
 }
 
 int generate(const char *what)

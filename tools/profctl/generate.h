@@ -9,4 +9,7 @@
 /* Prints "man", "bash", "zsh" or "fish" on standard output. -EINVAL for any other word. */
 int generate(const char *what) must_use;
 
+/* Prints the options that stand before a command. */
+void generate_help(void);
+
 #endif

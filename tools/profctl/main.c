@@ -2,6 +2,7 @@
 /* profctl: the command-line client of profd. Everything it does goes through the HTTP API. */
 #include <getopt.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "agent/base/parse.h"
@@ -13,11 +14,12 @@ static void print_help(void)
 	(void)printf("Usage: profctl [--url URL | --socket PATH] [--token-file FILE] [--tenant NAME]\n"
 		     "               [-o json|table|folded|pprof] COMMAND [OPTIONS] [ARGUMENTS]\n\nCommands:\n");
 	for (size_t i = 0; i < command_count; i++)
-		(void)printf("  %-10s %-22s %s\n", commands[i].name, commands[i].usage, commands[i].help);
+		(void)printf("  %-15s %-20s %s\n", commands[i].name, commands[i].usage, commands[i].help);
+	(void)printf("\nOptions:\n");
+	generate_help();
 	(void)printf("\nOptions of commands:\n");
 	for (size_t i = 0; i < COMMAND_OPTIONS; i++)
-		(void)printf("  -%c, --%s%s%-*s %s\n", command_options[i].letter, command_options[i].name,
-			     command_options[i].value ? " " : "",
+		(void)printf("  -%c, --%s %-*s %s\n", command_options[i].letter, command_options[i].name,
 			     (int)(20 - strlen(command_options[i].name)),
 			     command_options[i].value ? command_options[i].value : "",
 			     command_options[i].help);
@@ -42,11 +44,58 @@ static int parse_number(const char *name, const char *text, uint64_t max, uint32
 	return 0;
 }
 
+static int check_share(const char *name, const char *text, double max)
+{
+	char *end;
+	double value = strtod(text, &end);
+
+	if (*text && !*end && value >= 0 && value <= max)
+		return 0;
+	(void)fprintf(stderr, "profctl: --%s must be a number from 0 to %g, got '%s'\n", name, max, text);
+	return -1;
+}
+
+/* Options that are texts, by letter. */
+static const char **text_option(struct arguments *args, int letter)
+{
+	switch (letter) {
+	case 'F':
+		return &args->file_format;
+	case 's':
+		return &args->service;
+	case 'S':
+		return &args->status;
+	case 'b':
+		return &args->baseline;
+	case 'L':
+		return &args->label;
+	case 'T':
+		return &args->tag;
+	case 'D':
+		return &args->description;
+	case 'N':
+		return &args->name;
+	case 'R':
+		return &args->role;
+	case 'K':
+		return &args->key_tenant;
+	default:
+		return NULL;
+	}
+}
+
 static int set_option(struct arguments *args, int letter, const char *value)
 {
+	const char **text = text_option(args, letter);
+
+	if (text) {
+		*text = value;
+		return 0;
+	}
 	switch (letter) {
 	case 't':
 		args->type = value;
+		args->type_given = true;
 		return 0;
 	case 'd':
 		return parse_number("duration", value, 3600, &args->duration_s);
@@ -59,15 +108,15 @@ static int set_option(struct arguments *args, int letter, const char *value)
 		return 0;
 	case 'w':
 		return parse_number("wait", value, 3600, &args->wait_s);
-	case 'F':
-		args->file_format = value;
+	case 'y':
+		args->system = true;
 		return 0;
-	case 's':
-		args->service = value;
-		return 0;
-	case 'S':
-		args->status = value;
-		return 0;
+	case 'p':
+		args->threshold = value;
+		return check_share("threshold", value, 100);
+	case 'c':
+		args->confidence = value;
+		return check_share("confidence", value, 1);
 	case 'l':
 		return parse_number("limit", value, 100, &args->limit);
 	default:
@@ -124,18 +173,32 @@ static int parse_format(const char *text, enum output_format *ret)
 	return -1;
 }
 
+/* The command that the first one or two words name, and how many words that took. */
+static const struct command *find_command(int argc, char **argv, int *ret_words)
+{
+	for (size_t i = 0; i < command_count; i++) {
+		const char *space = strchr(commands[i].name, ' ');
+		size_t len = space ? (size_t)(space - commands[i].name) : strlen(commands[i].name);
+
+		if (strlen(argv[0]) != len || strncmp(argv[0], commands[i].name, len) ||
+		    (space && (argc < 2 || strcmp(argv[1], space + 1))))
+			continue;
+		*ret_words = space ? 2 : 1;
+		return &commands[i];
+	}
+	return NULL;
+}
+
 static int run(int argc, char **argv, struct client_options *connection, struct arguments *args)
 {
 	cleanup(client) struct client *client = NULL;
-	const struct command *command = NULL;
-	int rc;
+	const struct command *command;
+	int words, rc;
 
-	for (size_t i = 0; i < command_count; i++)
-		if (!strcmp(commands[i].name, argv[0]))
-			command = &commands[i];
+	command = find_command(argc, argv, &words);
 	if (!command)
 		return usage("unknown command ", argv[0]);
-	rc = parse_command(command, argc, argv, args);
+	rc = parse_command(command, argc - words + 1, argv + words - 1, args);
 	if (rc)
 		return rc;
 	client = client_create(connection);

@@ -10,86 +10,7 @@
 #include "agent/base/io.h"
 #include "tools/profctl/command.h"
 #include "tools/profctl/output.h"
-
-#define FAMILY	"/api/v1/observability/profiling"
-#define POLL_NS (250 * NS_PER_MS)
-
-static volatile sig_atomic_t interrupted;
-
-static void on_interrupt(int signal_number)
-{
-	(void)signal_number;
-	interrupted = 1;
-}
-
-/* Starts a session; 0 and its answer. */
-static int start_session(const struct arguments *args, const char *service, uint32_t duration_s,
-			 cJSON **ret)
-{
-	cleanup(json) cJSON *body = cJSON_CreateObject();
-
-	(void)cJSON_AddStringToObject(body, "service", service);
-	(void)cJSON_AddStringToObject(body, "profileType", args->type);
-	(void)cJSON_AddNumberToObject(body, "durationSeconds", duration_s);
-	(void)cJSON_AddNumberToObject(body, "sampleRate", args->rate_hz);
-	if (args->wait_s)
-		(void)cJSON_AddNumberToObject(body, "waitSeconds", args->wait_s);
-	return client_json(args->client, "POST", FAMILY "/start", body, ret);
-}
-
-static int get_session(const struct arguments *args, const char *id, cJSON **ret)
-{
-	cleanup_free char *escaped = client_escape(args->client, id);
-	char path[512];
-
-	if (!escaped)
-		return -1;
-	(void)snprintf(path, sizeof(path), FAMILY "/%s?top=%u", escaped, args->top);
-	return client_json(args->client, "GET", path, NULL, ret);
-}
-
-static int delete_session(const struct arguments *args, const char *id)
-{
-	cleanup_free char *escaped = client_escape(args->client, id);
-	cleanup(json) cJSON *answer = NULL;
-	char path[512];
-
-	if (!escaped)
-		return -1;
-	(void)snprintf(path, sizeof(path), FAMILY "/%s", escaped);
-	return client_json(args->client, "DELETE", path, NULL, &answer);
-}
-
-/* Follows a session to its end; Ctrl-C ends it early and keeps what there is. */
-static int follow_session(const struct arguments *args, const char *id, double duration_s,
-			  cJSON **ret)
-{
-	struct sigaction action = { .sa_handler = on_interrupt }, before;
-	bool stopped = false;
-	int rc = 0;
-
-	(void)sigaction(SIGINT, &action, &before);
-	for (;;) {
-		cleanup(json) cJSON *session = NULL;
-
-		if (interrupted && !stopped) {
-			stopped = true;
-			rc = delete_session(args, id);
-		}
-		rc = rc < 0 ? rc : get_session(args, id, &session);
-		if (rc < 0)
-			break;
-		if (strcmp(output_text(session, "status"), "running")) {
-			*ret = take_ptr(session);
-			break;
-		}
-		progress_show("profiling", output_number(session, "durationSeconds"), duration_s);
-		clock_sleep_ns(POLL_NS);
-	}
-	progress_clear();
-	(void)sigaction(SIGINT, &before, NULL);
-	return rc;
-}
+#include "tools/profctl/sessions.h"
 
 static void print_quality(const cJSON *session)
 {
@@ -164,7 +85,7 @@ static int write_rendering(const struct arguments *args, const char *id, const c
 
 	if (!escaped)
 		return 1;
-	(void)snprintf(request, sizeof(request), FAMILY "/%s/flamegraph?format=%s", escaped, format);
+	(void)snprintf(request, sizeof(request), SESSIONS_PATH "/%s/flamegraph?format=%s", escaped, format);
 	status = client_request(args->client, "GET", request, NULL, "*/*", &data, &len);
 	if (status < 0)
 		return 1;
@@ -199,10 +120,10 @@ int command_start(const struct arguments *args)
 	cleanup(json) cJSON *session = NULL;
 	cleanup(json) cJSON *result = NULL;
 
-	if (start_session(args, args->argv[0], duration_s, &session) < 0)
+	if (session_start(args, args->argv[0], duration_s, &session) < 0)
 		return 1;
 	if (args->follow) {
-		if (follow_session(args, output_text(session, "id"), duration_s, &result) < 0)
+		if (session_follow(args, output_text(session, "id"), duration_s, &result) < 0)
 			return 1;
 		return show_result(args, result);
 	}
@@ -215,14 +136,14 @@ int command_start(const struct arguments *args)
 
 int command_stop(const struct arguments *args)
 {
-	return delete_session(args, args->argv[0]) < 0;
+	return session_delete(args, args->argv[0]) < 0;
 }
 
 int command_get(const struct arguments *args)
 {
 	cleanup(json) cJSON *session = NULL;
 
-	if (get_session(args, args->argv[0], &session) < 0)
+	if (session_get(args, args->argv[0], &session) < 0)
 		return 1;
 	return show_result(args, session);
 }
@@ -233,8 +154,8 @@ int command_top(const struct arguments *args)
 	cleanup(json) cJSON *session = NULL;
 	cleanup(json) cJSON *result = NULL;
 
-	if (start_session(args, args->argc ? args->argv[0] : "*", duration_s, &session) < 0 ||
-	    follow_session(args, output_text(session, "id"), duration_s, &result) < 0)
+	if (session_start(args, args->argc ? args->argv[0] : "*", duration_s, &session) < 0 ||
+	    session_follow(args, output_text(session, "id"), duration_s, &result) < 0)
 		return 1;
 	return show_result(args, result);
 }
@@ -291,12 +212,12 @@ static int wait_until_started(const struct arguments *args, const char *id)
 	for (;;) {
 		cleanup(json) cJSON *session = NULL;
 
-		if (get_session(args, id, &session) < 0)
+		if (session_get(args, id, &session) < 0)
 			return -1;
 		if (*output_text(session, "startedAt") ||
 		    strcmp(output_text(session, "status"), "running"))
 			return 0;
-		clock_sleep_ns(POLL_NS / 5);
+		clock_sleep_ns(50 * NS_PER_MS);
 	}
 }
 
@@ -315,7 +236,7 @@ int command_record(const struct arguments *args)
 		return 1;
 	}
 	(void)snprintf(service, sizeof(service), "pid:%d", (int)pid);
-	if (start_session(args, service, 3600, &session) < 0 ||
+	if (session_start(args, service, 3600, &session) < 0 ||
 	    wait_until_started(args, output_text(session, "id")) < 0) {
 		(void)close(take_fd(&go));
 		(void)wait_for_command(pid);
@@ -325,8 +246,8 @@ int command_record(const struct arguments *args)
 	if (write(go, "", 1) != 1)
 		(void)fprintf(stderr, "profctl: cannot start the command: %s\n", strerror(errno));
 	status = wait_for_command(pid);
-	if (delete_session(args, output_text(session, "id")) < 0 ||
-	    follow_session(args, output_text(session, "id"), 0, &result) < 0)
+	if (session_delete(args, output_text(session, "id")) < 0 ||
+	    session_follow(args, output_text(session, "id"), 0, &result) < 0)
 		return 1;
 	if (status)
 		(void)fprintf(stderr, "profctl: the command ended with status %d\n", status);

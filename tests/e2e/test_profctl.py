@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every command of profctl against a live daemon: what it prints, its JSON, its exit status; the man page
+and the completions name every command and option of --help."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+
+from harness import BUILD, WORKLOADS, Daemon, build_truth, check, cpu_ns, main, running, wait_until
+
+PROFCTL = os.path.join(BUILD, "profctl")
+
+
+def profctl(daemon, *arguments, status=0, env=None, output=None):
+    """Runs a command; its standard output, or the parsed JSON with output="json"."""
+    command = [PROFCTL, "--url", f"http://127.0.0.1:{daemon.port}"]
+    if output:
+        command += ["-o", output]
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=120,
+                          env=dict(os.environ, **(env or {})))
+    check(done.returncode == status, f"profctl {' '.join(arguments)}: exit {done.returncode}: {done.stdout[-500:]}"
+          f"{done.stderr[-500:]}")
+    if status == 1:
+        check(done.stderr.startswith("profctl: ") and done.stderr.count("\n") == 1, f"not one line: {done.stderr!r}")
+    check("\033" not in done.stdout, "escape sequences outside a terminal")
+    return json.loads(done.stdout) if output == "json" else done.stdout
+
+
+def take(daemon, process, kind="cpu"):
+    """A finished profile of the process, 2 s of its CPU time: about 2,000 samples."""
+    session = profctl(daemon, "start", f"pid:{process.pid}", "-d", "600", "-r", "999", "-t", kind).strip()
+    check(re.fullmatch(r"sess-[0-9a-z]{26}", session), session)
+    start = cpu_ns(process.pid)
+    wait_until(lambda: cpu_ns(process.pid) - start > 2e9, 120, "the program to run")
+    profctl(daemon, "stop", session)
+    daemon.finish_profile(session)
+    return session
+
+
+def profiles():
+    with Daemon() as daemon, running(build_truth()) as process:
+        check("profd" in profctl(daemon, "status"), "status")
+        check(profctl(daemon, "status", output="json")["ready"]["store"] is True, "status as JSON")
+        wait_until(lambda: process.pid in [p["pid"] for s in profctl(daemon, "services", output="json")["items"]
+                                           for p in s["processes"]], 20, "the service to be listed")
+        check("truth_nofp" in profctl(daemon, "services"), "services as a table")
+
+        session = take(daemon, process)
+        text = profctl(daemon, "get", session, "--top", "3")
+        check(session in text and "leaf_a" in text and "completed" in text, text)
+        check(len(profctl(daemon, "get", session, "-n", "3", output="json")["topFunctions"]) == 3, "--top")
+        check("leaf_a" in profctl(daemon, "get", session, output="folded"), "get as folded stacks")
+        with tempfile.TemporaryDirectory() as folder:
+            for form, first in (("html", b"<!"), ("svg", b"<"), ("pprof", b"\x1f\x8b"), ("folded", b"")):
+                path = os.path.join(folder, form)
+                profctl(daemon, "flamegraph", session, path, "--format", form)
+                with open(path, "rb") as f:
+                    data = f.read()
+                check(len(data) > 100 and data.startswith(first), f"{form}: {data[:40]}")
+        profctl(daemon, "flamegraph", session, "-F", "nonsense", status=1)
+
+        text = profctl(daemon, "top", f"pid:{process.pid}", "-d", "2", "-r", "199", "-n", "5")
+        check("self%" in text and "quality" in text, text)
+        items = profctl(daemon, "history", "--type", "cpu", "--limit", "1", output="json")
+        check(len(items["items"]) == 1 and items["total"] == 2, items)
+        check(session in profctl(daemon, "history"), "history as a table")
+        check(profctl(daemon, "history", "-s", "nobody", "-S", "completed", output="json")["total"] == 0, "filters")
+        profctl(daemon, "stop", session)
+        profctl(daemon, "get", session, status=1)
+
+
+def recording():
+    with Daemon() as daemon:
+        text = profctl(daemon, "record", "-r", "499", "--", "sh", "-c", "i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done")
+        check("completed" in text and "self%" in text, text)
+
+
+def comparing():
+    with Daemon() as daemon, running(build_truth()) as process:
+        first, second = take(daemon, process), take(daemon, process)
+        answer = profctl(daemon, "compare", first, second, output="json")
+        check(answer["verdict"] == "unchanged" and not answer["regressions"], answer["summary"])
+        check("verdict    unchanged" in profctl(daemon, "compare", first, second, "-p", "2", "-c", "0.95"), "compare")
+        profctl(daemon, "compare", first, second, "--threshold", "many", status=2)
+        profctl(daemon, "compare", first, "sess-00000000000000000000000000", status=1)
+        check("leaf_a" in profctl(daemon, "diff", first, second), "diff")
+        check(profctl(daemon, "diff", first, second, "--type", "cpu", output="json")["functions"], "diff as JSON")
+
+        baseline = profctl(daemon, "baseline", "create", first, "--label", "v1", "--tag", "prod",
+                           "--description", "first").strip()
+        check(baseline.startswith("bl-"), baseline)
+        listed = profctl(daemon, "baseline", "list", "--tag", "prod", output="json")
+        check([b["baselineId"] for b in listed["items"]] == [baseline], listed)
+        check(baseline in profctl(daemon, "baseline", "list"), "baseline list")
+        check("leaf_a" in profctl(daemon, "baseline", "get", baseline), "baseline get")
+
+        report = profctl(daemon, "ci", second, "--baseline", "v1", output="json")
+        check(report["severity"] == "NONE", report)
+        check("severity   NONE" in profctl(daemon, "ci", second, "-b", baseline), "ci by id")
+        profctl(daemon, "ci", second, status=2)
+        profctl(daemon, "ci", second, "-b", "v0", status=1)
+        # Another program instead of the baseline's: most of its time is in functions that were not there.
+        with running(*spinner()) as other:
+            changed = take(daemon, other)
+            text = profctl(daemon, "ci", changed, "-b", "v1", status=4)
+            check("CRITICAL" in text, text)
+        profctl(daemon, "baseline", "delete", baseline)
+        profctl(daemon, "baseline", "get", baseline, status=1)
+
+
+def spinner():
+    """A shell that computes for ever and says `ready` first."""
+    return "/bin/bash", "-c", "echo ready; while :; do i=$((i+1)); done"
+
+
+def threads():
+    with Daemon() as daemon, running(build_truth()) as process:
+        wall = take(daemon, process, kind="wall")
+        answer = profctl(daemon, "ledger", wall, output="json")
+        check(any(t["pid"] == process.pid for t in answer["threads"]), answer)
+        check("user%" in profctl(daemon, "ledger", wall), "ledger")
+        available = {t["type"]: t["available"] for s in profctl(daemon, "services", output="json")["items"]
+                     for t in s["profileTypes"] if any(p["pid"] == process.pid for p in s["processes"])}
+        if not available["goroutine"]:
+            profctl(daemon, "goroutines", f"pid:{process.pid}", status=1)
+            return
+        answer = profctl(daemon, "goroutines", f"pid:{process.pid}", "-n", "5", output="json")
+        check(answer["goroutineCount"] >= 1, answer)
+        check("goroutines " in profctl(daemon, "goroutines", answer["sessionId"], "--system"), "goroutines")
+
+
+def keys():
+    with tempfile.TemporaryDirectory(prefix="profd-e2e-") as folder:
+        path = os.path.join(folder, "profd.sock")
+        with Daemon("--no-collect", "--socket", path) as daemon:
+            def admin(*arguments):
+                done = subprocess.run([PROFCTL, "--socket", path, *arguments], capture_output=True, text=True)
+                check(done.returncode == 0, done.stderr)
+                return done.stdout
+
+            key = admin("key", "create", "--name", "ci", "--role", "read", "--tenant", "default").splitlines()[-1]
+            # The first key closes the API, loopback too.
+            profctl(daemon, "history", status=1)
+            profctl(daemon, "history", env={"PROFD_TOKEN": key})
+            profctl(daemon, "key", "list", env={"PROFD_TOKEN": key}, status=1)
+            listed = json.loads(admin("-o", "json", "key", "list"))["items"]
+            check([(k["name"], k["role"], k["tenant"], "key" in k) for k in listed] == [("ci", "read", "default", False)],
+                  listed)
+            check("ci" in admin("key", "list"), "key list")
+            token_file = os.path.join(folder, "token")
+            with open(token_file, "w") as f:
+                f.write(key + "\n")
+            done = subprocess.run([PROFCTL, "--url", f"http://127.0.0.1:{daemon.port}", "--token-file", token_file,
+                                   "--tenant", "other", "history"], capture_output=True, text=True)
+            check(done.returncode == 1 and "403" in done.stderr, f"{done}")
+            admin("key", "delete", listed[0]["id"])
+            check(json.loads(admin("-o", "json", "key", "list"))["total"] == 0, "the key is gone")
+
+
+def doctor():
+    with Daemon() as daemon:
+        checks = {c["check"]: c for c in profctl(daemon, "doctor", output="json")["checks"]}
+        check(checks["feature btf"]["state"] == "ok", checks)
+        check(checks["daemon collector"]["state"] == "ok", checks)
+        for name, entry in checks.items():
+            check(entry["state"] == "ok" or len(entry["detail"]) > 20, f"{name} has no remedy: {entry}")
+        check("daemon store" in profctl(daemon, "doctor"), "doctor as text")
+        os.kill(daemon.process.pid, signal.SIGTERM)
+        daemon.process.wait(30)
+        done = subprocess.run([PROFCTL, "--url", f"http://127.0.0.1:{daemon.port}", "doctor"], capture_output=True,
+                              text=True)
+        check(done.returncode == 1 and "not reached" in done.stdout, f"{done}")
+
+
+def configuration():
+    with tempfile.TemporaryDirectory(prefix="profd-e2e-") as folder:
+        path = os.path.join(folder, "profd.conf")
+        for text, status, words in (("[limits]\nconnections = 5\n", 0, "is valid"), ("[limits]\nx = 5\n", 1, ":2:")):
+            with open(path, "w") as f:
+                f.write(text)
+            done = subprocess.run([PROFCTL, "config", "check", path], capture_output=True, text=True)
+            check(done.returncode == status and words in done.stdout + done.stderr, f"{done}")
+            done = subprocess.run([PROFCTL, "-o", "json", "config", "check", path], capture_output=True, text=True)
+            check(json.loads(done.stdout)["valid"] == (status == 0), done.stdout)
+
+
+def wrong_usage():
+    for arguments in ([], ["dance"], ["baseline"], ["baseline", "dance"], ["get"], ["get", "a", "b"], ["top", "-d", "0"],
+                      ["top", "--dance"], ["-o", "xml", "status"], ["key", "create"], ["--dance"]):
+        done = subprocess.run([PROFCTL, *arguments], capture_output=True, text=True)
+        check(done.returncode == 2, f"{arguments}: exit {done.returncode}: {done.stderr}")
+    done = subprocess.run([PROFCTL, "--url", "http://127.0.0.1:1", "status"], capture_output=True, text=True)
+    check(done.returncode == 1 and "cannot reach" in done.stderr, f"{done}")
+
+
+def generated_documents():
+    def run(*arguments):
+        return subprocess.run([PROFCTL, *arguments], capture_output=True, text=True, check=True).stdout
+
+    usage = run("--help")
+    commands = re.findall(r"^  ([a-z]+(?: [a-z]+)?) {2,}|^  ([a-z]+ [a-z]+) [A-Z]|^  (flamegraph|goroutines) ", usage, re.M)
+    names = {next(n for n in groups if n) for groups in commands}
+    options = set(re.findall(r"--([a-z][a-z-]+)", usage.split("Options:")[1]))
+    check(len(names) >= 20 and len(options) >= 20, f"{names} {options}")
+    manual = run("--generate", "man").replace("\\-", "-")
+    for name in names:
+        check(re.search(rf"^\.B {name}$", manual, re.M), f"the manual has no command {name}")
+    for option in options:
+        check(f"--{option}" in manual, f"the manual has no --{option}")
+    if shutil.which("man"):
+        os.makedirs(WORKLOADS, exist_ok=True)
+        path = os.path.join(WORKLOADS, "profctl.1")
+        with open(path, "w") as f:
+            f.write(run("--generate", "man"))
+        done = subprocess.run(["man", "--warnings", "-l", path], capture_output=True, text=True,
+                              env=dict(os.environ, MANWIDTH="80", LC_ALL="C.UTF-8"))
+        check(done.returncode == 0 and not done.stderr, done.stderr)
+    for shell in ("bash", "zsh", "fish"):
+        text = run("--generate", shell)
+        for word in {part for name in names for part in name.split()} | options:
+            check(re.search(rf"\b{word}\b", text), f"{shell} does not complete {word}")
+        if shutil.which(shell):
+            done = subprocess.run([shell, "-n"], input=text, capture_output=True, text=True)
+            check(done.returncode == 0, f"{shell}: {done.stderr}")
+    # bash completes for real
+    for line, expected in (("profctl ba", "baseline"), ("profctl baseline cr", "create"),
+                           ("profctl baseline create x --la", "--label"), ("profctl top --ty", "--type")):
+        words = line.split()
+        script = (run("--generate", "bash") + f"COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}; "
+                  "_profctl; echo \"${COMPREPLY[*]}\"\n")
+        done = subprocess.run(["bash"], input=script, capture_output=True, text=True)
+        check(done.stdout.strip() == expected, f"{line}: {done.stdout!r} {done.stderr}")
+
+
+if __name__ == "__main__":
+    main(profiles, recording, comparing, threads, keys, doctor, configuration, wrong_usage, generated_documents)

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/profctl/sessions.h"
+
+#include <signal.h>
+#include <string.h>
+
+#include "agent/base/clock.h"
+#include "tools/profctl/output.h"
+
+#define POLL_NS (250 * NS_PER_MS)
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int signal_number)
+{
+	(void)signal_number;
+	interrupted = 1;
+}
+
+int session_start(const struct arguments *args, const char *service, uint32_t duration_s,
+		  cJSON **ret)
+{
+	cleanup(json) cJSON *body = cJSON_CreateObject();
+
+	(void)cJSON_AddStringToObject(body, "service", service);
+	(void)cJSON_AddStringToObject(body, "profileType", args->type);
+	(void)cJSON_AddNumberToObject(body, "durationSeconds", duration_s);
+	(void)cJSON_AddNumberToObject(body, "sampleRate", args->rate_hz);
+	if (args->wait_s)
+		(void)cJSON_AddNumberToObject(body, "waitSeconds", args->wait_s);
+	return client_json(args->client, "POST", SESSIONS_PATH "/start", body, ret);
+}
+
+int session_get(const struct arguments *args, const char *id, cJSON **ret)
+{
+	cleanup_free char *escaped = client_escape(args->client, id);
+	char path[512];
+
+	if (!escaped)
+		return -1;
+	(void)snprintf(path, sizeof(path), SESSIONS_PATH "/%s?top=%u", escaped, args->top);
+	return client_json(args->client, "GET", path, NULL, ret);
+}
+
+int session_delete(const struct arguments *args, const char *id)
+{
+	cleanup_free char *escaped = client_escape(args->client, id);
+	cleanup(json) cJSON *answer = NULL;
+	char path[512];
+
+	if (!escaped)
+		return -1;
+	(void)snprintf(path, sizeof(path), SESSIONS_PATH "/%s", escaped);
+	return client_json(args->client, "DELETE", path, NULL, &answer);
+}
+
+int session_follow(const struct arguments *args, const char *id, double duration_s, cJSON **ret)
+{
+	struct sigaction action = { .sa_handler = on_interrupt }, before;
+	bool stopped = false;
+	int rc = 0;
+
+	(void)sigaction(SIGINT, &action, &before);
+	for (;;) {
+		cleanup(json) cJSON *session = NULL;
+
+		if (interrupted && !stopped) {
+			stopped = true;
+			rc = session_delete(args, id);
+		}
+		rc = rc < 0 ? rc : session_get(args, id, &session);
+		if (rc < 0)
+			break;
+		if (strcmp(output_text(session, "status"), "running")) {
+			*ret = take_ptr(session);
+			break;
+		}
+		progress_show("profiling", output_number(session, "durationSeconds"), duration_s);
+		clock_sleep_ns(POLL_NS);
+	}
+	progress_clear();
+	(void)sigaction(SIGINT, &before, NULL);
+	return rc;
+}

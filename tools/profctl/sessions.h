@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sessions through the API: start, follow, read, delete. Each returns 0, or -1 after printing why.
+ */
+#ifndef PROFCTL_SESSIONS_H
+#define PROFCTL_SESSIONS_H
+
+#include "tools/profctl/command.h"
+
+#define SESSIONS_PATH "/api/v1/observability/profiling"
+
+/* By the type, rate and waiting time of @args. The caller releases *ret. */
+int session_start(const struct arguments *args, const char *service, uint32_t duration_s,
+		  cJSON **ret) must_use;
+/* With args->top functions. */
+int session_get(const struct arguments *args, const char *id, cJSON **ret) must_use;
+/* Ends a running one early, deletes a finished one. */
+int session_delete(const struct arguments *args, const char *id) must_use;
+/* To its end; Ctrl-C ends it early and keeps what there is. */
+int session_follow(const struct arguments *args, const char *id, double duration_s, cJSON **ret)
+	must_use;
+
+#endif
