@@ -163,7 +163,8 @@ lint: ## include directions, sizes, headers alone, SPDX, static analysis, shell 
 	$(call say,CPPCHECK,)cppcheck --quiet --error-exitcode=1 --std=c11 --inline-suppr -j2 -I. \
 		--enable=warning,portability --suppress=missingIncludeSystem --suppress=preprocessorErrorDirective \
 		--suppress=nullPointerOutOfMemory --suppress=memleak --suppress=shiftTooManyBitsSigned \
-		-D__x86_64__ '-DLIBBPF_OPTS(type,name,...)=struct type name'  $(filter-out %.bpf.c,$(filter %.c,$(C_FILES)))
+		-D__x86_64__ '-DLIBBPF_OPTS(type,name,...)=struct type name' \
+		'-DcJSON_ArrayForEach(e,a)=while ((e = cJSON_next(a)))'  $(filter-out %.bpf.c,$(filter %.c,$(C_FILES)))
 	shellcheck -x tools/quickstart tools/test tools/build_ui tools/check_tree tools/check_headers .ci/run \
 		tools/packaging/deb tests/vm/run tools/bench/run
 	@echo "ok lint"

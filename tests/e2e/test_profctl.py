@@ -9,10 +9,12 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 
-from harness import BUILD, WORKLOADS, Daemon, build_truth, check, cpu_ns, main, running, wait_until
+from harness import BUILD, WORKLOADS, Daemon, build_truth, check, compile_workload, cpu_ns, main, running, wait_until
 
 PROFCTL = os.path.join(BUILD, "profctl")
+LEAST_S = 9  # a comparison needs several blocks of one second on each side
 
 
 def profctl(daemon, *arguments, status=0, env=None, output=None):
@@ -30,12 +32,12 @@ def profctl(daemon, *arguments, status=0, env=None, output=None):
     return json.loads(done.stdout) if output == "json" else done.stdout
 
 
-def take(daemon, process, kind="cpu"):
-    """A finished profile of the process, 2 s of its CPU time: about 2,000 samples."""
+def take(daemon, process, kind="cpu", seconds=0):
+    """A finished profile of the process, 2 s of its CPU time (about 2,000 samples) and at least @seconds."""
     session = profctl(daemon, "start", f"pid:{process.pid}", "-d", "600", "-r", "999", "-t", kind).strip()
     check(re.fullmatch(r"sess-[0-9a-z]{26}", session), session)
-    start = cpu_ns(process.pid)
-    wait_until(lambda: cpu_ns(process.pid) - start > 2e9, 120, "the program to run")
+    start, end = cpu_ns(process.pid), time.monotonic() + seconds
+    wait_until(lambda: cpu_ns(process.pid) - start > 2e9 and time.monotonic() > end, 120, "the program to run")
     profctl(daemon, "stop", session)
     daemon.finish_profile(session)
     return session
@@ -81,7 +83,7 @@ def recording():
 
 def comparing():
     with Daemon() as daemon, running(build_truth()) as process:
-        first, second = take(daemon, process), take(daemon, process)
+        first, second = (take(daemon, process, seconds=LEAST_S) for _ in range(2))
         answer = profctl(daemon, "compare", first, second, output="json")
         check(answer["verdict"] == "unchanged" and not answer["regressions"], answer["summary"])
         check("verdict    unchanged" in profctl(daemon, "compare", first, second, "-p", "2", "-c", "0.95"), "compare")
@@ -103,18 +105,22 @@ def comparing():
         check("severity   NONE" in profctl(daemon, "ci", second, "-b", baseline), "ci by id")
         profctl(daemon, "ci", second, status=2)
         profctl(daemon, "ci", second, "-b", "v0", status=1)
-        # Another program instead of the baseline's: most of its time is in functions that were not there.
-        with running(*spinner()) as other:
-            changed = take(daemon, other)
-            text = profctl(daemon, "ci", changed, "-b", "v1", status=4)
-            check("CRITICAL" in text, text)
         profctl(daemon, "baseline", "delete", baseline)
         profctl(daemon, "baseline", "get", baseline, status=1)
 
 
-def spinner():
-    """A shell that computes for ever and says `ready` first."""
-    return "/bin/bash", "-c", "echo ready; while :; do i=$((i+1)); done"
+def gate():
+    """The same program doing a part of its work another way: a warning, more of it: critical."""
+    program = compile_workload("two_ways.c", "-O2", "-g")
+    with Daemon() as daemon:
+        with running(program, "0") as process:
+            profctl(daemon, "baseline", "create", take(daemon, process, seconds=LEAST_S), "--label", "fast")
+            profctl(daemon, "ci", f"pid:{process.pid}", "-b", "fast", "-d", str(2 * LEAST_S), "-r", "999")
+        for slow, status, word in (("8", 3, "WARNING"), ("50", 4, "CRITICAL")):
+            with running(program, slow) as process:
+                session = take(daemon, process, seconds=LEAST_S)
+                text = profctl(daemon, "ci", session, "-b", "fast", status=status)
+                check(word in text and "slow_way" in text, text)
 
 
 def threads():
@@ -237,4 +243,4 @@ def generated_documents():
 
 
 if __name__ == "__main__":
-    main(profiles, recording, comparing, threads, keys, doctor, configuration, wrong_usage, generated_documents)
+    main(profiles, recording, comparing, gate, threads, keys, doctor, configuration, wrong_usage, generated_documents)

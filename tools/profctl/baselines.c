@@ -36,8 +36,8 @@ static void print_warnings(const cJSON *answer)
 {
 	const cJSON *warning;
 
-	cJSON_ArrayForEach(warning, cJSON_GetObjectItem(answer, "warnings"))(void)
-		fprintf(stderr, "profctl: warning: %s\n", cJSON_GetStringValue(warning));
+	cJSON_ArrayForEach(warning, cJSON_GetObjectItem(answer, "warnings"))
+		(void)fprintf(stderr, "profctl: warning: %s\n", cJSON_GetStringValue(warning));
 }
 
 int command_baseline_create(const struct arguments *args)
@@ -74,8 +74,7 @@ static int print_baselines(const cJSON *answer)
 			       .columns = 7 };
 	const cJSON *item;
 
-	cJSON_ArrayForEach(item, cJSON_GetObjectItem(answer, "items"))
-	{
+	cJSON_ArrayForEach(item, cJSON_GetObjectItem(answer, "items")) {
 		table_add(&table, output_text(item, "baselineId"));
 		table_add(&table, output_text(item, "createdAt"));
 		table_add(&table, output_text(item, "service"));
@@ -128,8 +127,7 @@ int command_baseline_get(const struct arguments *args)
 		     output_text(answer, "sessionId"), output_text(answer, "createdAt"),
 		     output_number(answer, "sampleCount"),
 		     output_number(answer, "durationSeconds"));
-	cJSON_ArrayForEach(f, cJSON_GetObjectItem(answer, "topFunctions"))
-	{
+	cJSON_ArrayForEach(f, cJSON_GetObjectItem(answer, "topFunctions")) {
 		if (listed++ == args->top)
 			break;
 		table_addf(&table, "%.2f", output_number(f, "selfPct"));
@@ -187,8 +185,7 @@ int command_key_list(const struct arguments *args)
 		output_json(answer);
 		return 0;
 	}
-	cJSON_ArrayForEach(item, cJSON_GetObjectItem(answer, "items"))
-	{
+	cJSON_ArrayForEach(item, cJSON_GetObjectItem(answer, "items")) {
 		table_add(&table, output_text(item, "id"));
 		table_add(&table, output_text(item, "createdAt"));
 		table_add(&table, output_text(item, "role"));

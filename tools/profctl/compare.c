@@ -17,8 +17,7 @@ static void add_functions(struct table *table, const cJSON *list, const char *wh
 {
 	const cJSON *f;
 
-	cJSON_ArrayForEach(f, list)
-	{
+	cJSON_ArrayForEach(f, list) {
 		table_add(table, what);
 		table_addf(table, "%.2f", output_number(f, "basePct"));
 		table_addf(table, "%.2f", output_number(f, "comparisonPct"));
@@ -90,14 +89,14 @@ static void add_stacks(struct table *table, const cJSON *list, const char *what,
 	const cJSON *stack, *frame;
 	uint32_t listed = 0;
 
-	cJSON_ArrayForEach(stack, list)
-	{
+	cJSON_ArrayForEach(stack, list) {
 		cleanup_buf struct buf frames = { 0 };
 
 		if (listed++ == limit)
 			return;
-		cJSON_ArrayForEach(frame, cJSON_GetObjectItem(stack, "frames")) buf_printf(
-			&frames, "%s%s", frames.len ? " < " : "", cJSON_GetStringValue(frame));
+		cJSON_ArrayForEach(frame, cJSON_GetObjectItem(stack, "frames"))
+			buf_printf(&frames, "%s%s", frames.len ? " < " : "",
+				   cJSON_GetStringValue(frame));
 		table_add(table, what);
 		table_addf(table, "%.0f", output_number(stack, "baseCount"));
 		table_addf(table, "%.0f", output_number(stack, "count"));
@@ -129,8 +128,7 @@ static int print_moved(const struct arguments *args, const cJSON *diff)
 	uint32_t listed = 0;
 	const cJSON *f;
 
-	cJSON_ArrayForEach(f, cJSON_GetObjectItem(diff, "functions"))
-	{
+	cJSON_ArrayForEach(f, cJSON_GetObjectItem(diff, "functions")) {
 		if (listed++ == args->top)
 			break;
 		table_addf(&table, "%.2f", output_number(f, "basePct"));
@@ -195,12 +193,11 @@ static cJSON *find_label(const struct arguments *args, const char *label)
 
 		if (client_json(args->client, "GET", path.data, NULL, &answer) < 0)
 			return NULL;
-		cJSON_ArrayForEach(item, cJSON_GetObjectItem(answer, "items")) if (
-			!strcmp(output_text(item, "baselineLabel"),
-				label)) return cJSON_DetachItemViaPointer(cJSON_GetObjectItem(answer,
-											      "item"
+		cJSON_ArrayForEach(item, cJSON_GetObjectItem(answer, "items"))
+			if (!strcmp(output_text(item, "baselineLabel"), label))
+				return cJSON_DetachItemViaPointer(cJSON_GetObjectItem(answer, "item"
 											      "s"),
-									  item);
+								  item);
 		if (!*output_text(answer, "nextCursor"))
 			break;
 		path.len = 0;

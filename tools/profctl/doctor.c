@@ -193,23 +193,21 @@ static void check_types(const struct arguments *args, cJSON *checks)
 	if (client_json(args->client, "GET", "/api/v1/observability/services", NULL, &answer) < 0)
 		return;
 	cJSON_ArrayForEach(service, cJSON_GetObjectItem(answer, "items"))
-		cJSON_ArrayForEach(type, cJSON_GetObjectItem(service, "profileTypes"))
-	{
-		char key[512];
-		cJSON *seen;
+		cJSON_ArrayForEach(type, cJSON_GetObjectItem(service, "profileTypes")) {
+			char key[512];
+			cJSON *seen;
 
-		if (cJSON_IsTrue(cJSON_GetObjectItem(type, "available")))
-			continue;
-		(void)snprintf(key, sizeof(key), "%s: %s", output_text(type, "type"),
-			       output_text(type, "reason"));
-		seen = cJSON_GetObjectItemCaseSensitive(reasons, key);
-		if (seen)
-			cJSON_SetNumberValue(seen, seen->valuedouble + 1);
-		else
-			(void)cJSON_AddNumberToObject(reasons, key, 1);
-	}
-	cJSON_ArrayForEach(reason, reasons)
-	{
+			if (cJSON_IsTrue(cJSON_GetObjectItem(type, "available")))
+				continue;
+			(void)snprintf(key, sizeof(key), "%s: %s", output_text(type, "type"),
+				       output_text(type, "reason"));
+			seen = cJSON_GetObjectItemCaseSensitive(reasons, key);
+			if (seen)
+				cJSON_SetNumberValue(seen, seen->valuedouble + 1);
+			else
+				(void)cJSON_AddNumberToObject(reasons, key, 1);
+		}
+	cJSON_ArrayForEach(reason, reasons) {
 		char name[64], detail[640];
 		const char *text = strstr(reason->string, ": ");
 
@@ -268,8 +266,7 @@ int command_doctor(const struct arguments *args)
 	check_lockdown(checks);
 	check_features(checks);
 	check_daemon(args, checks);
-	cJSON_ArrayForEach(check, checks)
-	{
+	cJSON_ArrayForEach(check, checks) {
 		failed |= !strcmp(output_text(check, "state"), "failed");
 		if (args->format == OUTPUT_JSON)
 			continue;

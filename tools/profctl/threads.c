@@ -13,12 +13,12 @@ static void add_stacks(struct table *table, const cJSON *list, const char *what)
 {
 	const cJSON *stack, *frame;
 
-	cJSON_ArrayForEach(stack, list)
-	{
+	cJSON_ArrayForEach(stack, list) {
 		cleanup_buf struct buf frames = { 0 };
 
-		cJSON_ArrayForEach(frame, cJSON_GetObjectItem(stack, "frames")) buf_printf(
-			&frames, "%s%s", frames.len ? " < " : "", cJSON_GetStringValue(frame));
+		cJSON_ArrayForEach(frame, cJSON_GetObjectItem(stack, "frames"))
+			buf_printf(&frames, "%s%s", frames.len ? " < " : "",
+				   cJSON_GetStringValue(frame));
 		table_add(table, what);
 		table_addf(table, "%.0f", output_number(stack, "count"));
 		table_add(table, output_text(stack, "state"));
@@ -37,8 +37,8 @@ static int print_analysis(const cJSON *analysis)
 	const cJSON *state;
 
 	(void)printf("goroutines %.0f", output_number(analysis, "goroutineCount"));
-	cJSON_ArrayForEach(state, cJSON_GetObjectItem(analysis, "states"))(void)
-		printf(", %d %s", state->valueint, state->string);
+	cJSON_ArrayForEach(state, cJSON_GetObjectItem(analysis, "states"))
+		(void)printf(", %d %s", state->valueint, state->string);
 	(void)printf("\ngrowth     %.2f times %s\n\n",
 		     output_number(analysis, "goroutineGrowthRate"),
 		     *output_text(analysis, "comparedWith") ? output_text(analysis, "comparedWith")
@@ -106,14 +106,12 @@ static int print_ledger(const cJSON *ledger)
 			       .columns = 10 };
 	const cJSON *thread, *wait;
 
-	cJSON_ArrayForEach(thread, cJSON_GetObjectItem(ledger, "threads"))
-	{
+	cJSON_ArrayForEach(thread, cJSON_GetObjectItem(ledger, "threads")) {
 		double elapsed_ns = output_number(thread, "elapsedNs"), blocked_ns = 0;
 		cleanup_buf struct buf waits = { 0 };
 		char value[64];
 
-		cJSON_ArrayForEach(wait, cJSON_GetObjectItem(thread, "blockedNs"))
-		{
+		cJSON_ArrayForEach(wait, cJSON_GetObjectItem(thread, "blockedNs")) {
 			blocked_ns += wait->valuedouble;
 			output_value(wait->valuedouble, "nanoseconds", value, sizeof(value));
 			buf_printf(&waits, "%s%s %s", waits.len ? ", " : "", wait->string, value);
