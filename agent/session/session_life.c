@@ -69,7 +69,7 @@ static bool is_sampled(const struct sessions *s, const struct session *session)
 	const struct feed_demand *demand = &s->feed.demand;
 
 	if (session->reads)
-		return read_session_is_ready(session);
+		return read_session_is_ready(session) && !recorder_groups(session->recorder);
 	if ((demand->types & session->wants) != session->wants)
 		return false;
 	return !(session->wants & PROF_WANT_CPU) || demand->rate_hz >= session->info.rate_hz;
@@ -422,9 +422,14 @@ static void try_close(struct sessions *s, struct session *session, uint64_t now_
 
 static void wait_for_reading(struct sessions *s, struct session *session, uint64_t now_ns)
 {
-	if (session->stop)
+	if (session->stop) {
 		complete(s, session);
-	else if (is_sampled(s, session))
+		return;
+	}
+	/* The values of the beginning cannot be read again after a crash: they are stored first. */
+	if (read_session_is_ready(session))
+		flush_session(s, session);
+	if (session->phase == PHASE_WAIT_SAMPLER && is_sampled(s, session))
 		begin_sampling(s, session, now_ns);
 }
 

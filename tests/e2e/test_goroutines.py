@@ -208,6 +208,27 @@ def test_counters_are_differences():
             check(0.19e9 < delay < 2e9, f"{kind}: {name} {delay} ns instead of 10 × 20 ms")
 
 
+def test_a_difference_survives_the_server():
+    with Daemon() as daemon, served() as (process, fetch):
+        fetch("/waste?n=50")
+        session = daemon.start_profile(f"pid:{process.pid}", 3600, "alloc")
+        fetch("/waste?n=300")
+        server = daemon.children()["profd-server"]
+        os.kill(server, signal.SIGKILL)
+
+        def is_back():
+            with contextlib.suppress(OSError):
+                return daemon.request("GET", f"{FAMILY_A}/{session}").status == 200
+            return False
+
+        wait_until(is_back, 20, "another server")
+        fetch("/waste?n=700")
+        result = daemon.stop_profile(session)
+        check(result["status"] == "completed", f"{result}")
+        found = {f["funcName"]: f for f in result["topFunctions"]}
+        check(found["main.waste"]["sampleCount"] == 1000, f"{found}")
+
+
 def test_what_cannot_be_read_is_refused_with_its_reason():
     with Daemon() as daemon, waiting_for_input(build_go("silent")) as silent, \
             running(compile_workload("waits.c", *C_FLAGS)) as native:
@@ -267,5 +288,5 @@ def test_readings_outlive_reader_and_daemon():
 
 if __name__ == "__main__":
     main(test_goroutines_equal_their_own_dump, test_a_planted_leak_is_all_that_is_new, test_heap_equals_their_own,
-         test_counters_are_differences, test_what_cannot_be_read_is_refused_with_its_reason,
-         test_threads_of_a_c_program, test_readings_outlive_reader_and_daemon)
+         test_counters_are_differences, test_a_difference_survives_the_server,
+         test_what_cannot_be_read_is_refused_with_its_reason, test_threads_of_a_c_program, test_readings_outlive_reader_and_daemon)

@@ -11,8 +11,8 @@
 #include "agent/session/session_chunks.h"
 #include "agent/session/session_record.h"
 
-#define KIND_WINDOW 7
 #define KIND_RECORD 8
+#define KIND_WINDOW 9
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -64,11 +64,12 @@ static void record(const char *text, size_t size)
 	session_info_deinit(&info);
 }
 
-static void build(const struct recording *recording)
+static void build(const struct recording *recording, enum profile_type type)
 {
 	struct recording_options options = { .nodes_max = 1000, .events = true };
 	struct profile *profile = NULL;
 
+	options.meta.type = type;
 	options.quality = quality_empty();
 	if (recording_build(recording, &options, NULL, &profile) == 0)
 		(void)profile_unref(profile);
@@ -96,6 +97,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		(void)!chunk_decode(data[0], data + 1, size - 1, &sink);
 		(void)!recording_add(recording, data[0], data + 1, size - 1, UINT32_MAX, NULL);
 	}
-	build(recording);
+	build(recording, data[0] == STORE_CHUNK_READINGS ? PROFILE_GOROUTINE : PROFILE_CPU);
 	return 0;
 }
