@@ -11,6 +11,7 @@
 
 #define PROBES_MAX	  4u
 #define PROBE_DEADLINE_MS 5000u
+#define RUNTIME_KNOWN_NS  (6 * NS_PER_S) /* of age: its files have been indexed by then */
 #define IDLE_WAIT_NS	  (200 * NS_PER_MS)
 
 bool read_session_takes(enum profile_type type, uint32_t flags)
@@ -44,6 +45,26 @@ bool read_session_suits(const struct sessions *s, const char *tenant,
 		go += (process->facts.flags & FEED_PROC_GO) != 0;
 	}
 	return read_session_takes(type, go * 2 > all ? FEED_PROC_GO : 0);
+}
+
+bool read_session_is_decided(struct sessions *s, const char *tenant, const struct selector *selector)
+{
+	struct session wanted = { .selector = *selector,
+				  .tenant_rule = services_tenant_rule(s, tenant) };
+	uint64_t now_ns = clock_boottime_ns();
+	sessions_scope(s);
+
+	if (selector->kind == SELECTOR_HOST) /* some program is always young */
+		return true;
+	for (size_t i = 0; i < s->tables.processes.count; i++) {
+		const struct live_process *process = s->tables.processes.data[i];
+
+		if (!process->exited_ns && session_wants_process(&wanted, process) &&
+		    !(process->facts.flags & FEED_PROC_GO) &&
+		    process->facts.start_boottime_ns + RUNTIME_KNOWN_NS > now_ns)
+			return false;
+	}
+	return true;
 }
 
 static bool has_beginning(enum profile_type type)

@@ -20,6 +20,10 @@ struct type_need;
 /* Whether this type is taken from a process with these flags (enum feed_proc_flag) by reading it. Block
  * and mutex are for Go programs only: what others wait for is sampled. */
 bool read_session_takes(enum profile_type type, uint32_t flags);
+/* False while one of the selector's processes is so young that its runtime may not be known yet: block and
+ * mutex are read from a Go program and sampled of any other, so the answer to a start waits for it. Takes
+ * the lock. */
+bool read_session_is_decided(struct sessions *s, const char *tenant, const struct selector *selector);
 /* The same for what a new session would follow: what most of its processes are. Lock held. */
 bool read_session_suits(const struct sessions *s, const char *tenant,
 			const struct selector *selector, enum profile_type type);

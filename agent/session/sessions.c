@@ -10,6 +10,7 @@
 #include "agent/base/ulid.h"
 #include "agent/profile/quality.h"
 #include "agent/session/continuous.h"
+#include "agent/session/read_session.h"
 #include "agent/session/session_record.h"
 #include "agent/session/sessions_internal.h"
 
@@ -20,6 +21,7 @@
 #define DEFAULT_FLUSH_NS   (10 * NS_PER_S)
 #define START_WAIT_NS	   (3 * NS_PER_S)
 #define FEED_LAG_NS	   (2 * NS_PER_S) /* polls of collector and server, and a busy host */
+#define RUNTIME_LAG_NS	   (4 * NS_PER_S) /* until a young program's runtime is known */
 #define DEFAULT_SPAN_NS	   (600 * NS_PER_S)
 #define DEFAULT_DISK	   (2ull << 30)
 #define DEFAULT_DETAIL	   (256ull << 20)
@@ -354,14 +356,18 @@ static int start_new(struct sessions *s, const struct session_request *r,
 static int resolve_patiently(struct sessions *s, const struct session_request *request,
 			     struct selector *ret, char name[SERVICE_NAME_SIZE], struct err *err)
 {
-	uint64_t give_up_ns = clock_monotonic_ns() + FEED_LAG_NS;
-	int rc;
+	bool by_runtime = request->type == PROFILE_BLOCK || request->type == PROFILE_MUTEX;
+	uint64_t begin_ns = clock_monotonic_ns();
 
 	for (;;) {
-		rc = services_resolve(s, request->tenant, request->service, request->wait_s > 0,
-				      ret, name, err);
-		if ((rc != -ENOENT && rc != -ESRCH) || s->options.feed_fd < 0 ||
-		    clock_monotonic_ns() > give_up_ns)
+		int rc = services_resolve(s, request->tenant, request->service, request->wait_s > 0,
+					  ret, name, err);
+		bool settled = rc == 0 ? !by_runtime || read_session_is_decided(s, request->tenant, ret)
+				       : rc != -ENOENT && rc != -ESRCH;
+		uint64_t limit_ns = rc == 0 ? RUNTIME_LAG_NS : FEED_LAG_NS;
+
+		if (settled || s->options.feed_fd < 0 ||
+		    clock_monotonic_ns() > begin_ns + limit_ns)
 			return rc;
 		clock_sleep_ns(FEED_LAG_NS / 20);
 	}
