@@ -51,6 +51,8 @@ static const struct {
 			    false },
 	[FEED_DEMAND] = { sizeof(struct feed_demand), offsetof(struct feed_demand, time_ns), true,
 			  false },
+	[FEED_PROC_CPU] = { sizeof(struct feed_proc_cpu), offsetof(struct feed_proc_cpu, time_ns), true,
+			    false },
 	[FEED_GAP] = { sizeof(struct feed_gap), offsetof(struct feed_gap, from_ns), true, false },
 };
 

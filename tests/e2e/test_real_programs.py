@@ -98,7 +98,7 @@ def clang_compiling():
     source = os.path.join(WORKLOADS, "large.cpp")
     with open(source, "w") as f:
         f.write("#include <regex>\n#include <map>\n#include <iostream>\n#include <algorithm>\n#include <functional>\n")
-        for i in range(60):
+        for i in range(1500):
             f.write(f"template <int N> struct s{i} {{ std::map<int, std::vector<std::string>> m; std::regex r; }};\n"
                     f"int f{i}(const std::string &x) {{ s{i}<{i}> v; std::sort(v.m[1].begin(), v.m[1].end());"
                     f" return std::regex_match(x, std::regex(\"a+{i}\")) + (int)v.m.size(); }}\n")
