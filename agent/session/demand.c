@@ -54,10 +54,9 @@ static struct control_demand demand_now(const struct sessions *s)
 			continue;
 		demand.types |= session->wants;
 		demand.on_demand |= !session->info.continuous;
-		/* A process nobody has decided on yet could belong to anything but one process
-		 * life. */
-		if (session->selector.kind != SELECTOR_PID)
-			demand.sample_undecided = 1;
+		/* Nobody has decided on a new program yet, also on one that a followed process has
+		 * just executed. */
+		demand.sample_undecided = 1;
 		if ((session->wants & PROF_WANT_CPU) && session->info.rate_hz > demand.rate_hz)
 			demand.rate_hz = session->info.rate_hz;
 	}

@@ -17,7 +17,7 @@
 #include "agent/session/sessions_internal.h"
 #include "agent/session/wait_types.h"
 
-#define EXEC_NS NS_PER_S /* a process that is replaced by exec is back within this */
+#define EXEC_NS (3 * NS_PER_S) /* a process that is replaced by exec is back within this */
 
 static void set_phase(struct sessions *s, struct session *session, enum session_phase phase)
 {
