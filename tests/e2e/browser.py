@@ -112,8 +112,12 @@ class Page:
     def wait(self, expression, what, seconds=20):
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            if self.run(expression):
-                return
+            try:
+                if self.run(expression):
+                    return
+            except Failure as failure:
+                if "navigated" not in str(failure):  # the page we look at is just being left: look again
+                    raise
             time.sleep(0.02)
         raise Failure(f"timed out waiting for {what}: {self.errors}")
 

@@ -44,7 +44,7 @@ def take(daemon, process, kind="cpu", seconds=0):
 
 
 def profiles():
-    with Daemon() as daemon, running(build_truth()) as process:
+    with Daemon() as daemon, running(build_truth(), "600") as process:
         check("profd" in profctl(daemon, "status"), "status")
         check(profctl(daemon, "status", output="json")["ready"]["store"] is True, "status as JSON")
         wait_until(lambda: process.pid in [p["pid"] for s in profctl(daemon, "services", output="json")["items"]
@@ -82,7 +82,7 @@ def recording():
 
 
 def comparing():
-    with Daemon() as daemon, running(build_truth()) as process:
+    with Daemon() as daemon, running(build_truth(), "600") as process:
         first, second = (take(daemon, process, seconds=LEAST_S) for _ in range(2))
         answer = profctl(daemon, "compare", first, second, output="json")
         check(answer["verdict"] == "unchanged" and not answer["regressions"], answer["summary"])
@@ -124,7 +124,7 @@ def gate():
 
 
 def threads():
-    with Daemon() as daemon, running(build_truth()) as process:
+    with Daemon() as daemon, running(build_truth(), "600") as process:
         wall = take(daemon, process, kind="wall")
         answer = profctl(daemon, "ledger", wall, output="json")
         check(any(t["pid"] == process.pid for t in answer["threads"]), answer)
