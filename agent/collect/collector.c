@@ -99,8 +99,6 @@ static void every_second(struct collector *c, uint64_t now_ns)
 
 	c->mmap_wakeups = 0;
 	proc_table_purge(c->procs, now_ns);
-	follow_look_again(c, now_ns);
-	samples_feed_rest(c);
 	if (!c->bpf || !collector_active(c))
 		return;
 	if (bpf_agent_follow_cpus(c->bpf) < 0)
@@ -142,6 +140,8 @@ static void timed_work(struct collector *c, struct timers *timers)
 		timers->ten_seconds_ns = now_ns;
 		every_ten_seconds(c, now_ns);
 	}
+	follow_look_again(c, now_ns);
+	samples_feed_rest(c);
 	if (c->rescan_due && now_ns - timers->rescan_ns >= RESCAN_INTERVAL_NS) {
 		timers->rescan_ns = now_ns;
 		c->rescan_due = false;

@@ -23,8 +23,10 @@
 #define MAPS_INTERVAL_NS  (250 * NS_PER_MS) /* between two readings of one process's maps */
 #define PORTS_INTERVAL_NS (5 * NS_PER_S)    /* between two readings of the listening sockets */
 
-/* Ages at which a process is looked at again: after its start it moves to its group, listens, renames. */
-static const uint64_t look_ages_ns[] = { NS_PER_S, 5 * NS_PER_S, 30 * NS_PER_S };
+/* Ages at which a process is looked at: first when it has lived long enough that somebody may ask for it (the
+ * many that live for milliseconds are not worth it), then because after its start it moves to its group,
+ * listens, renames. */
+static const uint64_t look_ages_ns[] = { 200 * NS_PER_MS, NS_PER_S, 5 * NS_PER_S, 30 * NS_PER_S };
 #define LOOKS_MAX ARRAY_SIZE(look_ages_ns)
 
 VEC_DEFINE(mapping, struct mapping);
