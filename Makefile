@@ -135,6 +135,8 @@ fuzz: $(O)/fuzz/$(T) ## run one fuzz target: make fuzz T=fuzz_cfi_rows S=300
 		$(wildcard tests/fuzz/corpus/$(T))
 
 fuzz-replay: $(FUZZERS:%=$(O)/fuzz/%) ## every fuzz target over its corpus and 2,000 fresh inputs
+	@for t in fuzz_cfi_rows fuzz_elf_file; do mkdir -p $(O)/fuzz/corpus/$$t; \
+		echo 'int twice(int x) { return 2 * x; }' | $(CC) -g -O1 -shared -fPIC -x c - -o $(O)/fuzz/corpus/$$t/seed.so; done
 	@for t in $(FUZZERS); do mkdir -p $(O)/fuzz/corpus/$$t; \
 		$(O)/fuzz/$$t -runs=2000 -timeout=10 -rss_limit_mb=2048 -seed=1 $(O)/fuzz/corpus/$$t \
 			$$(ls -d tests/fuzz/corpus/$$t 2>/dev/null) >$(O)/fuzz/$$t.log 2>&1 \
