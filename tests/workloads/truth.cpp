@@ -134,11 +134,16 @@ static void *run(void *total)
 	static const int share_pct[5] = { 44, 25, 15, 10, 6 };
 	uint64_t end = thread_cpu_ns() + uint64_t(seconds_to_run * 1e9);
 	auto *sum = static_cast<tally *>(total);
+	uint64_t random = 1;
 
-	// Rounds of 20 ms, so that a profile over any part of the run sees the same shares.
+	// Rounds of 10 to 30 ms, so that a profile over any part of the run sees the same shares. Of unequal
+	// length, because equal ones fall into step with a sampling period that nearly divides them.
 	while (thread_cpu_ns() < end) {
+		random = random * 6364136223846793005u + 1442695040888963407u;
+		uint64_t round_ns = 10000000u + (random >> 32) % 20000000u;
+
 		for (int which = 0; which < 5; which++) {
-			mine.slice_end = thread_cpu_ns() + uint64_t(share_pct[which]) * 200000u;
+			mine.slice_end = thread_cpu_ns() + uint64_t(share_pct[which]) * round_ns / 100;
 			switch (which) {
 			case 0:
 				chain_a(8);
