@@ -55,16 +55,18 @@ def lasted_ns(result):
 
 @contextlib.contextmanager
 def profiled(daemon, waits, kind, seconds=SECONDS, rate=1000):
-    """Yields the result of a session of @kind and what the program counted meanwhile, scaled to its length."""
+    """Yields the result of a session of @kind and what the program counted meanwhile, as (at least, at most): the
+    session begins and ends while its requests are being answered, and waits do not come at an even pace."""
+    outer = [waits.counters()]
     session = daemon.start_profile("off_waits", 600, kind, rate)
-    before = waits.counters()
+    inner = [waits.counters()]
     time.sleep(seconds)
-    after = waits.counters()
+    inner.append(waits.counters())
     result = daemon.stop_profile(session)
-    scale = lasted_ns(result) / (after["time"] - before["time"])
+    outer.append(waits.counters())
     result["of"] = f"&where=pid:{waits.process.pid}"  # its children's waits are their own
-    yield result, {name: [(after[name][i] - before[name][i]) * scale for i in (0, 1)]
-                   for name in after if name != "time"}
+    yield result, {name: [tuple(after[name][i] - before[name][i] for before, after in (inner, outer)) for i in (0, 1)]
+                   for name in inner[0] if name != "time"}
 
 
 def values(stacks, function):
@@ -72,10 +74,11 @@ def values(stacks, function):
 
 
 def near(what, got, due, percent, samples):
-    """@got is @due but for @percent and four standard deviations of so many samples."""
+    """@got is @due, or between its two values, but for @percent and four standard deviations of so many samples."""
+    low, high = due if isinstance(due, tuple) else (due, due)
     allowed = percent / 100 + 4 / math.sqrt(max(samples, 1)) * 0.1
-    check(abs(got - due) <= allowed * due,
-          f"{what}: {got / 1e6:.1f}, should be {due / 1e6:.1f} ({100 * (got - due) / due:+.1f} %)")
+    check(low * (1 - allowed) <= got <= high * (1 + allowed),
+          f"{what}: {got / 1e6:.1f}, should be {low / 1e6:.1f} to {high / 1e6:.1f} but for {100 * allowed:.1f} %")
 
 
 def offcpu_of_every_function():
