@@ -56,6 +56,8 @@ enum {
 enum {
 	BPF_RB_NO_WAKEUP = 1,
 	BPF_RB_FORCE_WAKEUP = 2,
+	BPF_RB_AVAIL_DATA = 0,
+	BPF_RB_RING_SIZE = 1,
 	BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
 };
 
@@ -115,7 +117,9 @@ struct vm_area_struct {
 	struct file *vm_file;
 };
 
-struct mm_struct;
+struct mm_struct {
+	unsigned long start_stack; /* of the main thread: where its arguments begin */
+};
 
 struct mm_struct___arch {
 	struct {
@@ -174,6 +178,7 @@ struct task_struct {
 	struct task_struct *group_leader;
 	struct task_struct *real_parent;
 	unsigned int in_iowait : 1;
+	unsigned int in_execve : 1;
 	uint64_t start_boottime;
 	uint64_t self_exec_id;
 	char comm[16];
@@ -223,5 +228,6 @@ struct linux_binprm;
 #define FMODE_BACKING (1u << 25)
 
 #define PAGE_SHIFT 12
+#define PAGE_BYTES (1u << PAGE_SHIFT)
 
 #endif

@@ -9,7 +9,8 @@
 
 enum mapping_found {
 	MAPPING_NONE,
-	MAPPING_CODE,  /* executable memory, but of no known file */
+	MAPPING_CODE,  /* executable memory without a file */
+	MAPPING_FILE,  /* of a file that is not known yet */
 	MAPPING_KNOWN, /* s->map */
 };
 
@@ -37,7 +38,7 @@ static __always_inline enum mapping_found young_find(struct scratch *s, uint64_t
 		return MAPPING_NONE;
 	file = bpf_map_lookup_elem(&files, &vma->file);
 	if (!file)
-		return MAPPING_CODE;
+		return vma->file.dev_major == YOUNG_NO_FILE ? MAPPING_CODE : MAPPING_FILE;
 	s->map.start = vma->start;
 	s->map.end = vma->end;
 	s->map.mapping.bias = vma->start - vma->file_offset;
@@ -68,7 +69,7 @@ static __always_inline enum mapping_found mapping_find(struct scratch *s, uint64
 
 	if (address - s->map.start < s->map.end - s->map.start)
 		return MAPPING_KNOWN;
-	if (trie_find(s, address))
+	if (s->mappings_are_published && trie_find(s, address))
 		return MAPPING_KNOWN;
 	found = young_find(s, address);
 	if (found != MAPPING_KNOWN)

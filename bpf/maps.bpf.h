@@ -124,6 +124,7 @@ struct scratch {
 	uint32_t gap; /* enum prof_outcome: why the last step was a guess, 0 = it was not */
 	uint32_t guessed_any;
 	uint32_t code_is_listed; /* an address in no known mapping is not code */
+	uint32_t mappings_are_published; /* the trie is asked: what it has is of this image */
 	uint32_t going;		 /* there is a further frame */
 	uint64_t unknown_pc;
 
@@ -151,6 +152,12 @@ struct scratch {
 		uint32_t overflow;
 		uint64_t words[32]; /* the node */
 	} young;
+
+	struct { /* where rows are awaited, see late.bpf.h */
+		struct unwind_state at;
+		uint32_t wanted;
+		uint32_t frame_count; /* before this frame */
+	} late;
 };
 
 _Static_assert(sizeof(struct scratch) <= 32768, "PCPU_MIN_UNIT_SIZE");
@@ -175,6 +182,25 @@ struct {
 	__type(key, uint32_t);
 	__type(value, struct scratch);
 } sweep_scratch SEC(".maps");
+
+/* An event of late.bpf.h in the making. The last page is never filled: it is there for the verifier,
+ * which knows the place of a copy by its mask only. */
+struct late {
+	uint32_t busy;
+	uint32_t used; /* events since since_ns */
+	uint64_t since_ns;
+	struct prof_late_event event;
+	uint8_t stack[PROF_LATE_STACK_BYTES + PAGE_BYTES];
+};
+
+_Static_assert(sizeof(struct late) <= 32768, "PCPU_MIN_UNIT_SIZE");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, uint32_t);
+	__type(value, struct late);
+} late_scratch SEC(".maps");
 
 /* A thread off the CPU. Lives and dies with the thread. */
 struct off_state {

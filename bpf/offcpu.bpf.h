@@ -24,7 +24,7 @@
 #ifndef PROFD_BPF_OFFCPU_BPF_H
 #define PROFD_BPF_OFFCPU_BPF_H
 
-#include "bpf/stack.bpf.h"
+#include "bpf/late.bpf.h"
 #include "bpf/target.bpf.h"
 
 #include <bpf/bpf_tracing.h>
@@ -193,6 +193,7 @@ static __always_inline void off_sample_begin(struct scratch *s, struct task_stru
 {
 	struct task_struct *leader = task->group_leader;
 
+	s->sample.head.flags = 0;
 	s->sample.time_ns = now_ns;
 	s->sample.start_boottime_ns = leader->start_boottime;
 	s->sample.user_stack_hash = 0;
@@ -395,6 +396,7 @@ static __always_inline void resume_end(struct scratch *s)
 	if (s->stack.frame_count) {
 		outcome_count(s->stack.outcome);
 		s->sample.user_stack_hash = stack_send(s);
+		s->sample.head.flags = late_send(s) ? PROF_SAMPLE_LATE : 0;
 	}
 	if (s->unknown_pc)
 		unknown_pc_send(s, s->sample.tgid, s->sample.time_ns, s->sample.start_boottime_ns);

@@ -40,6 +40,8 @@ static __always_inline uint32_t user_registers(struct scratch *s, struct bpf_per
 {
 	if (arch_is_user(&ctx->regs))
 		arch_copy_regs(&s->regs, ctx);
+	else if (is_executing())
+		return OUTCOME_executing;
 	else if (!have_task_pt_regs ||
 		 bpf_probe_read_kernel(&s->regs, sizeof(s->regs),
 				       (void *)bpf_task_pt_regs(bpf_get_current_task_btf())))
@@ -79,6 +81,7 @@ static __always_inline struct scratch *cpu_begin(struct bpf_perf_event_data *ctx
 		return NULL;
 	}
 	task = task_facts_of_current();
+	s->sample.head.flags = 0;
 	s->sample.time_ns = bpf_ktime_get_ns();
 	s->sample.start_boottime_ns = task.start_boottime_ns;
 	s->sample.user_stack_hash = 0;
@@ -108,6 +111,7 @@ static __always_inline void cpu_end(struct scratch *s, struct bpf_perf_event_dat
 	if (s->stack.frame_count) {
 		outcome_count(s->stack.outcome);
 		s->sample.user_stack_hash = stack_send(s);
+		s->sample.head.flags = late_send(s) ? PROF_SAMPLE_LATE : 0;
 	}
 	if (s->unknown_pc)
 		unknown_pc_send(s, s->sample.tgid, s->sample.time_ns, s->sample.start_boottime_ns);

@@ -20,6 +20,9 @@
 #define PROF_OUTCOMES_MAX	    64u
 #define PROF_KICK_RING_BYTES	    16384u /* 1,024 off-CPU samples of a CPU between two polls */
 #define PROF_UNKNOWN_PC_INTERVAL_NS 250000000ull
+#define PROF_LATE_STACK_BYTES	    16384u /* of the user stack in one event; a power of two */
+#define PROF_LATE_PER_SECOND	    256u   /* such events of one CPU */
+#define PROF_REGS		    16u
 
 /* ---- frames ------------------------------------------------------------------------------- */
 
@@ -86,7 +89,11 @@ enum prof_event_kind {
 	PROF_EVENT_FORK = 4,
 	PROF_EVENT_EXIT = 5,
 	PROF_EVENT_UNKNOWN_PC = 6, /* a pc in no published mapping, rate-limited per process */
+	PROF_EVENT_LATE = 7,	   /* struct prof_late_event, before its sample */
 };
+
+/* prof_event_head.flags of a sample */
+#define PROF_SAMPLE_LATE 1u /* a prof_late_event of the same time and thread came before it */
 
 enum prof_sample_type {
 	PROF_SAMPLE_CPU = 0,
@@ -146,6 +153,26 @@ struct prof_stack_event {
 #endif
 };
 
+/* Where a walk came to code whose unwind rows are not published yet, and the stack from there on: the
+ * collector goes on with it when they are. The frames before it are the first of the sample's user
+ * stack, whose rest is what could be guessed. */
+struct prof_late_event {
+	struct prof_event_head head;
+	uint64_t time_ns; /* the sample's */
+	uint64_t ip, sp, fp;
+	uint64_t context_at; /* these as in struct unwind_state */
+	uint64_t regs[PROF_REGS];
+	uint32_t tgid;
+	uint32_t tid;
+	uint16_t frame_count; /* frames before this one */
+	uint8_t is_return;
+	uint8_t regs_known;
+	uint32_t stack_bytes; /* from sp on */
+#ifndef __bpf__
+	uint8_t stack[];
+#endif
+};
+
 struct prof_sample_event {
 	struct prof_event_head head;
 	uint64_t time_ns;	    /* CLOCK_MONOTONIC */
@@ -197,6 +224,7 @@ enum prof_mapping_flag {
 	PROF_MAPPING_FP = 1,  /* the file keeps frame pointers: CFA = rbp for >= 95 % of its text */
 	PROF_MAPPING_JIT = 2, /* anonymous executable memory */
 	PROF_MAPPING_ROWS = 4, /* unwind rows are published */
+	PROF_MAPPING_AWAITED = 8, /* the symbolizer has been asked for them */
 };
 
 struct prof_mapping {
@@ -288,6 +316,7 @@ struct prof_counters {
 #ifndef __bpf__
 _Static_assert(sizeof(struct prof_event_head) == 8, "layout");
 _Static_assert(sizeof(struct prof_stack_event) == 24, "layout");
+_Static_assert(sizeof(struct prof_late_event) == 192, "layout");
 _Static_assert(sizeof(struct prof_sample_event) == 104, "layout");
 _Static_assert(sizeof(struct prof_task_event) == 64, "layout");
 _Static_assert(sizeof(struct prof_mapping_key) == 16, "layout");

@@ -22,4 +22,13 @@ static __always_inline bool has_user_stack(bool has_memory, uint32_t flags)
 	return has_memory && !(flags & (PF_KTHREAD | PF_IO_WORKER | PF_USER_WORKER));
 }
 
+/* Inside of execve() the registers are those of the caller, whose memory may be gone already. */
+static __always_inline bool is_executing(void)
+{
+	struct task_struct *task = (void *)bpf_get_current_task();
+
+	return bpf_core_field_exists(task->in_execve) &&
+	       BPF_CORE_READ_BITFIELD_PROBED(task, in_execve);
+}
+
 #endif

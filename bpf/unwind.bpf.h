@@ -71,6 +71,25 @@ static __always_inline int walk_rule(struct scratch *s, uint32_t module, uint64_
 	return unwind_find_rule(table, &s->head, fo, rule);
 }
 
+/* The rest of the stack will be known when the rows of this frame, the last of @frame_count + 1, are. */
+static __always_inline void walk_expect_rows(struct scratch *s, uint32_t frame_count)
+{
+	if (s->late.wanted)
+		return; /* the first gap counts */
+	s->late.wanted = 1;
+	s->late.frame_count = frame_count;
+	s->late.at = s->at;
+}
+
+/* The last frame turned out to be a signal trampoline: nobody called it, its address is exact. */
+static __always_inline void walk_mark_exact(struct scratch *s)
+{
+	uint32_t last = s->stack.frame_count - 1;
+
+	if (last < STACK_FRAMES_MAX)
+		s->frames[last] &= ~PROF_FRAME_RETURN;
+}
+
 /* A step without any information: the signal trampoline if the code is one, else the frame pointer,
  * which the next frame must prove. */
 static __always_inline int walk_guess(struct scratch *s, uint32_t gap)
@@ -78,8 +97,10 @@ static __always_inline int walk_guess(struct scratch *s, uint32_t gap)
 	uint8_t code[16];
 
 	if (s->at.is_return && !bpf_probe_read_user(code, sizeof(code), (void *)s->at.ip) &&
-	    arch_is_sigreturn(code))
+	    arch_is_sigreturn(code)) {
+		walk_mark_exact(s);
 		return unwind_step_signal(&s->at);
+	}
 	s->gap = gap;
 	s->guessed_any = 1;
 	return unwind_step_fp(&s->at);
@@ -123,9 +144,22 @@ static __always_inline int walk_step(struct scratch *s, uint64_t fo)
 			return result;
 	}
 	if (!(s->map.mapping.flags & PROF_MAPPING_JIT) &&
-	    walk_rule(s, s->map.mapping.module, fo, &rule, &gap) == UNWIND_STEPPED)
+	    walk_rule(s, s->map.mapping.module, fo, &rule, &gap) == UNWIND_STEPPED) {
+		if (rule.cfa == UNWIND_CFA_SIGNAL)
+			walk_mark_exact(s);
 		return unwind_step(&s->at, &rule);
+	}
+	if (gap == OUTCOME_no_rows && !s->guessed_any &&
+	    s->map.mapping.flags & (PROF_MAPPING_AWAITED | PROF_MAPPING_ROWS))
+		walk_expect_rows(s, s->stack.frame_count - 1);
 	return walk_guess(s, gap);
+}
+
+/* An address in no mapping that is known: the list was published before this mapping was made, or there
+ * is no list at all. */
+static __always_inline bool walk_may_be_new(const struct scratch *s, enum mapping_found found)
+{
+	return found == MAPPING_NONE && !s->vma_count;
 }
 
 /* One frame; 1 ends the walk. */
@@ -152,6 +186,8 @@ static __always_inline int walk_frame(struct scratch *s)
 	if (found != MAPPING_KNOWN) {
 		if (!s->unknown_pc)
 			s->unknown_pc = ip;
+		if (!s->guessed_any && (found == MAPPING_FILE || walk_may_be_new(s, found)))
+			walk_expect_rows(s, s->stack.frame_count);
 		walk_push(s, prof_frame_address(PROF_FRAME_ADDRESS, ip, flags));
 		return walk_finish(s, walk_guess(s, OUTCOME_no_mapping));
 	}
@@ -186,6 +222,7 @@ static __always_inline void walk_none(struct scratch *s)
 	s->going = 0;
 	s->stack.frame_count = 0;
 	s->unknown_pc = 0;
+	s->late.wanted = 0;
 }
 
 /* Prepares the walk from the registers in s->at. @with_loop is a constant: may bpf_loop() be named
@@ -203,11 +240,17 @@ static __always_inline void walk_begin(struct scratch *s, uint32_t tgid,
 	s->gap = 0;
 	s->guessed_any = 0;
 	s->unknown_pc = 0;
+	s->late.wanted = 0;
 	s->vma_count = 0;
 	s->going = 1;
 	s->code_is_listed = target && target->wanted & PROF_WANT_MAPPED;
-	if (!s->code_is_listed && have_vma_walk)
+	s->mappings_are_published = 1;
+	if (!s->code_is_listed && have_vma_walk) {
+		/* A whole list leaves nothing to ask for; after an exec the published ones are of the
+		 * image that is gone. */
 		s->code_is_listed = young_read(s, with_loop);
+		s->mappings_are_published = !s->code_is_listed;
+	}
 }
 
 /* Defines the turn of a walk without bpf_loop(). A global function is verified once, however often

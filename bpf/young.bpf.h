@@ -21,6 +21,7 @@
 
 #define YOUNG_TREE_TURNS 128u /* nodes read: two or three for each ten mappings */
 #define YOUNG_LIST_MAX	 96u  /* mappings looked at on kernels with the list */
+#define YOUNG_NO_FILE	 ~0u  /* dev_major of memory without a file: no file has it */
 #define MAPLE_NODE_MASK	 255ull
 #define MAPLE_TYPE_MASK	 15u
 #define MAPLE_TYPE_SHIFT 3u
@@ -69,7 +70,7 @@ static __always_inline void young_add(struct scratch *s, struct vm_area_struct *
 		young->file_offset = (uint64_t)BPF_CORE_READ(vma, vm_pgoff) << PAGE_SHIFT;
 		young_file(file, &young->file);
 	} else if (young->start != s->young.vdso) {
-		young->file.dev_major = ~0u;
+		young->file.dev_major = YOUNG_NO_FILE;
 	}
 	s->vma_count++;
 }

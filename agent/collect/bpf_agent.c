@@ -56,6 +56,7 @@ int bpf_agent_create(const struct features *features, struct bpf_agent **ret, st
 			       strerror(-rc));
 	agent->possible_cpus = (unsigned)rc;
 	u64map_init(&agent->tables, PROF_MODULES_MAX);
+	u64map_init(&agent->table_fds, PROF_MODULES_MAX);
 	rc = bpf_load(agent, err);
 	if (rc < 0)
 		return rc;
@@ -88,6 +89,7 @@ void bpf_agent_destroy(struct bpf_agent *agent)
 	kick_rings_deinit(&agent->kicks);
 	profiler_bpf__destroy(agent->skel);
 	u64map_deinit(&agent->tables);
+	bpf_tables_close(agent);
 	free(agent);
 }
 
@@ -254,6 +256,7 @@ static void dispatch(void *ctx, const void *data, size_t bytes)
 	const struct bpf_sink *sink = ctx;
 	const struct prof_event_head *head = data;
 	const struct prof_stack_event *stack = data;
+	const struct prof_late_event *late = data;
 
 	if (bytes < sizeof(*head) || head->size_bytes != bytes)
 		return;
@@ -266,6 +269,11 @@ static void dispatch(void *ctx, const void *data, size_t bytes)
 	case PROF_EVENT_SAMPLE:
 		if (bytes == sizeof(struct prof_sample_event))
 			sink->on_sample(sink->ctx, data);
+		break;
+	case PROF_EVENT_LATE:
+		if (sink->on_late && bytes >= sizeof(*late) &&
+		    bytes == sizeof(*late) + late->stack_bytes)
+			sink->on_late(sink->ctx, late);
 		break;
 	case PROF_EVENT_EXEC:
 	case PROF_EVENT_FORK:

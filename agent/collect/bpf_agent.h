@@ -60,6 +60,10 @@ void bpf_agent_file_remove(struct bpf_agent *agent, const struct prof_file_key *
 int bpf_agent_table_publish(struct bpf_agent *agent, uint32_t module, int memfd, uint64_t bytes,
 			    uint64_t *ret_charged_bytes) must_use;
 void bpf_agent_table_drop(struct bpf_agent *agent, uint32_t module);
+/* The published table of a module as the programs see it, for reading: mapped into this process until
+ * bpf_agent_table_unmap(). NULL: it has none, or there were no descriptors to keep it by. */
+const void *bpf_agent_table_map(const struct bpf_agent *agent, uint32_t module, size_t *ret_bytes);
+void bpf_agent_table_unmap(const void *image, size_t bytes);
 
 struct bpf_sink {
 	void *ctx;
@@ -67,6 +71,8 @@ struct bpf_sink {
 	void (*on_stack)(void *ctx, const struct prof_stack_event *event);
 	void (*on_sample)(void *ctx, const struct prof_sample_event *event);
 	void (*on_task)(void *ctx, const struct prof_task_event *event);
+	/* May be NULL: then samples have what could be guessed. */
+	void (*on_late)(void *ctx, const struct prof_late_event *event);
 };
 /* Consumes what is in the ring buffer now (bounded by its size at entry); returns events or -errno.
  */

@@ -21,6 +21,8 @@ struct bpf_agent {
 	struct bpf_ring ring;
 	struct kick_rings kicks; /* empty until off-CPU programs are wanted */
 	struct u64map tables;	 /* module id -> bytes charged for its table */
+	struct u64map table_fds; /* module id -> descriptor of its table, owned; not of all */
+	unsigned table_fds_max;
 	uint64_t table_bytes;	 /* sum of them */
 	uint32_t pending_count;	    /* tables filled but not in the array of maps yet */
 	uint32_t pending_modules[TABLES_PENDING_MAX];
@@ -35,6 +37,9 @@ int bpf_load(struct bpf_agent *agent, struct err *err) must_use;
 
 /* Can the off-CPU programs be loaded with these features? */
 bool bpf_load_has_offcpu(const struct features *features);
+
+/* Closes the descriptors of all tables. */
+void bpf_tables_close(struct bpf_agent *agent);
 
 /* Makes the tables published so far visible to the programs. */
 void bpf_tables_commit(struct bpf_agent *agent);

@@ -155,6 +155,7 @@ static void timed_work(struct collector *c, struct timers *timers)
 		timers->sweep_ns = now_ns;
 		publish_sweep(c, now_ns);
 	}
+	late_sweep(c, now_ns);
 }
 
 /* ---- the loop ---------------------------------------------------------------------------------- */
@@ -164,7 +165,8 @@ static void poll_kernel(struct collector *c)
 	struct bpf_sink sink = { .ctx = c,
 				 .on_stack = samples_stack,
 				 .on_sample = samples_sample,
-				 .on_task = samples_task };
+				 .on_task = samples_task,
+				 .on_late = late_event };
 
 	if (!c->bpf)
 		return;
@@ -346,6 +348,7 @@ static void finish(struct collector *c)
 	mmap_batch_deinit(&c->batch);
 	mmap_records_destroy(c->mmaps);
 	bpf_agent_destroy(c->bpf);
+	late_stacks_deinit(&c->late);
 	stack_table_destroy(c->stacks);
 	proc_ports_destroy(c->ports);
 	module_table_destroy(c->modules);

@@ -4,7 +4,7 @@
  *
  *   collector.c  the loop, timed work, start and end       control.c  messages of the other processes
  *   follow.c     events -> lives of processes              publish.c  mappings and tables -> BPF
- *   samples.c    stacks and samples -> feed */
+ *   samples.c    stacks and samples -> feed                late.c     stacks that wait for unwind tables */
 #ifndef PROFD_COLLECT_COLLECTOR_INTERNAL_H
 #define PROFD_COLLECT_COLLECTOR_INTERNAL_H
 
@@ -16,6 +16,7 @@
 #include "agent/collect/collector.h"
 #include "agent/collect/feed_writer.h"
 #include "agent/collect/governor.h"
+#include "agent/collect/late_stacks.h"
 #include "agent/collect/mmap_records.h"
 #include "agent/collect/module_index.h"
 #include "agent/collect/module_table.h"
@@ -41,6 +42,8 @@ struct collector {
 	struct module_table *modules;
 	struct module_index *index;
 	struct stack_table *stacks;
+	struct late_stacks late;
+	uint64_t late_seen;	    /* knowledge when they were last looked at */
 	struct proc_ports *ports;
 	uint64_t ports_ns;	    /* when the listening sockets were last read */
 	uint64_t knowledge;	    /* grows whenever an address or a key may resolve better than before */
@@ -165,6 +168,21 @@ void samples_feed_stack(struct collector *c, uint64_t id);
 void samples_feed_rest(struct collector *c);
 /* Everything about living processes and modules once more. */
 void samples_feed_all(struct collector *c);
+
+/* Writes a stack under an id that a sample already names. */
+void samples_feed_promised(struct collector *c, struct proc *proc, uint64_t time_ns, uint64_t id,
+			   const uint64_t *frames, uint16_t frame_count, uint8_t outcome);
+
+/* ---- late.c ---------------------------------------------------------------------------------- */
+
+/* struct bpf_sink */
+void late_event(void *ctx, const struct prof_late_event *event);
+/* For a sample with PROF_SAMPLE_LATE. True: its stack follows under *@ret_id. False: *@ret_hash is that of
+ * its stack. */
+bool late_sample(struct collector *c, struct proc *proc, const struct prof_sample_event *event,
+		 uint64_t *ret_id, uint64_t *ret_hash);
+/* Delivers what can be walked by now and what has waited long enough. */
+void late_sweep(struct collector *c, uint64_t now_ns);
 
 /* ---- control.c ------------------------------------------------------------------------------- */
 

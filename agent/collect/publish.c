@@ -155,6 +155,8 @@ static uint32_t mapping_flags(const struct module *module)
 		flags |= PROF_MAPPING_FP;
 	if (module->table_bytes)
 		flags |= PROF_MAPPING_ROWS;
+	else if (module->state == MODULE_ASKED && !module->key)
+		flags |= PROF_MAPPING_AWAITED;
 	return flags;
 }
 
@@ -261,8 +263,7 @@ void publish_indexed(void *ctx, struct module *module, int table_fd, uint64_t ta
 	publish_file(c, module);
 	if (canonical != module && canonical->changed)
 		publish_file(c, canonical);
-	if (module->runtime)
-		module->changed = true;
+	module->changed = true; /* at least that it is not awaited any more */
 	c->knowledge++;
 	c->sweep_due = true;
 	if (!module->fed)

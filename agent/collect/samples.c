@@ -208,6 +208,35 @@ static int feed_stack_of(struct collector *c, struct proc *proc, uint64_t hash, 
 	return 0;
 }
 
+void samples_feed_promised(struct collector *c, struct proc *proc, uint64_t time_ns, uint64_t id,
+			   const uint64_t *frames, uint16_t frame_count, uint8_t outcome)
+{
+	struct resolving resolving = { .c = c, .proc = proc, .time_ns = time_ns };
+	uint64_t words[FEED_FRAMES_MAX];
+	struct stack *stack;
+
+	if (frame_count > FEED_FRAMES_MAX)
+		return;
+	for (uint16_t i = 0; i < frame_count; i++)
+		words[i] = resolve_frame(&resolving, frames[i]);
+	stack = stack_table_put_as(c->stacks, id, words, frame_count, outcome);
+	if (stack)
+		samples_feed_stack(c, id); /* what does not fit is asked for again */
+	else
+		c->own_outcomes[OUTCOME_stack_missing]++;
+}
+
+/* The user stack of a sample: as it is known now, or under an id that is promised. */
+static int feed_user_stack(struct collector *c, struct proc *proc,
+			   const struct prof_sample_event *event, uint64_t *ret_id)
+{
+	uint64_t hash = event->user_stack_hash;
+
+	if (event->head.flags & PROF_SAMPLE_LATE && late_sample(c, proc, event, ret_id, &hash))
+		return 0;
+	return feed_stack_of(c, proc, hash, event->time_ns, ret_id);
+}
+
 /* The main thread's name is the process's; a program may change it at any time. */
 static void follow_comm(struct proc *proc, const struct prof_sample_event *event)
 {
@@ -249,7 +278,7 @@ void samples_sample(void *ctx, const struct prof_sample_event *event)
 	sample.proc = proc->id;
 	memcpy(sample.comm, event->comm, sizeof(sample.comm));
 	if (!samples_feed_proc(c, proc) ||
-	    feed_stack_of(c, proc, event->user_stack_hash, event->time_ns, &sample.user_stack) < 0 ||
+	    feed_user_stack(c, proc, event, &sample.user_stack) < 0 ||
 	    feed_stack_of(c, proc, event->kernel_stack_hash, event->time_ns,
 			  &sample.kernel_stack) < 0 ||
 	    feed_write_sample(&c->feed, &sample) < 0)

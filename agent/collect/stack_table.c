@@ -143,6 +143,20 @@ int stack_table_put(struct stack_table *table, uint64_t hash, const uint64_t *fr
 	return 0;
 }
 
+struct stack *stack_table_put_as(struct stack_table *table, uint64_t id, const uint64_t *frames,
+				 uint16_t frame_count, uint8_t outcome)
+{
+	struct stack *stack;
+
+	/* Ids and hashes of BPF are of one kind: neither meets the other by chance. */
+	if (stack_table_put(table, id, frames, frame_count, outcome) < 0)
+		return NULL;
+	stack = look_up(&table->by_hash, id);
+	stack->id = id;
+	(void)!u64map_put(&table->by_id, id, (uintptr_t)stack);
+	return stack;
+}
+
 struct stack *stack_table_find(struct stack_table *table, uint64_t hash)
 {
 	struct stack *stack = look_up(&table->by_hash, hash);

@@ -46,6 +46,10 @@ CLEANUP_DEFINE(stack_table, struct stack_table *, stack_table_destroy);
  * FEED_FRAMES_MAX or none, -ENOMEM. */
 int stack_table_put(struct stack_table *table, uint64_t hash, const uint64_t *frames,
 		    uint16_t frame_count, uint8_t outcome) must_use;
+/* Adds a stack in normal form under an @id of its own, which it keeps. Borrowed until the next put. NULL: as
+ * above. */
+struct stack *stack_table_put_as(struct stack_table *table, uint64_t id, const uint64_t *frames,
+				 uint16_t frame_count, uint8_t outcome);
 /* Counts a use. NULL = unknown. Borrowed until the next put. */
 struct stack *stack_table_find(struct stack_table *table, uint64_t hash);
 struct stack *stack_table_by_id(struct stack_table *table, uint64_t id);

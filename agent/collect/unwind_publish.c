@@ -6,9 +6,11 @@
 
 #include <bpf/bpf.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/bpf.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include "agent/base/io.h"
 #include "agent/base/log.h"
@@ -35,11 +37,83 @@ static int fill(int map_fd, int memfd, size_t bytes)
 	return rc == -ENODATA ? -EPROTO : rc;
 }
 
+static void close_fd(struct bpf_agent *agent, uint32_t module)
+{
+	uint64_t fd;
+
+	if (!u64map_get(&agent->table_fds, module, &fd))
+		return;
+	(void)close((int)fd);
+	(void)u64map_remove(&agent->table_fds, module);
+}
+
+void bpf_tables_close(struct bpf_agent *agent)
+{
+	uint64_t module, fd;
+	size_t at = 0;
+
+	while (u64map_next(&agent->table_fds, &at, &module, &fd))
+		(void)close((int)fd);
+	u64map_deinit(&agent->table_fds);
+}
+
+/* Half of what this process may open; the rest is for events and files on their way. */
+static unsigned fds_max(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+		return 0;
+	return limit.rlim_cur / 2 < PROF_MODULES_MAX ? (unsigned)(limit.rlim_cur / 2) :
+						       PROF_MODULES_MAX;
+}
+
+/* Without a descriptor of its own a table cannot be read here any more: late stacks through it keep what was
+ * guessed. */
+static void keep_fd(struct bpf_agent *agent, uint32_t module, int fd)
+{
+	int kept;
+
+	close_fd(agent, module);
+	if (!agent->table_fds_max)
+		agent->table_fds_max = fds_max();
+	if (agent->table_fds.count >= agent->table_fds_max)
+		return;
+	kept = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	if (kept >= 0 && u64map_put(&agent->table_fds, module, (uint64_t)kept) < 0)
+		(void)close(kept);
+}
+
+const void *bpf_agent_table_map(const struct bpf_agent *agent, uint32_t module, size_t *ret_bytes)
+{
+	struct bpf_map_info info = { 0 };
+	uint32_t size = sizeof(info);
+	uint64_t fd;
+	size_t bytes;
+	void *image;
+
+	if (!u64map_get(&agent->table_fds, module, &fd) ||
+	    bpf_obj_get_info_by_fd((int)fd, &info, &size) < 0)
+		return NULL;
+	bytes = (size_t)info.max_entries * UNWIND_ELEMENT_BYTES;
+	image = mmap(NULL, bytes, PROT_READ, MAP_SHARED, (int)fd, 0);
+	if (image == MAP_FAILED)
+		return NULL;
+	*ret_bytes = bytes;
+	return image;
+}
+
+void bpf_agent_table_unmap(const void *image, size_t bytes)
+{
+	(void)munmap((void *)(uintptr_t)image, bytes);
+}
+
 /* Counts the table out again. */
 static void forget(struct bpf_agent *agent, uint32_t module)
 {
 	uint64_t charged;
 
+	close_fd(agent, module);
 	if (!u64map_get(&agent->tables, module, &charged))
 		return;
 	(void)u64map_remove(&agent->tables, module);
@@ -97,6 +171,7 @@ int bpf_agent_table_publish(struct bpf_agent *agent, uint32_t module, int memfd,
 	if (rc < 0)
 		return rc;
 	agent->table_bytes += charged - former;
+	keep_fd(agent, module, fd);
 	agent->pending_modules[agent->pending_count] = module;
 	agent->pending_fds[agent->pending_count++] = take_fd(&fd);
 	*ret_charged_bytes = charged;

@@ -36,9 +36,7 @@ class Build:
         self.path = os.path.join(FOLDER, name)
 
 
-# Every build is a file that profd has never seen: its first ticks, before the unwind rows are there, are cut or
-# guessed. With some 500 samples a program that is a few per cent of them on a busy machine.
-FRESH = 0.92
+WHOLE = 0.97  # of the stacks; every build is a file that profd has never seen
 
 def shell(*command, **kwargs):
     subprocess.run(command, check=True, **kwargs)
@@ -167,7 +165,7 @@ def problems(daemon, session, build):
     wrong = sum(v for s, v in whole for leaf, (_, chain, count) in build.truth.items()
                 if chain and leaf in s and s.count(chain) != count)
     complete = sum(v for _, v in whole) - wrong
-    if complete < FRESH * total:
+    if complete < WHOLE * total:
         found.append(f"{100 * complete / total:.1f} % of its stacks are complete and exact")
     if not build.shows & NAMES:
         return found

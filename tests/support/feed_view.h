@@ -60,8 +60,8 @@ const struct view_proc *feed_view_proc(const struct feed_view *view, uint32_t pr
 const struct view_stack *feed_view_stack(const struct feed_view *view, uint64_t stack);
 /* The newest life of @tgid. */
 const struct view_proc *feed_view_tgid(const struct feed_view *view, uint32_t tgid);
-/* Fails the test if a sample refers to a process or a stack never sent, or if a stack refers to a module
- * that is not sent within 20 s (a module's record may come after its first frames). */
+/* Fails the test if a sample refers to a process never sent, or to a stack or a module that is not sent
+ * within 20 s (their records may come after the samples that name them). */
 void feed_view_check(struct feed_view *view);
 
 #endif

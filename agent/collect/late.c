@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Stacks through code that was not indexed when they were taken. Their samples go out at once, under an id
+ * that is promised; the frames follow as soon as the rows are known (a server joins them when it stores). */
+#include <errno.h>
+#include <string.h>
+
+#include "agent/base/clock.h"
+#include "agent/base/hash.h"
+#include "agent/base/log.h"
+#include "agent/collect/collector_internal.h"
+
+#define WAIT_NS	   (2 * NS_PER_S) /* a server waits 3 s for the stacks of a session that ends */
+#define TABLES_MAX 16u		  /* mapped at a time */
+
+struct table {
+	uint32_t module;
+	const void *image;
+	size_t bytes;
+};
+
+/* Finds code for the walks of one round; tables stay mapped between them. */
+struct finder {
+	struct collector *c;
+	const struct proc *proc;
+	uint64_t time_ns;
+	struct table tables[TABLES_MAX];
+	unsigned table_count;
+};
+
+static void unmap_tables(struct finder *finder)
+{
+	while (finder->table_count) {
+		struct table *table = &finder->tables[--finder->table_count];
+
+		bpf_agent_table_unmap(table->image, table->bytes);
+	}
+}
+
+static const struct table *table_of(struct finder *finder, uint32_t module)
+{
+	struct table table = { .module = module };
+
+	for (unsigned i = 0; i < finder->table_count; i++)
+		if (finder->tables[i].module == module)
+			return &finder->tables[i];
+	table.image = bpf_agent_table_map(finder->c->bpf, module, &table.bytes);
+	if (!table.image)
+		return NULL;
+	if (finder->table_count == TABLES_MAX)
+		unmap_tables(finder);
+	finder->tables[finder->table_count] = table;
+	return &finder->tables[finder->table_count++];
+}
+
+static int find_code(void *ctx, uint64_t va, struct late_place *ret)
+{
+	struct finder *finder = ctx;
+	const struct mapping *mapping =
+		mapping_set_find(finder->proc->mappings, va, finder->time_ns);
+	const struct module *module;
+	const struct table *table;
+
+	if (!mapping)
+		return -EAGAIN; /* its record may come yet */
+	module = module_table_get(finder->c->modules, mapping->module);
+	if (!module || publish_is_jit(module))
+		return -ENOENT;
+	if (!module->key && module->state != MODULE_FAILED)
+		return -EAGAIN;
+	module = module_table_canonical(finder->c->modules, mapping->module);
+	table = table_of(finder, module->id);
+	if (!table)
+		return -ENOENT;
+	*ret = (struct late_place){ .module = module->id,
+				    .bias = mapping->bias,
+				    .table = table->image,
+				    .table_bytes = table->bytes };
+	return 0;
+}
+
+struct frames {
+	uint64_t words[PROF_FRAMES_MAX + 1];
+	uint16_t count;
+	uint8_t outcome;
+};
+
+/* The frames before the gap are those of the stack that was guessed. */
+static int walk(struct finder *finder, const struct late_stack *item, struct proc *proc,
+		struct frames *ret)
+{
+	const struct late_code code = { .ctx = finder, .find = find_code };
+	const struct stack *guess = stack_table_find(finder->c->stacks, item->hash);
+
+	if (!guess || guess->frame_count < item->event->frame_count ||
+	    item->event->frame_count > PROF_FRAMES_MAX)
+		return -ENOENT;
+	finder->proc = proc;
+	finder->time_ns = item->event->time_ns;
+	ret->count = item->event->frame_count;
+	memcpy(ret->words, guess->frames, ret->count * sizeof(ret->words[0]));
+	return late_stack_walk(item->event, &code, ret->words, PROF_FRAMES_MAX, &ret->count,
+			       &ret->outcome);
+}
+
+void late_event(void *ctx, const struct prof_late_event *event)
+{
+	struct collector *c = ctx;
+
+	if (late_stacks_put(&c->late, event, clock_monotonic_ns() + WAIT_NS) < 0)
+		log_debug("too many stacks wait for unwind tables");
+}
+
+bool late_sample(struct collector *c, struct proc *proc, const struct prof_sample_event *event,
+		 uint64_t *ret_id, uint64_t *ret_hash)
+{
+	struct late_stack *item = late_stacks_find(&c->late, event->time_ns, event->tid);
+	struct finder finder = { .c = c };
+	struct frames frames;
+	int rc;
+
+	*ret_hash = event->user_stack_hash;
+	if (!item)
+		return false;
+	if (item->id) { /* the second part of a time off the CPU */
+		*ret_id = item->id;
+		return true;
+	}
+	item->hash = event->user_stack_hash;
+	item->start_boottime_ns = event->start_boottime_ns;
+	item->proc = proc->id;
+	rc = walk(&finder, item, proc, &frames);
+	unmap_tables(&finder);
+	if (rc == 0) {
+		uint64_t hash = hash_combine(hash_bytes(frames.words,
+							frames.count * sizeof(frames.words[0]),
+							proc->id),
+					     frames.outcome);
+
+		if (stack_table_put(c->stacks, hash, frames.words, frames.count,
+				    frames.outcome) == 0)
+			*ret_hash = hash;
+	}
+	if (rc != -EAGAIN) {
+		late_stacks_remove(&c->late, (size_t)(item - c->late.items));
+		return false;
+	}
+	item->id = hash_combine(hash_combine(c->epoch, event->time_ns), event->tid) | 1;
+	*ret_id = item->id;
+	return true;
+}
+
+/* Keeps the promise: with the frames as they are now known, else with what was guessed. */
+static void deliver(struct collector *c, const struct late_stack *item, struct proc *proc,
+		    const struct frames *frames)
+{
+	const struct stack *guess = stack_table_find(c->stacks, item->hash);
+
+	if (frames)
+		samples_feed_promised(c, proc, item->event->time_ns, item->id, frames->words,
+				      frames->count, frames->outcome);
+	else if (guess)
+		samples_feed_promised(c, proc, item->event->time_ns, item->id, guess->frames,
+				      guess->frame_count, guess->outcome);
+	else
+		c->own_outcomes[OUTCOME_stack_missing]++;
+}
+
+/* True if nothing is waited for any more. */
+static bool settle(struct finder *finder, const struct late_stack *item, uint64_t now_ns)
+{
+	struct collector *c = finder->c;
+	struct proc *proc = proc_table_by_id(c->procs, item->proc);
+	struct frames frames;
+	int rc;
+
+	if (!item->id || !proc)
+		return now_ns >= item->until_ns;
+	rc = walk(finder, item, proc, &frames);
+	if (rc == -EAGAIN && now_ns < item->until_ns)
+		return false;
+	deliver(c, item, proc, rc == 0 ? &frames : NULL);
+	return true;
+}
+
+void late_sweep(struct collector *c, uint64_t now_ns)
+{
+	struct finder finder = { .c = c };
+
+	if (!c->late.count || (c->late_seen == c->knowledge && now_ns < c->late.items[0].until_ns))
+		return;
+	c->late_seen = c->knowledge;
+	for (size_t i = c->late.count; i-- > 0;)
+		if (settle(&finder, &c->late.items[i], now_ns))
+			late_stacks_remove(&c->late, i);
+	unmap_tables(&finder);
+}
