@@ -9,8 +9,9 @@
 #include <errno.h>
 #include <string.h>
 
+#include "symbolize/dwarf_die.h"
 #include "symbolize/dwarf_lines.h"
-#include "symbolize/dwarf_reader.h"
+#include "symbolize/dwarf_split.h"
 #include "symbolize/index_sort.h"
 #include "symbolize/symbol_index.h"
 
@@ -35,20 +36,10 @@ struct scope {
 VEC_DEFINE(scopes, struct scope);
 VEC_DEFINE(dies, uint64_t);
 
-/* What a DIE says, of what is of interest here. */
-struct die {
-	uint64_t offset;
-	uint64_t sibling; /* 0 = not said */
-	uint16_t tag;
-	bool has_children;
-	struct dwarf_value name, linkage_name, low_pc, high_pc, ranges, origin, specification;
-	struct dwarf_value decl_file, decl_line, call_file, call_line;
-};
-
 struct pass {
 	struct dwarf *dwarf;
 	struct dwarf *main; /* the file whose code is indexed; differs while the alt file is read */
-	struct dwarf_lines lines;
+	struct dwarf_lines *lines;
 	const struct elf_segments *segments;
 	struct index_builder *builder;
 	bool skip_go;
@@ -64,7 +55,6 @@ struct pass {
 
 static void pass_destroy(struct pass *pass)
 {
-	dwarf_lines_deinit(&pass->lines);
 	dies_vec_deinit(&pass->functions);
 	u64map_deinit(&pass->function_by_die);
 	u64map_deinit(&pass->qualified);
@@ -72,139 +62,6 @@ static void pass_destroy(struct pass *pass)
 	free(pass);
 }
 CLEANUP_DEFINE(pass, struct pass *, pass_destroy);
-
-/* ---- DIEs ------------------------------------------------------------------------------------ */
-
-static void take_attribute(struct die *die, uint16_t name, const struct dwarf_value *value)
-{
-	switch (name) {
-	case DW_AT_name:
-		die->name = *value;
-		break;
-	case DW_AT_linkage_name:
-	case DW_AT_MIPS_linkage_name:
-		die->linkage_name = *value;
-		break;
-	case DW_AT_low_pc:
-		die->low_pc = *value;
-		break;
-	case DW_AT_high_pc:
-		die->high_pc = *value;
-		break;
-	case DW_AT_ranges:
-		die->ranges = *value;
-		break;
-	case DW_AT_abstract_origin:
-		die->origin = *value;
-		break;
-	case DW_AT_specification:
-		die->specification = *value;
-		break;
-	case DW_AT_decl_file:
-		die->decl_file = *value;
-		break;
-	case DW_AT_decl_line:
-		die->decl_line = *value;
-		break;
-	case DW_AT_call_file:
-		die->call_file = *value;
-		break;
-	case DW_AT_call_line:
-		die->call_line = *value;
-		break;
-	default:
-		break;
-	}
-}
-
-/* Tags whose attributes or children the pass looks at. Of the rest only the size matters. */
-static bool is_scope(uint16_t tag)
-{
-	switch (tag) {
-	case DW_TAG_namespace:
-	case DW_TAG_module:
-	case DW_TAG_class_type:
-	case DW_TAG_structure_type:
-	case DW_TAG_union_type:
-	case DW_TAG_interface_type:
-		return true;
-	default:
-		return false;
-	}
-}
-
-static bool is_function(uint16_t tag)
-{
-	return tag == DW_TAG_subprogram || tag == DW_TAG_inlined_subroutine;
-}
-
-/* Whose children hold no functions, so that DW_AT_sibling may jump over them. */
-static bool is_closed(uint16_t tag)
-{
-	switch (tag) {
-	case DW_TAG_subroutine_type:
-	case DW_TAG_enumeration_type:
-	case DW_TAG_array_type:
-	case DW_TAG_call_site:
-	case DW_TAG_GNU_call_site:
-		return true;
-	default:
-		return false;
-	}
-}
-
-static bool read_attributes(const struct dwarf_unit *unit, const struct dwarf_table *table,
-			    const struct dwarf_abbrev *abbrev, struct bytes *at, struct die *die)
-{
-	const struct dwarf_attribute *attribute = &table->attributes[abbrev->first_attribute];
-	bool wanted = is_function(abbrev->tag) || is_scope(abbrev->tag);
-
-	for (size_t i = 0; i < abbrev->attribute_count; i++, attribute++) {
-		struct dwarf_value value;
-
-		if (!dwarf_value_read(unit, attribute->form, attribute->constant, at, &value))
-			return false;
-		if (wanted)
-			take_attribute(die, attribute->name, &value);
-		else if (attribute->name == DW_AT_sibling) {
-			bool is_alt;
-			uint64_t offset = dwarf_value_reference(unit, &value, &is_alt);
-
-			die->sibling = offset == DWARF_NONE || is_alt ? 0 : offset;
-		}
-	}
-	return true;
-}
-
-/* Reads the DIE at @at. 1 = read, 0 = a null entry, -ENOEXEC. */
-static int read_die(const struct dwarf_unit *unit, const struct dwarf_table *table,
-		    const uint8_t *info, struct bytes *at, struct die *die)
-{
-	const struct dwarf_abbrev *abbrev;
-	uint64_t code;
-
-	die->offset = (uint64_t)(at->at - info);
-	die->sibling = 0;
-	code = dwarf_uleb(at);
-	if (at->failed)
-		return -ENOEXEC;
-	if (!code)
-		return 0;
-	abbrev = dwarf_table_find(table, code);
-	if (!abbrev)
-		return -ENOEXEC;
-	die->tag = abbrev->tag;
-	die->has_children = abbrev->has_children;
-	if (is_function(abbrev->tag) || is_scope(abbrev->tag)) {
-		*die = (struct die){ .offset = die->offset,
-				     .tag = abbrev->tag,
-				     .has_children = abbrev->has_children };
-	} else if (abbrev->fixed_bytes >= 0 &&
-		   !(abbrev->has_children && abbrev->has_sibling && is_closed(abbrev->tag))) {
-		return bytes_take(at, (uint64_t)abbrev->fixed_bytes) ? 1 : -ENOEXEC;
-	}
-	return read_attributes(unit, table, abbrev, at, die) ? 1 : -ENOEXEC;
-}
 
 /* ---- names around functions ------------------------------------------------------------------ */
 
@@ -239,7 +96,7 @@ static int qualified_name(struct pass *pass, uint32_t scope, const char *name, u
 }
 
 /* A function without linkage name inside a scope is known by its qualified name. */
-static int note_qualified(struct pass *pass, const struct dwarf_unit *unit, const struct die *die,
+static int note_qualified(struct pass *pass, const struct dwarf_unit *unit, const struct dwarf_die *die,
 			  uint32_t scope)
 {
 	const char *name;
@@ -260,7 +117,7 @@ static int note_qualified(struct pass *pass, const struct dwarf_unit *unit, cons
 			  die->offset | (pass->dwarf != pass->main ? ALT_BIT : 0), string);
 }
 
-static int push_scope(struct pass *pass, const struct dwarf_unit *unit, const struct die *die,
+static int push_scope(struct pass *pass, const struct dwarf_unit *unit, const struct dwarf_die *die,
 		      uint32_t parent, uint32_t *ret)
 {
 	struct scope scope = { parent, die->tag, dwarf_value_string(pass->dwarf, unit, &die->name) };
@@ -308,7 +165,7 @@ static int add_range(void *context, uint64_t start_ev, uint64_t end_ev)
 	return index_builder_range(at->pass->builder, at->node, start_fo, end_fo);
 }
 
-static int add_ranges(struct pass *pass, const struct dwarf_unit *unit, const struct die *die,
+static int add_ranges(struct pass *pass, const struct dwarf_unit *unit, const struct dwarf_die *die,
 		      uint32_t node)
 {
 	struct range_context context = { pass, node };
@@ -330,12 +187,12 @@ static int add_ranges(struct pass *pass, const struct dwarf_unit *unit, const st
 	return add_range(&context, low, high);
 }
 
-static bool has_code(const struct die *die)
+static bool has_code(const struct dwarf_die *die)
 {
 	return die->ranges.form || (die->low_pc.form && die->high_pc.form);
 }
 
-static int add_node(struct pass *pass, const struct dwarf_unit *unit, const struct die *die,
+static int add_node(struct pass *pass, const struct dwarf_unit *unit, const struct dwarf_die *die,
 		    uint32_t parent, uint32_t *ret)
 {
 	struct symbol_image_node node = { .parent = parent };
@@ -349,7 +206,7 @@ static int add_node(struct pass *pass, const struct dwarf_unit *unit, const stru
 		if (offset == DWARF_NONE || (offset & ALT_BIT))
 			return 0;
 		offset |= is_alt ? ALT_BIT : 0;
-		node.call_file = dwarf_lines_file(&pass->lines, unit, die->call_file.number);
+		node.call_file = dwarf_lines_file(pass->lines, unit, die->call_file.number);
 		node.call_line = (uint32_t)die->call_line.number;
 	}
 	rc = function_of(pass, offset, &node.function);
@@ -359,7 +216,7 @@ static int add_node(struct pass *pass, const struct dwarf_unit *unit, const stru
 }
 
 /* What @die means for the level below it. */
-static int visit(struct pass *pass, const struct dwarf_unit *unit, const struct die *die,
+static int visit(struct pass *pass, const struct dwarf_unit *unit, const struct dwarf_die *die,
 		 const struct level *outer, struct level *ret)
 {
 	*ret = *outer;
@@ -375,7 +232,7 @@ static int visit(struct pass *pass, const struct dwarf_unit *unit, const struct 
 		return outer->node == SYMBOL_IMAGE_NONE
 			       ? 0
 			       : add_node(pass, unit, die, outer->node, &ret->node);
-	if (is_scope(die->tag) && die->has_children)
+	if (dwarf_tag_is_scope(die->tag) && die->has_children)
 		return push_scope(pass, unit, die, outer->scope, &ret->scope);
 	return 0;
 }
@@ -386,12 +243,12 @@ static int walk_dies(struct pass *pass, struct dwarf_unit *unit, const struct dw
 	struct bytes at = bytes_of(info + unit->die_offset, unit->end - unit->die_offset);
 	struct level *levels = pass->levels;
 	size_t depth = 0;
-	struct die die = { 0 };
+	struct dwarf_die die = { 0 };
 
 	levels[0] = (struct level){ SYMBOL_IMAGE_NONE, NO_SCOPE };
 	while (bytes_left(&at)) {
 		struct level inner;
-		int rc = read_die(unit, table, info, &at, &die);
+		int rc = dwarf_die_read(unit, table, info, &at, &die);
 
 		if (rc < 0)
 			return rc;
@@ -407,7 +264,7 @@ static int walk_dies(struct pass *pass, struct dwarf_unit *unit, const struct dw
 			return rc;
 		if (!die.has_children)
 			continue;
-		if (is_closed(die.tag) && die.sibling > die.offset && die.sibling < unit->end &&
+		if (dwarf_tag_is_closed(die.tag) && die.sibling > die.offset && die.sibling < unit->end &&
 		    info + die.sibling >= at.at) {
 			at.at = info + die.sibling;
 			continue;
@@ -422,6 +279,17 @@ static int walk_dies(struct pass *pass, struct dwarf_unit *unit, const struct dw
 static int walk_unit(struct pass *pass, struct dwarf_unit *unit)
 {
 	const struct dwarf_table *table;
+	int rc = dwarf_unit_table(pass->dwarf, unit, &table);
+
+	if (rc < 0)
+		return rc;
+	pass->scopes.count = 0;
+	return walk_dies(pass, unit, table);
+}
+
+/* Root and lines of a unit; 1 = its DIEs are here and wanted. */
+static int open_unit(struct pass *pass, struct dwarf_unit *unit)
+{
 	int rc;
 
 	if (unit->type == DW_UT_type || unit->type == DW_UT_split_type)
@@ -430,22 +298,19 @@ static int walk_unit(struct pass *pass, struct dwarf_unit *unit)
 	if (rc < 0 || (pass->skip_go && unit->language == DW_LANG_Go))
 		return rc;
 	if (pass->dwarf == pass->main)
-		rc = dwarf_lines_load(&pass->lines, pass->dwarf, unit, pass->segments,
+		rc = dwarf_lines_load(pass->lines, pass->dwarf, unit, pass->segments,
 				      pass->builder);
-	if (rc >= 0)
-		rc = dwarf_unit_table(pass->dwarf, unit, &table);
-	if (rc < 0)
-		return rc;
-	pass->scopes.count = 0;
-	return walk_dies(pass, unit, table);
+	return rc < 0 ? rc : !unit->dwo_name;
 }
 
 static int walk(struct pass *pass, struct dwarf *dwarf)
 {
 	pass->dwarf = dwarf;
 	for (size_t i = 0; i < dwarf->unit_count; i++) {
-		int rc = walk_unit(pass, &dwarf->units[i]);
+		int rc = open_unit(pass, &dwarf->units[i]);
 
+		if (rc > 0)
+			rc = walk_unit(pass, &dwarf->units[i]);
 		/* A damaged unit ends early, the next one begins where its header says. */
 		if (rc < 0 && rc != -ENOEXEC)
 			return rc;
@@ -463,7 +328,7 @@ struct description {
 
 /* Reads the one DIE at @offset (with ALT_BIT). */
 static int read_at(struct pass *pass, uint64_t offset, struct dwarf **ret_dwarf,
-		   struct dwarf_unit **ret_unit, struct die *ret)
+		   struct dwarf_unit **ret_unit, struct dwarf_die *ret)
 {
 	struct dwarf *dwarf = offset & ALT_BIT ? pass->main->alt : pass->main;
 	const struct dwarf_table *table;
@@ -483,15 +348,15 @@ static int read_at(struct pass *pass, uint64_t offset, struct dwarf **ret_dwarf,
 	if (rc < 0)
 		return rc;
 	at = bytes_of(dwarf->sections[DWARF_INFO].bytes + offset, unit->end - offset);
-	rc = read_die(unit, table, dwarf->sections[DWARF_INFO].bytes, &at, ret);
+	rc = dwarf_die_read(unit, table, dwarf->sections[DWARF_INFO].bytes, &at, ret);
 	*ret_dwarf = dwarf;
 	*ret_unit = unit;
-	return rc == 1 && is_function(ret->tag) ? 0 : -ENOEXEC;
+	return rc == 1 && dwarf_tag_is_function(ret->tag) ? 0 : -ENOEXEC;
 }
 
 /* Takes what @die says and nothing nearer said before. */
 static void describe(struct pass *pass, const struct dwarf *dwarf, const struct dwarf_unit *unit,
-		     const struct die *die, uint64_t offset, struct description *ret)
+		     const struct dwarf_die *die, uint64_t offset, struct description *ret)
 {
 	if (!ret->linkage_name)
 		ret->linkage_name = dwarf_value_string(dwarf, unit, &die->linkage_name);
@@ -500,7 +365,7 @@ static void describe(struct pass *pass, const struct dwarf *dwarf, const struct 
 		ret->name_die = offset;
 	}
 	if (!ret->file && die->decl_file.form && dwarf == pass->main)
-		ret->file = dwarf_lines_file(&pass->lines, unit, die->decl_file.number);
+		ret->file = dwarf_lines_file(pass->lines, unit, die->decl_file.number);
 	if (!ret->line)
 		ret->line = (uint32_t)die->decl_line.number;
 }
@@ -511,7 +376,7 @@ static int follow(struct pass *pass, uint64_t offset, struct description *ret)
 		const struct dwarf_value *next;
 		struct dwarf *dwarf;
 		struct dwarf_unit *unit;
-		struct die die = { 0 };
+		struct dwarf_die die = { 0 };
 		bool is_alt, in_alt = offset & ALT_BIT;
 		int rc = read_at(pass, offset, &dwarf, &unit, &die);
 
@@ -574,36 +439,83 @@ static int resolve_all(struct pass *pass)
 	return 0;
 }
 
-int dwarf_index_load(Elf *elf, Elf *alt, const struct elf_segments *segments, bool skip_go,
-		     struct index_builder *builder)
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+/* The units of @dwarf that are read from now on name functions of their own. */
+static void begin(struct pass *pass, struct dwarf *dwarf)
+{
+	pass->dwarf = pass->main = dwarf;
+	pass->first_node = pass->builder->nodes.count;
+	pass->functions.count = 0;
+	u64map_deinit(&pass->function_by_die); /* not cleared: that costs the largest unit's size each time */
+	u64map_deinit(&pass->qualified);
+}
+
+/* Skeletons, each with its other half in another file, or, where that is not to be found, with the little
+ * that some compilers leave in the skeleton (clang: inlined calls). */
+static int walk_skeletons(struct pass *pass, struct dwarf *dwarf, const struct debug_finder *finder)
+{
+	cleanup_dwarf_split struct dwarf_split split = { .finder = finder, .main = dwarf };
+
+	for (size_t i = 0; i < dwarf->unit_count; i++) {
+		struct dwarf *half = dwarf;
+		struct dwarf_unit *unit = &dwarf->units[i];
+		int rc;
+
+		if (!unit->root_loaded || !unit->dwo_name || (pass->skip_go && unit->language == DW_LANG_Go))
+			continue;
+		rc = dwarf_split_find(&split, unit, &half, &unit);
+		if (rc < 0 && rc != -ENOENT)
+			return rc;
+		begin(pass, rc < 0 ? dwarf : half);
+		rc = walk_unit(pass, unit);
+		if (rc >= 0 || rc == -ENOEXEC)
+			rc = resolve_all(pass);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+static void deinit_lines(struct dwarf_lines *lines)
+{
+	dwarf_lines_deinit(lines);
+}
+
+int dwarf_index_load(const struct dwarf_index_files *files, const struct elf_segments *segments,
+		     bool skip_go, struct index_builder *builder)
 {
 	cleanup_dwarf struct dwarf dwarf = { 0 }, supplement = { 0 };
+	__attribute__((__cleanup__(deinit_lines))) struct dwarf_lines lines = { 0 };
 	cleanup(pass) struct pass *pass = calloc(1, sizeof(*pass));
+	size_t first_node = builder->nodes.count;
 	int rc;
 
 	if (!pass)
 		return -ENOMEM;
-	rc = dwarf_open(elf, &dwarf);
+	rc = dwarf_open(files->elf, &dwarf);
 	if (rc < 0)
 		return rc;
-	if (alt && dwarf_open(alt, &supplement) == 0) {
+	if (files->alt && dwarf_open(files->alt, &supplement) == 0) {
 		dwarf.alt = &supplement;
 		dwarf.work_left += supplement.work_left;
 	}
-	pass->main = &dwarf;
+	pass->lines = &lines;
 	pass->segments = segments;
 	pass->builder = builder;
 	pass->skip_go = skip_go;
-	pass->first_node = builder->nodes.count;
+	begin(pass, &dwarf);
 	/* A supplementary file has no code, only descriptions: its qualified names are wanted. */
 	rc = dwarf.alt ? walk(pass, dwarf.alt) : 0;
 	if (rc >= 0)
 		rc = walk(pass, &dwarf);
 	if (rc >= 0)
 		rc = resolve_all(pass);
+	if (rc >= 0)
+		rc = walk_skeletons(pass, &dwarf, files->finder);
 	if (rc < 0)
 		return rc;
-	if (builder->nodes.count > pass->first_node || pass->lines.tables.count)
+	if (builder->nodes.count > first_node || lines.tables.count)
 		builder->origins |= SYMBOL_ORIGIN_DWARF;
 	return 0;
 }

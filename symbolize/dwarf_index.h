@@ -10,18 +10,23 @@
 #include <libelf.h>
 #include <stdbool.h>
 
+#include "symbolize/debug_finder.h"
 #include "symbolize/elf_debug.h"
 #include "symbolize/index_builder.h"
 
 #define DWARF_INDEX_DEPTH_MAX 1024u /* nesting of DIEs; a unit that is deeper is cut there */
 #define DWARF_INDEX_CHAIN_MAX 16u   /* steps from a DIE over origins and specifications to its name */
 
-/* @elf        file with .debug_info: the main file or its debug file
- * @alt        supplementary file of dwz (.gnu_debugaltlink), or NULL
- * @segments   of the main file
- * @skip_go    true if pclntab has named the Go code already
- * Damaged units are left out. -ENOENT no DWARF, -E2BIG over a bound, -ENOMEM. */
-int dwarf_index_load(Elf *elf, Elf *alt, const struct elf_segments *segments, bool skip_go,
+struct dwarf_index_files { /* all borrowed */
+	Elf *elf; /* with .debug_info: the main file or its debug file */
+	Elf *alt; /* its supplementary file (.gnu_debugaltlink), or NULL */
+	const struct debug_finder *finder; /* of split DWARF, or NULL */
+};
+
+/* @segments of the main file; @skip_go: pclntab has named the Go code already. Damaged units are left out; of
+ * a unit whose other half is in a file that is not found there are lines, and what its skeleton says.
+ * -ENOENT no DWARF, -E2BIG over a bound, -ENOMEM. */
+int dwarf_index_load(const struct dwarf_index_files *files, const struct elf_segments *segments, bool skip_go,
 		     struct index_builder *builder) must_use;
 
 #endif

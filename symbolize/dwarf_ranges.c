@@ -135,5 +135,5 @@ int dwarf_ranges(struct dwarf *dwarf, const struct dwarf_unit *unit,
 	}
 	if (unit->version >= 5)
 		return new_ranges(dwarf, unit, offset, visit, context);
-	return old_ranges(dwarf, unit, offset, visit, context);
+	return old_ranges(dwarf, unit, offset + unit->ranges_base, visit, context);
 }

@@ -424,7 +424,7 @@ static bool parse_header(struct bytes *at, uint64_t offset, struct dwarf_unit *r
 		ret->address_bytes = bytes_u8(at);
 		ret->abbrev_offset = read_sized(at, ret->offset_bytes);
 		if (ret->type == DW_UT_skeleton || ret->type == DW_UT_split_compile)
-			(void)bytes_u64(at);
+			ret->dwo_id = bytes_u64(at);
 		if (ret->type == DW_UT_type || ret->type == DW_UT_split_type) {
 			(void)bytes_u64(at);
 			(void)read_sized(at, ret->offset_bytes);
@@ -486,8 +486,23 @@ struct dwarf_unit *dwarf_unit_at(struct dwarf *dwarf, uint64_t offset)
 	return NULL;
 }
 
+struct dwarf_unit *dwarf_unit_from(struct dwarf *dwarf, uint64_t offset)
+{
+	size_t low = 0, high = dwarf->unit_count;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (dwarf->units[middle].offset < offset)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low < dwarf->unit_count && dwarf->units[low].offset == offset ? &dwarf->units[low] : NULL;
+}
+
 struct root_values {
-	struct dwarf_value comp_dir, low_pc;
+	struct dwarf_value comp_dir, low_pc, dwo_name;
 };
 
 static void take_root(struct dwarf_unit *unit, uint16_t name, const struct dwarf_value *value,
@@ -509,6 +524,16 @@ static void take_root(struct dwarf_unit *unit, uint16_t name, const struct dwarf
 		break;
 	case DW_AT_rnglists_base:
 		unit->rnglists_base = value->number;
+		break;
+	case DW_AT_GNU_ranges_base:
+		unit->split_ranges_base = value->number;
+		break;
+	case DW_AT_GNU_dwo_id:
+		unit->dwo_id = value->number;
+		break;
+	case DW_AT_dwo_name:
+	case DW_AT_GNU_dwo_name:
+		ret->dwo_name = *value;
 		break;
 	case DW_AT_comp_dir:
 		ret->comp_dir = *value;
@@ -549,8 +574,45 @@ int dwarf_unit_load(struct dwarf *dwarf, struct dwarf_unit *unit)
 	}
 	/* Strings and addresses may be indices that need a base from further along the same DIE. */
 	unit->comp_dir = dwarf_value_string(dwarf, unit, &values.comp_dir);
+	unit->dwo_name = dwarf_value_string(dwarf, unit, &values.dwo_name);
 	(void)dwarf_value_address(dwarf, unit, &values.low_pc, &unit->base_ev);
 	unit->root_loaded = true;
+	return 0;
+}
+
+/* Sections without a name are left as they are. */
+static int open_sections(Elf *elf, const char *const names[DWARF_SECTION_MAX], struct dwarf *dwarf)
+{
+	for (int i = 0; i < DWARF_SECTION_MAX; i++) {
+		int rc = names[i] ? elf_section_load(elf, names[i], &dwarf->sections[i]) : 0;
+
+		if (rc < 0 && (i <= DWARF_ABBREV || (rc != -ENOENT && rc != -ENOEXEC)))
+			return rc;
+		dwarf->work_left += WORK_PER_BYTE * (uint64_t)dwarf->sections[i].len;
+	}
+	return load_units(dwarf);
+}
+
+int dwarf_open_split(Elf *elf, const struct dwarf *main, struct dwarf *ret)
+{
+	static const char *const names[DWARF_SECTION_MAX] = {
+		[DWARF_INFO] = ".debug_info.dwo",
+		[DWARF_ABBREV] = ".debug_abbrev.dwo",
+		[DWARF_STR] = ".debug_str.dwo",
+		[DWARF_STR_OFFSETS] = ".debug_str_offsets.dwo",
+		[DWARF_RNGLISTS] = ".debug_rnglists.dwo",
+	};
+	cleanup_dwarf struct dwarf dwarf = { .work_left = WORK_FREE };
+	int rc;
+
+	dwarf.sections[DWARF_ADDR] = main->sections[DWARF_ADDR];
+	dwarf.sections[DWARF_RANGES] = main->sections[DWARF_RANGES];
+	dwarf.sections[DWARF_ADDR].owned = dwarf.sections[DWARF_RANGES].owned = NULL;
+	rc = open_sections(elf, names, &dwarf);
+	if (rc < 0)
+		return rc;
+	*ret = dwarf;
+	dwarf = (struct dwarf){ 0 };
 	return 0;
 }
 
@@ -562,15 +624,8 @@ int dwarf_open(Elf *elf, struct dwarf *ret)
 		".debug_addr",	   ".debug_ranges",	 ".debug_rnglists",
 	};
 	cleanup_dwarf struct dwarf dwarf = { .work_left = WORK_FREE };
-	int rc;
+	int rc = open_sections(elf, names, &dwarf);
 
-	for (int i = 0; i < DWARF_SECTION_MAX; i++) {
-		rc = elf_section_load(elf, names[i], &dwarf.sections[i]);
-		if (rc < 0 && (i <= DWARF_ABBREV || (rc != -ENOENT && rc != -ENOEXEC)))
-			return rc;
-		dwarf.work_left += WORK_PER_BYTE * (uint64_t)dwarf.sections[i].len;
-	}
-	rc = load_units(&dwarf);
 	if (rc < 0)
 		return rc;
 	*ret = dwarf;

@@ -73,11 +73,16 @@ struct dwarf_unit {
 	uint64_t str_offsets_base, addr_base, rnglists_base; /* DWARF_NONE = not given */
 	uint64_t base_ev;  /* DW_AT_low_pc, for relative ranges */
 	uint64_t stmt_list; /* DWARF_NONE = no line table */
+	uint64_t ranges_base; /* added to offsets into .debug_ranges: 0 but in split units */
+	uint64_t split_ranges_base; /* a skeleton's, for its split unit (DW_AT_GNU_ranges_base) */
+	uint64_t dwo_id;	    /* what skeleton and split unit agree on, 0 = neither */
+	const char *dwo_name; /* of a skeleton: the file with the rest of the unit; NULL = it is whole */
 	const char *comp_dir;
 	uint16_t language; /* DW_LANG_… */
 	uint16_t tag;	   /* of the root DIE */
 	uint8_t version, address_bytes, offset_bytes, type;
 	bool root_loaded;
+	bool taken; /* a split unit that a skeleton has found */
 	uint32_t line_table; /* for dwarf_lines.c */
 };
 
@@ -101,6 +106,9 @@ struct dwarf_value {
 /* Loads the sections and the unit headers. @ret is valid while @elf is. -ENOENT no .debug_info,
  * -ENOEXEC damaged beyond use, -E2BIG, -ENOMEM. */
 int dwarf_open(Elf *elf, struct dwarf *ret) must_use;
+/* The same for split DWARF (.dwo, .dwp: sections with that suffix, DWARF 5 section 7.3.2). Addresses and the
+ * ranges of DWARF 4 are those of @main, which must outlive it. */
+int dwarf_open_split(Elf *elf, const struct dwarf *main, struct dwarf *ret) must_use;
 void dwarf_close(struct dwarf *dwarf);
 static inline void cleanup_dwarf_fn(struct dwarf *dwarf)
 {
@@ -121,6 +129,8 @@ static inline bool dwarf_pay(struct dwarf *dwarf, uint64_t work)
 
 /* The unit that holds @offset of .debug_info, NULL if none. */
 struct dwarf_unit *dwarf_unit_at(struct dwarf *dwarf, uint64_t offset);
+/* The unit whose header is at @offset, NULL if there is none. */
+struct dwarf_unit *dwarf_unit_from(struct dwarf *dwarf, uint64_t offset);
 /* Reads the root DIE's attributes into @unit, once. -ENOEXEC if damaged. */
 int dwarf_unit_load(struct dwarf *dwarf, struct dwarf_unit *unit) must_use;
 /* The unit's abbreviations, borrowed until DWARF_TABLES_MAX other tables were asked for.

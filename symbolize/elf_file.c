@@ -152,6 +152,27 @@ static void file_load_debug_link(struct elf_file *file)
 		memcpy(file->identity.debug_link, name, len + 1);
 }
 
+int elf_alt_link_load(Elf *elf, struct elf_alt_link *ret)
+{
+	cleanup_elf_section struct elf_section section = { 0 };
+	struct elf_alt_link link = { 0 };
+	struct bytes at;
+	const char *name;
+
+	if (elf_section_load_max(elf, ".gnu_debugaltlink", DEBUG_LINK_SECTION_MAX, &section) < 0)
+		return -ENOENT;
+	at = bytes_of(section.bytes, section.len);
+	name = bytes_cstr(&at);
+	if (!name || !name[0] || strlen(name) >= sizeof(link.name) || !bytes_left(&at) ||
+	    bytes_left(&at) > sizeof(link.build_id))
+		return -ENOENT;
+	memcpy(link.name, name, strlen(name) + 1);
+	link.build_id_len = (uint8_t)bytes_left(&at);
+	memcpy(link.build_id, at.at, link.build_id_len);
+	*ret = link;
+	return 0;
+}
+
 static int file_open_take(int fd_take, Elf_Cmd how, struct elf_file **ret)
 {
 	cleanup_free struct elf_file *file = NULL;

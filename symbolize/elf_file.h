@@ -16,6 +16,7 @@
 #define ELF_FILE_BYTES_MAX   (32ull << 30)
 #define ELF_BUILD_ID_MAX     32
 #define ELF_DEBUG_LINK_BYTES 256
+#define ELF_ALT_NAME_BYTES   1024
 
 /* ---- any Elf handle ------------------------------------------------------------------------------ */
 
@@ -23,6 +24,15 @@
 int elf_check(Elf *elf, uint16_t machine) must_use;
 /* @len bytes at file offset @fo; owned by @elf, valid until it is closed. -ENODATA beyond the end, -ENOMEM. */
 int elf_raw_bytes(Elf *elf, uint64_t fo, uint64_t len, struct bytes *ret) must_use;
+
+/* .gnu_debugaltlink: the supplementary file that dwz moved shared debug information to. */
+struct elf_alt_link {
+	char name[ELF_ALT_NAME_BYTES]; /* path as written: absolute, or from the folder of the file */
+	uint8_t build_id[ELF_BUILD_ID_MAX];
+	uint8_t build_id_len;
+};
+/* -ENOENT there is none, or it is damaged. Source: dwz(1), GDB manual "Separate Debug Files". */
+int elf_alt_link_load(Elf *elf, struct elf_alt_link *ret) must_use;
 
 /* ---- a file -------------------------------------------------------------------------------------- */
 

@@ -2,18 +2,21 @@
 #include "symbolize/name_builder.h"
 
 #include <errno.h>
+#include <poll.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "agent/base/io.h"
+#include "agent/wire/control.h"
 #include "symbolize/sandbox.h"
 
 #define BUILDER_NICE 5
 
 void name_builder_init(struct name_builder *builder)
 {
-	*builder = (struct name_builder){ .pidfd = -1, .image_fd = -1 };
+	*builder = (struct name_builder){ .pidfd = -1, .image_fd = -1, .files_fd = -1 };
 }
 
 static void reset(struct name_builder *builder)
@@ -22,6 +25,8 @@ static void reset(struct name_builder *builder)
 		(void)close(builder->pidfd);
 	if (builder->image_fd >= 0)
 		(void)close(builder->image_fd);
+	if (builder->files_fd >= 0)
+		(void)close(builder->files_fd);
 	name_builder_init(builder);
 }
 
@@ -49,7 +54,58 @@ static struct elf_file *open_debug(const struct name_builder_job *job)
 	return NULL;
 }
 
-static int build(const struct name_builder_job *job, int image_fd)
+struct asker {
+	struct debug_finder finder;
+	int fd;
+	struct channel_message message;
+};
+
+/* The answer may take as long as it likes: it is the parent that gives up. */
+static int await_answer(struct asker *asker)
+{
+	const struct control_debug *answer = (const void *)asker->message.data;
+
+	for (;;) {
+		struct pollfd wait = { .fd = asker->fd, .events = POLLIN };
+		int rc = channel_receive(asker->fd, &asker->message);
+
+		if (rc == 1 && asker->message.len == sizeof(*answer) && answer->head.kind == CONTROL_DEBUG)
+			return answer->status;
+		channel_message_close(&asker->message);
+		if (rc < 0)
+			return rc;
+		if (rc == 0)
+			(void)poll(&wait, 1, -1);
+	}
+}
+
+static int ask_for_file(void *ctx, enum control_debug_kind kind, const char *name, const uint8_t *build_id,
+			uint8_t build_id_len, struct elf_file **ret)
+{
+	struct control_debug_want want = { .head = { .kind = CONTROL_DEBUG_WANT },
+					   .kind = kind,
+					   .build_id_len = build_id_len };
+	struct asker *asker = ctx;
+	size_t len = strlen(name);
+	int rc;
+
+	if (len >= sizeof(want.name) || build_id_len > sizeof(want.build_id))
+		return -ENOENT;
+	memcpy(want.name, name, len);
+	if (build_id_len)
+		memcpy(want.build_id, build_id, build_id_len);
+	rc = channel_send(asker->fd, &want, sizeof(want), NULL, 0);
+	if (rc == 0)
+		rc = await_answer(asker);
+	if (rc == 0)
+		rc = asker->message.fd_count == 1 ? elf_file_map_take(asker->message.fds[0], ret) : -ENOENT;
+	if (rc == 0)
+		asker->message.fds[0] = -1;
+	channel_message_close(&asker->message);
+	return rc == -ENOMEM ? rc : rc < 0 ? -ENOENT : 0;
+}
+
+static int build(const struct name_builder_job *job, struct asker *asker, int image_fd)
 {
 	cleanup(elf_file) struct elf_file *file = NULL;
 	cleanup(elf_file) struct elf_file *debug = open_debug(job);
@@ -70,27 +126,33 @@ static int build(const struct name_builder_job *job, int image_fd)
 		if (!elf || !debug)
 			return -ENOEXEC;
 	}
-	rc = symbol_index_build(elf, debug ? debug->elf : NULL, &index);
+	rc = symbol_index_build_files(&(struct symbol_index_files){ .elf = elf,
+								    .debug = debug ? debug->elf : NULL,
+								    .finder = &asker->finder },
+				      &index);
 	if (rc < 0)
 		return rc;
 	image = symbol_index_image(index, &bytes);
 	return io_write_all(image_fd, image, bytes);
 }
 
-static _Noreturn void child(const struct name_builder_job *job, int image_fd, const int *close_fds,
-			    size_t close_count)
+static _Noreturn void child(const struct name_builder_job *job, int image_fd, int files_fd,
+			    const int *close_fds, size_t close_count)
 {
 	static const struct sandbox_limits limits = { .cpu_s = NAME_BUILDER_CPU_S,
 						      .wall_s = NAME_BUILDER_WALL_S };
+	struct asker *asker = calloc(1, sizeof(*asker));
 
 	for (size_t i = 0; i < close_count; i++)
 		if (close_fds[i] >= 0)
 			(void)close(close_fds[i]);
 	if (!job->urgent)
 		(void)setpriority(PRIO_PROCESS, 0, BUILDER_NICE);
-	if (sandbox_enter_builder(&limits) < 0)
+	if (!asker || sandbox_enter_builder(&limits) < 0)
 		_exit(2);
-	_exit(build(job, image_fd) < 0 ? 1 : 0);
+	asker->fd = files_fd;
+	asker->finder = (struct debug_finder){ asker, ask_for_file };
+	_exit(build(job, asker, image_fd) < 0 ? 1 : 0);
 }
 
 /* ---- the parent ---------------------------------------------------------------------------------- */
@@ -99,26 +161,32 @@ int name_builder_start(struct name_builder *builder, const struct name_builder_j
 		       size_t close_count)
 {
 	cleanup_close int image_fd = io_memfd("symbols", 0);
-	int pidfd;
+	cleanup_close int own_fd = -1, files_fd = -1;
+	int pair[2], pidfd, rc;
 	pid_t pid;
 
 	if (image_fd < 0)
 		return image_fd;
+	rc = channel_pair(pair);
+	if (rc < 0)
+		return rc;
+	own_fd = pair[0];
+	files_fd = pair[1];
 	pid = fork();
 	if (pid < 0)
 		return -errno;
 	if (!pid)
-		child(job, image_fd, close_fds, close_count);
+		child(job, image_fd, files_fd, close_fds, close_count);
 	pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
 	if (pidfd < 0) {
-		int rc = -errno;
-
+		rc = -errno;
 		(void)waitpid(pid, NULL, 0);
 		return rc;
 	}
 	builder->pid = pid;
 	builder->pidfd = pidfd;
 	builder->image_fd = take_fd(&image_fd);
+	builder->files_fd = take_fd(&own_fd);
 	return 0;
 }
 

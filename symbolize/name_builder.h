@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Builds symbol indexes, one at a time, in a child process: reading DWARF is long and the likeliest thing to
  * die of a hostile file, and neither may hold up unwind tables or take them along. The child hands over an
- * image in a memfd, which is checked like one from disk. */
+ * image in a memfd, which is checked like one from disk. What its debug information names (split DWARF, dwz)
+ * it asks for, one file at a time, and waits. */
 #ifndef PROFD_SYMBOLIZE_NAME_BUILDER_H
 #define PROFD_SYMBOLIZE_NAME_BUILDER_H
 
@@ -28,6 +29,7 @@ struct name_builder {
 	int pidfd; /* -1 = idle; readable when the child is gone */
 	int pid;
 	int image_fd;
+	int files_fd; /* the child's questions for files: CONTROL_DEBUG_WANT, each answered by CONTROL_DEBUG */
 };
 
 void name_builder_init(struct name_builder *builder);

@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -168,7 +169,7 @@ static int filter_install(struct filter *f)
 	return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) < 0 ? -errno : 0;
 }
 
-/* Memory, reading and writing of open files, time, the end. */
+/* Memory, reading and writing of open files, the channel to the parent, time, the end. */
 static const int calls_of_builders[] = {
 	SYS_read,	   SYS_write,	     SYS_pread64,   SYS_pwrite64,     SYS_readv,
 	SYS_writev,	   SYS_lseek,	     SYS_close,	    SYS_fstat,	      SYS_newfstatat,
@@ -177,17 +178,18 @@ static const int calls_of_builders[] = {
 	SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_sigaltstack, SYS_getpid,    SYS_gettid,
 	SYS_getrandom,	   SYS_sched_yield,  SYS_sysinfo,   SYS_restart_syscall, SYS_ftruncate,
 	SYS_fcntl,	   SYS_getrusage,    SYS_clock_nanosleep, SYS_memfd_create, SYS_sched_getaffinity,
+	SYS_sendmsg,	   SYS_recvmsg,	     SYS_ppoll,
+#ifdef SYS_poll
+	SYS_poll,
+#endif
 };
 
 /* And for the process itself: its folder, its channels, its children. */
 static const int calls_of_server[] = {
 	SYS_openat,    SYS_renameat,  SYS_renameat2,  SYS_unlinkat, SYS_utimensat, SYS_getdents64,
-	SYS_fsync,     SYS_fdatasync, SYS_sendmsg,    SYS_recvmsg,  SYS_ppoll,	   SYS_wait4,
+	SYS_fsync,     SYS_fdatasync, SYS_wait4,
 	SYS_setitimer, SYS_prctl,     SYS_prlimit64,  SYS_getppid,  SYS_setpriority, SYS_set_robust_list,
 	SYS_waitid,    SYS_pidfd_open,
-#ifdef SYS_poll
-	SYS_poll,
-#endif
 #ifdef SYS_rename
 	SYS_rename,
 #endif
@@ -216,6 +218,8 @@ static int restrict_calls(void)
 	for (size_t i = 0; i < ARRAY_SIZE(calls_of_server); i++)
 		allow(&f, calls_of_server[i]);
 	allow_if(&f, SYS_clone, 0, UINT32_MAX, FORK_FLAGS);
+	/* Between it and a builder; a pair reaches nobody else. */
+	allow_if(&f, SYS_socketpair, 0, UINT32_MAX, AF_UNIX);
 	return filter_install(&f);
 }
 

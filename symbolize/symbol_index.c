@@ -131,16 +131,45 @@ static int load_symbols(Elf *elf, Elf *debug, const struct elf_segments *segment
 	return rc < 0 ? rc : load_minidebug(elf, segments, builder);
 }
 
+/* The file that dwz moved shared descriptions to; NULL if there is none or it is not found. */
+static struct elf_file *find_alt(Elf *elf, const struct debug_finder *finder)
+{
+	struct elf_alt_link link;
+	struct elf_file *alt;
+
+	if (!finder || elf_alt_link_load(elf, &link) < 0 ||
+	    finder->find(finder->ctx, DEBUG_ALT, link.name, link.build_id, link.build_id_len, &alt) < 0)
+		return NULL;
+	if (alt->identity.build_id_len == link.build_id_len &&
+	    !memcmp(alt->identity.build_id, link.build_id, link.build_id_len))
+		return alt;
+	elf_file_close(alt);
+	return NULL;
+}
+
+static int load_dwarf_of(Elf *elf, const struct debug_finder *finder, const struct elf_segments *segments,
+			 struct index_builder *builder)
+{
+	cleanup(elf_file) struct elf_file *alt = NULL;
+	uint64_t ev, fo, len;
+
+	if (!elf_section_place(elf, ".debug_info", &ev, &fo, &len))
+		return -ENOENT;
+	alt = find_alt(elf, finder);
+	return dwarf_index_load(
+		&(struct dwarf_index_files){ .elf = elf, .alt = alt ? alt->elf : NULL, .finder = finder },
+		segments, builder->origins & SYMBOL_ORIGIN_GOPCLNTAB, builder);
+}
+
 static int load_dwarf(const struct symbol_index_files *files, const struct elf_segments *segments,
 		      struct index_builder *builder)
 {
-	bool has_go = builder->origins & SYMBOL_ORIGIN_GOPCLNTAB;
 	int rc = -ENOENT;
 
 	if (files->debug)
-		rc = dwarf_index_load(files->debug, files->alt, segments, has_go, builder);
+		rc = load_dwarf_of(files->debug, files->finder, segments, builder);
 	if (rc == -ENOENT)
-		rc = dwarf_index_load(files->elf, files->alt, segments, has_go, builder);
+		rc = load_dwarf_of(files->elf, files->finder, segments, builder);
 	return rc == -ENOENT || rc == -ENOEXEC ? 0 : rc;
 }
 
@@ -186,7 +215,7 @@ int symbol_index_build_files(const struct symbol_index_files *files, struct symb
 	if (rc < 0)
 		return rc;
 	rc = load_all(files, &segments, true, &builder);
-	if (rc == -E2BIG) {
+	if (rc == -E2BIG || rc == -ENOMEM) {
 		/* Too much debug information: function names alone are better than nothing. */
 		index_builder_deinit(&builder);
 		rc = load_all(files, &segments, false, &builder);

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "agent/base/cleanup.h"
+#include "symbolize/debug_finder.h"
 
 #define SYMBOL_INLINE_MAX 64
 
@@ -36,7 +37,7 @@ enum symbol_origin {
 struct symbol_index_files {
 	Elf *elf;   /* the file itself: its program headers at least */
 	Elf *debug; /* its separate debug file, or NULL */
-	Elf *alt;   /* the supplementary file of either (.gnu_debugaltlink, dwz), or NULL */
+	const struct debug_finder *finder; /* of further files that they name (dwz, split DWARF), or NULL */
 };
 
 /* Builds from the file itself and, if there is one, its separate debug file (same build-id, checked by

@@ -114,6 +114,7 @@ static void start_build(struct symbolizer *s)
 		return;
 	}
 	s->building_key = module->key;
+	symbolizer_begin_questions(s);
 	name_modules_set_state(&s->modules, module, NAME_MODULE_BUILDING);
 }
 
@@ -141,11 +142,11 @@ static void finish_build(struct symbolizer *s)
 
 /* ---- loop ---------------------------------------------------------------------------------------- */
 
-enum { POLL_CONTROL, POLL_COLLECTOR, POLL_SERVER, POLL_BUILDER, POLL_COUNT };
+enum { POLL_CONTROL, POLL_COLLECTOR, POLL_SERVER, POLL_BUILDER, POLL_FILES, POLL_COUNT };
 
 static int wait_for_events(const struct symbolizer *s, struct pollfd polls[POLL_COUNT])
 {
-	bool deadline = s->names_count || s->modules.waiting;
+	bool deadline = s->names_count || s->modules.waiting || s->question.asked_ns;
 	short server = (s->names_count < SYMBOLIZER_NAMES_MAX ? POLLIN : 0) |
 		       (s->server_full ? POLLOUT : 0);
 
@@ -153,6 +154,7 @@ static int wait_for_events(const struct symbolizer *s, struct pollfd polls[POLL_
 	polls[POLL_COLLECTOR] = (struct pollfd){ .fd = s->collector_fd, .events = POLLIN };
 	polls[POLL_SERVER] = (struct pollfd){ .fd = s->server_fd, .events = server };
 	polls[POLL_BUILDER] = (struct pollfd){ .fd = s->builder.pidfd, .events = POLLIN };
+	polls[POLL_FILES] = (struct pollfd){ .fd = s->builder.files_fd, .events = POLLIN };
 	if (poll(polls, POLL_COUNT, s->jit.behind ? 0 : deadline ? TICK_MS : -1) < 0 && errno != EINTR)
 		return -errno;
 	return 0;
@@ -173,6 +175,9 @@ static int turn(struct symbolizer *s)
 		symbolizer_lose_collector(s);
 	if (s->server_fd >= 0 && polls[POLL_SERVER].revents && receive_some(s, s->server_fd) == -EPIPE)
 		symbolizer_lose_server(s);
+	if (polls[POLL_FILES].revents & POLLIN)
+		symbolizer_on_question(s);
+	symbolizer_answer_late_questions(s, clock_monotonic_ns());
 	if (polls[POLL_BUILDER].revents)
 		finish_build(s);
 	name_modules_stop_waiting(&s->modules, clock_monotonic_ns() - SYMBOLIZER_DEBUG_WAIT_NS);

@@ -100,29 +100,6 @@ static bool index_is_poorer(uint8_t origins, const struct elf_file *file)
 	return elf_file_has_symtab(file) && !(origins & ORIGINS_BETTER);
 }
 
-bool symbolizer_want_debug(struct symbolizer *s, struct name_module *module)
-{
-	struct control_debug_want want = {
-		.head = { .kind = CONTROL_DEBUG_WANT,
-			  .request = (uint32_t)name_modules_slot(&s->modules, module) + 1 },
-		.index_request = module->index_request,
-		.build_id_len = module->identity.build_id_len,
-		.crc = module->identity.debug_crc,
-	};
-	uint64_t now_ns = clock_monotonic_ns();
-
-	if (s->collector_fd < 0 || !module->index_request || !module->stub ||
-	    (!module->identity.build_id_len && !module->identity.debug_link[0]) ||
-	    (module->debug_asked_ns && now_ns - module->debug_asked_ns < s->debug_again_ns))
-		return false;
-	memcpy(want.build_id, module->identity.build_id, sizeof(want.build_id));
-	memcpy(want.link, module->identity.debug_link, sizeof(want.link));
-	if (channel_send(s->collector_fd, &want, sizeof(want), NULL, 0) < 0)
-		return false;
-	module->debug_asked_ns = now_ns;
-	return true;
-}
-
 /* Remembers the module and, if its names are not known as well as @file knows them, keeps @fd_take for the
  * builder. */
 static void expect_names(struct symbolizer *s, const struct control_indexed *answer,
@@ -156,24 +133,6 @@ static void expect_names(struct symbolizer *s, const struct control_indexed *ans
 			       !elf_file_has_dwarf(file) && symbolizer_want_debug(s, module)
 				       ? NAME_MODULE_WAITING
 				       : NAME_MODULE_QUEUED);
-}
-
-void symbolizer_on_debug(struct symbolizer *s)
-{
-	const struct control_debug *answer = (const void *)s->message.data;
-	struct name_module *module;
-
-	if (s->message.len != sizeof(*answer) || !answer->head.request)
-		return;
-	module = name_modules_at(&s->modules, answer->head.request - 1);
-	if (!module || module->state != NAME_MODULE_WAITING)
-		return;
-	if (!answer->status)
-		module->debug_fd = take_fd(&s->message.fds[0]);
-	/* Without the file itself there is nothing to build from but the debug file. */
-	name_modules_set_state(&s->modules, module,
-			       module->fd >= 0 || module->debug_fd >= 0 ? NAME_MODULE_QUEUED
-									 : NAME_MODULE_IDLE);
 }
 
 /* ---- requests ------------------------------------------------------------------------------------ */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Private to symbolizer*.c: the process's state. symbolizer.c has the loop and the channels,
- * symbolizer_index.c the collector's requests, symbolizer_names.c the server's. */
+ * symbolizer_index.c the collector's requests, symbolizer_names.c the server's, symbolizer_debug.c looks for
+ * files with debug information. */
 #ifndef PROFD_SYMBOLIZE_SYMBOLIZER_INTERNAL_H
 #define PROFD_SYMBOLIZE_SYMBOLIZER_INTERNAL_H
 
@@ -39,6 +40,11 @@ struct symbolizer {
 	struct jit_maps jit;
 	struct name_builder builder;
 	uint64_t building_key; /* of the module that the builder is at */
+	struct {
+		uint64_t asked_ns; /* monotonic; 0 = the builder does not wait for a file */
+		uint32_t request;
+		unsigned silent; /* of its questions, in a row: not answered in time */
+	} question;
 	struct names_request names[SYMBOLIZER_NAMES_MAX]; /* ring */
 	unsigned names_at, names_count;
 	bool server_full; /* the last answer did not fit: wait for POLLOUT */
@@ -53,8 +59,17 @@ void symbolizer_lose_server(struct symbolizer *s);
 /* One message of the collector in s->message; its descriptors are taken or closed by the caller. */
 void symbolizer_on_index(struct symbolizer *s);
 void symbolizer_on_debug(struct symbolizer *s);
-/* Asks for @module's debug file if that is worth it now; true if it was asked. */
+
+/* symbolizer_debug.c. Asks for @module's debug file if that is worth it now; true if it was asked. */
 bool symbolizer_want_debug(struct symbolizer *s, struct name_module *module);
+/* A debug file may have been installed since: asked for while somebody looks at the module (may be NULL). */
+void symbolizer_look_for_debug(struct symbolizer *s, struct name_module *module);
+/* A builder has started. */
+void symbolizer_begin_questions(struct symbolizer *s);
+/* The builder asks for a file. */
+void symbolizer_on_question(struct symbolizer *s);
+/* Lets the builder go on without a file for which it has waited too long. */
+void symbolizer_answer_late_questions(struct symbolizer *s, uint64_t now_ns);
 
 void symbolizer_on_names(struct symbolizer *s);
 /* Answers what can be answered. */

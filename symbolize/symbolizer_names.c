@@ -192,14 +192,6 @@ static struct jit_process *find_jit(struct symbolizer *s, uint64_t key)
 	return process;
 }
 
-/* A debug file may have been installed since: asked for while somebody looks at the module. */
-static void look_for_debug(struct symbolizer *s, struct name_module *module)
-{
-	if (module && module->state == NAME_MODULE_IDLE && !(module->origins & SYMBOL_ORIGIN_DWARF) &&
-	    symbolizer_want_debug(s, module))
-		name_modules_set_state(&s->modules, module, NAME_MODULE_WAITING);
-}
-
 void symbolizer_serve_names(struct symbolizer *s)
 {
 	s->server_full = false;
@@ -213,7 +205,7 @@ void symbolizer_serve_names(struct symbolizer *s)
 			origin.index = symbol_store_get(s->store, key);
 		if (!origin.jit && !origin.index && must_wait(s, module))
 			return;
-		look_for_debug(s, module);
+		symbolizer_look_for_debug(s, module);
 		rc = send_some(s, &origin, origin.jit || origin.index || module ? 0 : -ENOENT);
 		if (rc == -EAGAIN) {
 			s->server_full = true;

@@ -17,7 +17,8 @@
 
 #define OPEN_FLAGS     (O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
 #define NOTES_MAX      65536u
-#define DEBUG_PATH_MAX 8192u
+#define DEBUG_PATH_MAX 16384u /* two paths of PATH_MAX and more */
+#define DEBUG_ROOT     "/usr/lib/debug"
 #define MAPS_LINES_MAX 65536u
 
 /* ---- vDSO -------------------------------------------------------------------------------------- */
@@ -218,44 +219,119 @@ int module_files_open(const struct module *module)
 }
 /* ---- debug files ------------------------------------------------------------------------------- */
 
-static int try_build_id(int root_fd, const struct debug_wish *wish)
+/* /usr/lib/debug/.build-id/xx/ and the rest of the id with @suffix; "" without an id. */
+static void build_id_path(const struct debug_wish *wish, const char *suffix, char ret[DEBUG_PATH_MAX])
 {
-	char path[64 + 2 * FEED_BUILD_ID_MAX];
 	size_t at;
 
+	ret[0] = '\0';
 	if (wish->build_id_len < 2 || wish->build_id_len > FEED_BUILD_ID_MAX)
-		return -ENOENT;
-	at = (size_t)snprintf(path, sizeof(path), "/usr/lib/debug/.build-id/%02x/",
-			      wish->build_id[0]);
+		return;
+	at = (size_t)snprintf(ret, DEBUG_PATH_MAX, DEBUG_ROOT "/.build-id/%02x/", wish->build_id[0]);
 	for (size_t i = 1; i < wish->build_id_len; i++)
-		at += (size_t)snprintf(path + at, sizeof(path) - at, "%02x", wish->build_id[i]);
-	(void)snprintf(path + at, sizeof(path) - at, ".debug");
+		at += (size_t)snprintf(ret + at, DEBUG_PATH_MAX - at, "%02x", wish->build_id[i]);
+	(void)snprintf(ret + at, DEBUG_PATH_MAX - at, "%s", suffix);
+}
+
+static int try_build_id(int root_fd, const struct debug_wish *wish, const char *suffix)
+{
+	char path[DEBUG_PATH_MAX];
+
+	build_id_path(wish, suffix, path);
+	return path[0] ? open_in_root(root_fd, path, 0) : -ENOENT;
+}
+
+/* Opens @before + the module's folder + @between + @name. */
+static int try_beside(int root_fd, const struct debug_wish *wish, const char *before, const char *between,
+		      const char *name)
+{
+	const char *slash = strrchr(wish->path, '/');
+	char path[DEBUG_PATH_MAX];
+	int len;
+
+	if (!name[0] || wish->path[0] != '/' || !slash)
+		return -ENOENT;
+	len = snprintf(path, sizeof(path), "%s%.*s%s%s", before, (int)(slash - wish->path), wish->path,
+		       between, name);
+	/* A file that links to itself is no debug file. */
+	if (len < 0 || (size_t)len >= sizeof(path) || strcmp(path, wish->path) == 0)
+		return -ENOENT;
 	return open_in_root(root_fd, path, 0);
 }
 
 static int try_link(int root_fd, const struct debug_wish *wish)
 {
-	static const char *const shapes[][2] = { { "", "/" },
-						 { "", "/.debug/" },
-						 { "/usr/lib/debug", "/" } };
-	const char *slash = strrchr(wish->path, '/');
+	int fd = try_build_id(root_fd, wish, ".debug");
+
+	if (fd >= 0 || strchr(wish->name, '/'))
+		return fd;
+	fd = try_beside(root_fd, wish, "", "/", wish->name);
+	if (fd < 0)
+		fd = try_beside(root_fd, wish, "", "/.debug/", wish->name);
+	if (fd < 0)
+		fd = try_beside(root_fd, wish, DEBUG_ROOT, "/", wish->name);
+	return fd;
+}
+
+/* The name is relative to the file that has it: the module, or a debug file in either of its places. */
+static int try_alt(int root_fd, const struct debug_wish *wish)
+{
 	char path[DEBUG_PATH_MAX];
+	int fd = try_build_id(root_fd, wish, ".debug");
 
-	if (!wish->link[0] || strchr(wish->link, '/') || wish->path[0] != '/' || !slash)
-		return -ENOENT;
-	for (size_t i = 0; i < ARRAY_SIZE(shapes); i++) {
-		int len = snprintf(path, sizeof(path), "%s%.*s%s%s", shapes[i][0],
-				   (int)(slash - wish->path), wish->path, shapes[i][1], wish->link);
-		int fd;
+	if (fd >= 0)
+		return fd;
+	if (wish->name[0] == '/')
+		return open_in_root(root_fd, wish->name, 0);
+	fd = try_beside(root_fd, wish, "", "/", wish->name);
+	if (fd < 0)
+		fd = try_beside(root_fd, wish, DEBUG_ROOT, "/", wish->name);
+	if (fd >= 0 || !wish->name[0])
+		return fd;
+	/* Debian's: ../../.dwz/… from any of these folders. */
+	(void)snprintf(path, sizeof(path), DEBUG_ROOT "/.build-id/00/%s", wish->name);
+	return open_in_root(root_fd, path, 0);
+}
 
-		/* A file that links to itself is no debug file. */
-		if (len < 0 || (size_t)len >= sizeof(path) || strcmp(path, wish->path) == 0)
-			continue;
+static int try_package(int root_fd, const struct debug_wish *wish)
+{
+	char path[DEBUG_PATH_MAX];
+	int fd = -ENOENT;
+
+	if (wish->path[0] == '/' &&
+	    (size_t)snprintf(path, sizeof(path), "%s.dwp", wish->path) < sizeof(path))
 		fd = open_in_root(root_fd, path, 0);
-		if (fd >= 0)
-			return fd;
+	return fd >= 0 ? fd : try_build_id(root_fd, wish, ".dwp");
+}
+
+/* The suffix: a program that names something else has its other half nowhere, and no file of others is read
+ * in its name. */
+static int try_split(int root_fd, const struct debug_wish *wish)
+{
+	size_t len = strlen(wish->name);
+	const char *slash = strrchr(wish->name, '/');
+	int fd;
+
+	if (len < sizeof(".dwo") || strcmp(wish->name + len - 4, ".dwo") != 0)
+		return -ENOENT;
+	fd = wish->name[0] == '/' ? open_in_root(root_fd, wish->name, 0)
+				  : try_beside(root_fd, wish, "", "/", wish->name);
+	return fd >= 0 || !slash ? fd : try_beside(root_fd, wish, "", "/", slash + 1);
+}
+
+static int try_kind(int root_fd, const struct debug_wish *wish)
+{
+	switch (wish->kind) {
+	case DEBUG_FILE:
+		return try_link(root_fd, wish);
+	case DEBUG_ALT:
+		return try_alt(root_fd, wish);
+	case DEBUG_PACKAGE:
+		return try_package(root_fd, wish);
+	case DEBUG_SPLIT:
+		return try_split(root_fd, wish);
 	}
-	return -ENOENT;
+	return -EINVAL;
 }
 
 int module_files_open_debug(const struct debug_wish *wish)
@@ -268,9 +344,7 @@ int module_files_open_debug(const struct debug_wish *wish)
 
 		if (root_fd < 0)
 			continue;
-		fd = try_build_id(root_fd, wish);
-		if (fd < 0)
-			fd = try_link(root_fd, wish);
+		fd = try_kind(root_fd, wish);
 		if (fd >= 0)
 			return fd;
 	}

@@ -10,6 +10,7 @@
 
 #include "agent/base/cleanup.h"
 #include "agent/collect/module_table.h"
+#include "agent/wire/control.h"
 #include "agent/wire/feed.h"
 
 /* Opens what the symbolizer needs for @module. A mapped file: through /proc/PID/map_files where it was last
@@ -20,16 +21,18 @@
 int module_files_open(const struct module *module) must_use;
 
 struct debug_wish {
-	const uint8_t *build_id;
-	size_t build_id_len; /* 0 = none */
-	const char *link;    /* .gnu_debuglink, "" = none; no '/' */
+	enum control_debug_kind kind;
+	const uint8_t *build_id; /* of the file wanted, or of its module */
+	size_t build_id_len;	 /* 0 = none */
+	const char *name;	 /* as the module has it, "" = none: see enum control_debug_kind */
 	const char *path;    /* of the module */
 	uint32_t tgid;	     /* a process that has it mapped; 0 = none */
 };
 
-/* Looks where gdb looks: /usr/lib/debug/.build-id/xx/rest.debug, then the link beside the file, in .debug/
- * beside it and in /usr/lib/debug/ + its directory; first in the process's root, then in the host's.
- * Descriptor or -ENOENT. That the file belongs to the module is for the symbolizer to check. */
+/* Looks where gdb looks, first in the process's root, then in the host's. A debug file and a supplementary one:
+ * /usr/lib/debug/.build-id/xx/rest.debug, then by name beside the file, in .debug/ beside it and in
+ * /usr/lib/debug/ + its folder. A package: the module's path + .dwp. A .dwo: where the compiler wrote it, then
+ * beside the module. Descriptor or -ENOENT. That the file belongs to the module is for the symbolizer to check. */
 int module_files_open_debug(const struct debug_wish *wish) must_use;
 
 /* Address of _text from /proc/kallsyms and the build-id in /sys/kernel/notes (length 0 = none).

@@ -329,18 +329,17 @@ static void on_debug_want(struct module_index *index, const struct channel_messa
 	cleanup_close int fd = -1;
 
 	if (message->len != sizeof(*want) || want->build_id_len > FEED_BUILD_ID_MAX ||
-	    !memchr(want->link, '\0', sizeof(want->link)))
+	    !memchr(want->name, '\0', sizeof(want->name)))
 		return;
 	answer.head.request = want->head.request;
 	module = module_table_get(index->modules, want->index_request);
-	if (module) {
-		wish = (struct debug_wish){ .build_id = want->build_id,
-					    .build_id_len = want->build_id_len,
-					    .link = want->link,
-					    .path = module->path,
-					    .tgid = module->origin.tgid };
-		fd = module_files_open_debug(&wish);
-	}
+	wish = (struct debug_wish){ .kind = want->kind,
+				    .build_id = want->build_id,
+				    .build_id_len = want->build_id_len,
+				    .name = want->name,
+				    .path = module ? module->path : "",
+				    .tgid = module ? module->origin.tgid : 0 };
+	fd = module_files_open_debug(&wish);
 	answer.status = fd >= 0 ? 0 : -ENOENT;
 	if (channel_send_wait(index->channel_fd, &answer, sizeof(answer), &fd, fd >= 0, 20) < 0)
 		log_debug("the symbolizer did not take a debug file in time");

@@ -133,14 +133,24 @@ struct control_indexed {
 	uint8_t reserved[7];
 };
 
+/* Which file beside a module. What is in it, is checked by the symbolizer. */
+enum control_debug_kind {
+	DEBUG_FILE = 1,	   /* its separate debug file: by build-id, else @name is the link's */
+	DEBUG_ALT = 2,	   /* supplementary file of dwz: by build-id, else @name from .gnu_debugaltlink */
+	DEBUG_PACKAGE = 3, /* .dwp: beside the module, or by its build-id */
+	DEBUG_SPLIT = 4,   /* .dwo: @name, a path as the compiler saw it; else beside the module */
+};
+
+#define CONTROL_DEBUG_NAME_MAX 4096
 struct control_debug_want {
 	struct channel_head head; /* echoed by the answer */
 	uint8_t build_id_len;
 	uint8_t build_id[FEED_BUILD_ID_MAX];
-	uint8_t reserved[7];
-	uint32_t crc;		  /* of .gnu_debuglink; checked by the symbolizer */
-	uint32_t index_request;	  /* of the CONTROL_INDEX this is about: gives the module's path */
-	char link[256];		  /* file name from .gnu_debuglink, "" = by build-id only; no '/' */
+	uint8_t reserved[3];
+	uint32_t kind;		  /* enum control_debug_kind */
+	uint32_t index_request;	  /* of the CONTROL_INDEX this is about: gives the module's path;
+				   * 0 = one of the past, known by its build-id alone */
+	char name[CONTROL_DEBUG_NAME_MAX]; /* NUL-terminated; "" = by build-id only */
 };
 
 struct control_debug {

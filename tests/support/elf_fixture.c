@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/elf_fixture.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <gelf.h>
 #include <setjmp.h>
@@ -132,14 +133,38 @@ void fixture_close(struct fixture_elf *file)
 	(void)close(file->fd);
 }
 
+/* @ctx: the file's name, beside which a package would lie. */
+static int find_in_folder(void *ctx, enum control_debug_kind kind, const char *name, const uint8_t *build_id,
+			  uint8_t build_id_len, struct elf_file **ret)
+{
+	const char *last = strrchr(name, '/');
+	char package[256], path[512];
+	int fd, rc;
+
+	(void)snprintf(package, sizeof(package), "%s.dwp", (const char *)ctx);
+	path_of(kind == DEBUG_PACKAGE ? package : last ? last + 1 : name, path, sizeof(path));
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -ENOENT;
+	rc = elf_file_map_take(fd, ret);
+	if (rc < 0)
+		(void)close(fd);
+	return rc < 0 ? -ENOENT : 0;
+}
+
 struct symbol_index *fixture_index(const char *path, const char *debug_path)
 {
+	const struct debug_finder finder = { (void *)(uintptr_t)path, find_in_folder };
 	struct fixture_elf file = fixture_open(path), debug = { -1, NULL };
 	struct symbol_index *index = NULL;
 
 	if (debug_path)
 		debug = fixture_open(debug_path);
-	assert_int_equal(symbol_index_build(file.elf, debug.elf, &index), 0);
+	assert_int_equal(symbol_index_build_files(
+				 &(struct symbol_index_files){
+					 .elf = file.elf, .debug = debug.elf, .finder = &finder },
+				 &index),
+			 0);
 	if (debug_path)
 		fixture_close(&debug);
 	fixture_close(&file);

@@ -30,7 +30,8 @@ struct fixture_elf {
 struct fixture_elf fixture_open(const char *path);
 void fixture_close(struct fixture_elf *file);
 
-/* Index of @path and, if not NULL, its debug file. */
+/* Index of @path and, if not NULL, its debug file; what they name further (.dwo, .dwp, dwz) is looked for in the
+ * folder. */
 struct symbol_index *fixture_index(const char *path, const char *debug_path);
 /* st_value of a symbol of @path by nm, 0 if there is none; its size likewise. */
 uint64_t fixture_symbol(const char *path, const char *name, uint64_t *ret_size);

@@ -186,8 +186,8 @@ static void our_answer(const struct symbol_index *index, uint64_t fo, char *ret,
 static void test_dwz(void **state)
 {
 	static char whole[1 << 18], moved[1 << 18];
-	struct symbol_index *before, *after = NULL, *without;
-	struct fixture_elf file, alt;
+	struct symbol_index *before, *after, *without = NULL;
+	struct fixture_elf file;
 	struct symbol_frame frames[SYMBOL_INLINE_MAX];
 	uint64_t size = 0, fo;
 
@@ -198,14 +198,10 @@ static void test_dwz(void **state)
 	assert_true(fixture_run("g++ -g -O2 -std=c++17 -o rich rich.cc && cp rich one && "
 				"cp rich two && dwz -m common.debug one two && "
 				"readelf -SW one | grep -q gnu_debugaltlink"));
-	file = fixture_open("one");
-	alt = fixture_open("common.debug");
 	before = fixture_index("rich", NULL);
-	without = fixture_index("one", NULL);
-	assert_int_equal(symbol_index_build_files(
-				 &(struct symbol_index_files){ .elf = file.elf, .alt = alt.elf },
-				 &after),
-			 0);
+	after = fixture_index("one", NULL);
+	file = fixture_open("one");
+	assert_int_equal(symbol_index_build(file.elf, NULL, &without), 0);
 	fo = fixture_offset("rich", fixture_symbol("rich", "main", &size));
 	for (uint64_t at = fo; at < fo + size; at++) {
 		int count = symbol_index_find(without, at, frames);
@@ -221,8 +217,68 @@ static void test_dwz(void **state)
 	symbol_index_destroy(before);
 	symbol_index_destroy(after);
 	symbol_index_destroy(without);
-	fixture_close(&alt);
 	fixture_close(&file);
+}
+
+/* The same code: every address has the same chain, files and lines, whatever file they come from. */
+static void check_same_answers(const struct symbol_index *expected, const struct symbol_index *index, uint64_t fo,
+			       uint64_t end)
+{
+	static char want[1 << 18], got[1 << 18];
+
+	for (uint64_t at = fo; at < end; at++) {
+		our_answer(expected, at, want, sizeof(want));
+		our_answer(index, at, got, sizeof(got));
+		assert_string_equal(got, want);
+	}
+}
+
+/* The larger part of the debug information in files of its own, one per compilation, or all of them packed. */
+static void test_split(void **state)
+{
+	static const char *const compilers[] = { "g++ -gdwarf-4", "g++ -gdwarf-5", "clang++-14 -gdwarf-4",
+						 "clang++-14 -gdwarf-5 -fsplit-dwarf-inlining" };
+
+	fixture_write("two.cc", "int twice(int x) { return x * 2; }\n");
+	for (size_t i = 0; i < ARRAY_SIZE(compilers); i++) {
+		struct symbol_index *whole, *single, *packed;
+		struct symbol_frame frames[SYMBOL_INLINE_MAX];
+		uint64_t size = 0, fo;
+
+		print_message("%s\n", compilers[i]);
+		if (!fixture_has("clang++-14") && strstr(compilers[i], "clang")) {
+			print_message("skipped: no clang++-14\n");
+			continue;
+		}
+		assert_true(fixture_run("rm -f *.dwo *.dwp; "
+					"%s -O2 -std=c++17 -o whole rich.cc two.cc && "
+					"%s -gsplit-dwarf -O2 -std=c++17 -o split rich.cc two.cc && "
+					"ls *.dwo",
+					compilers[i], compilers[i]));
+		whole = fixture_index("whole", NULL);
+		single = fixture_index("split", NULL);
+		fo = fixture_offset("whole", fixture_symbol("whole", "main", &size));
+		assert_int_equal(fo, fixture_offset("split", fixture_symbol("split", "main", NULL)));
+		check_same_answers(whole, single, fo, fo + size);
+		assert_true(fixture_run("llvm-dwp-14 -e split -o split.dwp && rm -f *.dwo"));
+		packed = fixture_index("split", NULL);
+		check_same_answers(whole, packed, fo, fo + size);
+		assert_int_equal(symbol_index_find(packed,
+						   fixture_offset("split", fixture_symbol("split", "_Z5twicei", NULL)),
+						   frames),
+				 1);
+		assert_string_equal(frames[0].function, "twice(int)");
+		assert_int_equal(frames[0].start_line, 1);
+		symbol_index_destroy(packed);
+		symbol_index_destroy(single);
+		symbol_index_destroy(whole);
+		/* Without either there are lines and symbols. */
+		assert_true(fixture_run("rm -f split.dwp"));
+		single = fixture_index("split", NULL);
+		assert_true(symbol_index_find(single, fo, frames) >= 1);
+		assert_non_null(strstr(frames[0].file, "/rich.cc"));
+		symbol_index_destroy(single);
+	}
 }
 
 /* llvm-symbolizer prints a function and a "file:line:column" line per frame, then an empty line. Its
@@ -332,6 +388,7 @@ int main(void)
 		cmocka_unit_test(test_chain),
 		cmocka_unit_test(test_chain_clang),
 		cmocka_unit_test(test_dwz),
+		cmocka_unit_test(test_split),
 		cmocka_unit_test(test_like_llvm),
 	};
 

@@ -290,7 +290,8 @@ static void debug_files_are_looked_for_and_lies_ignored(void **state)
 	struct module *module = real_module(f, "/bin/true");
 	struct control_debug_want want = { .head = { .kind = CONTROL_DEBUG_WANT, .request = 9 },
 					   .index_request = module->id,
-					   .link = "cat" };
+					   .kind = DEBUG_FILE,
+					   .name = "cat" };
 	const struct control_debug *got = (const void *)f->message.data;
 	struct stat st, expected;
 
@@ -304,13 +305,13 @@ static void debug_files_are_looked_for_and_lies_ignored(void **state)
 	assert_int_equal(stat("/bin/cat", &expected), 0);
 	assert_true(st.st_ino == expected.st_ino);
 	channel_message_close(&f->message);
-	strcpy(want.link, "../etc/passwd");
+	strcpy(want.name, "../etc/passwd");
 	assert_int_equal(channel_send(f->peer, &want, sizeof(want), NULL, 0), 0);
 	module_index_receive(f->index, 100);
 	assert_int_equal(channel_receive(f->peer, &f->message), 1);
 	assert_int_equal(got->status, -ENOENT);
 	/* Short, unterminated and senseless messages change nothing. */
-	memset(want.link, 'x', sizeof(want.link));
+	memset(want.name, 'x', sizeof(want.name));
 	assert_int_equal(channel_send(f->peer, &want, sizeof(want), NULL, 0), 0);
 	assert_int_equal(channel_send(f->peer, &want, 12, NULL, 0), 0);
 	want.head.kind = 999;

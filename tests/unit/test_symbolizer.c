@@ -397,7 +397,7 @@ static void test_debug_file(void **state)
 	assert_int_equal(want.index_request, 3);
 	assert_int_equal(want.build_id_len, answer.build_id_len);
 	assert_memory_equal(want.build_id, answer.build_id, want.build_id_len);
-	assert_string_equal(want.link, "whole.debug");
+	assert_string_equal(want.name, "whole.debug");
 	names = ask_names(&f, answer.key, offset);
 	assert_string_equal(names.function, "twice");
 	stop(&f);
@@ -419,6 +419,44 @@ static void test_debug_file(void **state)
 	assert_int_equal(want.build_id_len, 0);
 	names = ask_names(&f, answer.key, offset);
 	assert_string_equal(names.function, "twice");
+	stop(&f);
+}
+
+/* What the debug information names itself is asked for by the builder, also after nobody answered once. */
+static void test_split_files(void **state)
+{
+	static struct fixture f;
+	struct control_indexed answer;
+	struct control_debug_want want;
+	struct names names;
+	uint64_t offset;
+
+	compile("split", "-g -gsplit-dwarf -O0");
+	assert_true(fixture_run("mv split*.dwo elsewhere.dwo"));
+	offset = offset_of("split", "twice");
+	start(&f, NULL);
+	answer = index_file(&f, 5, "split");
+	want = answer_debug(&f, NULL);
+	assert_int_equal(want.kind, DEBUG_PACKAGE);
+	assert_int_equal(want.index_request, 5);
+	assert_memory_equal(want.build_id, answer.build_id, answer.build_id_len);
+	want = answer_debug(&f, "elsewhere.dwo");
+	assert_int_equal(want.kind, DEBUG_SPLIT);
+	assert_int_equal(want.name[0], '/');
+	assert_non_null(strstr(want.name, ".dwo"));
+	names = ask_names(&f, answer.key, offset);
+	assert_string_equal(names.function, "twice");
+	assert_non_null(strstr(names.file, "split.c"));
+	stop(&f);
+
+	/* A collector that says nothing costs two seconds a question, twice. */
+	start(&f, NULL);
+	answer = index_file(&f, 5, "split");
+	(void)receive(&f, f.collector, CONTROL_DEBUG_WANT);
+	(void)receive(&f, f.collector, CONTROL_DEBUG_WANT);
+	names = ask_names(&f, answer.key, offset);
+	assert_string_equal(names.function, "twice"); /* by its symbol */
+	assert_int_equal(channel_receive(f.collector, &f.message), 0);
 	stop(&f);
 }
 
@@ -820,6 +858,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_index),	      cmocka_unit_test(test_names),
 		cmocka_unit_test(test_many_names),    cmocka_unit_test(test_debug_file),
+		cmocka_unit_test(test_split_files),
 		cmocka_unit_test(test_debug_file_later), cmocka_unit_test(test_better_file),
 		cmocka_unit_test(test_bad_files),
 		cmocka_unit_test(test_bad_messages),  cmocka_unit_test(test_sandboxed),
