@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import time
 
-from harness import BUILD, WORKLOADS, Daemon, build_truth, check, compile_workload, cpu_ns, main, running, wait_until
+from harness import BUILD, WORKLOADS, Daemon, build_truth, check, compile_workload, cpu_ns, main, own_name, running, wait_until
 
 PROFCTL = os.path.join(BUILD, "profctl")
 LEAST_S = 9  # a comparison needs several blocks of one second on each side
@@ -26,7 +26,7 @@ def profctl(daemon, *arguments, status=0, env=None, output=None):
                           env=dict(os.environ, **(env or {})))
     check(done.returncode == status, f"profctl {' '.join(arguments)}: exit {done.returncode}: {done.stdout[-500:]}"
           f"{done.stderr[-500:]}")
-    if status == 1:
+    if status == 1 and arguments[0] != "ci":
         check(done.stderr.startswith("profctl: ") and done.stderr.count("\n") == 1, f"not one line: {done.stderr!r}")
     check("\033" not in done.stdout, "escape sequences outside a terminal")
     return json.loads(done.stdout) if output == "json" else done.stdout
@@ -100,27 +100,41 @@ def comparing():
         check(baseline in profctl(daemon, "baseline", "list"), "baseline list")
         check("leaf_a" in profctl(daemon, "baseline", "get", baseline), "baseline get")
 
-        report = profctl(daemon, "ci", second, "--baseline", "v1", output="json")
-        check(report["severity"] == "NONE", report)
-        check("severity   NONE" in profctl(daemon, "ci", second, "-b", baseline), "ci by id")
-        profctl(daemon, "ci", second, status=2)
-        profctl(daemon, "ci", second, "-b", "v0", status=1)
+        service = listed["items"][0]["service"]
+        profctl(daemon, "ci", "--service", service, status=2)
+        profctl(daemon, "ci", "--service", service, "-b", "v0", status=2)
+        profctl(daemon, "ci", "--service", "nobody", "-b", "v1", "--", "true", status=2)
         profctl(daemon, "baseline", "delete", baseline)
         profctl(daemon, "baseline", "get", baseline, status=1)
 
 
 def gate():
-    """The same program doing a part of its work another way: a warning, more of it: critical."""
-    program = compile_workload("two_ways.c", "-O2", "-g")
-    with Daemon() as daemon:
-        with running(program, "0") as process:
-            profctl(daemon, "baseline", "create", take(daemon, process, seconds=LEAST_S), "--label", "fast")
-            profctl(daemon, "ci", f"pid:{process.pid}", "-b", "fast", "-d", str(2 * LEAST_S), "-r", "999")
-        for slow, status, word in (("8", 3, "WARNING"), ("50", 4, "CRITICAL")):
-            with running(program, slow) as process:
-                session = take(daemon, process, seconds=LEAST_S)
-                text = profctl(daemon, "ci", session, "-b", "fast", status=status)
-                check(word in text and "slow_way" in text, text)
+    """The same program doing a part of its work another way is a regression; itself is none; what is too short is
+    open; a command that fails is not judged."""
+    def ci(status, *command, seconds=LEAST_S, output=None):
+        return profctl(daemon, "ci", "--baseline", "fast", "--service", name, "-d", str(seconds), "-r", "999", "--",
+                       *command, status=status, output=output)
+
+    with own_name(compile_workload("two_ways.c", "-O2", "-g")) as program:
+        name = os.path.basename(program)
+        with Daemon() as daemon:
+            with running(program, "0") as process:
+                profctl(daemon, "baseline", "create", take(daemon, process, seconds=LEAST_S), "--label", "fast")
+            text = ci(0, program, "0")
+            check("gate       passed" in text and "verdict    unchanged" in text, text)
+            answer = ci(1, program, "50", output="json")
+            check((answer["exitStatus"], answer["outcome"], answer["commandStatus"]) == (1, "regressed", None), answer)
+            check("slow_way" in [f["funcName"] for f in answer["comparison"]["regressions"]], answer["comparison"])
+            answer = ci(3, program, "50", seconds=1, output="json")
+            check(answer["outcome"] == "undecided" and answer["comparison"]["insufficientData"], answer)
+            check("command failed" in ci(4, "sh", "-c", "exit 7"), "a failing command")
+            answer = ci(4, "/nonexistent", output="json")
+            check(answer["commandStatus"] == 127 and answer["comparison"] is None, answer)
+            # The command drives a service that runs already; its own time is not judged.
+            with running(program, "0"):
+                answer = ci(0, "sleep", str(LEAST_S), seconds=600, output="json")
+                check(answer["commandStatus"] == 0 and answer["comparison"]["verdict"] == "unchanged", answer)
+        check(ci(2, "true") == "", "no daemon")
 
 
 def threads():

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The commands of profctl: one table (commands.c) from which dispatch, help, completion and man pages come.
- * Exit codes: 0 done, 1 failed, 2 wrong usage;
- * of ci also 3 (regression) and 4 (critical regression). */
+ * Exit codes: 0 done, 1 failed, 2 wrong usage; of ci 0 not regressed, 1 regressed, 2 wrong use or no daemon,
+ * 3 could not tell, 4 the command failed. */
 #ifndef PROFCTL_COMMAND_H
 #define PROFCTL_COMMAND_H
 
@@ -10,9 +10,7 @@
 
 #include "tools/profctl/client.h"
 
-#define EXIT_USAGE    2
-#define EXIT_WARNING  3
-#define EXIT_CRITICAL 4
+#define EXIT_USAGE 2
 
 enum output_format { OUTPUT_TABLE, OUTPUT_JSON, OUTPUT_FOLDED, OUTPUT_PPROF };
 

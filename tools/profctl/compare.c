@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Commands that set two profiles side by side: compare, diff, ci. */
+/* Commands that set two profiles side by side: compare, diff. */
 #include <string.h>
 
 #include "agent/base/buf.h"
 #include "tools/profctl/command.h"
+#include "tools/profctl/compare.h"
 #include "tools/profctl/output.h"
 #include "tools/profctl/sessions.h"
 
-#define FAMILY_B      "/api/v1/profiling"
-#define PAGES_MAX     100 /* of baselines looked through for a label */
-#define CI_DURATION_S 30
+#define FAMILY_B "/api/v1/profiling"
 
 /* ---- compare --------------------------------------------------------------------------------- */
 
@@ -44,7 +43,7 @@ static int print_functions(const cJSON *worse, const char *worse_word, const cJS
 	return table_print(&table) < 0;
 }
 
-static int print_comparison(const cJSON *c)
+int comparison_print(const cJSON *c)
 {
 	const cJSON *overall = cJSON_GetObjectItem(c, "overallDelta");
 
@@ -77,7 +76,7 @@ int command_compare(const struct arguments *args)
 	if (path.error || client_json(args->client, "GET", path.data, NULL, &answer) < 0)
 		return 1;
 	if (args->format != OUTPUT_JSON)
-		return print_comparison(answer);
+		return comparison_print(answer);
 	output_json(answer);
 	return 0;
 }
@@ -177,118 +176,4 @@ int command_diff(const struct arguments *args)
 	}
 	return !strcmp(output_text(answer, "profileType"), "goroutine") ? print_stacks(args, answer)
 									: print_moved(args, answer);
-}
-
-/* ---- ci -------------------------------------------------------------------------------------- */
-
-/* The newest baseline of a label; NULL after printing why. Lists are newest first. */
-static cJSON *find_label(const struct arguments *args, const char *label)
-{
-	cleanup_buf struct buf path = { 0 };
-
-	buf_printf(&path, FAMILY_B "/baselines?limit=100");
-	for (unsigned page = 0; page < PAGES_MAX && !path.error; page++) {
-		cleanup(json) cJSON *answer = NULL;
-		cJSON *item;
-
-		if (client_json(args->client, "GET", path.data, NULL, &answer) < 0)
-			return NULL;
-		cJSON_ArrayForEach(item, cJSON_GetObjectItem(answer, "items"))
-			if (!strcmp(output_text(item, "baselineLabel"), label))
-				return cJSON_DetachItemViaPointer(cJSON_GetObjectItem(answer, "item"
-											      "s"),
-								  item);
-		if (!*output_text(answer, "nextCursor"))
-			break;
-		path.len = 0;
-		buf_printf(&path, FAMILY_B "/baselines?limit=100&cursor=%s",
-			   output_text(answer, "nextCursor"));
-	}
-	(void)fprintf(stderr,
-		      "profctl: no baseline has the id or label '%s'; see profctl baseline list\n",
-		      label);
-	return NULL;
-}
-
-static cJSON *find_baseline(const struct arguments *args, const char *word)
-{
-	cleanup_free char *escaped = NULL;
-	cJSON *answer = NULL;
-	char path[512];
-
-	if (strncmp(word, "bl-", 3))
-		return find_label(args, word);
-	escaped = client_escape(args->client, word);
-	(void)snprintf(path, sizeof(path), FAMILY_B "/baselines/%s", escaped ? escaped : "");
-	if (!escaped || client_json(args->client, "GET", path, NULL, &answer) < 0)
-		return NULL;
-	return answer;
-}
-
-/* The session to judge: the one named, or a new one as long as asked for. */
-static int session_to_judge(const struct arguments *args, const cJSON *baseline, cJSON **ret)
-{
-	uint32_t duration_s = args->duration_s ? args->duration_s : CI_DURATION_S;
-	cleanup(json) cJSON *session = NULL;
-	struct arguments typed = *args;
-
-	if (!strncmp(args->argv[0], "sess-", 5))
-		return session_get(args, args->argv[0], ret);
-	if (!args->type_given)
-		typed.type = output_text(baseline, "profileType");
-	if (session_start(&typed, args->argv[0], duration_s, &session) < 0)
-		return -1;
-	return session_follow(&typed, output_text(session, "id"), duration_s, ret);
-}
-
-static int print_report(const struct arguments *args, const cJSON *report)
-{
-	const char *severity = output_text(report, "severity");
-
-	if (args->format == OUTPUT_JSON) {
-		output_json(report);
-	} else {
-		(void)printf("severity   %s\n%s\nreport     %s\n", severity,
-			     output_text(report, "summary"), output_text(report, "reportId"));
-		if (print_functions(cJSON_GetObjectItem(report, "changedFunctions"), "changed",
-				    cJSON_GetObjectItem(report, "newHotspots"), "hotspot"))
-			return 1;
-	}
-	if (!strcmp(severity, "CRITICAL"))
-		return EXIT_CRITICAL;
-	if (!strcmp(severity, "WARNING"))
-		return EXIT_WARNING;
-	if (!cJSON_IsTrue(cJSON_GetObjectItem(report, "insufficientData")))
-		return 0;
-	/* A gate that had nothing to judge by has not been passed. */
-	(void)fprintf(stderr, "profctl: too little data for a verdict; profile for longer\n");
-	return 1;
-}
-
-int command_ci(const struct arguments *args)
-{
-	cleanup(json) cJSON *baseline = NULL;
-	cleanup(json) cJSON *session = NULL;
-	cleanup(json) cJSON *report = NULL;
-	cleanup(json) cJSON *body = NULL;
-
-	if (!args->baseline) {
-		(void)fprintf(stderr, "profctl: ci needs --baseline ID or LABEL\n");
-		return EXIT_USAGE;
-	}
-	baseline = find_baseline(args, args->baseline);
-	if (!baseline || session_to_judge(args, baseline, &session) < 0)
-		return 1;
-	if (strcmp(output_text(session, "status"), "completed")) {
-		(void)fprintf(stderr, "profctl: the profile is %s: %s\n",
-			      output_text(session, "status"),
-			      output_text(session, "failureReason"));
-		return 1;
-	}
-	body = cJSON_CreateObject();
-	(void)cJSON_AddStringToObject(body, "baselineId", output_text(baseline, "baselineId"));
-	(void)cJSON_AddStringToObject(body, "compareId", output_text(session, "id"));
-	if (client_json(args->client, "POST", FAMILY_B "/regression/check", body, &report) < 0)
-		return 1;
-	return print_report(args, report);
 }

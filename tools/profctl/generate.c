@@ -48,8 +48,9 @@ static void man(void)
 			     command_options[i].name,
 			     command_options[i].value ? command_options[i].value : "",
 			     command_options[i].help);
-	(void)printf(".SH EXIT STATUS\n0 done, 1 failed, 2 wrong usage; of \\fBci\\fR also 3 for a "
-		     "regression and 4 for a critical one.\n.SH SEE ALSO\n.BR profd (8)\n");
+	(void)printf(".SH EXIT STATUS\n0 done, 1 failed, 2 wrong usage. Of \\fBci\\fR: 0 not "
+		     "regressed, 1 regressed, 2 wrong use or no daemon, 3 could not tell, 4 the "
+		     "command failed.\n.SH SEE ALSO\n.BR profd (8)\n");
 }
 
 /* "baseline" of "baseline create". */
