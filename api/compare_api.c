@@ -100,7 +100,9 @@ static void comparison_json(struct json_out *json, const struct side sides[2],
 	json_out_bool(json, "differentLives", c->different_lives);
 	json_out_real(json, "threshold", c->threshold_points, 4);
 	json_out_real(json, "confidence", c->confidence, 6);
+	json_out_bool(json, "namesInDoubt", c->names_in_doubt);
 	functions_json(json, "diluted", c->diluted, c->diluted_count);
+	functions_json(json, "doubtful", c->doubtful, c->doubtful_count);
 	functions_json(json, "unexplained", c->unexplained, c->unexplained_count);
 	json_out_open(json, "moved", '[');
 	for (uint32_t i = 0; i < c->moved_count; i++) {

@@ -131,15 +131,16 @@ double compare_tau(const struct comparison *c, uint32_t function)
 
 static bool names_in_doubt(const struct comparison *c)
 {
-	return fabs(c->side[0]->profile->quality.unknown_frame_pct -
-		    c->side[1]->profile->quality.unknown_frame_pct) > UNKNOWN_POINTS;
+	double base = c->side[0]->profile->quality.unknown_frame_pct;
+	double comparison = c->side[1]->profile->quality.unknown_frame_pct;
+
+	return base >= 0 && comparison >= 0 && fabs(base - comparison) > UNKNOWN_POINTS;
 }
 
 int compare_candidates(struct comparison *c, bool cumulative, struct share_row **ret,
 		       size_t *ret_count)
 {
 	struct share_row *rows = calloc((size_t)c->join.count + 1, sizeof(*rows));
-	bool doubt = names_in_doubt(c);
 	size_t used = 0;
 	uint32_t i;
 	int s;
@@ -160,7 +161,9 @@ int compare_candidates(struct comparison *c, bool cumulative, struct share_row *
 			continue;
 		rows[used].function = i;
 		/* A new unwinder or new symbols change names, not the program. */
-		rows[used++].barred = doubt && (share[0] <= 0 || share[1] <= 0);
+		rows[used].doubtful = c->out->names_in_doubt && (share[0] <= 0 || share[1] <= 0);
+		rows[used].barred = rows[used].doubtful;
+		used++;
 	}
 	*ret = rows;
 	*ret_count = used;
@@ -231,7 +234,7 @@ static int by_effect(const void *left, const void *right)
 	return strcmp(a->name, b->name);
 }
 
-enum list { LIST_REGRESSIONS, LIST_IMPROVEMENTS, LIST_DILUTED };
+enum list { LIST_REGRESSIONS, LIST_IMPROVEMENTS, LIST_DILUTED, LIST_DOUBTFUL };
 
 static bool belongs(const struct share_row *row, enum list list)
 {
@@ -240,6 +243,8 @@ static bool belongs(const struct share_row *row, enum list list)
 		return row->changed && row->delta > 0;
 	case LIST_IMPROVEMENTS:
 		return row->changed && row->delta < 0;
+	case LIST_DOUBTFUL:
+		return row->significant && row->doubtful;
 	default:
 		return row->significant && !row->changed && !row->barred;
 	}
@@ -254,7 +259,8 @@ static int make_list(const struct comparison *c, enum list list, uint32_t max,
 
 	if (!elements)
 		return -ENOMEM;
-	for (i = 0; i < c->row_count && !c->out->insufficient_data; i++)
+	/* What could not be judged is shown above all when nothing could. */
+	for (i = 0; i < c->row_count && (list == LIST_DOUBTFUL || !c->out->insufficient_data); i++)
 		if (belongs(&c->rows[i], list))
 			elements[used++] = compare_element(c, &c->rows[i]);
 	qsort(elements, used, sizeof(*elements), by_effect);
@@ -275,6 +281,9 @@ static int lists(struct comparison *c)
 	if (rc == 0)
 		rc = make_list(c, LIST_DILUTED, COMPARE_DILUTED_MAX, &out->diluted,
 			       &out->diluted_count);
+	if (rc == 0)
+		rc = make_list(c, LIST_DOUBTFUL, COMPARE_DILUTED_MAX, &out->doubtful,
+			       &out->doubtful_count);
 	if (rc < 0)
 		return rc;
 	out->unchanged = c->join.count - out->regression_count - out->improvement_count;
@@ -321,6 +330,7 @@ static int judge(struct comparison *c)
 		rc = compare_overall(c);
 	if (rc == 0 && !c->out->insufficient_data)
 		rc = compare_moved(c);
+	compare_doubt(c);
 	if (rc == 0)
 		rc = lists(c);
 	if (rc == 0 && c->m[0]->type == PROFILE_CPU && !c->out->insufficient_data)
@@ -357,6 +367,7 @@ int compare_init(struct compare *ret, const struct compare_side *base,
 	if (rc < 0)
 		return rc;
 	set_restart(&c);
+	out.names_in_doubt = names_in_doubt(&c);
 	out.base_quality = base->profile->quality;
 	out.comparison_quality = comparison->profile->quality;
 	rc = judge(&c);
@@ -376,6 +387,7 @@ void compare_deinit(struct compare *c)
 	free(c->regressions);
 	free(c->improvements);
 	free(c->diluted);
+	free(c->doubtful);
 	free(c->unexplained);
 	free(c->moved);
 	*c = (struct compare){ 0 };

@@ -64,6 +64,9 @@ struct compare {
 	enum compare_verdict verdict;
 	enum compare_cause cause;
 	bool insufficient_data;
+	/* One side has so many more unknown frames that names were found for it, not made by the
+	 * program: functions of one side only are never called changed. */
+	bool names_in_doubt;
 	bool unsteady;	      /* the workload's cycle is longer than half of a side */
 	bool different_lives; /* the sides are different process lives: restart noise is allowed for
 			       */
@@ -79,6 +82,9 @@ struct compare {
 	struct compare_function
 		*diluted; /* significant, but explained by another's change; owned */
 	uint32_t diluted_count;
+	struct compare_function
+		*doubtful; /* significant, but on one side only while names are in doubt; owned */
+	uint32_t doubtful_count;
 	struct compare_function
 		*unexplained; /* cumulative changes that no callee explains; owned */
 	uint32_t unexplained_count;

@@ -55,6 +55,9 @@ int compare_moved(struct comparison *c) must_use;
 
 /* Overall change of cost, verdict and cause. -ENOMEM. */
 int compare_overall(struct comparison *c) must_use;
+/* Functions whose names are in doubt may outweigh the judged ones: then there is not enough data. After
+ * compare_moved(). */
+void compare_doubt(struct comparison *c);
 void compare_verdict(struct comparison *c);
 void compare_summary(struct comparison *c);
 

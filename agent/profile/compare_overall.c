@@ -220,6 +220,7 @@ int compare_overall(struct comparison *c)
 
 struct balance {
 	double worse, better; /* sums of |d| of changed functions of the program */
+	double doubtful;      /* of significant ones that were not judged because of their names */
 	unsigned count;
 };
 
@@ -231,13 +232,33 @@ static struct balance balance_of(const struct comparison *c)
 	for (i = 0; i < c->row_count; i++) {
 		const struct share_row *row = &c->rows[i];
 
-		if (!row->changed ||
-		    (c->join.functions[row->function].flags & WINDOW_FUNCTION_ENVIRONMENT))
+		if (c->join.functions[row->function].flags & WINDOW_FUNCTION_ENVIRONMENT)
+			continue;
+		if (row->significant && row->doubtful)
+			b.doubtful += fabs(row->cost_delta);
+		if (!row->changed)
 			continue;
 		b.count++;
 		*(row->cost_delta > 0 ? &b.worse : &b.better) += fabs(row->cost_delta);
 	}
 	return b;
+}
+
+/* Whether the verdict would be the same whatever the doubtful functions are. */
+static bool stands(const struct balance *b)
+{
+	return b->worse > BALANCE * (b->better + b->doubtful) ||
+	       b->better > BALANCE * (b->worse + b->doubtful);
+}
+
+void compare_doubt(struct comparison *c)
+{
+	bool units = c->side[0]->units > 0 && c->side[1]->units > 0;
+	struct balance b = balance_of(c);
+
+	/* Cost per unit of work is the same under every name. */
+	if (b.doubtful > 0 && !stands(&b) && !(units && c->out->overall_significant))
+		c->out->insufficient_data = true;
 }
 
 static bool runqueue_known(const struct comparison *c)

@@ -62,6 +62,13 @@ static int decide(struct comparison *c, const double *p, const double *direction
 	return 0;
 }
 
+/* What would not be called changed under any name is not in doubt either. */
+static void bar(struct share_row *row, bool barred)
+{
+	row->barred |= barred;
+	row->doubtful &= !barred;
+}
+
 /* ---- durations ------------------------------------------------------------------------------- */
 
 struct series {
@@ -206,7 +213,7 @@ int compare_by_durations(struct comparison *c)
 		struct share_row *row = &c->rows[i];
 
 		row->tau = compare_tau(c, row->function);
-		row->barred = c->join.functions[row->function].flags & WINDOW_FUNCTION_IDLE;
+		bar(row, c->join.functions[row->function].flags & WINDOW_FUNCTION_IDLE);
 		set_shares(c, row);
 		p[i] = durations_row(c, &s, row, &direction[i]);
 	}
@@ -276,7 +283,7 @@ static double level_row(const struct comparison *c, const struct levels l[2], st
 	whole = (c->total[0] * scale[0] + c->total[1] * scale[1]) / 2;
 	row->df = MANY_DF;
 	row->variance = whole > 0 ? variance / (whole * whole) : 0;
-	row->barred = fmax(l[0].samples[f], l[1].samples[f]) < LEVEL_SAMPLES;
+	bar(row, fmax(l[0].samples[f], l[1].samples[f]) < LEVEL_SAMPLES);
 	*ret_direction = value[1] - value[0];
 	if (variance <= 0)
 		return *ret_direction == 0 ? 1 : 0;
@@ -337,7 +344,7 @@ int compare_by_counts(struct comparison *c)
 		direction[i] = n - b;
 		row->df = MANY_DF;
 		row->variance = whole > 0 ? (b + n) / (whole * whole) : 0;
-		row->barred = !compare_count_changed(b, n);
+		bar(row, !compare_count_changed(b, n));
 		p[i] = b + n > 0 ? stats_normal_p((n - b) / sqrt(b + n)) : 1;
 	}
 	return decide(c, p, direction);

@@ -114,11 +114,30 @@ static const struct compare_function *first_of_program(const struct compare_func
 	return NULL;
 }
 
+/* Why functions of one side only were left out, and what that leaves open. */
+static void say_doubt(struct comparison *c)
+{
+	const struct compare_function *first = c->out->doubtful_count ? &c->out->doubtful[0] : NULL;
+	char name[NAME_SIZE];
+
+	say(c->out,
+	    "%.1f %% of the frames of one side are unknown and %.1f %% of the other's, so functions "
+	    "that only one side has are not judged.",
+	    c->side[0]->profile->quality.unknown_frame_pct,
+	    c->side[1]->profile->quality.unknown_frame_pct);
+	if (first)
+		say(c->out, "%s (%+.1f points) may be another name for what was there.",
+		    cut(first->name, name), first->delta_pct);
+}
+
 static void say_insufficient(struct comparison *c)
 {
 	double least = fmin(c->noise.samples[0], c->noise.samples[1]);
 
-	if (c->m[0]->type == PROFILE_CPU && least < SHARE_SAMPLES_LEAST)
+	if (c->out->doubtful_count)
+		say(c->out, "Not enough is known for a verdict: record both sides with the same "
+			    "symbols.");
+	else if (c->m[0]->type == PROFILE_CPU && least < SHARE_SAMPLES_LEAST)
 		say(c->out, "Too few samples (%.0f; %d are the least). Record 60 s at 99 Hz.",
 		    least, SHARE_SAMPLES_LEAST);
 	else if (c->m[0]->type == PROFILE_MEMORY || c->m[0]->type == PROFILE_ALLOC)
@@ -170,6 +189,14 @@ static void say_unchanged(struct comparison *c)
 		    out->min_detectable_points);
 }
 
+static bool has_doubtful_rows(const struct comparison *c)
+{
+	for (size_t i = 0; i < c->row_count; i++)
+		if (c->rows[i].doubtful)
+			return true;
+	return false;
+}
+
 void compare_summary(struct comparison *c)
 {
 	struct compare *out = c->out;
@@ -178,6 +205,8 @@ void compare_summary(struct comparison *c)
 
 	if (out->insufficient_data) {
 		say_insufficient(c);
+		if (out->doubtful_count)
+			say_doubt(c);
 		return;
 	}
 	if (out->verdict == COMPARE_UNCHANGED) {
@@ -202,6 +231,8 @@ void compare_summary(struct comparison *c)
 		say(out, "%s fell from %.1f to %.1f %% only because others take more.",
 		    cut(out->diluted[0].name, name), out->diluted[0].base_pct,
 		    out->diluted[0].comparison_pct);
+	if (has_doubtful_rows(c))
+		say_doubt(c);
 	if (out->unsteady)
 		say(out, "The workload's cycle is longer than half of a side: record longer.");
 	if (out->different_lives && c->m[0]->type == PROFILE_CPU)

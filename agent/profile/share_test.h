@@ -44,6 +44,7 @@ struct share_row {
 	double p, q;	   /* of D; q after false-discovery control */
 	double cost_delta; /* d = p_c - k p_b, with the final k */
 	bool barred;	   /* never called changed (its name is in doubt, it only waits for work) */
+	bool doubtful;	   /* barred because of its name; the caller's, not read here */
 	bool significant;  /* q and |D| pass */
 	bool changed;	   /* and no other function's change explains it: member of S */
 };

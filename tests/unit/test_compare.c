@@ -492,11 +492,57 @@ static void test_names_in_doubt(void **state)
 					     { "main;named", 40, NULL, NULL } };
 	struct recipe ra = RECIPE(before, 1), rb = RECIPE(after, 2);
 	cleanup(profile) struct profile *a = make(&ra), *b = make(&rb);
-	cleanup_compare struct compare c = { 0 };
+	cleanup_compare struct compare c = { 0 }, known = { 0 };
+
+	b->quality.unknown_frame_pct = 2;
+	compare_two(&known, a, b);
+	assert_false(known.names_in_doubt);
+	assert_true(known.regression_count + known.improvement_count + known.moved_count > 0);
 
 	a->quality.unknown_frame_pct = 20;
 	compare_two(&c, a, b);
+	assert_true(c.names_in_doubt && c.insufficient_data);
+	assert_int_equal(c.verdict, COMPARE_UNCHANGED);
 	assert_int_equal(c.regression_count + c.improvement_count, 0);
+	assert_int_equal(c.doubtful_count, 2);
+	assert_non_null(strstr(c.summary, "Not enough is known for a verdict"));
+	assert_non_null(strstr(c.summary, "20.0 % of the frames of one side are unknown and 2.0 %"));
+	assert_non_null(strstr(c.summary, "named"));
+}
+
+/* Names in doubt leave open only what they could turn: a change that outweighs them stands, less does not. */
+static void test_doubt_is_weighed(void **state)
+{
+	static const struct part before[] = { { "main;x", 60, NULL, NULL },
+					      { "main;y", 10, NULL, NULL },
+					      { "main;z", 28, NULL, NULL },
+					      { "main;nameless", 2, NULL, NULL } };
+	static const struct part clear[] = { { "main;x", 60, NULL, NULL },
+					     { "main;y", 40, NULL, NULL },
+					     { "main;z", 28, NULL, NULL },
+					     { "main;named", 2, NULL, NULL } };
+	static const struct part open[] = { { "main;x", 60, NULL, NULL },
+					    { "main;named", 5, NULL, NULL },
+					    { "main;y", 10, NULL, NULL },
+					    { "main;z", 28, NULL, NULL } };
+	struct recipe base = RECIPE(before, 1), other = RECIPE(clear, 2);
+	cleanup(profile) struct profile *a = make(&base), *b = make(&other), *d = NULL;
+	cleanup_compare struct compare stands = { 0 }, undecided = { 0 }, back = { 0 };
+
+	a->quality.unknown_frame_pct = 12;
+	compare_two(&stands, a, b);
+	assert_int_equal(stands.verdict, COMPARE_REGRESSED);
+	assert_false(stands.insufficient_data);
+	assert_string_equal(stands.regressions[0].name, "y");
+	assert_non_null(strstr(stands.summary, "are not judged"));
+
+	other = RECIPE(open, 3);
+	d = make(&other);
+	compare_two(&undecided, a, d);
+	assert_true(undecided.insufficient_data);
+	compare_two(&back, d, a);
+	assert_true(back.insufficient_data);
+	assert_int_equal(undecided.doubtful_count, back.doubtful_count);
 }
 
 static void test_options(void **state)
@@ -749,6 +795,7 @@ int main(void)
 		cmocka_unit_test(test_mix_of_processes),
 		cmocka_unit_test(test_not_enough_data),
 		cmocka_unit_test(test_names_in_doubt),
+		cmocka_unit_test(test_doubt_is_weighed),
 		cmocka_unit_test(test_options),
 		cmocka_unit_test(test_durations),
 		cmocka_unit_test(test_memory),
