@@ -329,7 +329,7 @@ static void test_nothing_changed(void **state)
 		{ &s1_restart10, 0.10, 0.01, { 0.01, 0.01, 0.01, 0.01 } },
 		{ &s2, 0, 0.01, { 0.09, 0.05, 0.02, 0.03 } },
 	};
-	int wanted = runs_wanted();
+	int wanted = runs_wanted(), missed = 0;
 	size_t i, k;
 
 	for (i = 0; i < ARRAY_SIZE(rows); i++) {
@@ -342,9 +342,14 @@ static void test_nothing_changed(void **state)
 				print_message("%-10s q %.2f %u x %u: %.4f (bound %.2f)\n",
 					      rows[i].world->name, rows[i].q, sizes[k].windows,
 					      sizes[k].samples, rate, rows[i].bound[k]);
-			assert_true(rate <= rows[i].bound[k] + slack(rows[i].bound[k], runs));
+			if (rate > rows[i].bound[k] + slack(rows[i].bound[k], runs)) {
+				print_error("%s %u x %u: %.4f\n", rows[i].world->name,
+					    sizes[k].windows, sizes[k].samples, rate);
+				missed++;
+			}
 		}
 	}
+	assert_int_equal(missed, 0);
 }
 
 struct power {
@@ -414,12 +419,13 @@ static void test_planted_change_is_found(void **state)
 		{ &s1_restart5, 0.05, 3, 0, 1.0, 1.00, false },
 		{ &s1_restart5, 0.05, 3, 3, 0.5, 0.59, false },
 	};
-	int wanted = runs_wanted();
+	int wanted = runs_wanted(), missed = 0;
 	size_t i;
 
 	for (i = 0; i < ARRAY_SIZE(rows); i++) {
 		int runs = wanted ? wanted : 100;
-		double band = wanted ? 0.10 : 0.20; /* at 100 runs four standard errors are 0.2 */
+		/* Four standard errors of this simulation; the table's own are in the 0.10. */
+		double band = wanted ? 0.10 + slack(rows[i].power, runs) : 0.20;
 		struct power got;
 
 		if (!wanted && !rows[i].quick)
@@ -432,9 +438,15 @@ static void test_planted_change_is_found(void **state)
 				rows[i].world->name, sizes[rows[i].size].windows,
 				sizes[rows[i].size].samples, rows[i].function, 100 * rows[i].change,
 				got.found, rows[i].power, got.other);
-		assert_true(got.found >= rows[i].power - band);
-		assert_true(got.other <= 0.01 + slack(0.01, runs));
+		if (got.found < rows[i].power - band || got.other > 0.01 + slack(0.01, runs)) {
+			print_error("%s %u x %u, function %d: %.3f, others %.3f\n",
+				    rows[i].world->name, sizes[rows[i].size].windows,
+				    sizes[rows[i].size].samples, rows[i].function, got.found,
+				    got.other);
+			missed++;
+		}
 	}
+	assert_int_equal(missed, 0);
 }
 
 static void test_interval_covers(void **state)
