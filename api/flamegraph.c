@@ -51,7 +51,7 @@ static int parse_options(const struct query *query, const struct profile *p,
 	const struct profile_type_info *info = profile_type_info(p->meta.type);
 	const char *value = query_text(query, "value", NULL);
 	const char *root = query_text(query, "root", NULL);
-	unsigned i = 0;
+	unsigned i = profile_first_value(p);
 
 	options->value_index = info->value_index;
 	options->max_nodes = (uint32_t)query_uint(query, "maxNodes", 0);

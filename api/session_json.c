@@ -132,6 +132,9 @@ void session_json(struct json_out *json, const char *name, struct api *api,
 	json_out_uint(json, "sampleRate", info->rate_hz);
 	json_out_text(json, "unit", type->values[type->value_index].unit);
 	json_out_int(json, "totalValue", info->total_value);
+	if (info->type == PROFILE_MUTEX && info->started_at_ns)
+		json_out_text(json, "stackRole",
+			      info->source == PROFILE_SOURCE_UNLOCKERS ? "unlocker" : "waiter");
 	if (!options->profile ||
 	    top_functions_json(json, "topFunctions", options->profile, options->top, false) < 0) {
 		json_out_open(json, "topFunctions", '[');

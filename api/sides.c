@@ -75,11 +75,17 @@ static int check_types(struct http_call *call, struct side sides[2], const char 
 {
 	enum profile_type base = sides[0].profile->meta.type;
 	enum profile_type compare = sides[1].profile->meta.type;
+	bool same_source = sides[0].profile->meta.source == sides[1].profile->meta.source;
 
-	if (base == compare)
+	if (base == compare && same_source)
 		return 0;
 	side_deinit(&sides[0]);
 	side_deinit(&sides[1]);
+	if (base == compare)
+		return err_set(call->err, EINVAL, "ProfileTypeMismatch", field,
+			       "these %s profiles were taken in ways that cannot be compared: from Go's "
+			       "own profile, from goroutine states, or by the kernel",
+			       profile_type_info(base)->word);
 	return err_set(call->err, EINVAL, "ProfileTypeMismatch", field,
 		       "a %s profile cannot be compared with a %s profile",
 		       profile_type_info(base)->word, profile_type_info(compare)->word);

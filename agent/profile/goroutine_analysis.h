@@ -16,6 +16,8 @@
 
 #define GOROUTINE_LABEL_WAIT   "waitSeconds"
 #define GOROUTINE_LABEL_SYSTEM "system"
+#define GOROUTINE_LABEL_OBJECT "waitObject" /* "channel 0x…", "sync.Mutex 0x…", "semaphore 0x…" */
+#define GOROUTINE_LABEL_ID     "goid"
 
 struct goroutine_options {
 	bool system;	 /* include the runtime's own goroutines */

@@ -22,7 +22,8 @@ static bool is_of_lock(const struct profile *p, const struct profile_frame *fram
 	static const char *const functions[] = {
 		"pthread_", "__pthread_", "___pthread_", "__gthread",  "__lll_",     "lll_",
 		"futex_",   "__futex_",	  "__GI___",	 "std::",	 "core::",    "parking_lot",
-		"lock_api", "syscall",	  "sem_wait",	 "sem_timedwait"
+		"lock_api", "syscall",	  "sem_wait",	 "sem_timedwait", "runtime.",
+		"sync.(*",  "sync.runtime_", "internal/sync."
 	};
 	const struct profile_function *function = &p->functions[frame->function];
 	const char *path = profile_string(p, p->mappings[frame->mapping].path);

@@ -162,8 +162,18 @@ struct profile_quality {
 	char notes[8][160];
 };
 
+/* Profiles of one type that cannot be added up or compared. */
+enum profile_source {
+	PROFILE_SOURCE_USUAL,
+	PROFILE_SOURCE_STATES,	  /* block, mutex: sampled from goroutine states; the first value is how
+				     often a wait was seen, not how many there were */
+	PROFILE_SOURCE_UNLOCKERS, /* mutex: Go's own, by the stack that unlocked */
+	PROFILE_SOURCE_MAX,
+};
+
 struct profile_meta {
 	enum profile_type type;
+	enum profile_source source;
 	char service[256];
 	char host[65];
 	uint64_t start_ns; /* realtime */
@@ -266,6 +276,13 @@ struct profile_filter {
  * events. */
 int profile_select(const struct profile *p, const struct profile_filter *filter,
 		   struct profile **ret) must_use;
+
+/* Index of the first value that is the type's: how often a state was seen is not how many waits there
+ * were. */
+static inline unsigned profile_first_value(const struct profile *p)
+{
+	return p->meta.source == PROFILE_SOURCE_STATES ? 1 : 0;
+}
 
 struct profile_function_row {
 	uint32_t function;

@@ -54,7 +54,7 @@ static int merged_meta(struct profile *const *parts, size_t count, struct profil
 	for (i = 1; i < count; i++) {
 		const struct profile_meta *part = &parts[i]->meta;
 
-		if (part->type != meta.type)
+		if (part->type != meta.type || part->source != meta.source)
 			return -EINVAL;
 		if (part->start_ns < meta.start_ns)
 			meta.start_ns = part->start_ns;

@@ -68,7 +68,8 @@ struct g_item {
 	uint32_t stack_len;
 	bool has_g;
 	bool wants_stack;
-	bool moved; /* the second reading differed */
+	bool moved;   /* the second reading differed */
+	bool skipped; /* nobody asked for goroutines like this one */
 };
 
 struct snapshot {
@@ -156,17 +157,46 @@ static int read_structures(struct snapshot *s, struct g_item *items, unsigned co
 	return 0;
 }
 
+static const char *wait_reason(const struct snapshot *s, const struct g_item *item)
+{
+	unsigned index = item->g[s->layout->fields.g.waitreason];
+	bool waits = item->key.status == G_WAITING || item->key.status == G_LEAKED;
+
+	return s->layout->wait_reasons[waits && index < s->layout->wait_reason_count ? index : 0];
+}
+
+static bool may_be_lock(const char *reason)
+{
+	return !strncmp(reason, "sync.Mutex.", 11) || !strncmp(reason, "sync.RWMutex.", 13) ||
+	       !strcmp(reason, "semacquire");
+}
+
+/* Whether the request asks for goroutines like this one, as far as its state tells. */
+static bool item_is_asked(const struct snapshot *s, const struct g_item *item)
+{
+	const char *reason = wait_reason(s, item);
+
+	if (s->flags & READER_LOCKS_ONLY)
+		return may_be_lock(reason);
+	if (s->flags & READER_BLOCKED_ONLY)
+		return go_goroutine_is_blocked(reason) && strcmp(reason, "IO wait") != 0;
+	return true;
+}
+
 /* Where the stack of a goroutine that does not run begins; nothing for one that does. */
 static void item_classify(const struct snapshot *s, struct g_item *item)
 {
 	const struct go_fields *f = &s->layout->fields;
 	const uint8_t *g = item->g;
 
-	item->wants_stack = item->moved = false;
+	item->wants_stack = item->moved = item->skipped = false;
 	item->stack_len = 0;
 	if (!item->has_g)
 		return;
 	item->key = g_key_of(f, g);
+	item->skipped = !item_is_asked(s, item);
+	if (item->skipped)
+		return;
 	item->high_va = g_word(g, f->g.stack + 8);
 	if (item->key.syscall_sp) {
 		item->sp = item->key.syscall_sp;
@@ -321,14 +351,11 @@ bool go_goroutine_is_blocked(const char *reason)
 	return false;
 }
 
-static const char *wait_reason(const struct snapshot *s, const struct g_item *item,
-			       unsigned *ret_index)
-{
-	unsigned index = item->g[s->layout->fields.g.waitreason];
-	bool waits = item->key.status == G_WAITING || item->key.status == G_LEAKED;
 
-	*ret_index = waits && index < s->layout->wait_reason_count ? index : 0;
-	return s->layout->wait_reasons[*ret_index];
+/* Of a lock; what only says "semacquire" is told by the functions it waits in. */
+static bool is_lock_wait(const struct snapshot *s, const char *reason)
+{
+	return may_be_lock(reason) && (strcmp(reason, "semacquire") != 0 || s->walk.lock_wait);
 }
 
 /* What a goroutine waits for: the first sudog it is queued with (channels; semaphores too
@@ -389,16 +416,32 @@ static int start_facts(struct snapshot *s, const struct g_item *item, const char
 
 /* ---- writing one goroutine ------------------------------------------------------------------- */
 
+/* How many of the innermost frames are the runtime's way to wait, as its block profile leaves them
+ * out. */
+static unsigned parking_frames(struct snapshot *s)
+{
+	struct go_pc info;
+	unsigned count = 0;
+
+	if (!(s->flags & (READER_BLOCKED_ONLY | READER_LOCKS_ONLY)))
+		return 0;
+	while (count + 1 < s->walk.count &&
+	       go_unwinder_pc(s->unwinder, s->walk.pcs[count], &info) == 0 &&
+	       info.flags & GO_PC_PARKING)
+		count++;
+	return count;
+}
+
 static uint32_t write_walk(struct snapshot *s)
 {
 	uint64_t frames[READ_FRAMES_MAX + 1];
 	uint8_t flags[READ_FRAMES_MAX + 1];
-	unsigned count = s->walk.count;
+	unsigned count = 0;
 
-	for (unsigned i = 0; i < count; i++) {
-		frames[i] = answer_frame(s->answer, s->walk.pcs[i],
-					 s->walk.exact[i] ? 0 : PROF_FRAME_RETURN);
-		flags[i] = s->walk.flags[i];
+	for (unsigned i = parking_frames(s); i < s->walk.count; i++, count++) {
+		frames[count] = answer_frame(s->answer, s->walk.pcs[i],
+					     s->walk.exact[i] ? 0 : PROF_FRAME_RETURN);
+		flags[count] = s->walk.flags[i];
 	}
 	if (s->walk.end != GO_WALK_TRUNCATED)
 		return answer_stack(s->answer, 0, frames, flags, count);
@@ -413,8 +456,7 @@ static int write_item(struct snapshot *s, const struct g_item *item)
 	struct read_goroutine out = { .goid = item->key.goid };
 	uint64_t since = g_word(item->g, f->g.waitsince), locked_m = g_word(item->g, f->g.lockedm);
 	uint32_t status = item->key.status;
-	unsigned reason_index;
-	const char *reason = wait_reason(s, item, &reason_index);
+	const char *reason = wait_reason(s, item);
 	int rc;
 
 	if (status >= ARRAY_SIZE(state_words) || !state_words[status])
@@ -424,8 +466,12 @@ static int write_item(struct snapshot *s, const struct g_item *item)
 		return rc;
 	if (go_goroutine_is_blocked(reason))
 		out.flags |= READ_GOROUTINE_BLOCKED;
-	if (s->flags & READER_BLOCKED_ONLY &&
-	    (!(out.flags & READ_GOROUTINE_BLOCKED) || out.flags & READ_GOROUTINE_SYSTEM))
+	if (is_lock_wait(s, reason))
+		out.flags |= READ_GOROUTINE_LOCK_WAIT;
+	if (s->flags & READER_LOCKS_ONLY && !(out.flags & READ_GOROUTINE_LOCK_WAIT))
+		return 0;
+	if (s->flags & (READER_BLOCKED_ONLY | READER_LOCKS_ONLY) &&
+	    out.flags & READ_GOROUTINE_SYSTEM)
 		return 0;
 	if (f->g.parent_goid != GO_NO_FIELD)
 		out.parent_goid = g_word(item->g, f->g.parent_goid);
@@ -524,10 +570,13 @@ static int settle_items(struct snapshot *s, struct g_item *items, unsigned count
 
 		s->walk.count = 0;
 		s->walk.lock_va = 0;
+		s->walk.lock_wait = false;
 		if (item_is_dead(&items[i])) {
 			s->answer->end.dead++;
 			continue;
 		}
+		if (items[i].skipped)
+			continue;
 		if (items[i].moved)
 			rc = 0;
 		else if (items[i].wants_stack)

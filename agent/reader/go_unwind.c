@@ -61,8 +61,20 @@ static const struct {
 	{ "runtime.debugCallV2", GO_PC_INTERRUPTS },
 	{ "runtime.gopanic", GO_PC_PANIC },
 	{ "runtime.panicwrap", GO_PC_PANIC },
-	{ "sync.(*Mutex).lockSlow", GO_PC_LOCK_SLOW },
-	{ "internal/sync.(*Mutex).lockSlow", GO_PC_LOCK_SLOW },
+	{ "sync.(*Mutex).lockSlow", GO_PC_LOCK_SLOW | GO_PC_PARKING },
+	{ "internal/sync.(*Mutex).lockSlow", GO_PC_LOCK_SLOW | GO_PC_PARKING },
+	/* Until 1.19 the wait reason says "semacquire" of locks and of wait groups alike. */
+	{ "sync.runtime_SemacquireMutex", GO_PC_LOCK_WAIT | GO_PC_PARKING },
+	{ "internal/sync.runtime_SemacquireMutex", GO_PC_PARKING },
+	{ "sync.runtime_SemacquireRWMutex", GO_PC_PARKING },
+	{ "sync.runtime_SemacquireRWMutexR", GO_PC_PARKING },
+	{ "sync.runtime_SemacquireWaitGroup", GO_PC_PARKING },
+	{ "sync.runtime_Semacquire", GO_PC_PARKING },
+	{ "runtime.semacquire1", GO_PC_PARKING },
+	{ "runtime.gopark", GO_PC_PARKING },
+	{ "runtime.goparkunlock", GO_PC_PARKING },
+	{ "runtime.chanrecv", GO_PC_PARKING },
+	{ "runtime.chansend", GO_PC_PARKING },
 	{ "runtime.runfinq", GO_PC_FINALIZER },
 	{ "runtime.runFinalizers", GO_PC_FINALIZER },
 	{ "runtime.runCleanups", GO_PC_FINALIZER },
@@ -177,6 +189,7 @@ int go_unwinder_walk(struct go_unwinder *u, uint64_t pc, const struct go_stack_v
 
 	ret->count = 0;
 	ret->lock_va = 0;
+	ret->lock_wait = false;
 	for (;;) {
 		struct go_pc info;
 		uint64_t frame_end;
@@ -193,6 +206,7 @@ int go_unwinder_walk(struct go_unwinder *u, uint64_t pc, const struct go_stack_v
 		}
 		walk_add(ret, &info, exact || (!ret->count && info.flags & GO_PC_ENTRY),
 			 callee_flags);
+		ret->lock_wait |= (info.flags & GO_PC_LOCK_WAIT) != 0;
 		if (info.flags & GO_PC_TOP)
 			ret->end = GO_WALK_COMPLETE;
 		if (info.flags & (GO_PC_TOP | GO_PC_SP_WRITE))

@@ -25,6 +25,8 @@ enum go_pc_flag {
 	GO_PC_RUNTIME = 256,   /* as a start function: a goroutine of the runtime itself */
 	GO_PC_FINALIZER = 512, /* as a start function: the runtime's while it waits for work */
 	GO_PC_GOEXIT = 1024,   /* below every goroutine */
+	GO_PC_LOCK_WAIT = 2048, /* only locks wait in it */
+	GO_PC_PARKING = 4096,	/* how the runtime waits, not what for: not in its block profile */
 };
 
 struct go_pc {
@@ -57,6 +59,7 @@ struct go_walk {
 	enum go_walk_end end;
 	unsigned count;
 	uint64_t lock_va; /* of the sync.Mutex that is waited for, 0 = none seen */
+	bool lock_wait;	  /* a function among them in which only locks wait */
 	uint64_t pcs[READ_FRAMES_MAX];
 	uint8_t exact[READ_FRAMES_MAX]; /* 1: pc is where it stands, not behind a call */
 	uint8_t flags[READ_FRAMES_MAX]; /* enum read_frame_flag */

@@ -57,11 +57,11 @@ int lock_names_thread(struct lock_names *names, uint32_t process, uint32_t tid,
 }
 
 uint32_t lock_names_lock(const struct lock_names *names, struct profile_builder *b,
-			 uint32_t process, uint64_t object)
+			 const char *kind, uint32_t process, uint64_t object)
 {
 	char text[512];
 	uint64_t at;
-	int len = snprintf(text, sizeof(text), "futex 0x%llx", (unsigned long long)object);
+	int len = snprintf(text, sizeof(text), "%.32s 0x%llx", kind, (unsigned long long)object);
 
 	if (u64map_get(&names->lock_at, key_of(process, object), &at) &&
 	    names->waits.data[at].function)

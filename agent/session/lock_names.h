@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The attributes `lock` and `holder` of block and mutex profiles (contract.md section 3). A futex is
+/* The attributes `lock` and `holder` of block and mutex profiles (contract.md section 3). A lock is
  * named after the function that waited longest for it, so that one lock is one value. Pure. */
 #ifndef PROFD_SESSION_LOCK_NAMES_H
 #define PROFD_SESSION_LOCK_NAMES_H
@@ -30,15 +30,15 @@ struct lock_names {
 };
 
 void lock_names_deinit(struct lock_names *names);
-/* @function (string id, 0 = not known) of @process waited @ns for the futex at @object. */
+/* @function (string id, 0 = not known) of @process waited @ns for the lock at @object. */
 int lock_names_wait(struct lock_names *names, uint32_t process, uint64_t object, uint32_t function,
 		    int64_t ns) must_use;
 /* @process has this thread, which may hold locks. */
 int lock_names_thread(struct lock_names *names, uint32_t process, uint32_t tid,
 		      const char comm[16]) must_use;
-/* String id of `futex 0x7f… in function`. */
+/* String id of `KIND 0x7f… in function`; @kind is "futex", "sync.Mutex". */
 uint32_t lock_names_lock(const struct lock_names *names, struct profile_builder *b,
-			 uint32_t process, uint64_t object);
+			 const char *kind, uint32_t process, uint64_t object);
 /* String id of `thread name (tid)`; 0 unless @tid is a known thread of @process: locks of other
  * libraries keep something else where glibc keeps the owner. */
 uint32_t lock_names_holder(const struct lock_names *names, struct profile_builder *b,

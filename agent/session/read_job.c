@@ -5,36 +5,26 @@
 #include <string.h>
 
 #include "agent/base/hash.h"
+#include "agent/session/reading_target.h"
+#include "agent/session/reading_groups.h"
 #include "agent/session/sessions_internal.h"
+#include "agent/session/state_sampler.h"
 
 #define GO_DEADLINE_MS	    20000u
 #define THREADS_DEADLINE_MS 10000u
 #define RESTART_WAIT_NS	    (5 * NS_PER_S)
 #define INDEX_WAIT_NS	    (3 * NS_PER_S) /* for modules of programs that have just started */
-#define ITEMS_PER_CHUNK	    50000u
-#define FRAMES_PER_CHUNK    1000000u
-#define ROUND_SHIFT	    40
-#define PROCESS_SHIFT	    25 /* above the number of stacks of one reading */
-
-/* A process of the session, copied: it may leave the tables meanwhile. */
-struct target {
-	struct chunk_process p;
-	char *text[6]; /* owned: the texts of p */
-};
-
-VEC_DEFINE(targets, struct target);
-VEC_DEFINE(chunk_stacks, struct chunk_stack);
-VEC_DEFINE(chunk_modules, struct chunk_module);
 
 struct run {
 	struct sessions *s;
 	const struct read_job *job;
-	struct targets_vec targets;
+	struct reading_targets_vec targets;
 	size_t beyond; /* processes over the bound */
 	uint64_t session_started_ns; /* realtime */
 	uint32_t round;
 	size_t done, failed;
 	uint64_t index_until_ns; /* monotonic: names are not waited for longer */
+	bool by_states;	  /* a program does not keep this profile: goroutine states are sampled */
 	char reason[200]; /* of the first process that could not be read */
 };
 
@@ -45,65 +35,18 @@ uint32_t read_job_what(enum profile_type type)
 				       : READER_MEMORY;
 }
 
-/* ---- whom to read ---------------------------------------------------------------------------- */
-
-static void free_targets(struct targets_vec *targets)
-{
-	for (size_t i = 0; i < targets->count; i++)
-		for (size_t j = 0; j < ARRAY_SIZE(targets->data[i].text); j++)
-			free(targets->data[i].text[j]);
-	targets_vec_deinit(targets);
-}
-
-static int add_target(struct run *run, const struct live_process *process)
-{
-	const struct service_facts *facts = &process->facts;
-	const struct service_identity *identity = &process->identity;
-	const char *from[] = { facts->comm,    facts->exe,     facts->cmdline,
-			       identity->name, identity->unit, identity->container_id };
-	struct target target = { .p = { .tgid = facts->tgid,
-					.parent_tgid = process->parent_tgid,
-					.uid = process->uid,
-					.exec_generation = process->exec_generation,
-					.flags = facts->flags,
-					.start_boottime_ns = facts->start_boottime_ns,
-					.started_at_ns = process_started_at_ns(run->s, process) } };
-	struct chunk_text *to[] = { &target.p.comm,    &target.p.exe,  &target.p.cmdline,
-				    &target.p.service, &target.p.unit, &target.p.container };
-	int rc = targets_vec_reserve(&run->targets, run->targets.count + 1);
-
-	if (rc < 0)
-		return rc;
-	for (size_t i = 0; i < ARRAY_SIZE(from); i++) {
-		target.text[i] = strdup(from[i]);
-		*to[i] = chunk_text_of(target.text[i] ? target.text[i] : "");
-	}
-	run->targets.data[run->targets.count++] = target;
-	return 0;
-}
-
 /* Also begins the round. false: the session is gone. */
 static bool collect_targets(struct run *run)
 {
 	struct sessions *s = run->s;
 	struct session *session;
-	int rc = 0;
 	sessions_scope(s);
 
 	session = session_find(s, run->job->tenant, run->job->id);
 	if (!session)
 		return false;
-	for (size_t i = 0; rc == 0 && i < s->tables.processes.count; i++) {
-		const struct live_process *process = s->tables.processes.data[i];
-
-		if (process->exited_ns || (process->facts.flags & FEED_PROC_KTHREAD) ||
-		    !session_wants_process(session, process))
-			continue;
-		if (run->targets.count >= READ_PROCESSES_MAX)
-			run->beyond++;
-		else
-			rc = add_target(run, process);
-	}
+	if (reading_targets_collect(s, session, &run->targets, &run->beyond) < 0)
+		(void)snprintf(run->reason, sizeof(run->reason), "%s", strerror(ENOMEM));
 	run->session_started_ns = session->info.started_at_ns;
 	run->round = recorder_begin_readings(session->recorder, run->job->phase);
 	return true;
@@ -132,7 +75,7 @@ static bool is_surely_native(uint32_t flags)
 	       0;
 }
 
-static int read_process(struct run *run, const struct target *target, struct reading *reading,
+static int read_process(struct run *run, const struct reading_target *target, struct reading *reading,
 			struct err *err)
 {
 	const bool counters = run->job->type != PROFILE_GOROUTINE;
@@ -152,162 +95,10 @@ static int read_process(struct run *run, const struct target *target, struct rea
 	return ask_once(run, &request, reading, err);
 }
 
-/* ---- encoding -------------------------------------------------------------------------------- */
-
-static struct buf *add_chunk(struct recorder_group *group, enum store_chunk_kind kind)
-{
-	group->kinds[group->chunk_count] = kind;
-	return &group->data[group->chunk_count++];
-}
-
-static int encode_modules(struct recorder_group *group, const struct reading *reading)
-{
-	struct chunk_modules_vec modules = { 0 };
-	struct buf *out;
-	int rc = 0;
-
-	if (!reading->modules.count)
-		return 0;
-	for (size_t i = 0; rc == 0 && i < reading->modules.count; i++) {
-		const struct reading_module *m = &reading->modules.data[i];
-
-		rc = chunk_modules_vec_push(&modules, (struct chunk_module){
-							      .id = m->id,
-							      .key = m->key,
-							      .kind = m->kind,
-							      .build_id_len = m->build_id_len,
-							      .build_id = m->build_id,
-							      .path = chunk_text_of(m->path) });
-	}
-	if (rc == 0) {
-		out = add_chunk(group, STORE_CHUNK_MODULES);
-		chunk_encode_modules(out, modules.data, modules.count);
-		rc = out->error;
-	}
-	chunk_modules_vec_deinit(&modules);
-	return rc;
-}
-
-static int add_single(struct chunk_stacks_vec *stacks, struct u64map *seen,
-		      const struct reading_encoding *encoding, const uint64_t *frame)
-{
-	struct chunk_stack stack = { .id = reading_frame_stack(encoding, *frame),
-				     .frame_count = 1,
-				     .frames = frame };
-	int rc;
-
-	if (!*frame || u64map_get(seen, stack.id, &(uint64_t){ 0 }))
-		return 0;
-	rc = u64map_put(seen, stack.id, 1);
-	return rc < 0 ? rc : chunk_stacks_vec_push(stacks, stack);
-}
-
-/* Every stack of @reading, and the frames that stand alone as stacks of one. */
-static int list_stacks(const struct reading *reading, const struct reading_encoding *encoding,
-		       struct chunk_stacks_vec *ret)
-{
-	struct u64map seen = { 0 };
-	int rc = 0;
-
-	for (size_t i = 0; rc == 0 && i < reading->stacks.count; i++) {
-		const struct reading_stack *stack = &reading->stacks.data[i];
-
-		rc = chunk_stacks_vec_push(
-			ret, (struct chunk_stack){ .id = encoding->stack_base + i + 1,
-						   .outcome = stack->outcome,
-						   .frame_count = stack->count,
-						   .frames = reading->frames.data + stack->first });
-	}
-	for (size_t i = 0; rc == 0 && i < reading->items.count; i++) {
-		rc = add_single(ret, &seen, encoding, &reading->items.data[i].created_frame);
-		if (rc == 0)
-			rc = add_single(ret, &seen, encoding, &reading->items.data[i].start_frame);
-	}
-	u64map_deinit(&seen);
-	return rc;
-}
-
-/* How many stacks from @from fit into one chunk. */
-static size_t stacks_of_chunk(const struct chunk_stacks_vec *stacks, size_t from)
-{
-	size_t frames = 0, at = from;
-
-	while (at < stacks->count && frames < FRAMES_PER_CHUNK)
-		frames += stacks->data[at++].frame_count + 4u;
-	return at - from;
-}
-
-struct encode {
-	const struct reading *reading;
-	struct reading_encoding encoding;
-	bool has_process; /* room for its entry comes first */
-	struct chunk_stacks_vec stacks;
-	size_t stacks_done, items_done;
-};
-
-static int encode_group(struct encode *e, struct recorder_group *group)
-{
-	size_t stacks = stacks_of_chunk(&e->stacks, e->stacks_done);
-	size_t items = e->reading->items.count - e->items_done;
-	struct buf *out;
-	int rc = 0;
-
-	if (stacks) {
-		out = add_chunk(group, STORE_CHUNK_STACKS);
-		chunk_encode_stacks(out, e->stacks.data + e->stacks_done, stacks);
-		rc = out->error;
-	}
-	if (items > ITEMS_PER_CHUNK)
-		items = ITEMS_PER_CHUNK;
-	if (rc == 0) {
-		out = add_chunk(group, STORE_CHUNK_READINGS);
-		rc = reading_chunk_encode(out, e->reading, &e->encoding, e->items_done,
-					  e->items_done + items);
-		if (rc == 0 && out->len > STORE_CHUNK_MAX)
-			rc = -E2BIG;
-	}
-	e->stacks_done += stacks;
-	e->items_done += items;
-	return rc;
-}
-
-static int encode(struct encode *e, struct recorder_group **ret)
-{
-	struct recorder_group *first = NULL, **end = &first;
-	int rc = e->encoding.phase == READING_END
-			 ? list_stacks(e->reading, &e->encoding, &e->stacks)
-			 : 0;
-
-	do {
-		struct recorder_group *group = rc == 0 ? calloc(1, sizeof(*group)) : NULL;
-
-		if (!group) {
-			rc = rc < 0 ? rc : -ENOMEM;
-			break;
-		}
-		*end = group;
-		end = &group->next;
-		if (group == first && e->has_process) {
-			(void)add_chunk(group, STORE_CHUNK_PROCESSES);
-			rc = e->encoding.phase == READING_END ? encode_modules(group, e->reading)
-							      : 0;
-		}
-		if (rc == 0)
-			rc = encode_group(e, group);
-	} while (rc == 0 && (e->stacks_done < e->stacks.count ||
-			     e->items_done < e->reading->items.count));
-	chunk_stacks_vec_deinit(&e->stacks);
-	if (rc < 0)
-		recorder_groups_free(first);
-	else
-		*ret = first;
-	return rc;
-}
-
 /* ---- into the session ------------------------------------------------------------------------ */
 
 /* A file without a build-id is known to the collector by its path alone. Lock held. */
-static void find_keys(const struct sessions *s, struct reading *reading)
+void read_job_find_keys(const struct sessions *s, struct reading *reading)
 {
 	for (size_t i = 0; i < reading->modules.count; i++) {
 		struct reading_module *module = &reading->modules.data[i];
@@ -324,7 +115,7 @@ static void find_keys(const struct sessions *s, struct reading *reading)
 }
 
 /* What the session's dictionaries make of it. */
-static int settle(struct run *run, const struct target *target, struct reading *reading)
+static int settle(struct run *run, const struct reading_target *target, struct reading *reading)
 {
 	const struct read_job *job = run->job;
 	struct session *session;
@@ -339,7 +130,7 @@ static int settle(struct run *run, const struct target *target, struct reading *
 								     .bucket = READING_STARTED });
 		return rc < 0 ? rc : recorder_keep_start(session->recorder, &target->p, reading);
 	}
-	find_keys(run->s, reading);
+	read_job_find_keys(run->s, reading);
 	if (job->type != PROFILE_GOROUTINE && job->type != PROFILE_MEMORY)
 		rc = recorder_subtract_start(session->recorder, &target->p,
 					     target->p.started_at_ns <= run->session_started_ns,
@@ -369,7 +160,7 @@ static void note_reading(struct session *session, const struct reading *reading,
 			      tgid, (unsigned long long)end->inconsistent);
 }
 
-static int hand_over(struct run *run, struct target *target, const struct reading *reading,
+static int hand_over(struct run *run, struct reading_target *target, const struct reading *reading,
 		     struct recorder_group *groups)
 {
 	const unsigned main_value = profile_type_info(run->job->type)->value_index;
@@ -429,15 +220,14 @@ static void await_names(struct run *run, const struct reading *reading)
 
 static int take(struct run *run, size_t at, struct err *err)
 {
-	struct target *target = &run->targets.data[at];
+	struct reading_target *target = &run->targets.data[at];
 	cleanup_reading struct reading reading = { .type = run->job->type };
 	struct recorder_group *groups = NULL;
-	struct encode e = { .reading = &reading,
-			    .has_process = true,
-			    .encoding = { .phase = run->job->phase,
-					  .round = run->round,
-					  .stack_base = (uint64_t)run->round << ROUND_SHIFT |
-							(uint64_t)at << PROCESS_SHIFT } };
+	const struct reading_encoding encoding = {
+		.phase = run->job->phase,
+		.round = run->round,
+		.stack_base = reading_stack_base(run->round, at),
+	};
 	int rc = read_process(run, target, &reading, err);
 
 	if (rc < 0)
@@ -446,7 +236,7 @@ static int take(struct run *run, size_t at, struct err *err)
 	if (rc == 0 && run->job->phase == READING_END)
 		await_names(run, &reading);
 	if (rc == 0)
-		rc = encode(&e, &groups);
+		rc = reading_groups_encode(&reading, &encoding, true, &groups);
 	if (rc == 0)
 		rc = hand_over(run, target, &reading, groups);
 	if (rc < 0) {
@@ -485,27 +275,37 @@ static void note_misses(const struct run *run, struct session *session)
 			      run->failed, run->reason);
 }
 
+/* Lock held. */
+static void set_source(struct session *session, bool by_states)
+{
+	session->info.source = by_states				   ? PROFILE_SOURCE_STATES
+			       : session->info.type == PROFILE_MUTEX ? PROFILE_SOURCE_UNLOCKERS
+								     : PROFILE_SOURCE_USUAL;
+	session->record_dirty = true;
+}
+
 /* The phase is over: an empty chunk says so in the file. The feed thread does the rest. */
 static void finish(struct run *run)
 {
+	const uint8_t phase = run->by_states ? READING_STATES : run->job->phase;
+	const struct reading_encoding encoding = { .phase = phase, .round = run->round };
 	struct reading nothing = { 0 };
-	struct encode e = { .reading = &nothing,
-			    .encoding = { .phase = run->job->phase, .round = run->round } };
 	struct recorder_group *groups = NULL;
 	struct session *session;
-	int rc = encode(&e, &groups);
+	int rc = reading_groups_encode(&nothing, &encoding, false, &groups);
 	sessions_scope(run->s);
 
 	session = session_find(run->s, run->job->tenant, run->job->id);
-	if (session && run->done) {
+	if (session && (run->done || run->by_states)) {
 		note_misses(run, session);
-		if (run->job->phase == READING_END)
+		set_source(session, run->by_states);
+		if (phase == READING_END)
 			note_meaning(session);
 		if (rc == 0)
 			rc = recorder_add_groups(session->recorder, NULL, groups,
 						 run->s->feed.cursor, 0, 0);
 		if (rc == 0) {
-			recorder_end_readings(session->recorder, run->job->phase);
+			recorder_end_readings(session->recorder, phase);
 			return;
 		}
 		fail(session, "no memory to keep what was read");
@@ -522,19 +322,35 @@ static bool is_stopping(struct sessions *s)
 	return s->stopping;
 }
 
+/* One method for the whole session: stacks of waiters and stacks of unlockers are not added up. */
+static bool may_use_states(const struct read_job *job)
+{
+	return job->phase == READING_START &&
+	       (job->type == PROFILE_BLOCK || job->type == PROFILE_MUTEX);
+}
+
 void read_job_run(struct sessions *s, const struct read_job *job)
 {
 	struct run run = { .s = s,
 			   .job = job,
 			   .index_until_ns = clock_monotonic_ns() + INDEX_WAIT_NS };
 
+	if (job->by_states) {
+		state_samplers_finish(s, job);
+		return;
+	}
 	if (!collect_targets(&run))
 		return;
-	for (size_t i = 0; i < run.targets.count && !is_stopping(s); i++) {
+	for (size_t i = 0; i < run.targets.count && !run.by_states && !is_stopping(s); i++) {
 		struct err err = { 0 };
+		int rc = take(&run, i, &err);
 
-		if (take(&run, i, &err) == 0) {
+		if (rc == 0) {
 			run.done++;
+			continue;
+		}
+		if (rc == -ENODATA && may_use_states(job)) {
+			run.by_states = true;
 			continue;
 		}
 		run.failed++;
@@ -543,5 +359,5 @@ void read_job_run(struct sessions *s, const struct read_job *job)
 	}
 	if (!is_stopping(s))
 		finish(&run);
-	free_targets(&run.targets);
+	reading_targets_free(&run.targets);
 }

@@ -7,17 +7,18 @@
 #include "agent/session/reading_chunk.h"
 #include "agent/session/session.h"
 
-#define READ_PROCESSES_MAX 4096u /* of one session; more are counted in a note */
-
 struct read_job {
 	char tenant[TENANT_NAME_SIZE];
 	char id[SESSION_ID_SIZE];
 	enum profile_type type;
-	uint8_t phase; /* enum reading_phase */
+	uint8_t phase; /* enum reading_phase; 0 = nothing is read */
+	bool by_states; /* READING_END of a session whose goroutine states were sampled */
 };
 
 void read_job_run(struct sessions *s, const struct read_job *job);
 /* enum reader_profile that @type is made from. */
 uint32_t read_job_what(enum profile_type type);
+/* The symbolizer's keys of @reading's modules. Lock held. */
+void read_job_find_keys(const struct sessions *s, struct reading *reading);
 
 #endif

@@ -6,13 +6,18 @@
 
 #include "agent/base/hash.h"
 #include "agent/session/read_job.h"
+#include "agent/session/reading_target.h"
 #include "agent/session/recorder_internal.h"
 #include "agent/session/sessions_internal.h"
+#include "agent/session/state_sampler.h"
 
 #define PROBES_MAX	  4u
 #define PROBE_DEADLINE_MS 5000u
 #define RUNTIME_KNOWN_NS  (6 * NS_PER_S) /* of age: its files have been indexed by then */
 #define IDLE_WAIT_NS	  (200 * NS_PER_MS)
+#define RELOAD_WAIT_NS	  (5 * NS_PER_S)
+#define CHOICE_RETRY_NS	  (100 * NS_PER_MS)
+#define CHOICE_MAX_NS	  (5 * NS_PER_S)
 
 bool read_session_takes(enum profile_type type, uint32_t flags)
 {
@@ -65,6 +70,12 @@ bool read_session_is_decided(struct sessions *s, const char *tenant, const struc
 			return false;
 	}
 	return true;
+}
+
+bool read_session_waits(const struct sessions *s, const struct session *session)
+{
+	return (session->info.type == PROFILE_BLOCK || session->info.type == PROFILE_MUTEX) &&
+	       session->selector.kind != SELECTOR_HOST && !session_matches_any(s, session);
 }
 
 static bool has_beginning(enum profile_type type)
@@ -153,6 +164,10 @@ int read_session_check(struct sessions *s, const struct session_request *request
 		if (rc == 0 || rc == -EPIPE || rc == -ETIMEDOUT || rc == -EAGAIN || rc == -EIO ||
 		    rc == -ESRCH)
 			return 0;
+		/* Its own profile is off: its goroutines' states are sampled. */
+		if (rc == -ENODATA && request->type != PROFILE_MEMORY &&
+		    request->type != PROFILE_ALLOC)
+			return 0;
 		if (!first.code)
 			first = why;
 	}
@@ -168,7 +183,8 @@ int read_session_check(struct sessions *s, const struct session_request *request
 bool read_session_is_ready(const struct session *session)
 {
 	return !has_beginning(session->info.type) ||
-	       recorder_has_read(session->recorder, READING_START);
+	       recorder_has_read(session->recorder, READING_START) ||
+	       recorder_has_read(session->recorder, READING_STATES);
 }
 
 bool read_session_is_done(const struct session *session)
@@ -176,21 +192,119 @@ bool read_session_is_done(const struct session *session)
 	return recorder_has_read(session->recorder, READING_END);
 }
 
+/* ---- what a session that waited for its first process is ---------------------------------------- */
+
+/* 1 = Go, 0 = not Go, -EAGAIN = not known yet. */
+static int probe(struct sessions *s, const struct reading_target *target)
+{
+	const struct reader_request request = {
+		.kind = CONTROL_GO_PROFILE,
+		.what = READER_BLOCK,
+		.tgid = target->p.tgid,
+		.start_boottime_ns = target->p.start_boottime_ns,
+		.deadline_ms = PROBE_DEADLINE_MS,
+	};
+	struct err err = { 0 };
+	int rc = reader_client_ask(s->reader, &request, ignore_record, NULL, &err);
+
+	if (rc == 0 || rc == -ENODATA || rc == -EOPNOTSUPP)
+		return 1;
+	return rc == -ENOEXEC ? 0 : -EAGAIN;
+}
+
+static enum session_choice choose(struct sessions *s, const struct reading_targets_vec *targets)
+{
+	size_t go = 0, other = 0;
+
+	for (size_t i = 0; i < targets->count && i < PROBES_MAX; i++) {
+		int rc = probe(s, &targets->data[i]);
+
+		go += rc == 1;
+		other += rc == 0;
+	}
+	if (!go && !other)
+		return CHOICE_ASKED;
+	return go > other ? CHOICE_READ : CHOICE_SAMPLE;
+}
+
+static void decide(struct sessions *s, const struct read_job *job)
+{
+	struct reading_targets_vec targets = { 0 };
+	enum session_choice choice;
+	struct session *session;
+	uint64_t now_ns;
+	size_t beyond;
+	int rc;
+
+	sessions_lock(s);
+	session = session_find(s, job->tenant, job->id);
+	rc = session ? reading_targets_collect(s, session, &targets, &beyond) : -ENOENT;
+	sessions_unlock(s);
+	choice = rc == 0 && targets.count ? choose(s, &targets) : CHOICE_OPEN;
+	reading_targets_free(&targets);
+	now_ns = clock_monotonic_ns();
+	sessions_lock(s);
+	session = session_find(s, job->tenant, job->id);
+	if (session && session->choice == CHOICE_ASKED) {
+		/* What cannot be told for so long is taken as any program is. */
+		if (choice == CHOICE_ASKED && now_ns > session->choice_asked_ns + CHOICE_MAX_NS)
+			choice = CHOICE_SAMPLE;
+		session->choice = choice;
+		session->choice_retry_ns = now_ns + CHOICE_RETRY_NS;
+	}
+	sessions_unlock(s);
+}
+
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-/* A session that wants a reading now; lock held. */
+/* After a restart the tables fill again in moments: whom the session has read before is waited for, lest
+ * its end be read of nobody. */
+static bool awaits_processes(const struct sessions *s, const struct session *session)
+{
+	if (!session->reloaded || clock_monotonic_ns() > session->reloaded_ns + RELOAD_WAIT_NS)
+		return false;
+	for (size_t i = 0; i < recorder_process_count(session->recorder); i++) {
+		const uint32_t tgid = recorder_process(session->recorder, i)->tgid;
+		bool known = false;
+
+		for (size_t j = 0; j < s->tables.processes.count && !known; j++)
+			known = s->tables.processes.data[j]->facts.tgid == tgid;
+		if (!known)
+			return true;
+	}
+	return false;
+}
+
+/* What a session wants to be read now, 0 = nothing. Lock held. */
+static uint8_t wanted_phase(const struct sessions *s, const struct session *session)
+{
+	if (!session->reads || session->read_failure[0])
+		return 0;
+	if (session->phase == PHASE_WAIT_SAMPLER && !read_session_is_ready(session))
+		return READING_START;
+	if (session->phase == PHASE_CLOSING && !read_session_is_done(session) &&
+	    !awaits_processes(s, session))
+		return READING_END;
+	return 0;
+}
+
+/* A session that wants something read, or decided, now; lock held. */
 static bool find_work(const struct sessions *s, struct read_job *job)
 {
-	for (const struct session *session = s->running; session; session = session->next) {
-		uint8_t phase = session->phase == PHASE_WAIT_SAMPLER && !read_session_is_ready(session)
-					? READING_START
-				: session->phase == PHASE_CLOSING && !read_session_is_done(session)
-					? READING_END
-					: 0;
+	const uint64_t now_ns = clock_monotonic_ns();
 
-		if (!session->reads || !phase || session->read_failure[0])
+	for (const struct session *session = s->running; session; session = session->next) {
+		const bool decides = session->phase == PHASE_WAIT_PROCESS &&
+				     session->choice == CHOICE_ASKED &&
+				     now_ns >= session->choice_retry_ns;
+		const uint8_t phase = wanted_phase(s, session);
+
+		if (!phase && !decides)
 			continue;
-		*job = (struct read_job){ .type = session->info.type, .phase = phase };
+		*job = (struct read_job){ .type = session->info.type,
+					  .phase = phase,
+					  .by_states = recorder_has_read(session->recorder,
+									 READING_STATES) };
 		(void)snprintf(job->tenant, sizeof(job->tenant), "%s", session->info.tenant);
 		(void)snprintf(job->id, sizeof(job->id), "%s", session->info.id);
 		return true;
@@ -198,9 +312,11 @@ static bool find_work(const struct sessions *s, struct read_job *job)
 	return false;
 }
 
-static void wait_for_work(struct sessions *s)
+/* At most until @due_ns. */
+static void wait_for_work(struct sessions *s, uint64_t due_ns)
 {
-	uint64_t until_ns = clock_monotonic_ns() + IDLE_WAIT_NS;
+	uint64_t idle_ns = clock_monotonic_ns() + IDLE_WAIT_NS;
+	uint64_t until_ns = due_ns < idle_ns ? due_ns : idle_ns;
 	struct timespec until = { .tv_sec = (time_t)(until_ns / NS_PER_S),
 				  .tv_nsec = (long)(until_ns % NS_PER_S) };
 
@@ -213,18 +329,28 @@ static void *read_main(void *ctx)
 
 	sessions_lock(s);
 	while (!s->stopping) {
+		uint64_t due_ns = state_samplers_due(s);
 		struct read_job job;
+		bool found = find_work(s, &job);
 
-		if (!find_work(s, &job)) {
-			wait_for_work(s);
+		if (!found && due_ns > clock_monotonic_ns()) {
+			wait_for_work(s, due_ns);
 			continue;
 		}
 		sessions_unlock(s);
-		read_job_run(s, &job);
-		sessions_wake(s);
+		if (found) {
+			if (job.phase)
+				read_job_run(s, &job);
+			else
+				decide(s, &job);
+			sessions_wake(s);
+		} else {
+			state_samplers_run(s);
+		}
 		sessions_lock(s);
 	}
 	sessions_unlock(s);
+	state_samplers_free(s);
 	return NULL;
 }
 

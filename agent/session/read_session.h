@@ -28,6 +28,9 @@ bool read_session_is_decided(struct sessions *s, const char *tenant, const struc
 bool read_session_suits(const struct sessions *s, const char *tenant,
 			const struct selector *selector, enum profile_type type);
 
+/* Whether what a session does depends on its first process, which is not there yet. Lock held. */
+bool read_session_waits(const struct sessions *s, const struct session *session);
+
 /* Lock held. Why @type cannot be taken now from any process, "" = it can. */
 const char *read_session_missing(const struct sessions *s, enum profile_type type);
 /* Whether it can be taken from a process with these flags (enum feed_proc_flag), as far as is known

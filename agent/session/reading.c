@@ -156,6 +156,7 @@ static int take_goroutine(struct reading *reading, const struct read_goroutine *
 		.start_frame = g->start_frame,
 		.goid = g->goid,
 		.wait_ns = g->wait_ns,
+		.object = g->wait_object,
 		.values = { 1 },
 		.stack = g->stack,
 		.state = g->state,

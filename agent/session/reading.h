@@ -51,6 +51,7 @@ struct reading_item {
 	uint64_t goid;
 	uint64_t bucket; /* identity of a bucket */
 	uint64_t wait_ns;
+	uint64_t object;   /* what is waited for: address of a channel, lock or semaphore, by the flags */
 	int64_t values[2]; /* in the order of the profile's type */
 	uint32_t stack;
 	uint32_t state, wait, name, kernel; /* texts */

@@ -90,7 +90,8 @@ static void encode_item(struct local *l, const struct reading_encoding *encoding
 			const struct reading_item *item)
 {
 	struct buf *out = &l->items;
-	const bool stacks = encoding->phase == READING_END;
+	const bool stacks = encoding->phase != READING_START;
+	const uint32_t with_object = item->object ? READING_HAS_OBJECT : 0;
 
 	add_u64(out, stacks && item->stack ? encoding->stack_base + item->stack : 0);
 	add_u64(out, stacks ? reading_frame_stack(encoding, item->created_frame) : 0);
@@ -106,7 +107,9 @@ static void encode_item(struct local *l, const struct reading_encoding *encoding
 	buf_add_varint(out, local_text(l, item->kernel));
 	buf_add_varint(out, local_labels(l, item->labels));
 	buf_add_varint(out, item->tid);
-	buf_add_varint(out, item->flags);
+	buf_add_varint(out, (item->flags & ~READING_HAS_OBJECT) | with_object);
+	if (item->object)
+		add_u64(out, item->object);
 }
 
 int reading_chunk_encode(struct buf *out, const struct reading *reading,
@@ -235,6 +238,8 @@ static void decode_item(const struct decoding *d, struct bytes *in, struct chunk
 	labels = bytes_varint(in);
 	item->tid = (uint32_t)bytes_varint(in);
 	item->flags = (uint32_t)bytes_varint(in);
+	if (item->flags & READING_HAS_OBJECT)
+		item->object = bytes_u64(in);
 	if (labels > d->label_sets.count)
 		in->failed = true;
 	else if (labels) {

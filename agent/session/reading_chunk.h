@@ -7,7 +7,7 @@
  *   strings n, n * str                             used by what follows as index + 1, 0 = ""
  *   label sets n, n * {m, m * {name, value}}       likewise
  *   items n, n * {stack, created, start: stack ids; goid, bucket u64, wait ns, value zz, value zz, state,
- *                 wait, name, kernel: strings; labels, tid, flags}
+ *                 wait, name, kernel: strings; labels, tid, flags, object u64 if the flags say so}
  *
  * Stacks, and the single frames of `created` and `start`, are in STACKS chunks. The first three
  * numbers have fixed places because they are known only when the chunk is handed over. Pure. */
@@ -20,15 +20,18 @@
 /* The bucket of an item that says: this process was read at the beginning, even if it had none. */
 #define READING_STARTED 1u
 
+#define READING_HAS_OBJECT (1u << 16) /* beside the bits of enum read_goroutine_flag */
+
 enum reading_phase {
 	READING_START = 1, /* only buckets and their values: what is subtracted at the end */
 	READING_END = 2,
+	READING_STATES = 3, /* sums of goroutine states: all rounds count */
 };
 
 struct chunk_reading {
 	uint32_t seq;
 	uint32_t process;
-	uint32_t round; /* only the items of the highest round count: an earlier one was cut short */
+	uint32_t round; /* of READING_END only the highest counts: an earlier one was cut short */
 	uint8_t phase;	/* enum reading_phase */
 	bool last;	/* of its phase and round */
 };
@@ -39,7 +42,7 @@ struct chunk_label {
 
 struct chunk_item {
 	uint64_t stack, created, start; /* stack ids, 0 = none */
-	uint64_t goid, bucket, wait_ns;
+	uint64_t goid, bucket, wait_ns, object;
 	int64_t values[2];
 	struct chunk_text state, wait, name, kernel;
 	const struct chunk_label *labels;

@@ -10,10 +10,12 @@
 #include "agent/base/hash.h"
 #include "agent/base/u64map.h"
 #include "agent/profile/goroutine_analysis.h"
+#include "agent/profile/lock_site.h"
+#include "agent/session/lock_names.h"
 #include "agent/session/reading_chunk.h"
 #include "bpf/profiler.h"
 
-#define OWN_LABELS 3
+#define OWN_LABELS 4
 
 int reading_keep(struct reading_bytes_vec *chunks, const void *data, size_t len, uint32_t seq_end)
 {
@@ -56,6 +58,7 @@ struct build {
 	struct u64map wrapper_frames; /* frame word -> 1 */
 	struct u64map nodes;	      /* stack id -> node */
 	struct u64map creators;	      /* stack id -> string id */
+	struct lock_names locks;
 	uint32_t round;
 	int rc;
 };
@@ -232,31 +235,59 @@ static uint32_t text_of(struct build *b, struct chunk_text text)
 	return profile_builder_string(b->builder, text.text, text.len);
 }
 
+static void add_text(struct build *b, struct profile_label *labels, uint32_t *count,
+		     const char *name, const char *value)
+{
+	labels[(*count)++] = (struct profile_label){ text_id(b, name), text_id(b, value) };
+}
+
+/* What it waits for: "channel 0xc000012345". */
+static void add_object(struct build *b, struct profile_label *labels, uint32_t *count,
+		       const struct chunk_item *item)
+{
+	const char *kind = item->flags & READ_GOROUTINE_ON_CHANNEL ? "channel"
+			   : item->flags & READ_GOROUTINE_ON_LOCK  ? "sync.Mutex"
+								   : "semaphore";
+	char text[48];
+
+	(void)snprintf(text, sizeof(text), "%s 0x%" PRIx64, kind, item->object);
+	add_text(b, labels, count, GOROUTINE_LABEL_OBJECT, text);
+}
+
+static void goroutine_attrs(struct build *b, const struct chunk_item *item,
+			    struct profile_attrs *attrs, struct profile_label *labels)
+{
+	attrs->thread_name = text_of(b, item->name);
+	attrs->extra = creator(b, item->created);
+	if (item->goid)
+		add_number(b, labels, &attrs->label_count, GOROUTINE_LABEL_ID, item->goid);
+	if (item->wait_ns >= NS_PER_S)
+		add_number(b, labels, &attrs->label_count, GOROUTINE_LABEL_WAIT,
+			   item->wait_ns / NS_PER_S);
+	if (item->flags & READ_GOROUTINE_SYSTEM)
+		add_text(b, labels, &attrs->label_count, GOROUTINE_LABEL_SYSTEM, "true");
+	if (item->object)
+		add_object(b, labels, &attrs->label_count, item);
+}
+
 static uint32_t item_attrs(struct build *b, uint32_t process, const struct chunk_item *item)
 {
 	struct profile_label labels[OWN_LABELS + READ_LABELS_MAX];
 	struct profile_attrs attrs = { .process = b->lender->process(b->lender->ctx, process),
 				       .tid = item->tid };
 
+	attrs.wait = text_of(b, item->wait);
 	if (b->type == PROFILE_GOROUTINE) {
-		attrs.thread_name = text_of(b, item->name);
 		attrs.state = text_of(b, item->state);
-		attrs.wait = text_of(b, item->wait);
-		attrs.extra = creator(b, item->created);
-		if (item->goid)
-			add_number(b, labels, &attrs.label_count, "goid", item->goid);
-		if (item->wait_ns >= NS_PER_S)
-			add_number(b, labels, &attrs.label_count, GOROUTINE_LABEL_WAIT,
-				   item->wait_ns / NS_PER_S);
-		if (item->flags & READ_GOROUTINE_SYSTEM)
-			labels[attrs.label_count++] = (struct profile_label){
-				text_id(b, GOROUTINE_LABEL_SYSTEM), text_id(b, "true")
-			};
-		for (uint32_t i = 0; i < item->label_count; i++)
-			labels[attrs.label_count++] =
-				(struct profile_label){ text_of(b, item->labels[i].name),
-							text_of(b, item->labels[i].value) };
+		goroutine_attrs(b, item, &attrs, labels);
+	} else if (item->object) {
+		attrs.extra = lock_names_lock(&b->locks, b->builder, "sync.Mutex", attrs.process,
+					      item->object);
 	}
+	for (uint32_t i = 0; i < item->label_count; i++)
+		labels[attrs.label_count++] =
+			(struct profile_label){ text_of(b, item->labels[i].name),
+						text_of(b, item->labels[i].value) };
 	return profile_builder_attrs(b->builder, &attrs, labels);
 }
 
@@ -275,7 +306,23 @@ static int take_head(void *ctx, const struct chunk_reading *head)
 {
 	const struct build *b = ctx;
 
-	return head->phase != READING_END || head->round != b->round;
+	return head->phase != READING_STATES &&
+	       (head->phase != READING_END || head->round != b->round);
+}
+
+/* Which function waits for a lock, before locks are named after it. */
+static int measure_item(void *ctx, const struct chunk_reading *head, const struct chunk_item *item)
+{
+	struct build *b = ctx;
+	uint32_t node;
+	int rc;
+
+	if (!item->object)
+		return 0;
+	rc = item_node(b, item, &node);
+	return rc < 0 ? rc
+		      : lock_names_wait(&b->locks, b->lender->process(b->lender->ctx, head->process),
+					item->object, lock_site(b->builder, node), item->values[1]);
 }
 
 static int take_item(void *ctx, const struct chunk_reading *head, const struct chunk_item *item)
@@ -316,11 +363,16 @@ int reading_build(const struct reading_bytes_vec *chunks, enum profile_type type
 	const struct reading_sink all = {
 		.ctx = &b, .reading = take_head, .wrapper = on_wrapper, .item = take_item
 	};
+	const struct reading_sink locks = {
+		.ctx = &b, .reading = take_head, .wrapper = on_wrapper, .item = measure_item
+	};
 	int rc;
 
 	b.shown = (struct name_source){ &b, find_shown, NULL };
 	b.resolver = stack_resolver_create(builder, &lender->modules, names ? &b.shown : NULL, 0);
 	rc = b.resolver ? each_chunk(chunks, &rounds, NULL) : -ENOMEM;
+	if (rc == 0 && type != PROFILE_GOROUTINE)
+		rc = each_chunk(chunks, &locks, NULL);
 	if (rc == 0)
 		rc = each_chunk(chunks, &all, damaged);
 	stack_resolver_destroy(b.resolver);
@@ -328,5 +380,6 @@ int reading_build(const struct reading_bytes_vec *chunks, enum profile_type type
 	u64map_deinit(&b.wrapper_frames);
 	u64map_deinit(&b.nodes);
 	u64map_deinit(&b.creators);
+	lock_names_deinit(&b.locks);
 	return rc;
 }

@@ -222,7 +222,7 @@ static int reload_head(void *ctx, const struct chunk_reading *head)
 		r->next_seq = head->seq + 1;
 	if (head->round > r->read_round)
 		r->read_round = head->round;
-	if (head->last && head->phase <= READING_END)
+	if (head->last && head->phase <= READING_STATES)
 		r->phases_read |= 1u << head->phase;
 	return 0;
 }
@@ -238,9 +238,9 @@ static int reload_item(void *ctx, const struct chunk_reading *head, const struct
 	process = &r->processes.data[head->process];
 	if (head->phase == READING_START)
 		return keep_value(r, process->hash, item->bucket, item->values);
-	two = item->bucket != 0;
+	two = item->bucket != 0 || head->phase == READING_STATES;
 	process->value += item->values[two];
-	process->samples++;
+	process->samples += head->phase == READING_STATES ? (uint64_t)item->values[0] : 1;
 	return 0;
 }
 

@@ -597,7 +597,7 @@ static uint32_t attrs_of(struct build *b, uint32_t id)
 	entry.wait = text_id(b, wait_word(attr));
 	if (attr->object)
 		entry.extra =
-			lock_names_lock(&b->locks, b->builder, attr->process, attr->object);
+			lock_names_lock(&b->locks, b->builder, "futex", attr->process, attr->object);
 	else
 		entry.extra = text_id(b, kind_word(attr));
 	if (attr->holder != attr->tid)

@@ -55,6 +55,7 @@ static struct session *make_session(struct sessions *s, const struct found *foun
 	session->request_hash = found->resume.request_hash;
 	session->tenant_rule = services_tenant_rule(s, found->info.tenant);
 	session->reloaded = true;
+	session->reloaded_ns = clock_monotonic_ns();
 	memcpy(session->idempotency_key, found->resume.idempotency_key,
 	       sizeof(session->idempotency_key));
 	return session;
@@ -158,11 +159,15 @@ static int go_on(struct sessions *s, struct session *session)
 		return rc;
 	/* One that read the beginning goes on reading. */
 	session->reads = read_session_takes(
-		session->info.type,
-		recorder_has_read(session->recorder, READING_START) ? FEED_PROC_GO : 0);
+		session->info.type, recorder_has_read(session->recorder, READING_START) ||
+						    recorder_has_read(session->recorder, READING_STATES)
+					    ? FEED_PROC_GO
+					    : 0);
 	services_type_state(s, session->info.type, session->reads, &need);
 	session->wants = need.wants;
 	session->phase = phase_of(session);
+	if (session->phase == PHASE_WAIT_PROCESS && read_session_waits(s, session))
+		session->choice = CHOICE_OPEN;
 	session->host_samples_before = quality->host_samples;
 	session->host_lost_before = quality->host_lost;
 	if (session->start_ns && !quality->clock.monotonic_ns)

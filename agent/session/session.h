@@ -61,6 +61,7 @@ struct session_info {
 	char selector[SELECTOR_TEXT_SIZE]; /* what is followed, canonical: service:NAME, pid:N, host, … */
 	char host[65];
 	enum profile_type type;
+	enum profile_source source; /* known when it has begun */
 	enum session_status status;
 	bool stopped_early;
 	bool continuous;

@@ -94,6 +94,32 @@ void session_life_saw_demand(struct sessions *s, uint64_t time_ns)
 	}
 }
 
+static void found_process(struct sessions *s, struct session *session, uint64_t now_ns)
+{
+	if (session->choice == CHOICE_MADE) {
+		wait_for_sampler(s, session, now_ns);
+	} else if (session->choice == CHOICE_OPEN) {
+		session->choice = CHOICE_ASKED;
+		session->choice_asked_ns = session->choice_retry_ns = now_ns;
+		(void)pthread_cond_broadcast(&s->changed);
+	}
+}
+
+/* The reading thread knows what the first process is. */
+static void take_choice(struct sessions *s, struct session *session, uint64_t now_ns)
+{
+	struct type_need need;
+
+	session->reads = session->choice == CHOICE_READ;
+	session->choice = CHOICE_MADE;
+	services_type_state(s, session->info.type, session->reads, &need);
+	session->wants = need.wants;
+	if (need.available)
+		wait_for_sampler(s, session, now_ns);
+	else
+		session_life_fail(s, session, "%s", need.reason);
+}
+
 void session_life_saw_process(struct sessions *s, struct live_process *process, uint64_t now_ns)
 {
 	demand_match(s, process);
@@ -104,7 +130,7 @@ void session_life_saw_process(struct sessions *s, struct live_process *process, 
 		if (wanted && !process->exited_ns)
 			session->pid_gone_ns = 0;
 		if (session->phase == PHASE_WAIT_PROCESS && wanted && !process->exited_ns)
-			wait_for_sampler(s, session, now_ns);
+			found_process(s, session, now_ns);
 	}
 }
 
@@ -445,7 +471,9 @@ static void check_time(struct sessions *s, struct session *session, uint64_t now
 	case PHASE_WAIT_PROCESS:
 		if (session->stop)
 			complete(s, session);
-		else if (now_ns >= session->wait_until_ns)
+		else if (session->choice == CHOICE_READ || session->choice == CHOICE_SAMPLE)
+			take_choice(s, session, now_ns);
+		else if (now_ns >= session->wait_until_ns && session->choice != CHOICE_ASKED)
 			session_life_fail(
 				s, session,
 				"no process of '%.128s' appeared within the %llu s of waitSeconds",

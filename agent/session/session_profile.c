@@ -58,6 +58,7 @@ static struct recording_options options_of(const struct sessions *s,
 {
 	struct recording_options options = {
 		.meta = { .type = info->type,
+			  .source = info->source,
 			  .start_ns = info->started_at_ns,
 			  .duration_ns = info->duration_ns,
 			  .sample_rate = info->rate_hz,

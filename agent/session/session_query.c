@@ -62,6 +62,19 @@ static int64_t share_of_losses(const struct chunk_quality *quality, uint64_t hos
 			 0.999);
 }
 
+/* Of a session that is sampled from goroutine states. */
+static void describe_snapshots(const struct sessions *s, const struct chunk_quality *quality,
+			       struct profile_quality *to)
+{
+	double ns = (double)quality->cost_to_ns - (double)quality->cost_from_ns;
+
+	if (!(ns > 0))
+		return;
+	to->effective_rate = (double)quality->value2 / ns * 1e9;
+	if (s->feed.cpu_count)
+		to->overhead_pct = 100.0 * (double)quality->cost_ns / ns / s->feed.cpu_count;
+}
+
 static void describe_quality(const struct sessions *s, const struct session *session,
 			     struct session_info *ret)
 {
@@ -80,6 +93,8 @@ static void describe_quality(const struct sessions *s, const struct session *ses
 	to->samples = (int64_t)quality->samples;
 	if (session->reads) {
 		to->lost = -1;
+		if (session->info.source == PROFILE_SOURCE_STATES)
+			describe_snapshots(s, quality, to);
 		return;
 	}
 	to->lost = share_of_losses(quality, host_samples, host_lost);

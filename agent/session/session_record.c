@@ -14,6 +14,7 @@ static void delete_json(cJSON *json)
 CLEANUP_DEFINE(json, cJSON *, delete_json);
 
 static const char *const statuses[] = { "running", "completed", "failed" };
+static const char *const sources[PROFILE_SOURCE_MAX] = { "usual", "states", "unlockers" };
 
 const char *session_status_word(enum session_status status)
 {
@@ -113,6 +114,7 @@ char *session_record_encode(const struct session_info *info, const struct sessio
 	(void)cJSON_AddStringToObject(json, "selector", info->selector);
 	(void)cJSON_AddStringToObject(json, "host", info->host);
 	(void)cJSON_AddStringToObject(json, "type", profile_type_info(info->type)->word);
+	(void)cJSON_AddStringToObject(json, "source", sources[info->source]);
 	(void)cJSON_AddStringToObject(json, "status", session_status_word(info->status));
 	(void)cJSON_AddBoolToObject(json, "stoppedEarly", info->stopped_early);
 	(void)cJSON_AddBoolToObject(json, "continuous", info->continuous);
@@ -245,6 +247,10 @@ static int get_words(const cJSON *json, struct session_info *ret)
 	get_text(json, "type", word, sizeof(word));
 	if (profile_type_parse(word, &ret->type) < 0)
 		return -EPROTO;
+	get_text(json, "source", word, sizeof(word));
+	for (int i = 0; i < PROFILE_SOURCE_MAX; i++)
+		if (strcmp(word, sources[i]) == 0)
+			ret->source = (enum profile_source)i;
 	get_text(json, "status", word, sizeof(word));
 	for (size_t i = 0; i < ARRAY_SIZE(statuses); i++) {
 		if (strcmp(word, statuses[i]) == 0) {

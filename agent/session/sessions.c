@@ -281,6 +281,7 @@ static int reserve(struct sessions *s, const struct session_request *r, struct s
 		return err_set(err, ENOTSUP, "ProfileTypeUnavailable", "profileType", "%s: %s",
 			       profile_type_info(r->type)->word, need.reason);
 	session->wants = need.wants;
+	session->choice = read_session_waits(s, session) ? CHOICE_OPEN : CHOICE_MADE;
 	rc = check_limits(s, session, ret, err);
 	if (rc < 0)
 		return rc;
@@ -312,8 +313,13 @@ static void activate(struct sessions *s, struct session *session, bool stored)
 		session->phase = PHASE_ENDED;
 		session->saved = true;
 	} else {
-		session->phase = lives ? PHASE_WAIT_SAMPLER : PHASE_WAIT_PROCESS;
 		session->asked_ns = clock_monotonic_ns();
+		session->phase = lives && session->choice == CHOICE_MADE ? PHASE_WAIT_SAMPLER
+									 : PHASE_WAIT_PROCESS;
+		if (lives && session->choice == CHOICE_OPEN) {
+			session->choice = CHOICE_ASKED;
+			session->choice_asked_ns = session->asked_ns;
+		}
 	}
 	s->match_generation++;
 	s->peers.demand_dirty = s->peers.targets_dirty = true;

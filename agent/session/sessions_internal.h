@@ -43,6 +43,16 @@ enum session_phase {
 	PHASE_ENDED,   /* status decided, its record could not be written yet */
 };
 
+/* Whether block or mutex is read or sampled follows from the first process, where a session waits for
+ * one. */
+enum session_choice {
+	CHOICE_MADE,
+	CHOICE_OPEN,   /* no process yet */
+	CHOICE_ASKED,  /* there is one: the reading thread finds out what it is */
+	CHOICE_READ,   /* what the feed thread has to make of it */
+	CHOICE_SAMPLE,
+};
+
 /* Off-CPU events are kept with a probability proportional to their duration below this
  * threshold. */
 struct thinning {
@@ -63,6 +73,8 @@ struct session {
 	uint64_t pid_gone_ns; /* monotonic: the one process it follows has exited; 0 = it lives */
 	uint32_t wants; /* bits of enum prof_want */
 	bool reads;	/* taken by reading processes (read_session.h), not by sampling them */
+	enum session_choice choice;
+	uint64_t choice_asked_ns, choice_retry_ns; /* monotonic */
 	uint64_t seed;	/* of thinning */
 	struct thinning thinning;
 	uint64_t asked_ns, start_ns, end_ns; /* monotonic; start 0 = not yet, end UINT64_MAX = open */
@@ -71,6 +83,7 @@ struct session {
 	uint64_t begin_position;  /* of the feed, when it was started */
 	uint64_t stored_position; /* everything before is durable or not about this session */
 	bool reloaded;		  /* taken over from an earlier life of the server */
+	uint64_t reloaded_ns;	  /* monotonic */
 	bool stop;		  /* asked to end early */
 	bool swept;		  /* the time is over; what still waits is asked for */
 	bool counted;		  /* PHASE_CLOSING: the counters have been brought up to date */
@@ -125,6 +138,7 @@ struct peers {
 	bool sweep_due; /* a session of waits began or ended */
 };
 
+struct state_sampler;
 struct continuous_source;
 struct continuous_plan;
 struct day_recorder;
@@ -168,6 +182,7 @@ struct sessions {
 	char store_reason[200];
 
 	struct reader_client *reader;
+	struct state_sampler *samplers; /* of the reading thread alone */
 	pthread_t feed_thread, finisher_thread, read_thread;
 	bool has_feed_thread, has_finisher_thread, has_read_thread;
 	int wake_fd; /* eventfd: something changed for the feed thread */

@@ -189,8 +189,10 @@ struct control_named {
 enum reader_profile { READER_MEMORY = 1, READER_BLOCK = 2, READER_MUTEX = 3 };
 
 enum reader_flag {
-	READER_BLOCKED_ONLY = 1, /* CONTROL_GOROUTINES: only those with READ_GOROUTINE_BLOCKED, for
-				  * sampling block and mutex from states; system goroutines are left out */
+	/* CONTROL_GOROUTINES, for sampling block and mutex from states: only those that wait for other
+	 * goroutines (no IO wait, none of the runtime itself), or only for locks among them. */
+	READER_BLOCKED_ONLY = 1,
+	READER_LOCKS_ONLY = 2,
 };
 
 struct control_read_target {

@@ -122,6 +122,7 @@ enum read_goroutine_flag {
 		128, /* wait_object is the address of a runtime semaphore word */
 	READ_GOROUTINE_BLOCKED =
 		256, /* waits for another goroutine, a lock or a peer (contract.md 6) */
+	READ_GOROUTINE_LOCK_WAIT = 512, /* for a sync.Mutex or sync.RWMutex */
 };
 
 struct read_goroutine {

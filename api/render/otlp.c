@@ -261,7 +261,7 @@ static void write_process(struct otlp *w, uint32_t index)
 	proto_message(&scope, SCOPE_PROFILES_SCOPE, &w->a);
 	write_profile(w, index, w->options->value_index);
 	proto_message(&scope, SCOPE_PROFILES_PROFILES, &w->c);
-	for (unsigned v = 0; v < info->value_count; v++) {
+	for (unsigned v = profile_first_value(w->p); v < info->value_count; v++) {
 		if (v == w->options->value_index)
 			continue;
 		write_profile(w, index, v);

@@ -160,7 +160,7 @@ static void write_samples(struct pprof *w)
 		for (uint32_t n = sample->node; n; n = w->chains.up[n])
 			buf_add_varint(&w->inner, w->chains.of_node[n]);
 		proto_message(&w->part, SAMPLE_LOCATION_ID, &w->inner);
-		for (unsigned v = 0; v < values; v++)
+		for (unsigned v = profile_first_value(p); v < values; v++)
 			buf_add_varint(&w->inner, (uint64_t)sample->values[v]);
 		proto_message(&w->part, SAMPLE_VALUE, &w->inner);
 		sample_labels(w, &p->attrs[sample->attrs]);
@@ -269,7 +269,7 @@ static void write_head(struct pprof *w)
 	const struct profile_meta *meta = &w->p->meta;
 	const struct profile_type_info *info = profile_type_info(meta->type);
 
-	for (unsigned i = 0; i < info->value_count; i++)
+	for (unsigned i = profile_first_value(w->p); i < info->value_count; i++)
 		value_type(w, PROFILE_SAMPLE_TYPE, &info->values[i]);
 	if (meta->type == PROFILE_CPU && meta->sample_rate) {
 		value_type(w, PROFILE_PERIOD_TYPE, &cpu);

@@ -57,6 +57,7 @@ static int ask(struct fixture *f, uint32_t kind, uint32_t what, uint32_t deadlin
 }
 
 #define BLOCKED_ONLY (READER_BLOCKED_ONLY << 8)
+#define LOCKS_ONLY   (READER_LOCKS_ONLY << 8)
 
 static unsigned count_lines(const char *text, const char *start)
 {
@@ -228,7 +229,17 @@ static void test_facts_of_single_goroutines(void **state)
 	assert_int_equal(ask(&f, CONTROL_GOROUTINES, BLOCKED_ONLY, 5000, &c), 0);
 	assert_int_equal(count_reason(&c, "sleep"), 0);
 	assert_int_equal(count_reason(&c, "sync.Mutex.Lock"), 2);
+	assert_int_equal(count_reason(&c, "IO wait"), 0);
 	assert_int_equal(count_reason(&c, ""), 0);
+	read_collect_deinit(&c);
+
+	assert_int_equal(ask(&f, CONTROL_GOROUTINES, LOCKS_ONLY, 5000, &c), 0);
+	assert_int_equal(c.goroutines.count, 4);
+	assert_int_equal(count_reason(&c, "sync.Mutex.Lock"), 2);
+	assert_int_equal(count_reason(&c, "sync.RWMutex.Lock"), 1);
+	assert_int_equal(count_reason(&c, "sync.RWMutex.RLock"), 1);
+	for (size_t i = 0; i < c.goroutines.count; i++)
+		assert_true(c.goroutines.data[i].goroutine->flags & READ_GOROUTINE_LOCK_WAIT);
 	read_collect_deinit(&c);
 	tear_down(&f);
 }

@@ -213,6 +213,17 @@ def compile_workload(name, *flags, sources=None, compiler=None, output=None):
     return target
 
 
+def build_go(program):
+    """Builds tests/workloads/go/PROGRAM; its path."""
+    if not shutil.which("go"):
+        raise Skip("the Go compiler is not installed")
+    os.makedirs(WORKLOADS, exist_ok=True)
+    target = os.path.join(WORKLOADS, "go_" + program)
+    subprocess.run(["go", "build", "-buildvcs=false", "-o", target, "./" + program], check=True,
+                   cwd=os.path.join(ROOT, "tests/workloads/go"), env=dict(os.environ, CGO_ENABLED="0"))
+    return target
+
+
 def build_truth(frame_pointers=False):
     suffix = "fp" if frame_pointers else "nofp"
     flag = "-fno-omit-frame-pointer" if frame_pointers else "-fomit-frame-pointer"

@@ -12,22 +12,12 @@ import subprocess
 import tempfile
 import urllib.request
 
-from harness import FAMILY_A, ROOT, WORKLOADS, Daemon, Skip, check, compile_workload, main, running, wait_until
+from harness import FAMILY_A, Daemon, build_go, check, compile_workload, main, running, wait_until
 
 FAMILY_B = "/api/v1/profiling"
 C_FLAGS = ("-O2", "-fno-optimize-sibling-calls", "-pthread")
 OBJECT_BYTES = 4096  # of tests/workloads/go/served
 Stack = collections.namedtuple("Stack", "state wait frames creator")
-
-
-def build_go(program):
-    if not shutil.which("go"):
-        raise Skip("the Go compiler is not installed")
-    os.makedirs(WORKLOADS, exist_ok=True)
-    target = os.path.join(WORKLOADS, "go_" + program)
-    subprocess.run(["go", "build", "-buildvcs=false", "-o", target, "./" + program], check=True,
-                   cwd=os.path.join(ROOT, "tests/workloads/go"), env=dict(os.environ, CGO_ENABLED="0"))
-    return target
 
 
 @contextlib.contextmanager
