@@ -7,6 +7,8 @@
 void http_answer_deinit(struct http_answer *answer)
 {
 	buf_deinit(&answer->body);
+	if (answer->has_file)
+		(void)close(answer->file_fd);
 	*answer = (struct http_answer){ 0 };
 }
 

@@ -50,6 +50,9 @@ struct http_request {
 struct http_answer {
 	unsigned status; /* 200 unless set */
 	struct buf body;
+	bool has_file; /* the body is @file_bytes of @file_fd (owned) from its begin instead */
+	int file_fd;
+	uint64_t file_bytes;
 	const char *content_type; /* literal */
 	struct {
 		const char *name; /* literal */

@@ -150,6 +150,8 @@ static void agent_metrics(const struct sessions_health *health, struct buf *out)
 	buf_printf(out, "profd_up{part=\"store\"} %d\n", health->store_ok);
 	buf_printf(out, "profd_up{part=\"collector\"} %d\n", health->collector_ok);
 	buf_printf(out, "profd_up{part=\"symbolizer\"} %d\n", health->symbolizer_ok);
+	single(out, "profd_sampling_enabled", "gauge", "0 while the switch stops all sampling.",
+	       health->sampling_enabled);
 	single(out, "profd_samples_total", "counter", "Samples taken.", (double)health->samples);
 	head(out, "profd_stack_outcomes_total", "counter",
 	     "Stacks and samples that did not end in the plain way, by outcome.");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The route table; openapi.yaml must describe exactly these (tests/unit/test_openapi.c). A path of literals
  * stands before patterns that would also match it. */
+#include "api/admin_api.h"
 #include "api/baselines_api.h"
 #include "api/compare_api.h"
 #include "api/continuous_api.h"
@@ -85,6 +86,9 @@ const struct route routes[] = {
 	{ "DELETE", "/api/v1/keys/{id}", handle_delete_key, NULL, ADMIN, 0 },
 	{ "POST", "/api/v1/links/rotate", handle_rotate_links, NULL, ADMIN, 0 },
 	/* the agent itself */
+	{ "GET", "/api/v1/backup", handle_backup, NULL, ADMIN, 0 },
+	{ "GET", "/api/v1/sampling", handle_get_sampling, NULL, READ, 0 },
+	{ "POST", "/api/v1/sampling", handle_set_sampling, NULL, ADMIN, ROUTE_JSON },
 	{ "GET", "/healthz", handle_healthz, NULL, READ, ROUTE_OPEN },
 	{ "GET", "/readyz", handle_readyz, NULL, READ, ROUTE_OPEN },
 	{ "GET", "/version", handle_version, NULL, READ, ROUTE_OPEN },

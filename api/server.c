@@ -189,27 +189,43 @@ static void compress_answer(struct MHD_Connection *mhd, struct http_answer *answ
 	http_answer_header(answer, "Content-Encoding", "gzip");
 }
 
+/* The body becomes the response's. */
+static struct MHD_Response *make_response(struct http_answer *answer)
+{
+	struct MHD_Response *response;
+	size_t len = answer->body.len;
+	char *data;
+
+	if (answer->has_file) {
+		response = MHD_create_response_from_fd64(answer->file_bytes, answer->file_fd);
+		answer->has_file = !response;
+		return response;
+	}
+	data = len ? buf_take(&answer->body, &len) : NULL;
+	response = MHD_create_response_from_buffer(data ? len : 0, data ? data : (void *)"",
+						   data ? MHD_RESPMEM_MUST_FREE
+							: MHD_RESPMEM_PERSISTENT);
+	if (!response)
+		free(data);
+	return response;
+}
+
 static enum MHD_Result queue_answer(struct server *server, struct MHD_Connection *mhd,
 				    struct http_answer *answer)
 {
 	struct MHD_Response *response;
 	enum MHD_Result queued;
-	size_t len = answer->body.len;
-	char *data = len ? buf_take(&answer->body, &len) : NULL;
+	uint64_t sent = answer->has_file ? answer->file_bytes : answer->body.len;
 
-	response = MHD_create_response_from_buffer(data ? len : 0, data ? data : (void *)"",
-						   data ? MHD_RESPMEM_MUST_FREE
-							: MHD_RESPMEM_PERSISTENT);
-	if (!response) {
-		free(data);
+	response = make_response(answer);
+	if (!response)
 		return MHD_NO;
-	}
 	if (answer->content_type)
 		(void)MHD_add_response_header(response, "Content-Type", answer->content_type);
 	for (unsigned i = 0; i < answer->header_count; i++)
 		(void)MHD_add_response_header(response, answer->headers[i].name,
 					      answer->headers[i].value);
-	atomic_fetch_add(&server->api->counters.bytes_out, data ? len : 0);
+	atomic_fetch_add(&server->api->counters.bytes_out, sent);
 	queued = MHD_queue_response(mhd, answer->status, response);
 	MHD_destroy_response(response);
 	return queued;
@@ -240,7 +256,9 @@ static enum MHD_Result answer_exchange(struct listener *listener, struct MHD_Con
 	api_dispatch(server->api, &request, &answer);
 	http_request_deinit(&request);
 	compress_answer(mhd, &answer);
-	connections_enter(server->connections, connection, CONNECTION_ANSWER, false);
+	/* A file is as long as it is; only administrators are given one. */
+	if (!answer.has_file)
+		connections_enter(server->connections, connection, CONNECTION_ANSWER, false);
 	queued = queue_answer(server, mhd, &answer);
 	return queued;
 }

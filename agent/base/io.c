@@ -102,6 +102,20 @@ int io_pread_all(int fd, void *buf, size_t len, uint64_t offset)
 	return 0;
 }
 
+int io_read_exact(int fd, void *buf, size_t len)
+{
+	for (size_t done = 0; done < len;) {
+		ssize_t got = read(fd, (char *)buf + done, len - done);
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0)
+			return got < 0 ? -errno : -ENODATA;
+		done += (size_t)got;
+	}
+	return 0;
+}
+
 int io_write_all(int fd, const void *buf, size_t len)
 {
 	const uint8_t *at = buf;

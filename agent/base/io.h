@@ -20,6 +20,8 @@ int io_read_fd(int fd, size_t max, char **ret, size_t *ret_len) must_use;
 ssize_t io_read_small(int dirfd, const char *path, char *buf, size_t size) must_use;
 /* Exactly @len bytes at @offset, else -ENODATA at end of file, or -errno. */
 int io_pread_all(int fd, void *buf, size_t len, uint64_t offset) must_use;
+/* Exactly @len bytes at the descriptor's position, likewise. */
+int io_read_exact(int fd, void *buf, size_t len) must_use;
 int io_write_all(int fd, const void *buf, size_t len) must_use;
 /* Writes @data to @path by temporary name, fsync, rename, fsync of the folder: old or new, never half. */
 int io_write_file_atomic(int dirfd, const char *path, const void *data, size_t len,

@@ -44,6 +44,8 @@ struct continuous_plan {
 int continuous_load(struct sessions *s, struct err *err) must_use;
 /* Lock held: the plan of @process, made when it is asked for the first time after a change. */
 const struct continuous_plan *continuous_plan_of(struct sessions *s, struct live_process *process);
+/* Lock held: the settings, or the switch over them, are other ones. */
+void continuous_changed(struct sessions *s);
 /* Bits of enum prof_want. */
 uint32_t continuous_wants(const struct continuous_plan *plan);
 /* Adds what the settings ask of the host to @demand. Lock held. */

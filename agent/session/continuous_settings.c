@@ -128,8 +128,7 @@ int continuous_load(struct sessions *s, struct err *err)
 /* ---- plans -------------------------------------------------------------------------------------
  */
 
-/* Lock held: whatever depends on the settings is found anew. */
-static void settings_changed(struct sessions *s)
+void continuous_changed(struct sessions *s)
 {
 	s->continuous.plan_count = 1;
 	s->match_generation++;
@@ -179,7 +178,7 @@ static void make_plan(const struct sessions *s, const struct live_process *proce
 		      struct continuous_plan *ret)
 {
 	memset(ret, 0, sizeof(*ret)); /* plans are compared as bytes */
-	for (size_t i = 0; i < s->continuous.source_count; i++) {
+	for (size_t i = 0; !s->sampling_off_ns && i < s->continuous.source_count; i++) {
 		const struct continuous_setting *setting = &s->continuous.sources[i].setting;
 
 		if (!wants(&s->continuous.sources[i], process))
@@ -239,7 +238,7 @@ uint32_t continuous_wants(const struct continuous_plan *plan)
 
 void continuous_demand(const struct sessions *s, struct control_demand *demand)
 {
-	for (size_t i = 0; i < s->continuous.source_count; i++) {
+	for (size_t i = 0; !s->sampling_off_ns && i < s->continuous.source_count; i++) {
 		const struct continuous_setting *setting = &s->continuous.sources[i].setting;
 		uint32_t rates[CONTINUOUS_TYPES] = { 0 }, bits;
 
@@ -336,7 +335,7 @@ static int insert(struct sessions *s, const struct continuous_source *source)
 		old = &s->continuous.sources[s->continuous.source_count++];
 	}
 	*old = *source;
-	settings_changed(s);
+	continuous_changed(s);
 	return 0;
 }
 
@@ -473,7 +472,7 @@ int sessions_continuous_delete(struct sessions *s, const char *tenant, const cha
 	found = find(s, tenant, canonical(service));
 	if (found) {
 		*found = s->continuous.sources[--s->continuous.source_count];
-		settings_changed(s);
+		continuous_changed(s);
 	}
 	sessions_unlock(s);
 	return 0;

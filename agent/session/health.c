@@ -43,6 +43,9 @@ static void judge(struct sessions *s, struct sessions_health *ret)
 		say(ret, "the collector process is not running; it is being restarted");
 	else if (s->peers.status.failure[0])
 		say(ret, s->peers.status.failure);
+	ret->sampling_enabled = !s->sampling_off_ns;
+	if (!ret->sampling_enabled)
+		say(ret, "sampling was stopped by an administrator; `profctl resume` lets it go on");
 	ret->symbolizer_ok = names_client_is_connected(s->names);
 	if (!ret->symbolizer_ok && s->feed.ring)
 		say(ret, "the symbolizer process is not running; it is being restarted");

@@ -161,12 +161,26 @@ int sessions_services(struct sessions *s, const char *tenant, struct service_lis
 		      struct err *err) must_use;
 void service_list_deinit(struct service_list *list);
 
+/* ---- the switch ------------------------------------------------------------------------------ */
+
+struct sampling_state {
+	bool enabled;
+	uint64_t off_since_ns; /* realtime, 0 = enabled */
+	uint32_t ended;	       /* sessions that this call ended */
+};
+/* Off: ends all sessions of all tenants with what they have, pauses continuous profiling and refuses new
+ * sessions; durable. Takes effect also when it could not be stored (-ENOSPC and so on in that case). */
+int sessions_sampling_set(struct sessions *s, bool enabled, struct sampling_state *ret,
+			  struct err *err) must_use;
+void sessions_sampling_get(struct sessions *s, struct sampling_state *ret);
+
 /* ---- health ---------------------------------------------------------------------------------- */
 
 struct sessions_health {
 	bool store_ok;
 	bool collector_ok;
 	bool symbolizer_ok;
+	bool sampling_enabled; /* the switch */
 	char reason[384]; /* of the first thing that is not ok */
 	uint64_t outcomes[PROFILE_OUTCOMES_MAX]; /* totals since start, by outcome id */
 	uint32_t running_sessions;

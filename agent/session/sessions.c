@@ -275,6 +275,9 @@ static int reserve(struct sessions *s, const struct session_request *r, struct s
 	struct type_need need;
 	int rc;
 
+	if (s->sampling_off_ns)
+		return err_set(err, EAGAIN, "AgentBusy", NULL,
+			       "sampling was stopped by an administrator; `profctl resume` lets it go on");
 	session->reads = read_session_suits(s, r->tenant, &session->selector, r->type);
 	services_type_state(s, r->type, session->reads, &need);
 	if (!need.available)
@@ -513,7 +516,9 @@ int sessions_create(const struct sessions_options *options, struct sessions **re
 	if (rc < 0)
 		return err_set(err, -rc, NULL, NULL, "the sessions cannot be set up: %s",
 			       strerror(-rc));
-	rc = continuous_load(s, err);
+	rc = sampling_switch_load(s, err);
+	if (rc == 0)
+		rc = continuous_load(s, err);
 	if (rc < 0)
 		return rc;
 	rc = options->feed_fd >= 0 ? feed_consumer_start(s, options->feed_fd, err)

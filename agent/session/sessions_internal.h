@@ -178,6 +178,7 @@ struct sessions {
 	uint64_t host_lost;
 	uint64_t outcomes[PROFILE_OUTCOMES_MAX];
 	uint64_t flush_at_ns, save_again_ns; /* monotonic */
+	uint64_t sampling_off_ns; /* realtime since when nothing is sampled by order, 0 = it is */
 	int store_error; /* of the last write, 0 = fine */
 	char store_reason[200];
 
@@ -240,6 +241,10 @@ struct session_resume;
 void session_resume_of(const struct sessions *s, const struct session *session,
 		       struct session_resume *ret);
 bool session_matches_any(const struct sessions *s, const struct session *session);
+
+/* ---- sampling_switch.c ----------------------------------------------------------------------- */
+
+int sampling_switch_load(struct sessions *s, struct err *err) must_use;
 
 /* ---- session_query.c ----------------------------------------------------------------------------- */
 

@@ -60,7 +60,8 @@ int space_check(struct space *space, uint64_t used, uint64_t len, bool urgent)
 		floor /= 2;
 		used -= min_u64(used, space->budget_bytes / 100);
 	}
-	if ((space->budget_bytes && used + len > space->budget_bytes) || free_bytes < floor + len)
+	if ((space->budget_bytes && used != SPACE_NO_BUDGET && used + len > space->budget_bytes) ||
+	    free_bytes < floor + len)
 		rc = -ENOSPC;
 	(void)pthread_mutex_unlock(&space->lock);
 	return rc;

@@ -23,6 +23,7 @@ struct space {
 
 void space_init(struct space *space, int dir_fd);
 void space_deinit(struct space *space);
+#define SPACE_NO_BUDGET UINT64_MAX /* as @used: only the file system counts */
 /* -ENOSPC when @len more bytes would pass the budget (@used so far) or the floor; @urgent halves
  * the floor, so that records of failures still fit when data does not. Lays the ballast again when
  * it is gone and there is room. */

@@ -12,6 +12,7 @@
 #include "agent/base/log.h"
 #include "agent/store/session_log.h"
 #include "agent/store/space.h"
+#include "agent/store/sqlite_backup.h"
 #include "agent/store/sqlite_history.h"
 #include "agent/store/sqlite_records.h"
 #include "agent/store/store_engine.h"
@@ -289,6 +290,17 @@ static int engine_history_drop(void *ctx, const struct store_day *day, struct er
 	return rc;
 }
 
+/* ---- backup ---------------------------------------------------------------------------------- */
+
+static int engine_backup(void *ctx, int *ret_fd, uint64_t *ret_bytes, struct err *err)
+{
+	struct sqlite_engine *engine = ctx;
+	const struct sqlite_backup_source source = { engine->path, engine->dir_fd, engine->sessions_fd,
+						     &engine->history, &engine->space };
+
+	return sqlite_backup(&source, ret_fd, ret_bytes, err);
+}
+
 /* ---- opening --------------------------------------------------------------------------------- */
 
 static void engine_close(void *ctx)
@@ -441,6 +453,7 @@ int sqlite_engine_open(const char *path, const struct store_ops **ret_ops, void 
 		.history_drop = engine_history_drop,
 		.session_bytes = engine_session_bytes,
 		.bytes = engine_bytes,
+		.backup = engine_backup,
 	};
 	struct sqlite_engine *engine = calloc(1, sizeof(*engine));
 	int rc;
@@ -458,8 +471,10 @@ int sqlite_engine_open(const char *path, const struct store_ops **ret_ops, void 
 		rc = open_records(engine, err);
 	if (rc == 0)
 		rc = sqlite_history_open(&engine->history, engine->path, err);
-	if (rc == 0)
+	if (rc == 0) {
+		sqlite_backup_clean(engine->dir_fd);
 		rc = scan_sessions(engine, err);
+	}
 	if (rc < 0) {
 		engine_close(engine);
 		return rc;

@@ -66,8 +66,8 @@ static bool parse_name(const char *name, struct store_day *ret)
 	return strcmp(again, name) == 0;
 }
 
-static int file_path(const struct sqlite_history *history, const struct store_day *day,
-		     char out[PATH_MAX])
+int sqlite_history_path(const struct sqlite_history *history, const struct store_day *day,
+			char out[PATH_MAX])
 {
 	char name[NAME_SIZE];
 
@@ -188,7 +188,7 @@ static int open_writer(struct sqlite_history *history, const struct store_day *d
 	char path[PATH_MAX];
 	struct err why = { 0 };
 	sqlite3 *db = NULL;
-	int rc = file_path(history, day, path);
+	int rc = sqlite_history_path(history, day, path);
 
 	if (rc == 0)
 		rc = sqlite_db_open_writer(path, &db, &why);
@@ -429,7 +429,7 @@ static int open_reader(const struct sqlite_history *history, const struct store_
 	char path[PATH_MAX];
 	struct stat st;
 	int64_t version;
-	int rc = file_path(history, day, path);
+	int rc = sqlite_history_path(history, day, path);
 
 	if (rc == 0 && stat(path, &st) < 0)
 		rc = -errno;

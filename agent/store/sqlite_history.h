@@ -4,6 +4,7 @@
 #ifndef PROFD_STORE_SQLITE_HISTORY_H
 #define PROFD_STORE_SQLITE_HISTORY_H
 
+#include <limits.h>
 #include <pthread.h>
 #include <sqlite3.h>
 
@@ -49,6 +50,9 @@ int sqlite_history_windows(struct sqlite_history *history, const struct store_da
 int sqlite_history_spans(struct sqlite_history *history, const struct store_day *day,
 			 const struct store_window_query *query, uint64_t span_ns,
 			 store_span_fn *visit, void *ctx, struct err *err) must_use;
+/* The file of @day; it may be gone. */
+int sqlite_history_path(const struct sqlite_history *history, const struct store_day *day,
+			char out[PATH_MAX]) must_use;
 void sqlite_history_seal(struct sqlite_history *history, const struct store_day *day);
 int sqlite_history_drop(struct sqlite_history *history, const struct store_day *day,
 			struct err *err) must_use;

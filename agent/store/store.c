@@ -186,3 +186,8 @@ int store_history_drop(struct store *store, const struct store_day *day, struct 
 {
 	return store->ops->history_drop(store->engine, day, err);
 }
+
+int store_backup(struct store *store, int *ret_fd, uint64_t *ret_bytes, struct err *err)
+{
+	return store->ops->backup(store->engine, ret_fd, ret_bytes, err);
+}

@@ -182,6 +182,9 @@ int store_history_drop(struct store *store, const struct store_day *day, struct 
 /* ---- sizes ----------------------------------------------------------------------------------------- */
 
 uint64_t store_session_bytes(struct store *store, const char *id); /* on disk, 0 = none */
+/* A consistent copy of everything while it is being written, as a tar archive in a file without a name (the
+ * caller's descriptor). Words: AgentBusy (one at a time), StoreUnavailable. */
+int store_backup(struct store *store, int *ret_fd, uint64_t *ret_bytes, struct err *err) must_use;
 uint64_t store_bytes(struct store *store);			    /* on disk now, everything */
 
 #endif

@@ -44,6 +44,7 @@ struct store_ops {
 	int (*history_drop)(void *engine, const struct store_day *day, struct err *err);
 	uint64_t (*session_bytes)(void *engine, const char *id);
 	uint64_t (*bytes)(void *engine);
+	int (*backup)(void *engine, int *ret_fd, uint64_t *ret_bytes, struct err *err);
 };
 
 /* @path: the folder, created if absent. */

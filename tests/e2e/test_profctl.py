@@ -247,7 +247,7 @@ def generated_documents():
             done = subprocess.run([shell, "-n"], input=text, capture_output=True, text=True)
             check(done.returncode == 0, f"{shell}: {done.stderr}")
     # bash completes for real
-    for line, expected in (("profctl ba", "baseline"), ("profctl baseline cr", "create"),
+    for line, expected in (("profctl bas", "baseline"), ("profctl baseline cr", "create"),
                            ("profctl baseline create x --la", "--label"), ("profctl top --ty", "--type")):
         words = line.split()
         script = (run("--generate", "bash") + f"COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}; "

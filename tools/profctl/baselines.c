@@ -10,24 +10,11 @@
 #define BASELINES "/api/v1/profiling/baselines"
 #define KEYS	  "/api/v1/keys"
 
-/* METHOD on @collection/@id; 0 and the answer, or -1 after printing why. */
-static int on_item(const struct arguments *args, const char *method, const char *collection,
-		   const char *id, cJSON **ret)
-{
-	cleanup_free char *escaped = client_escape(args->client, id);
-	char path[512];
-
-	if (!escaped)
-		return -1;
-	(void)snprintf(path, sizeof(path), "%s/%s", collection, escaped);
-	return client_json(args->client, method, path, NULL, ret);
-}
-
 static int delete_item(const struct arguments *args, const char *collection)
 {
 	cleanup(json) cJSON *answer = NULL;
 
-	return on_item(args, "DELETE", collection, args->argv[0], &answer) < 0;
+	return client_item(args->client, "DELETE", collection, args->argv[0], &answer) < 0;
 }
 
 /* ---- baselines ------------------------------------------------------------------------------- */
@@ -114,7 +101,7 @@ int command_baseline_get(const struct arguments *args)
 	const cJSON *f;
 	uint32_t listed = 0;
 
-	if (on_item(args, "GET", BASELINES, args->argv[0], &answer) < 0)
+	if (client_item(args->client, "GET", BASELINES, args->argv[0], &answer) < 0)
 		return 1;
 	if (args->format == OUTPUT_JSON) {
 		output_json(answer);

@@ -5,6 +5,7 @@
 #include "agent/base/buf.h"
 #include "tools/profctl/command.h"
 #include "tools/profctl/output.h"
+#include "tools/profctl/sessions.h"
 
 static int print_services(const cJSON *answer)
 {
@@ -71,8 +72,9 @@ int command_history(const struct arguments *args)
 	cleanup(json) cJSON *answer = NULL;
 	cleanup_buf struct buf path = { 0 };
 
-	buf_printf(&path, "/api/v1/observability/profiling/history?limit=%u&from=1970-01-01T00:00:00Z",
-		   args->limit);
+	buf_printf(&path, SESSIONS_PATH "/history?limit=%u", args->limit);
+	client_add_parameter(args->client, &path, "from", args->from ? args->from : "1970-01-01T00:00:00Z");
+	client_add_parameter(args->client, &path, "to", args->to);
 	client_add_parameter(args->client, &path, "service", args->service);
 	client_add_parameter(args->client, &path, "status", args->status);
 	client_add_parameter(args->client, &path, "profileType", args->type_given ? args->type : NULL);

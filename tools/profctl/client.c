@@ -116,7 +116,8 @@ void client_add_parameter(struct client *client, struct buf *path, const char *n
 	cleanup_free char *escaped = value ? client_escape(client, value) : NULL;
 
 	if (escaped)
-		buf_printf(path, "&%s=%s", name, escaped);
+		buf_printf(path, "%c%s=%s", path->data && strchr(path->data, '?') ? '&' : '?', name,
+			   escaped);
 }
 
 static size_t on_data(char *data, size_t size, size_t count, void *ctx)
@@ -154,6 +155,29 @@ static struct curl_slist *make_headers(const struct client *client, const char *
 	return list;
 }
 
+/* What every request has in common. @headers are the caller's to release. */
+static void set_up(struct client *client, const char *method, const char *url,
+		   struct curl_slist *headers)
+{
+	curl_easy_reset(client->curl);
+	(void)curl_easy_setopt(client->curl, CURLOPT_URL, url);
+	(void)curl_easy_setopt(client->curl, CURLOPT_CUSTOMREQUEST, method);
+	(void)curl_easy_setopt(client->curl, CURLOPT_HTTPHEADER, headers);
+	(void)curl_easy_setopt(client->curl, CURLOPT_NOPROXY, "*");
+	(void)curl_easy_setopt(client->curl, CURLOPT_NOSIGNAL, 1L);
+	if (client->socket)
+		(void)curl_easy_setopt(client->curl, CURLOPT_UNIX_SOCKET_PATH, client->socket);
+}
+
+static int unreachable(const struct client *client, CURLcode rc)
+{
+	(void)fprintf(stderr,
+		      "profctl: cannot reach profd at %s: %s; is it running? "
+		      "(systemctl status profd, or give --url or --socket)\n",
+		      client->socket ? client->socket : client->url, curl_easy_strerror(rc));
+	return -ECONNREFUSED;
+}
+
 int client_request(struct client *client, const char *method, const char *path, const cJSON *body,
 		   const char *accept, char **ret_body, size_t *ret_len)
 {
@@ -168,28 +192,15 @@ int client_request(struct client *client, const char *method, const char *path, 
 	if (url.error || (body && !text))
 		return -ENOMEM;
 	headers = make_headers(client, accept, body != NULL);
-	curl_easy_reset(client->curl);
-	(void)curl_easy_setopt(client->curl, CURLOPT_URL, url.data);
-	(void)curl_easy_setopt(client->curl, CURLOPT_CUSTOMREQUEST, method);
-	(void)curl_easy_setopt(client->curl, CURLOPT_HTTPHEADER, headers);
-	(void)curl_easy_setopt(client->curl, CURLOPT_NOPROXY, "*");
-	(void)curl_easy_setopt(client->curl, CURLOPT_NOSIGNAL, 1L);
+	set_up(client, method, url.data, headers);
 	(void)curl_easy_setopt(client->curl, CURLOPT_WRITEFUNCTION, on_data);
 	(void)curl_easy_setopt(client->curl, CURLOPT_WRITEDATA, &answer);
-	if (client->socket)
-		(void)curl_easy_setopt(client->curl, CURLOPT_UNIX_SOCKET_PATH, client->socket);
 	if (text)
 		(void)curl_easy_setopt(client->curl, CURLOPT_POSTFIELDS, text);
 	rc = curl_easy_perform(client->curl);
 	curl_slist_free_all(headers);
-	if (rc != CURLE_OK) {
-		(void)fprintf(stderr,
-			      "profctl: cannot reach profd at %s: %s; is it running? "
-			      "(systemctl status profd, or give --url or --socket)\n",
-			      client->socket ? client->socket : client->url,
-			      curl_easy_strerror(rc));
-		return -ECONNREFUSED;
-	}
+	if (rc != CURLE_OK)
+		return unreachable(client, rc);
 	(void)curl_easy_getinfo(client->curl, CURLINFO_RESPONSE_CODE, &status);
 	*ret_body = buf_take(&answer, ret_len);
 	return *ret_body ? (int)status : -ENOMEM;
@@ -225,4 +236,83 @@ int client_json(struct client *client, const char *method, const char *path, con
 	}
 	*ret = take_ptr(json);
 	return 0;
+}
+
+int client_item(struct client *client, const char *method, const char *collection, const char *id,
+		cJSON **ret)
+{
+	cleanup_free char *escaped = client_escape(client, id);
+	cleanup_buf struct buf path = { 0 };
+
+	buf_printf(&path, "%s/%s", collection, escaped ? escaped : "");
+	if (!escaped || path.error)
+		return -1;
+	return client_json(client, method, path.data, NULL, ret);
+}
+
+/* ---- downloads ------------------------------------------------------------------------------- */
+
+struct download {
+	struct client *client;
+	client_progress_fn *progress;
+	int fd;
+	int error;	  /* of writing */
+	struct buf problem; /* body of an answer that is an error */
+};
+
+static size_t on_download(char *data, size_t size, size_t count, void *ctx)
+{
+	struct download *d = ctx;
+	long status = 0;
+
+	(void)curl_easy_getinfo(d->client->curl, CURLINFO_RESPONSE_CODE, &status);
+	if (status != 200)
+		buf_add(&d->problem, data, size * count);
+	else
+		d->error = io_write_all(d->fd, data, size * count);
+	return d->error < 0 ? 0 : size * count;
+}
+
+static int on_progress(void *ctx, curl_off_t total, curl_off_t done, curl_off_t up_total,
+		       curl_off_t up_done)
+{
+	const struct download *d = ctx;
+
+	if (d->progress && done)
+		d->progress((double)done, (double)total);
+	return 0;
+}
+
+int client_download(struct client *client, const char *path, int fd, client_progress_fn *progress)
+{
+	struct download d = { client, progress, fd, 0, { .max = 1u << 16 } };
+	cleanup_buf struct buf url = { 0 };
+	struct curl_slist *headers;
+	long status = 0;
+	CURLcode rc;
+
+	buf_printf(&url, "%s%s", client->url, path);
+	if (url.error)
+		return -1;
+	headers = make_headers(client, "*/*", false);
+	set_up(client, "GET", url.data, headers);
+	(void)curl_easy_setopt(client->curl, CURLOPT_WRITEFUNCTION, on_download);
+	(void)curl_easy_setopt(client->curl, CURLOPT_WRITEDATA, &d);
+	(void)curl_easy_setopt(client->curl, CURLOPT_NOPROGRESS, 0L);
+	(void)curl_easy_setopt(client->curl, CURLOPT_XFERINFOFUNCTION, on_progress);
+	(void)curl_easy_setopt(client->curl, CURLOPT_XFERINFODATA, &d);
+	rc = curl_easy_perform(client->curl);
+	curl_slist_free_all(headers);
+	(void)curl_easy_getinfo(client->curl, CURLINFO_RESPONSE_CODE, &status);
+	if (d.error < 0) {
+		(void)fprintf(stderr, "profctl: cannot write: %s\n", strerror(-d.error));
+	} else if (rc != CURLE_OK) {
+		(void)unreachable(client, rc);
+	} else if (status != 200) {
+		cleanup(json) cJSON *problem = d.problem.data ? cJSON_Parse(d.problem.data) : NULL;
+
+		print_problem((int)status, problem, d.problem.data ? d.problem.data : "");
+	}
+	buf_deinit(&d.problem);
+	return d.error == 0 && rc == CURLE_OK && status == 200 ? 0 : -1;
 }

@@ -35,9 +35,17 @@ int client_request(struct client *client, const char *method, const char *path, 
  * leaves *ret NULL. */
 int client_json(struct client *client, const char *method, const char *path, const cJSON *body,
 		cJSON **ret) must_use;
+/* The same for @collection/@id, which is escaped. */
+int client_item(struct client *client, const char *method, const char *collection, const char *id,
+		cJSON **ret) must_use;
+/* The body of a GET into @fd as it arrives; @progress, if not NULL, is told of the bytes so far and in all
+ * (0 = not known). 0, or -1 after printing why. */
+typedef void client_progress_fn(double done, double total);
+int client_download(struct client *client, const char *path, int fd,
+		    client_progress_fn *progress) must_use;
 /* Text escaped for a query value or a path segment; owned by the caller, NULL without memory. */
 char *client_escape(struct client *client, const char *text);
-/* Adds "&name=value", escaped; nothing for a NULL value. */
+/* Adds "name=value", escaped, behind '?' or '&'; nothing for a NULL value. */
 void client_add_parameter(struct client *client, struct buf *path, const char *name,
 			  const char *value);
 /* The address shown to people: the URL, or http://localhost for a socket. */

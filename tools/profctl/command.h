@@ -21,18 +21,24 @@ struct arguments {
 	const char *service, *type, *status, *file_format;
 	const char *label, *tag, *description, *name, *role, *key_tenant, *baseline;
 	const char *threshold, *confidence; /* numbers, checked; NULL = the daemon's defaults */
-	uint32_t duration_s, rate_hz, top, limit, wait_s;
-	bool type_given;
+	const char *from, *to;		    /* as the API takes times; NULL = its defaults */
+	const char *watch, *webhook;
+	uint32_t duration_s, rate_hz, top, limit, wait_s, retention_days, interval_s;
+	bool type_given, rate_given;
 	bool follow; /* wait for the result */
 	bool system; /* include the runtime's own goroutines */
+	bool all;    /* everything, not one */
+	bool once;   /* no live view */
 	int argc;    /* positional, after options */
 	char **argv;
 };
 
+#define COMMAND_RENDERS '=' /* among a command's letters: it takes -o folded and -o pprof, too */
+
 struct command {
 	const char *name;    /* one word, or two: "baseline create" */
 	const char *usage;   /* positional arguments */
-	const char *options; /* letters of the options it takes, as in command_options[] */
+	const char *options; /* letters of the options it takes, as in command_options[]; COMMAND_RENDERS */
 	int min_args, max_args; /* -1 = any */
 	const char *help;
 	int (*run)(const struct arguments *args); /* exit code */
@@ -46,7 +52,7 @@ struct command_option {
 	const char *help;
 };
 
-#define COMMAND_OPTIONS 20
+#define COMMAND_OPTIONS 28
 
 extern const struct command commands[];
 extern const size_t command_count;
@@ -55,6 +61,7 @@ extern const struct command_option command_options[COMMAND_OPTIONS];
 int command_record(const struct arguments *args);
 int command_start(const struct arguments *args);
 int command_stop(const struct arguments *args);
+int command_resume(const struct arguments *args);
 int command_get(const struct arguments *args);
 int command_top(const struct arguments *args);
 int command_flamegraph(const struct arguments *args);
@@ -72,6 +79,12 @@ int command_baseline_get(const struct arguments *args);
 int command_baseline_delete(const struct arguments *args);
 int command_goroutines(const struct arguments *args);
 int command_ledger(const struct arguments *args);
+int command_continuous_start(const struct arguments *args);
+int command_continuous_stop(const struct arguments *args);
+int command_continuous_status(const struct arguments *args);
+int command_findings(const struct arguments *args);
+int command_backup(const struct arguments *args);
+int command_restore(const struct arguments *args);
 int command_key_create(const struct arguments *args);
 int command_key_list(const struct arguments *args);
 int command_key_delete(const struct arguments *args);

@@ -47,7 +47,13 @@ int comparison_print(const cJSON *c)
 {
 	const cJSON *overall = cJSON_GetObjectItem(c, "overallDelta");
 
-	(void)printf("verdict    %s\n%s\n", output_text(c, "verdict"), output_text(c, "summary"));
+	const char *verdict = output_text(c, "verdict");
+	enum paint paint = !strcmp(verdict, "regressed")  ? PAINT_BAD
+			   : !strcmp(verdict, "improved") ? PAINT_GOOD
+							  : PAINT_BOLD;
+
+	(void)printf("verdict    %s%s%s\n%s\n", output_paint(paint), verdict, output_paint(PAINT_NONE),
+		     output_text(c, "summary"));
 	if (cJSON_IsNumber(overall))
 		(void)printf("overall    %+.2f %% of cost%s\n", overall->valuedouble,
 			     cJSON_IsTrue(cJSON_GetObjectItem(c, "significant"))

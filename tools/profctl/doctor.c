@@ -267,12 +267,17 @@ int command_doctor(const struct arguments *args)
 	check_features(checks);
 	check_daemon(args, checks);
 	cJSON_ArrayForEach(check, checks) {
-		failed |= !strcmp(output_text(check, "state"), "failed");
+		const char *state = output_text(check, "state");
+		enum paint paint = !strcmp(state, "ok")	      ? PAINT_GOOD
+				   : !strcmp(state, "failed") ? PAINT_BAD
+							      : PAINT_WARNING;
+
+		failed |= paint == PAINT_BAD;
 		if (args->format == OUTPUT_JSON)
 			continue;
 		/* Not a table: remedies are never cut. */
-		(void)printf("%-28s %-9s %s\n", output_text(check, "check"),
-			     output_text(check, "state"), output_text(check, "detail"));
+		(void)printf("%-28s %s%-9s%s %s\n", output_text(check, "check"), output_paint(paint), state,
+			     output_paint(PAINT_NONE), output_text(check, "detail"));
 	}
 	if (args->format == OUTPUT_JSON)
 		output_json(answer);

@@ -27,30 +27,98 @@ void generate_help(void)
 			     global_options[i].value ? global_options[i].value : "", global_options[i].help);
 }
 
+void generate_option_help(const struct command_option *option)
+{
+	(void)printf("  -%c, --%s %-*s %s\n", option->letter, option->name,
+		     (int)(20 - strlen(option->name)), option->value ? option->value : "", option->help);
+}
+
+static bool takes(const struct command *command, size_t option)
+{
+	return strchr(command->options, command_options[option].letter) != NULL;
+}
+
+void generate_command_help(const struct command *command)
+{
+	(void)printf("Usage: profctl %s%s%s%s\n\n%s.\n", command->name,
+		     *command->options ? " [OPTIONS]" : "", *command->usage ? " " : "", command->usage,
+		     command->help);
+	if (*command->options)
+		(void)printf("\n");
+	for (size_t i = 0; i < COMMAND_OPTIONS; i++)
+		if (takes(command, i))
+			generate_option_help(&command_options[i]);
+}
+
+/* Text of a page: what troff would take for a request or a hyphen is escaped. */
+static void man_text(const char *text)
+{
+	for (; *text; text++)
+		if (*text == '-')
+			(void)fputs("\\-", stdout);
+		else if (*text == '\\')
+			(void)fputs("\\e", stdout);
+		else
+			(void)putchar(*text);
+}
+
+static void man_command(const struct command *command)
+{
+	const char *comma = "";
+
+	(void)printf(".TP\n.B %s\n", command->name);
+	if (*command->usage) {
+		(void)printf(".RI \"");
+		man_text(command->usage);
+		(void)printf("\"\n");
+	}
+	(void)printf(".br\n");
+	man_text(command->help);
+	(void)printf(".\n");
+	if (!*command->options)
+		return;
+	(void)printf(".br\nOptions: ");
+	for (size_t i = 0; i < COMMAND_OPTIONS; i++)
+		if (takes(command, i)) {
+			(void)printf("%s\\-\\-%s", comma, command_options[i].name);
+			comma = ", ";
+		}
+	(void)printf(".\n");
+}
+
+static void man_option(const struct command_option *option)
+{
+	(void)printf(".TP\n.BI \\-%c \", \" \\-\\-%s \" %s\"\n", option->letter, option->name,
+		     option->value ? option->value : "");
+	man_text(option->help);
+	(void)printf(".\n");
+}
+
 static void man(void)
 {
 	(void)printf(".TH PROFCTL 1 \"\" \"profd %s\" \"User Commands\"\n.SH NAME\nprofctl \\- client of the "
 		     "profd continuous profiler\n.SH SYNOPSIS\n.B profctl\n[\\fIOPTIONS\\fR] "
 		     "\\fICOMMAND\\fR [\\fICOMMAND OPTIONS\\fR] [\\fIARGUMENTS\\fR]\n.SH DESCRIPTION\n"
 		     "Starts, follows and reads profiles of the services on a host through the HTTP API of "
-		     "\\fBprofd\\fR(8).\n.SH COMMANDS\n",
+		     "\\fBprofd\\fR(8).\nEvery command takes \\-\\-help and \\-o.\n.SH COMMANDS\n",
 		     PROFD_VERSION);
 	for (size_t i = 0; i < command_count; i++)
-		(void)printf(".TP\n.B %s\n.RI \"%s\"\n.br\n%s.\n", commands[i].name, commands[i].usage,
-			     commands[i].help);
+		man_command(&commands[i]);
 	(void)printf(".SH OPTIONS\n");
-	for (size_t i = 0; i < ARRAY_SIZE(global_options); i++)
-		(void)printf(".TP\n.BI \\-\\-%s \" %s\"\n%s.\n", global_options[i].name,
-			     global_options[i].value ? global_options[i].value : "", global_options[i].help);
+	for (size_t i = 0; i < ARRAY_SIZE(global_options); i++) {
+		(void)printf(".TP\n.BI \\-\\-%s \" %s\"\n", global_options[i].name,
+			     global_options[i].value ? global_options[i].value : "");
+		man_text(global_options[i].help);
+		(void)printf(".\n");
+	}
 	(void)printf(".SH COMMAND OPTIONS\n");
 	for (size_t i = 0; i < COMMAND_OPTIONS; i++)
-		(void)printf(".TP\n.BI \\-%c \", \" \\-\\-%s \" %s\"\n%s.\n", command_options[i].letter,
-			     command_options[i].name,
-			     command_options[i].value ? command_options[i].value : "",
-			     command_options[i].help);
+		man_option(&command_options[i]);
 	(void)printf(".SH EXIT STATUS\n0 done, 1 failed, 2 wrong usage. Of \\fBci\\fR: 0 not "
 		     "regressed, 1 regressed, 2 wrong use or no daemon, 3 could not tell, 4 the "
-		     "command failed.\n.SH SEE ALSO\n.BR profd (8)\n");
+		     "command failed.\n.SH ENVIRONMENT\n.TP\n.B PROFD_TOKEN\n"
+		     "the API key or token, unless \\-\\-token\\-file is given.\n.TP\n.B NO_COLOR\n"
+		     "no colours, also on a terminal.\n.SH SEE ALSO\n.BR profd (8)\n");
 }
 
 /* "baseline" of "baseline create". */

@@ -5,11 +5,16 @@
 #define PROFCTL_GENERATE_H
 
 #include "agent/base/cleanup.h"
+#include "tools/profctl/command.h"
 
 /* Prints "man", "bash", "zsh" or "fish" on standard output. -EINVAL for any other word. */
 int generate(const char *what) must_use;
 
 /* Prints the options that stand before a command. */
 void generate_help(void);
+/* Prints one line about an option of commands. */
+void generate_option_help(const struct command_option *option);
+/* Prints the usage of one command and its options. */
+void generate_command_help(const struct command *command);
 
 #endif

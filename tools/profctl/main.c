@@ -14,15 +14,12 @@ static void print_help(void)
 	(void)printf("Usage: profctl [--url URL | --socket PATH] [--token-file FILE] [--tenant NAME]\n"
 		     "               [-o json|table|folded|pprof] COMMAND [OPTIONS] [ARGUMENTS]\n\nCommands:\n");
 	for (size_t i = 0; i < command_count; i++)
-		(void)printf("  %-15s %-20s %s\n", commands[i].name, commands[i].usage, commands[i].help);
+		(void)printf("  %-18s %-20s %s\n", commands[i].name, commands[i].usage, commands[i].help);
 	(void)printf("\nOptions:\n");
 	generate_help();
 	(void)printf("\nOptions of commands:\n");
 	for (size_t i = 0; i < COMMAND_OPTIONS; i++)
-		(void)printf("  -%c, --%s %-*s %s\n", command_options[i].letter, command_options[i].name,
-			     (int)(20 - strlen(command_options[i].name)),
-			     command_options[i].value ? command_options[i].value : "",
-			     command_options[i].help);
+		generate_option_help(&command_options[i]);
 }
 
 static int usage(const char *text, const char *what)
@@ -79,6 +76,14 @@ static const char **text_option(struct arguments *args, int letter)
 		return &args->role;
 	case 'K':
 		return &args->key_tenant;
+	case 'B':
+		return &args->from;
+	case 'E':
+		return &args->to;
+	case 'W':
+		return &args->watch;
+	case 'H':
+		return &args->webhook;
 	default:
 		return NULL;
 	}
@@ -100,6 +105,7 @@ static int set_option(struct arguments *args, int letter, const char *value)
 	case 'd':
 		return parse_number("duration", value, 3600, &args->duration_s);
 	case 'r':
+		args->rate_given = true;
 		return parse_number("rate", value, 1000, &args->rate_hz);
 	case 'n':
 		return parse_number("top", value, 1000, &args->top);
@@ -111,6 +117,16 @@ static int set_option(struct arguments *args, int letter, const char *value)
 	case 'y':
 		args->system = true;
 		return 0;
+	case 'a':
+		args->all = true;
+		return 0;
+	case 'O':
+		args->once = true;
+		return 0;
+	case 'i':
+		return parse_number("interval", value, 60, &args->interval_s);
+	case 'k':
+		return parse_number("retention", value, 3650, &args->retention_days);
 	case 'p':
 		args->threshold = value;
 		return check_share("threshold", value, 100);
@@ -124,15 +140,24 @@ static int set_option(struct arguments *args, int letter, const char *value)
 	}
 }
 
-/* Options of one command; positional arguments are left in args. */
-static int parse_command(const struct command *command, int argc, char **argv,
-			 struct arguments *args)
+static int parse_format(const char *text, enum output_format *ret)
 {
-	struct option longs[COMMAND_OPTIONS + 1] = { 0 };
+	static const char *const words[] = { "table", "json", "folded", "pprof" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(words); i++)
+		if (!strcmp(words[i], text)) {
+			*ret = (enum output_format)i;
+			return 0;
+		}
+	return usage("-o takes json, table, folded or pprof, not ", text);
+}
+
+/* The options of @command for getopt_long(); --help and --output are taken by all. */
+static void list_options(const struct command *command, struct option longs[COMMAND_OPTIONS + 3],
+			 char shorts[2 * COMMAND_OPTIONS + 8])
+{
 	/* Options may stand anywhere, but not among the words of a command to run. */
-	char shorts[2 * COMMAND_OPTIONS + 2] = "+";
-	size_t count = 0, at = command->max_args < 0;
-	int letter;
+	size_t count = 0, at = (size_t)sprintf(shorts, "%so:h", command->max_args < 0 ? "+" : "");
 
 	for (size_t i = 0; i < COMMAND_OPTIONS; i++) {
 		bool value = command_options[i].value != NULL;
@@ -146,11 +171,36 @@ static int parse_command(const struct command *command, int argc, char **argv,
 		if (value)
 			shorts[at++] = ':';
 	}
+	longs[count++] = (struct option){ "output", required_argument, NULL, 'o' };
+	longs[count++] = (struct option){ "help", no_argument, NULL, 'h' };
+	longs[count] = (struct option){ 0 };
 	shorts[at] = '\0';
+}
+
+#define PARSE_HELP (-1) /* help was asked for and printed */
+
+/* Options of one command; positional arguments are left in args. 0, PARSE_HELP or EXIT_USAGE. */
+static int parse_command(const struct command *command, int argc, char **argv,
+			 struct arguments *args)
+{
+	struct option longs[COMMAND_OPTIONS + 3];
+	char shorts[2 * COMMAND_OPTIONS + 8];
+	int letter, rc = 0;
+
+	list_options(command, longs, shorts);
 	optind = 0; /* glibc: start over, reading a leading '+' again */
-	while ((letter = getopt_long(argc, argv, shorts, longs, NULL)) != -1)
-		if (set_option(args, letter, optarg) < 0)
-			return EXIT_USAGE;
+	while (rc == 0 && (letter = getopt_long(argc, argv, shorts, longs, NULL)) != -1) {
+		if (letter == 'h') {
+			generate_command_help(command);
+			return PARSE_HELP;
+		}
+		if (letter == 'o')
+			rc = parse_format(optarg, &args->format);
+		else if (set_option(args, letter, optarg) < 0)
+			rc = EXIT_USAGE;
+	}
+	if (rc)
+		return rc;
 	args->argc = argc - optind;
 	args->argv = argv + optind;
 	if (args->argc < command->min_args ||
@@ -158,19 +208,10 @@ static int parse_command(const struct command *command, int argc, char **argv,
 		(void)fprintf(stderr, "usage: profctl %s %s\n", command->name, command->usage);
 		return EXIT_USAGE;
 	}
+	if ((args->format == OUTPUT_FOLDED || args->format == OUTPUT_PPROF) &&
+	    !strchr(command->options, COMMAND_RENDERS))
+		return usage("-o folded and -o pprof are for profiles, not for ", command->name);
 	return 0;
-}
-
-static int parse_format(const char *text, enum output_format *ret)
-{
-	static const char *const words[] = { "table", "json", "folded", "pprof" };
-
-	for (size_t i = 0; i < ARRAY_SIZE(words); i++)
-		if (!strcmp(words[i], text)) {
-			*ret = (enum output_format)i;
-			return 0;
-		}
-	return -1;
 }
 
 /* The command that the first one or two words name, and how many words that took. */
@@ -200,7 +241,7 @@ static int run(int argc, char **argv, struct client_options *connection, struct 
 		return usage("unknown command ", argv[0]);
 	rc = parse_command(command, argc - words + 1, argv + words - 1, args);
 	if (rc)
-		return rc;
+		return rc == PARSE_HELP ? 0 : rc;
 	client = client_create(connection);
 	if (!client)
 		return 1;
@@ -241,8 +282,8 @@ int main(int argc, char **argv)
 			connection.tenant = optarg;
 			break;
 		case 'o':
-			if (parse_format(optarg, &args.format) < 0)
-				return usage("-o takes json, table, folded or pprof, not ", optarg);
+			if (parse_format(optarg, &args.format))
+				return EXIT_USAGE;
 			break;
 		case 'h':
 			print_help();

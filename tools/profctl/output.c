@@ -94,7 +94,9 @@ int table_print(struct table *table)
 	for (size_t i = 0; i < table->count; i++)
 		if (text_width(table->cells[i]) > widths[i % table->columns])
 			widths[i % table->columns] = text_width(table->cells[i]);
+	(void)fputs(output_paint(PAINT_BOLD), stdout);
 	print_row(table, table->headings, widths, terminal);
+	(void)fputs(output_paint(PAINT_NONE), stdout);
 	for (size_t i = 0; i + table->columns <= table->count; i += table->columns)
 		print_row(table, (const char *const *)(table->cells + i), widths, terminal);
 	for (size_t i = 0; i < table->count; i++)
@@ -104,6 +106,16 @@ int table_print(struct table *table)
 	if (table->failed)
 		(void)fprintf(stderr, "profctl: out of memory, the table is incomplete\n");
 	return table->failed ? -1 : 0;
+}
+
+const char *output_paint(enum paint paint)
+{
+	static const char *const codes[] = { "\033[0m", "\033[1m", "\033[32m", "\033[33m", "\033[31m" };
+	const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
+
+	if (!isatty(STDOUT_FILENO) || (no_color && *no_color) || !term || !strcmp(term, "dumb"))
+		return "";
+	return codes[paint];
 }
 
 void output_value(double value, const char *unit, char *out, size_t size)
@@ -153,24 +165,40 @@ double output_number(const cJSON *object, const char *name)
 	return cJSON_IsNumber(item) ? item->valuedouble : 0;
 }
 
-void progress_show(const char *label, double done, double total)
+/* @so_far and @in_all as text; @share beyond [0, 1] is cut, < 0 = no bar. */
+static void show(const char *label, double share, const char *so_far, const char *in_all)
 {
-	double share = total > 0 ? done / total : 0;
 	char bar[PROGRESS_WIDTH + 1];
-	int filled;
 
 	if (!isatty(STDERR_FILENO))
 		return;
 	share = share > 1 ? 1 : share;
-	filled = (int)(share * PROGRESS_WIDTH);
 	memset(bar, ' ', PROGRESS_WIDTH);
-	memset(bar, '#', (size_t)filled);
+	memset(bar, '#', share > 0 ? (size_t)(share * PROGRESS_WIDTH) : 0);
 	bar[PROGRESS_WIDTH] = '\0';
-	if (total > 0)
-		(void)fprintf(stderr, "\r\033[K%s [%s] %.0f s of %.0f s", label, bar, done, total);
+	if (share >= 0)
+		(void)fprintf(stderr, "\r\033[K%s [%s] %s of %s", label, bar, so_far, in_all);
 	else
-		(void)fprintf(stderr, "\r\033[K%s %.0f s", label, done);
+		(void)fprintf(stderr, "\r\033[K%s %s", label, so_far);
 	(void)fflush(stderr);
+}
+
+void progress_show(const char *label, double done, double total)
+{
+	char so_far[32], in_all[32];
+
+	(void)snprintf(so_far, sizeof(so_far), "%.0f s", done);
+	(void)snprintf(in_all, sizeof(in_all), "%.0f s", total);
+	show(label, total > 0 ? done / total : -1, so_far, in_all);
+}
+
+void progress_bytes(const char *label, double done, double total)
+{
+	char so_far[32], in_all[32];
+
+	output_value(done, "bytes", so_far, sizeof(so_far));
+	output_value(total, "bytes", in_all, sizeof(in_all));
+	show(label, total > 0 ? done / total : -1, so_far, in_all);
 }
 
 void progress_clear(void)

@@ -27,6 +27,9 @@ void table_addf(struct table *table, const char *fmt, ...) printf_like(2, 3);
 /* Prints and releases. The last column is cut at the width of a terminal. 0, or -1 without memory. */
 int table_print(struct table *table);
 
+/* Escape sequences on a terminal; "" elsewhere, with NO_COLOR set (no-color.org) or on a dumb terminal. */
+enum paint { PAINT_NONE, PAINT_BOLD, PAINT_GOOD, PAINT_WARNING, PAINT_BAD };
+const char *output_paint(enum paint paint);
 /* "1.23 s", "45.6 MiB", "1234" by unit (nanoseconds, bytes, count). */
 void output_value(double value, const char *unit, char *out, size_t size);
 void output_json(const cJSON *json);
@@ -37,6 +40,7 @@ double output_number(const cJSON *object, const char *name);
 /* On a terminal: "label [#####     ] 12 s of 30 s" on standard error, rewritten in place. Elsewhere
  * nothing. progress_clear() removes it. */
 void progress_show(const char *label, double done, double total);
+void progress_bytes(const char *label, double done, double total);
 void progress_clear(void);
 
 #endif

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Commands that take and show profiles: record, start, stop, get, top, flamegraph. */
+/* Commands that take and show profiles: record, start, get, top, flamegraph. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "agent/base/clock.h"
-#include "agent/base/io.h"
 #include "tools/profctl/command.h"
+#include "tools/profctl/live_top.h"
 #include "tools/profctl/output.h"
 #include "tools/profctl/sessions.h"
 
@@ -72,44 +73,11 @@ static int print_session(const struct arguments *args, const cJSON *session)
 	return print_top(session);
 }
 
-/* Writes one rendering of a session to @path (NULL = standard output). */
-static int write_rendering(const struct arguments *args, const char *id, const char *format,
-			   const char *path)
-{
-	cleanup_free char *escaped = client_escape(args->client, id);
-	cleanup_free char *data = NULL;
-	cleanup_close int fd = -1;
-	char request[512];
-	size_t len = 0;
-	int status;
-
-	if (!escaped)
-		return 1;
-	(void)snprintf(request, sizeof(request), SESSIONS_PATH "/%s/flamegraph?format=%s", escaped, format);
-	status = client_request(args->client, "GET", request, NULL, "*/*", &data, &len);
-	if (status < 0)
-		return 1;
-	if (status != 200) {
-		cleanup(json) cJSON *problem = cJSON_Parse(data);
-
-		(void)fprintf(stderr, "profctl: %s (HTTP %d)\n", output_text(problem, "detail"), status);
-		return 1;
-	}
-	if (path)
-		fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-	if (path && fd < 0) {
-		(void)fprintf(stderr, "profctl: cannot write %s: %s\n", path, strerror(errno));
-		return 1;
-	}
-	(void)fflush(stdout);
-	return io_write_all(path ? fd : STDOUT_FILENO, data, len) < 0;
-}
-
 static int show_result(const struct arguments *args, const cJSON *session)
 {
 	if (args->format == OUTPUT_FOLDED || args->format == OUTPUT_PPROF)
-		return write_rendering(args, output_text(session, "id"),
-				       args->format == OUTPUT_FOLDED ? "folded" : "pprof", NULL);
+		return session_render(args, output_text(session, "id"),
+				      args->format == OUTPUT_FOLDED ? "folded" : "pprof", NULL) < 0;
 	return print_session(args, session) ||
 	       !strcmp(output_text(session, "status"), "failed");
 }
@@ -134,11 +102,6 @@ int command_start(const struct arguments *args)
 	return 0;
 }
 
-int command_stop(const struct arguments *args)
-{
-	return session_delete(args, args->argv[0]) < 0;
-}
-
 int command_get(const struct arguments *args)
 {
 	cleanup(json) cJSON *session = NULL;
@@ -151,10 +114,14 @@ int command_get(const struct arguments *args)
 int command_top(const struct arguments *args)
 {
 	uint32_t duration_s = args->duration_s ? args->duration_s : 5;
+	const char *service = args->argc ? args->argv[0] : "*";
 	cleanup(json) cJSON *session = NULL;
 	cleanup(json) cJSON *result = NULL;
 
-	if (session_start(args, args->argc ? args->argv[0] : "*", duration_s, &session) < 0 ||
+	if (!args->once && !args->duration_s && args->format == OUTPUT_TABLE && isatty(STDIN_FILENO) &&
+	    isatty(STDOUT_FILENO))
+		return live_top(args, service);
+	if (session_start(args, service, duration_s, &session) < 0 ||
 	    session_follow(args, output_text(session, "id"), duration_s, &result) < 0)
 		return 1;
 	return show_result(args, result);
@@ -162,8 +129,8 @@ int command_top(const struct arguments *args)
 
 int command_flamegraph(const struct arguments *args)
 {
-	return write_rendering(args, args->argv[0], args->file_format ? args->file_format : "html",
-			       args->argc > 1 ? args->argv[1] : NULL);
+	return session_render(args, args->argv[0], args->file_format ? args->file_format : "html",
+			      args->argc > 1 ? args->argv[1] : NULL) < 0;
 }
 
 /* ---- record ---------------------------------------------------------------------------------- */

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/profctl/sessions.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "agent/base/clock.h"
 #include "tools/profctl/output.h"
@@ -44,14 +47,32 @@ int session_get(const struct arguments *args, const char *id, cJSON **ret)
 
 int session_delete(const struct arguments *args, const char *id)
 {
-	cleanup_free char *escaped = client_escape(args->client, id);
 	cleanup(json) cJSON *answer = NULL;
-	char path[512];
+
+	return client_item(args->client, "DELETE", SESSIONS_PATH, id, &answer);
+}
+
+int session_render(const struct arguments *args, const char *id, const char *format, const char *path)
+{
+	cleanup_free char *escaped = client_escape(args->client, id);
+	cleanup_close int fd = -1;
+	char request[512];
 
 	if (!escaped)
 		return -1;
-	(void)snprintf(path, sizeof(path), SESSIONS_PATH "/%s", escaped);
-	return client_json(args->client, "DELETE", path, NULL, &answer);
+	(void)snprintf(request, sizeof(request), SESSIONS_PATH "/%s/flamegraph?format=%s", escaped, format);
+	if (path)
+		fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+	if (path && fd < 0) {
+		(void)fprintf(stderr, "profctl: cannot write %s: %s\n", path, strerror(errno));
+		return -1;
+	}
+	(void)fflush(stdout);
+	if (client_download(args->client, request, path ? fd : STDOUT_FILENO, NULL) == 0)
+		return 0;
+	if (path)
+		(void)unlink(path); /* nothing rather than a part */
+	return -1;
 }
 
 int session_follow(const struct arguments *args, const char *id, double duration_s, cJSON **ret)

@@ -15,6 +15,9 @@ int session_start(const struct arguments *args, const char *service, uint32_t du
 int session_get(const struct arguments *args, const char *id, cJSON **ret) must_use;
 /* Ends a running one early, deletes a finished one. */
 int session_delete(const struct arguments *args, const char *id) must_use;
+/* One rendering of a session into the file @path, NULL = standard output. */
+int session_render(const struct arguments *args, const char *id, const char *format,
+		   const char *path) must_use;
 /* To its end; Ctrl-C ends it early and keeps what there is. */
 int session_follow(const struct arguments *args, const char *id, double duration_s, cJSON **ret)
 	must_use;

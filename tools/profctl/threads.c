@@ -78,6 +78,9 @@ int command_goroutines(const struct arguments *args)
 	char id[128], path[512];
 
 	session_of(args, id, sizeof(id));
+	if (*id && (args->format == OUTPUT_FOLDED || args->format == OUTPUT_PPROF))
+		return session_render(args, id, args->format == OUTPUT_FOLDED ? "folded" : "pprof",
+				      NULL) < 0;
 	escaped = *id ? client_escape(args->client, id) : NULL;
 	if (!escaped)
 		return 1;

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+/* One switch for the whole host, for the moment when profiling itself is suspected: off ends every session of
+ * every tenant with what it has, pauses continuous profiling and refuses new sessions, until it is on again.
+ * Kept in the store: a restart does not sample unasked. */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "agent/session/continuous.h"
+#include "agent/session/sessions_internal.h"
+
+#define SWITCH_KIND   "switch"
+#define SWITCH_TENANT "-" /* of all */
+#define SWITCH_ID     "sampling"
+
+int sampling_switch_load(struct sessions *s, struct err *err)
+{
+	cleanup_free char *body = NULL;
+	size_t len;
+	int rc = store_get(s->store, SWITCH_KIND, SWITCH_TENANT, SWITCH_ID, &body, &len, err);
+
+	if (rc == -ENOENT)
+		return 0;
+	if (rc < 0)
+		return rc;
+	s->sampling_off_ns = strtoull(body, NULL, 10);
+	return 0;
+}
+
+static int store_switch(struct sessions *s, uint64_t off_ns, struct err *err)
+{
+	char body[24];
+	struct store_record record = {
+		.kind = SWITCH_KIND, .tenant = SWITCH_TENANT, .id = SWITCH_ID,
+		.service = "", .type = "", .status = "", .created_ns = off_ns,
+		.body = body, .urgent = true,
+	};
+
+	if (!off_ns)
+		return store_delete(s->store, SWITCH_KIND, SWITCH_TENANT, SWITCH_ID, err);
+	record.body_len = (size_t)snprintf(body, sizeof(body), "%" PRIu64, off_ns);
+	return store_put(s->store, &record, err);
+}
+
+static uint32_t end_all(struct sessions *s)
+{
+	uint32_t ended = 0;
+
+	for (struct session *session = s->running; session; session = session->next)
+		if (session_is_running(session) && !session->stop) {
+			session->stop = true;
+			ended++;
+		}
+	return ended;
+}
+
+int sessions_sampling_set(struct sessions *s, bool enabled, struct sampling_state *ret,
+			  struct err *err)
+{
+	uint64_t off_ns = enabled ? 0 : clock_realtime_ns();
+	bool changes;
+	int rc;
+
+	/* First what samples, then the disk, which may be full or slow. */
+	sessions_lock(s);
+	changes = enabled == (s->sampling_off_ns != 0);
+	if (changes)
+		s->sampling_off_ns = off_ns;
+	*ret = (struct sampling_state){ !s->sampling_off_ns, s->sampling_off_ns,
+					enabled ? 0 : end_all(s) };
+	continuous_changed(s);
+	sessions_unlock(s);
+	rc = changes ? store_switch(s, off_ns, err) : 0;
+	return rc == -ENOENT ? 0 : rc;
+}
+
+void sessions_sampling_get(struct sessions *s, struct sampling_state *ret)
+{
+	sessions_scope(s);
+
+	*ret = (struct sampling_state){ !s->sampling_off_ns, s->sampling_off_ns, 0 };
+}

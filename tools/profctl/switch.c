@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Commands that end sampling: stop (one profile, or everything at once) and resume. */
+#include <string.h>
+
+#include "tools/profctl/command.h"
+#include "tools/profctl/output.h"
+#include "tools/profctl/sessions.h"
+
+#define SAMPLING "/api/v1/sampling"
+
+static int set_sampling(const struct arguments *args, bool enabled)
+{
+	cleanup(json) cJSON *body = cJSON_CreateObject();
+	cleanup(json) cJSON *answer = NULL;
+
+	(void)cJSON_AddBoolToObject(body, "enabled", enabled);
+	if (client_json(args->client, "POST", SAMPLING, body, &answer) < 0)
+		return 1;
+	if (args->format == OUTPUT_JSON)
+		output_json(answer);
+	else if (enabled)
+		(void)printf("sampling is on\n");
+	else
+		(void)printf("sampling is stopped: %.0f profiles ended with what they had; "
+			     "profctl resume lets it go on\n",
+			     output_number(answer, "ended"));
+	return 0;
+}
+
+int command_stop(const struct arguments *args)
+{
+	if (args->all == (args->argc == 1)) {
+		(void)fprintf(stderr, "profctl: stop takes the id of a profile, or --all\n");
+		return EXIT_USAGE;
+	}
+	return args->all ? set_sampling(args, false) : session_delete(args, args->argv[0]) < 0;
+}
+
+int command_resume(const struct arguments *args)
+{
+	return set_sampling(args, true);
+}
