@@ -234,6 +234,20 @@ def build_truth(frame_pointers=False):
                             "-lpthread", output=f"{suffix}/truth_{suffix}")
 
 
+def npm_package(name, version):
+    """Folder of a package that only a test uses, with what it depends on; fetched once, kept below build/."""
+    folder = os.path.join(ROOT, "build/test-npm", f"{name.replace('/', '+')}@{version}")
+    if not os.path.exists(folder):
+        check(shutil.which("npm"), "npm is not installed")
+        os.makedirs(os.path.dirname(folder), exist_ok=True)
+        fresh = tempfile.mkdtemp(dir=os.path.dirname(folder))
+        done = subprocess.run(["npm", "install", "--prefix", fresh, "--ignore-scripts", "--no-audit", "--no-fund",
+                               "--loglevel=error", f"{name}@{version}"], capture_output=True, text=True)
+        check(done.returncode == 0, f"npm install {name}@{version}: {done.stderr[-500:]}")
+        os.replace(fresh, folder)
+    return os.path.join(folder, "node_modules", name)
+
+
 @contextlib.contextmanager
 def own_name(program):
     """A copy of a program under a name that no other process has: nobody else's run joins its service."""

@@ -219,6 +219,33 @@ def test_sandwich():
         check(names == "json10,gc5", names)
 
 
+def test_tree():
+    """The call tree shows the same numbers, by keys alone, and inverted what each function spent itself."""
+    with Shown(document(SMALL)) as page:
+        page.key("4")
+        page.run("document.querySelector('.call-tree').focus()")
+        rows = "[...document.querySelectorAll('.lines .line')].map(r => [...r.children].map(c => c.textContent.trim()).join('|'))"
+        for _ in range(8):  # opens and goes in by turns, to the end of the largest stack
+            page.key("ArrowRight")
+        level = page.run("document.querySelector('.lines [aria-selected=true]').getAttribute('aria-level')")
+        check(level == "5", f"at level {level}, not at the end of the largest stack")
+        name = page.run("nodeName(app.model, view.selected)")
+        check(any(name in row for row in page.run(rows)), f"{name} is a line: {page.run(rows)}")
+        count = len(page.run(rows))
+        page.key("ArrowLeft")
+        check(page.run("app.model.level[view.selected]") == 3, "left goes out")
+        page.key("ArrowLeft")
+        check(len(page.run(rows)) < count, "and closes")
+        check(page.run("document.querySelector('.call-tree').getAttribute('aria-activedescendant') === "
+                       "document.querySelector('.lines [aria-selected=true]').id"), "the reader hears the line")
+        page.key("v")
+        check("v=callers" in page.run("location.hash"), "the turned view is in the address")
+        first = page.run("nodeName(app.model, children(app.model, 0)[0])")
+        check(page.run("app.model.total[children(app.model, 0)[0]] === Math.max(...app.totals.self)"), f"{first} spent most itself")
+        page.key("v")
+        check(page.run("app.model.total[0]") == 100 and "v=" not in page.run("location.hash"), "turned back")
+
+
 def test_hostile_names():
     stacks = {("main", name): 3 + k for k, name in enumerate(EVIL)}
     with Shown(document(stacks)) as page:

@@ -12,9 +12,10 @@ import tempfile
 import urllib.parse
 
 from browser import Page
-from harness import FAMILY_A, ROOT, Daemon, Skip, check, main, running, wait_until
+from harness import FAMILY_A, ROOT, Daemon, Skip, check, main, npm_package, running, wait_until
 
 EVIL = '"><img src=x onerror=window.hacked=1> </script>\u202eevil'
+AXE = "4.14.1"
 BUSY = "import time\nprint('ready', flush=True)\ndef hot_loop():\n while True: pass\nhot_loop()\n"
 
 
@@ -240,6 +241,37 @@ def phone_dark_and_keyboard():
         page.clean()
 
 
+def barriers():
+    """axe-core's WCAG 2.2 AA rules on every page, light and dark."""
+    with open(os.path.join(npm_package("axe-core", AXE), "axe.min.js")) as f:
+        axe = f.read()
+    with Daemon() as daemon, busy("page-axe"), Site(daemon) as page:
+        known(daemon, "page-axe")
+        first, second = (daemon.profile("page-axe", seconds=1)["id"] for _ in range(2))
+        threads = daemon.profile("page-axe", seconds=1, kind="goroutine")["id"]
+        daemon.request("POST", "/api/v1/profiling/baselines", {"label": "v1", "sessionId": first, "profileType": "cpu"})
+        found = []
+        for theme in ("light", "dark"):
+            for path, ready in (("/", "document.querySelector('.name')"), ("/s/page-axe", "document.querySelector('form')"),
+                                (f"/p/{first}", GRAPH), (f"/g/{threads}", "document.querySelector('.stack')"),
+                                (f"/compare?base={first}&cmp={second}", "document.querySelector('.explorer')?.dataset.ready"),
+                                ("/baselines", "document.querySelector('.card')"), ("/trend", "document.querySelector('form')"),
+                                ("/status", "document.querySelector('.card')"), ("/settings", "document.querySelector('h2')"),
+                                ("/sign-in", "document.querySelector('form')")):
+                page.visit(path, ready)
+                page.settle()
+                if page.run("document.documentElement.dataset.theme || 'light'") != theme:
+                    page.run("document.querySelector('.top .right button').click()")
+                    page.settle()
+                page.run(axe + "; true")
+                wrong = page.run("""axe.run({ runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'] })
+                    .then(r => r.violations.map(v => v.id + ': ' + v.nodes.slice(0, 3).map(n => n.target.join(' ') + ' ' +
+                        (n.any[0] || n.all[0] || n.none[0])?.message).join(' | ')))""")
+                found += [f"{theme} {path}: {w}" for w in wrong]
+        check(not found, "\n".join(found))
+        page.clean()
+
+
 if __name__ == "__main__":
     main(modules_under_node, from_the_list_to_the_graph, stopping_keeps_what_there_is, hostile_service_name,
-         comparison_and_baseline, words_for_what_is_missing, sign_in_with_a_key, phone_dark_and_keyboard)
+         comparison_and_baseline, words_for_what_is_missing, sign_in_with_a_key, phone_dark_and_keyboard, barriers)

@@ -9,14 +9,15 @@ import { children, decodeFlame, functionFile, functionModule, functionName, func
 import { shortName, visible } from './names.js';
 import { attachPointer } from './pointer.js';
 import { FunctionTable } from './table.js';
-import { sandwich, transform } from './transform.js';
+import { invert, sandwich, transform } from './transform.js';
+import { CallTree } from './tree.js';
 import { FlameView, ROW } from './view.js';
 import { noun, sentence } from './words.js';
 
 export class Explorer {
 	/** @param options {tools: elements for the bar, sentence(text): where the first sentence goes} */
 	constructor(holder, options = {}) {
-		Object.assign(this, { filters: [], undone: [], history: [], query: '', hitAt: -1, mode: 'both', side: 'callees', sandwich: null, options });
+		Object.assign(this, { filters: [], undone: [], history: [], query: '', hitAt: -1, mode: 'both', side: 'callees', sandwich: null, inverted: false, options });
 		this.build(holder);
 		this.view = new FlameView(this.canvas);
 		this.table = new FunctionTable(this.tableScroll, {
@@ -25,31 +26,36 @@ export class Explorer {
 			menu: (f, x, y) => this.openMenu(this.largestOf(f), x, y),
 			sorted: () => this.writeAddress(false),
 		});
+		this.lines = new CallTree(this.treeScroll, { picked: node => { this.select(node, false); this.writeAddress(false); },
+			zoomed: node => this.zoom(node, true), menu: (node, x, y) => this.openMenu(node, x, y) });
 		attachPointer(this);
 		this.listen();
 	}
 
 	build(holder) {
 		const button = (text, title, run) => h('button', { type: 'button', title, onclick: run }, text);
-		this.views = h('span', { class: 'group', role: 'group', 'aria-label': 'Panes' }, [['both', 'Both'], ['graph', 'Graph'], ['table', 'Table']]
+		this.views = h('span', { class: 'group', role: 'group', 'aria-label': 'Panes' }, [['both', 'Both'], ['graph', 'Graph'], ['table', 'Table'], ['tree', 'Tree']]
 			.map(([mode, text]) => h('button', { type: 'button', 'data-mode': mode, onclick: () => { this.setMode(mode); this.writeAddress(false); } }, text)));
 		this.input = h('input', { type: 'search', class: 'query', 'aria-label': 'Search functions', placeholder: 'Search: text or /regex/', autocomplete: 'off', spellcheck: 'false' });
 		this.hits = h('span', { class: 'hits', 'aria-live': 'polite' });
 		this.bar = h('div', { class: 'bar', role: 'toolbar', 'aria-label': 'View' }, this.views,
 			h('span', { class: 'search' }, this.input, this.hits),
 			h('span', { class: 'group' }, button('Reset', 'Whole graph (0)', () => this.reset()), button('Flip', 'Root at the top or at the bottom (o)', () => this.flip()),
+				this.turned = button('Invert', 'Callers below the functions that spent it (v)', () => this.invert()),
 				button('Colour', 'By module or by self value', () => this.recolour()), button('Keys', 'All keys (?)', () => openHelp(this)), this.options.tools));
 		this.path = h('nav', { class: 'path', 'aria-label': 'Path to the zoomed frame' });
 		this.tableScroll = h('div', { class: 'table-scroll', tabindex: '0' });
 		this.tablePane = h('section', { class: 'table-pane', 'aria-label': 'Functions' }, this.tableScroll);
-		this.divider = h('div', { class: 'divider', role: 'separator', 'aria-orientation': 'vertical', 'aria-label': 'Width of the table', tabindex: '0' });
+		this.divider = h('div', { class: 'divider', role: 'separator', 'aria-orientation': 'vertical', 'aria-label': 'Width of the table', tabindex: '0',
+			'aria-valuenow': '38', 'aria-valuemin': '10', 'aria-valuemax': '80' });
+		this.treeScroll = h('div', { class: 'tree-pane' });
 		this.canvas = h('canvas', { 'aria-hidden': 'true' });
 		this.tree = h('div', { class: 'tree', role: 'tree', tabindex: '0', 'aria-label': 'Flame graph, one item per frame' });
 		this.graphPane = h('section', { class: 'graph-pane', 'aria-label': 'Flame graph' }, this.canvas, this.tree);
 		this.details = h('div', { class: 'details', hidden: true });
 		this.menu = h('div', { class: 'menu', role: 'menu', hidden: true });
 		this.help = h('dialog', { class: 'help', 'aria-label': 'Keys' });
-		this.root = h('div', { class: 'explorer' }, this.bar, this.path, h('div', { class: 'panes' }, this.tablePane, this.divider, this.graphPane), this.details, this.menu, this.help);
+		this.root = h('div', { class: 'explorer' }, this.bar, this.path, h('div', { class: 'panes' }, this.tablePane, this.divider, this.graphPane, this.treeScroll), this.details, this.menu, this.help);
 		holder.append(this.root);
 	}
 
@@ -91,11 +97,15 @@ export class Explorer {
 		for (let i = 0; this.sandwich && i < base.functions && f < 0; i++) if (functionName(base, i) === this.sandwich) f = i;
 		if (f >= 0 && !base.delta) this.model = decodeFlame(sandwich(this.model, f)[this.side]);
 		this.totals = functionTotals(this.model);
+		if (this.inverted && !base.delta) this.model = decodeFlame(invert(this.model));
+		this.lines.show(this.model);
 		this.view.selected = this.view.hovered = -1;
 		this.view.zoomed = 0;
 		this.view.show(this.model);
 		this.table.show(this.model, this.totals);
 		this.applySearch();
+		this.turned.setAttribute('aria-pressed', String(this.inverted));
+		this.turned.disabled = Boolean(base.delta);
 		const about = this.sandwich ? `${this.side === 'callers' ? 'Callers' : 'Callees'} of ${visible(shortName(this.sandwich))}: ` : '';
 		this.options.sentence?.(about + sentence(base, this.model, this.totals));
 	}
@@ -134,6 +144,7 @@ export class Explorer {
 		if (node >= 0) {
 			this.table.select(this.model.fn[node], true);
 			this.drawTree(node);
+			if (this.mode === 'tree') this.lines.select(node);
 			if (announce) {
 				this.view.scrollTo(this.model.level[node]);
 				this.showDetails(node, null);
@@ -308,7 +319,7 @@ export class Explorer {
 	writeAddress(push) {
 		const { view, table } = this;
 		const hash = writeFragment({ zoom: view.zoomed ? pathText(this.model, view.zoomed) : '', query: this.query, filters: this.filters, panes: this.mode,
-			sort: table.sort === this.sortDefault ? '' : table.sort, flipped: view.flipped, byShare: view.byShare, side: this.side, sandwich: this.sandwich });
+			sort: table.sort === this.sortDefault ? '' : table.sort, flipped: view.flipped, inverted: this.inverted, byShare: view.byShare, side: this.side, sandwich: this.sandwich });
 		if (hash !== location.hash) history[push ? 'pushState' : 'replaceState'](null, '', hash || location.pathname + location.search);
 	}
 
@@ -317,7 +328,7 @@ export class Explorer {
 	readAddress() {
 		if (!this.base) return;
 		const s = readFragment(location.hash), { view, table } = this;
-		Object.assign(this, { filters: s.filters, side: s.side, sandwich: s.sandwich });
+		Object.assign(this, { filters: s.filters, side: s.side, sandwich: s.sandwich, inverted: s.inverted });
 		table.sort = s.sort === 'delta' && !this.base.delta ? this.sortDefault : s.sort || this.sortDefault;
 		Object.assign(view, { flipped: s.flipped, byShare: s.byShare });
 		this.setMode(s.panes);
@@ -336,9 +347,17 @@ export class Explorer {
 	setMode(mode) {
 		this.mode = this.root.dataset.view = mode;
 		for (const b of this.views.children) b.setAttribute('aria-pressed', String(b.dataset.mode === mode));
-		if (this.model) this.view.resize();
+		if (!this.model) return;
+		this.view.resize();
+		if (mode === 'tree') this.lines.select(Math.max(0, this.view.selected));
 	}
 
 	flip() { this.view.flipped = !this.view.flipped; this.view.paint(); this.writeAddress(false); }
+	/** Functions that spent it at the root and their callers below them, or back. */
+	invert() {
+		if (this.base.delta) return;
+		this.change(() => { this.inverted = !this.inverted; });
+	}
+
 	recolour() { this.view.byShare = !this.view.byShare; this.view.paint(); this.writeAddress(false); }
 }

@@ -18,9 +18,10 @@ export function readFragment(text) {
 			const at = f.indexOf(':');
 			return { kind: at < 0 ? f : f.slice(0, at), name: at < 0 ? null : f.slice(at + 1) || null };
 		}).filter(f => FILTERS.includes(f.kind) && (f.name || f.kind === 'collapse')),
-		panes: one(['both', 'graph', 'table'], get.p),
+		panes: one(['both', 'graph', 'table', 'tree'], get.p),
 		sort: one(['', 'self', 'total', 'name', 'delta'], get.t),
 		flipped: get.o === 'flame',
+		inverted: get.v === 'callers',
 		byShare: get.c === 'self',
 		side: get.callers ? 'callers' : 'callees',
 		sandwich: get.callers || get.callees || null,
@@ -37,6 +38,7 @@ export function writeFragment(s) {
 	add('p', s.panes === 'both' ? '' : s.panes);
 	add('t', s.sort);
 	add('o', s.flipped ? 'flame' : '');
+	add('v', s.inverted ? 'callers' : '');
 	add('c', s.byShare ? 'self' : '');
 	add(s.side, s.sandwich);
 	return parts.length ? '#' + parts.join('&') : '';

@@ -7,7 +7,7 @@ import { ROW } from './view.js';
 const KEYS = [['← →', 'previous, next frame beside'], ['↑ ↓', 'caller, largest callee'], ['Enter', 'zoom in'], ['Esc, Backspace', 'one step back'],
 	['0', 'whole graph'], ['/', 'search'], ['n N', 'next, previous hit'], ['+ −', 'wider, narrower'], ['w a s', 'move'], ['f d m', 'focus on, drop, hide the function'],
 	['c', 'collapse recursion'], ['b B', 'callees, callers of the function'], ['z Z', 'undo, redo a filter'], ['y, Ctrl+C', 'copy stack, name'], ['l', 'copy link to this view'],
-	['o', 'flame or icicle'], ['1 2 3', 'both, graph, table'], ['Menu, right click', 'everything that can be done with a frame']];
+	['o', 'flame or icicle'], ['1 2 3 4', 'both, graph, table, tree'], ['v', 'invert: callers below what spent it'], ['Menu, right click', 'everything that can be done with a frame']];
 
 export function openHelp(x) {
 	x.help.replaceChildren(h('p', {}, 'Width is the total of a frame; frames below are its callees. Self is what a function costs itself, total with its callees. ' +
@@ -34,7 +34,7 @@ function keyTable(x, at) {
 		Home: () => parent >= 0 && move(x, children(m, parent)[0]), End: () => parent >= 0 && move(x, children(m, parent).at(-1)),
 		Enter: () => x.zoom(at, true), ' ': () => x.showDetails(at, null), Backspace: () => x.back(), 0: () => x.reset(), '/': () => x.input.focus(),
 		n: () => x.nextHit(1), N: () => x.nextHit(-1), o: () => x.flip(), '?': () => openHelp(x),
-		1: () => x.setMode('both'), 2: () => x.setMode('graph'), 3: () => x.setMode('table'),
+		1: () => x.setMode('both'), 2: () => x.setMode('graph'), 3: () => x.setMode('table'), 4: () => x.setMode('tree'), v: () => x.invert(),
 		'+': () => view.window(mid - span / 4, mid + span / 4), '-': () => view.window(mid - span, mid + span),
 		a: () => view.window(view.from - span / 8, view.to - span / 8), w: () => view.scrollBy(-3), s: () => view.scrollBy(3),
 		d: () => run('d'), f: () => run('f'), m: () => run('m'), c: () => run('c'), b: () => run('b'), B: () => run('B'), y: () => run('y'), l: () => run('l'),

@@ -58,7 +58,9 @@ export function attachPointer(x) {
 	attachCanvas(x);
 	const { divider } = x, width = left => {
 		const box = x.root.getBoundingClientRect();
-		x.tablePane.style.flexBasis = Math.min(80, Math.max(10, 100 * (left - box.left) / box.width)) + '%';
+		const share = Math.min(80, Math.max(10, 100 * (left - box.left) / box.width));
+		x.tablePane.style.flexBasis = share + '%';
+		divider.setAttribute('aria-valuenow', share.toFixed(0));
 		x.view.resize();
 	};
 	divider.addEventListener('pointermove', e => { if (e.buttons & 1) { divider.setPointerCapture(e.pointerId); width(e.clientX); } });

@@ -97,3 +97,16 @@ export function sandwich(m, f) {
 	}
 	return { callees: down.document(), callers: up.document() };
 }
+
+/** Turned over: the functions that spent it themselves at the root, their callers below them. */
+export function invert(m) {
+	const fold = new Fold(m, m.fn[0]);
+	for (let i = m.count === 1 ? 0 : 1; i < m.count; i++) {
+		if (!m.self[i]) continue;
+		let at = 0;
+		for (let p = i; p > 0; p = m.parent[p]) at = fold.child(at, m.fn[p], m.flags ? m.flags[p] : 0);
+		fold.self[at] += m.self[i];
+	}
+	fold.self[0] += m.count > 1 ? m.self[0] : 0;
+	return fold.document();
+}

@@ -9,7 +9,7 @@ import { bar, heading, link, notice, qualityLine } from '../parts/page.js';
 
 function counts(title, words, total) {
 	const rows = Object.entries(words).sort((a, b) => b[1] - a[1]);
-	return rows.length ? [h('h2', {}, title), list(title, [['', ''], ['Count', 'n'], ['Share', 'n']], rows.map(([word, n]) => [visible(word || 'none'), n.toLocaleString('en'), [bar('meter', 100 * n / total, ''), percent(n, total)]]))] : [];
+	return rows.length ? [h('h2', {}, title), list(title, [['(Name)', ''], ['Count', 'n'], ['Share', 'n']], rows.map(([word, n]) => [visible(word || 'none'), n.toLocaleString('en'), [bar('meter', 100 * n / total, ''), percent(n, total)]]))] : [];
 }
 
 function stacks(title, items) {

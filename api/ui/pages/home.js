@@ -3,6 +3,7 @@
 import { h } from '../flame/dom.js';
 import { visible } from '../flame/names.js';
 import { A, PROFILING, get, poll } from '../parts/api.js';
+import { columnTitle } from '../parts/list.js';
 import { ago, bar, heading, link, notice, plural, servicePath } from '../parts/page.js';
 import { startButton } from '../parts/start.js';
 
@@ -31,8 +32,8 @@ export async function show(content) {
 	filter.value = new URLSearchParams(location.hash.slice(1)).get('q') || '';
 
 	const headers = [['name', 'Service'], [null, 'From', 'wide'], [null, 'Runtime', 'wide'], ['processes', 'Processes', 'n wide'], ['cpus', 'CPUs now', 'n'],
-		[null, 'Profile types', 'wide'], [null, 'Last profile', 'wide'], [null, '']].map(([key, text, style]) => h('th', { scope: 'col', class: style },
-		key ? h('button', { type: 'button', 'data-sort': key, onclick: () => { sort = key; draw(); } }, text) : text));
+		[null, 'Profile types', 'wide'], [null, 'Last profile', 'wide'], [null, '(Start)']].map(([key, text, style]) => h('th', { scope: 'col', class: style },
+		key ? h('button', { type: 'button', 'data-sort': key, onclick: () => { sort = key; draw(); } }, text) : columnTitle(text)));
 	const table = h('table', { class: 'list', 'aria-label': 'Services' }, h('thead', {}, h('tr', {}, headers)), body);
 	const empty = h('div', { class: 'note', hidden: true });
 	content.append(head.element, trouble.element, h('div', { class: 'row' }, filter, startButton('*', trouble, 'Profile the whole host 30\u00a0s')),

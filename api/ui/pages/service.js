@@ -8,6 +8,7 @@ import { noun } from '../flame/words.js';
 import { A, PROFILING, get, poll } from '../parts/api.js';
 import { continuousSwitch } from '../parts/continuous.js';
 import { exportMenu } from '../parts/exports.js';
+import { columnTitle } from '../parts/list.js';
 import { ago, heading, link, notice, plural, qualityLine, servicePath } from '../parts/page.js';
 import { startForm } from '../parts/start.js';
 import { timeline } from '../parts/timeline.js';
@@ -131,8 +132,8 @@ class ServicePage {
 			this.drawHistory(sessions);
 		};
 		this.history.replaceChildren(h('h2', {}, `${this.type} profiles`), h('div', { class: 'row' }, spans, compare),
-			sessions.items.length ? h('div', { class: 'scroll' }, h('table', { class: 'list' }, h('thead', {}, h('tr', {}, ['', 'Taken', 'State', 'Duration', 'Total', 'Samples', 'Top function by itself']
-				.map((t, i) => h('th', { scope: 'col', class: i === 3 || i === 5 ? 'n wide' : i === 4 ? 'n' : null }, t)))), h('tbody', {}, sessions.items.map(s => sessionRow(s, this.chosen, changed)))))
+			sessions.items.length ? h('div', { class: 'scroll' }, h('table', { class: 'list' }, h('thead', {}, h('tr', {}, ['(Choose)', 'Taken', 'State', 'Duration', 'Total', 'Samples', 'Top function by itself']
+				.map((t, i) => h('th', { scope: 'col', class: i === 3 || i === 5 ? 'n wide' : i === 4 ? 'n' : null }, columnTitle(t))))), h('tbody', {}, sessions.items.map(s => sessionRow(s, this.chosen, changed)))))
 				: h('div', { class: 'note' }, `No ${this.type} profile of ${visible(this.name)} in this time. Start one above, or choose a longer time.`),
 			sessions.total > sessions.items.length ? h('p', { class: 'facts' }, `The newest ${sessions.items.length} of ${sessions.total}.`) : '');
 	}

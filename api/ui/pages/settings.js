@@ -38,7 +38,7 @@ export async function show(content) {
 				h('p', {}, 'As root on the host: ', h('code', {}, 'profctl key create --name NAME --role admin'))));
 		}
 		head.say(all.total === 1 ? 'One key opens the API.' : `${all.total} keys open the API.`);
-		keys.replaceChildren(keyForm(async key => { made.replaceChildren(newKey(key)); await draw(); }, trouble), list('Keys', [['Name', ''], ['Role', ''], ['Tenant', ''], ['Made', 'c'], ['', '']], all.items.map(k => [visible(k.name), k.role, k.tenant || 'all', ago(k.createdAt),
+		keys.replaceChildren(keyForm(async key => { made.replaceChildren(newKey(key)); await draw(); }, trouble), list('Keys', [['Name', ''], ['Role', ''], ['Tenant', ''], ['Made', 'c'], ['(Change)', '']], all.items.map(k => [visible(k.name), k.role, k.tenant || 'all', ago(k.createdAt),
 			action('Delete', async () => { if (confirm(`Delete the key ${k.name}? Whoever uses it is locked out at once.`)) { await remove('/api/v1/keys/' + k.id); await draw(); } }, trouble, { class: 'danger' })])),
 			h('h2', {}, 'Links'), h('p', { class: 'facts' }, 'Signed links open one flame graph for an hour without a key.'), h('div', { class: 'row' }, action('End all links and sign-ins now', async () => {
 				if (confirm('All signed links and all sign-ins end now, yours too. Go on?')) { await post('/api/v1/links/rotate'); location.assign('/sign-in?next=/settings'); }

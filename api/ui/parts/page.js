@@ -51,9 +51,9 @@ export function qualityLine(quality) {
 		h('ul', {}, words.reasons.map(r => h('li', {}, visible(r)))));
 }
 
-/** Sets what a bar shows, 0 … 100. */
+/** A bar of 0 … 100; without a label where the number stands beside it. */
 export function bar(className, percentage, label) {
-	const inner = h('i', {}), outer = h('span', { class: className, role: 'img', 'aria-label': label });
+	const inner = h('i', {}), outer = h('span', label ? { class: className, role: 'img', 'aria-label': label } : { class: className, 'aria-hidden': 'true' });
 	outer.append(inner);
 	inner.style.setProperty('--w', Math.max(0, Math.min(100, percentage)).toFixed(1) + '%');
 	return outer;

@@ -19,7 +19,7 @@ export async function startProfile(request) {
 }
 
 export const startButton = (service, trouble, text = 'Profile 30\u00a0s') =>
-	action(text, () => startProfile({ service, profileType: 'cpu', durationSeconds: 30 }), trouble, { 'aria-label': `Profile ${service} for 30 seconds` });
+	action(text, () => startProfile({ service, profileType: 'cpu', durationSeconds: 30 }), trouble, { 'aria-label': `${text}: ${service}` });
 
 /** Type, duration, rate and start. types: [{type, available, reason}] */
 export function startForm(service, types, chosen, trouble) {

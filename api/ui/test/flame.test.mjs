@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { children, decodeFlame, frameHash, functionName, functionTotals, nodeAt, nodeName, nodeOfPath, pathText, search, stackOf } from '../flame/model.js';
-import { sandwich, transform } from '../flame/transform.js';
+import { invert, sandwich, transform } from '../flame/transform.js';
 
 /** A document from [[frames root first, self]], in the order given (preorder of first sight). */
 function documentOf(stacks, base) {
@@ -87,6 +87,14 @@ test('callers and callees of a function sum to it', () => {
 	const up = decodeFlame(both.callers);
 	assert.deepEqual(children(up, 0).map(i => [nodeName(up, i), up.total[i]]), [['json', 10], ['gc', 5]]);
 	assert.equal(decodeFlame(sandwich(m, m.fn[find(m, 'rec')]).callees).total[0], 5);
+});
+
+test('inverted, every function has what it spent itself, and its callers below it', () => {
+	const m = model(), totals = functionTotals(m), turned = decodeFlame(invert(m));
+	assert.equal(turned.total[0], 100);
+	for (const i of children(turned, 0)) assert.equal(turned.total[i], totals.self[turned.fn[i]], nodeName(turned, i));
+	const copy = children(turned, 0).find(i => nodeName(turned, i) === 'copy');
+	assert.deepEqual(children(turned, copy).map(i => [nodeName(turned, i), turned.total[i]]), [['json', 10], ['gc', 5]]);
 });
 
 test('a comparison shows what vanished', () => {

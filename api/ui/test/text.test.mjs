@@ -56,7 +56,7 @@ test('numbers', () => {
 });
 
 test('a fragment is read back as it was written', () => {
-	const state = { zoom: 'AbC-d_e0', query: 'a&b=c#ä', filters: [{ kind: 'hide', name: 'x::y<1>' }, { kind: 'collapse', name: null }], panes: 'graph', sort: 'total', flipped: true, byShare: true,
+	const state = { zoom: 'AbC-d_e0', query: 'a&b=c#ä', filters: [{ kind: 'hide', name: 'x::y<1>' }, { kind: 'collapse', name: null }], panes: 'tree', sort: 'total', flipped: true, inverted: true, byShare: true,
 		side: 'callers', sandwich: 'std::f(a, b)' };
 	assert.deepEqual(readFragment(writeFragment(state)), state);
 	assert.equal(writeFragment(readFragment('')), '');
