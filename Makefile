@@ -143,7 +143,10 @@ fuzz-replay: $(FUZZERS:%=$(O)/fuzz/%) ## every fuzz target over its corpus and 2
 			&& echo "ok $$t" || { echo "not ok $$t: see $(O)/fuzz/$$t.log"; tail -n 20 $(O)/fuzz/$$t.log; bad=1; }; \
 	done; [ -z "$$bad" ]
 
-bench: all ## overhead and throughput, as ratios against perf in the same run (as root)
+$(O)/tools/bench/names: $(O)/tools/bench/names.o $(LIB)
+	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+bench: all $(O)/tools/bench/names ## overhead and throughput, as ratios against perf in the same run (as root)
 	tools/bench/run
 
 insns: $(SKELS) ## instructions per BPF program against the budget in bpf/README.md

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 
+import names_bench
 from harness import FAMILY_A, Daemon, build_truth, check, running
 
 STATS = "/proc/sys/kernel/bpf_stats_enabled"
@@ -190,7 +191,12 @@ def startup(_):
         absolute("start-up CPU, s", cpu_s(pids_of(daemon)), 1.0)
 
 
-BENCHES = [busy, busy_fp, idle, memory, loss, startup]
+def names(_):
+    """Names and unwind tables of large files, beside LLVM's and binutils' tools."""
+    names_bench.run(row, absolute, child_cpu_s)
+
+
+BENCHES = [names, busy, busy_fp, idle, memory, loss, startup]
 
 
 def main():
