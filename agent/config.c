@@ -16,6 +16,7 @@
 
 #define CONFIG_FILE_MAX	   (1u << 20) /* bytes */
 #define CONFIG_DROP_IN_MAX 256
+#define EXPORT_SPOOL_BYTES (256ull << 20)
 
 enum key_type { KEY_TEXT, KEY_BOOL, KEY_SIZE, KEY_DURATION, KEY_U32, KEY_DOUBLE, KEY_LIST };
 
@@ -68,6 +69,9 @@ static const struct key keys[] = {
 	{ "limits", "answer_timeout", KEY_DURATION, AT(limits.answer_timeout_ns), 0, SECOND,
 	  3600 * SECOND, "60s" },
 	{ "limits", "connections", KEY_U32, AT(limits.connections), 0, 1, 65536, "256" },
+	{ "limits", "requests_per_second", KEY_U32, AT(limits.requests_per_second), 0, 1, 1000000,
+	  "1000" },
+	{ "limits", "request_burst", KEY_U32, AT(limits.request_burst), 0, 1, 10000000, "5000" },
 	{ "limits", "running_sessions", KEY_U32, AT(limits.running_sessions), 0, 1, 10000, "32" },
 	{ "limits", "running_sessions_host", KEY_U32, AT(limits.running_sessions_host), 0, 1, 10000,
 	  "128" },
@@ -250,6 +254,9 @@ static int read_export(struct reader *r, const char *name, const char *key, cons
 	struct config *c = r->config;
 	struct config_export *e = NULL;
 
+	if (!parse_is_name(name) || name[0] == '.')
+		return err_set(&r->err, EINVAL, NULL, key,
+			       "export name '%s' must match [A-Za-z0-9_-][A-Za-z0-9._-]{0,63}", name);
 	for (unsigned i = 0; i < c->export_count; i++)
 		if (!strcmp(c->exports[i].name, name))
 			e = &c->exports[i];
@@ -259,6 +266,7 @@ static int read_export(struct reader *r, const char *name, const char *key, cons
 				       ARRAY_SIZE(c->exports));
 		e = &c->exports[c->export_count++];
 		(void)snprintf(e->name, sizeof(e->name), "%s", name);
+		e->spool_bytes = EXPORT_SPOOL_BYTES;
 	}
 	if (!strcmp(key, "kind")) {
 		if (strcmp(value, "otlp") && strcmp(value, "pyroscope"))
@@ -270,8 +278,16 @@ static int read_export(struct reader *r, const char *name, const char *key, cons
 		return set_text(&e->url, value);
 	if (!strcmp(key, "token_file"))
 		return set_text(&e->token_file, value);
+	if (!strcmp(key, "spool_bytes")) {
+		if (parse_size_bytes(value, &e->spool_bytes) < 0 || e->spool_bytes < 1 << 20)
+			return err_set(&r->err, EINVAL, NULL, key,
+				       "spool_bytes of [export %s] must be a size of at least 1M",
+				       name);
+		return 0;
+	}
 	return err_set(&r->err, EINVAL, NULL, key,
-		       "unknown key '%s' in [export %s]; known: kind url token_file", key, name);
+		       "unknown key '%s' in [export %s]; known: kind url token_file "
+		       "spool_bytes", key, name);
 }
 
 /* ---- files ------------------------------------------------------------------------------------- */
@@ -407,6 +423,23 @@ static int check_readable(const char *path, const char *key, struct err *err)
 		       strerror(errno));
 }
 
+static int check_exports(const struct config *config, struct err *err)
+{
+	for (unsigned i = 0; i < config->export_count; i++) {
+		const struct config_export *e = &config->exports[i];
+
+		if (!e->kind || !e->url)
+			return err_set(err, EINVAL, NULL, "export", "[export %s] needs kind and url",
+				       e->name);
+		if (strncmp(e->url, "http://", 7) != 0 && strncmp(e->url, "https://", 8) != 0)
+			return err_set(err, EINVAL, NULL, "url",
+				       "url of [export %s] must begin with http:// or https://, "
+				       "got '%s'",
+				       e->name, e->url);
+	}
+	return 0;
+}
+
 int config_check(const struct config *config, struct err *err)
 {
 	const char *algorithm = config->jwt_algorithm;
@@ -425,10 +458,9 @@ int config_check(const struct config *config, struct err *err)
 	if (!!*config->tls_certificate != !!*config->tls_key)
 		return err_set(err, EINVAL, NULL, "tls_key",
 			       "tls_certificate and tls_key must be given together");
-	for (unsigned i = 0; i < config->export_count; i++)
-		if (!config->exports[i].kind || !config->exports[i].url)
-			return err_set(err, EINVAL, NULL, "export", "[export %s] needs kind and url",
-				       config->exports[i].name);
+	rc = check_exports(config, err);
+	if (rc < 0)
+		return rc;
 	rc = check_readable(config->tls_certificate, "tls_certificate", err);
 	rc = rc < 0 ? rc : check_readable(config->tls_key, "tls_key", err);
 	rc = rc < 0 ? rc : check_readable(config->jwt_key_file, "jwt_key_file", err);

@@ -30,6 +30,7 @@ struct config_export {
 	char *kind; /* "otlp", "pyroscope" */
 	char *url;
 	char *token_file;
+	uint64_t spool_bytes; /* 256 MiB */
 };
 
 struct config_limits {
@@ -40,6 +41,8 @@ struct config_limits {
 	uint64_t body_timeout_ns;     /* 10 s */
 	uint64_t answer_timeout_ns;   /* 60 s */
 	uint32_t connections;	      /* 256 */
+	uint32_t requests_per_second; /* of one address, and of one key: 1000 */
+	uint32_t request_burst;	      /* 5000 */
 	uint32_t running_sessions;    /* 32 a tenant */
 	uint32_t running_sessions_host; /* 128 */
 	uint32_t stacks_per_session;  /* 1,000,000 */

@@ -9,16 +9,17 @@
 #include "agent/base/channel.h"
 #include "agent/base/clock.h"
 #include "agent/base/io.h"
-#include "agent/base/io.h"
 #include "agent/base/log.h"
 #include "agent/base/privileges.h"
 #include "agent/session/sessions_run.h"
 #include "agent/store/store.h"
 #include "agent/wire/control.h"
 #include "api/api.h"
+#include "api/push.h"
 
 #define KEY_FILE_MAX	(1u << 20)     /* bytes */
 #define ANSWER_GRACE_NS (5 * NS_PER_S) /* of answers under way when told to stop */
+#define LIMITS		9	       /* of parts outside the API */
 
 struct server {
 	const struct server_options *options;
@@ -29,9 +30,10 @@ struct server {
 	struct api *api;
 	/* Contents of the files that the configuration names, NULL = not named. */
 	char *tls_certificate, *tls_key, *jwt_key, *jwt_jwks;
+	struct api_limit limits[LIMITS]; /* lent to the API, likewise receivers */
+	struct push_receiver receivers[PUSH_RECEIVERS_MAX];
+	unsigned receiver_count;
 };
-
-#define SECRET_FILE_MAX (1u << 20)
 
 static const char *text_or_null(const char *text)
 {
@@ -101,38 +103,37 @@ static int create_sessions(struct server *s, struct err *err)
 	return sessions_create(&options, &s->sessions, err);
 }
 
-static int read_named(const char *path, char **ret, struct err *err)
-{
-	size_t len;
-	int rc = *path ? io_read_file(AT_FDCWD, path, SECRET_FILE_MAX, ret, &len) : 0;
-
-	return rc < 0 ? err_set(err, -rc, NULL, NULL, "cannot read %s: %s", path, strerror(-rc))
-		      : 0;
-}
-
-static int read_secrets(struct server *s, struct api_options *options, struct err *err)
+/* What is enforced outside the API is shown by it, too. */
+static void list_limits(struct server *s)
 {
 	const struct config *c = s->options->config;
-	int rc = read_named(c->tls_certificate, &s->tls_certificate, err);
-
-	if (rc == 0)
-		rc = read_named(c->tls_key, &s->tls_key, err);
-	if (rc == 0)
-		rc = read_named(c->jwt_key_file, &s->jwt_key, err);
-	if (rc == 0)
-		rc = read_named(c->jwt_jwks_file, &s->jwt_jwks, err);
-	options->tls_certificate = s->tls_certificate;
-	options->tls_key = s->tls_key;
-	options->jwt = (struct api_jwt){
-		.algorithm = text_or_null(c->jwt_algorithm),
-		.key = s->jwt_key,
-		.jwks = s->jwt_jwks,
-		.issuer = text_or_null(c->jwt_issuer),
-		.audience = text_or_null(c->jwt_audience),
-		.tenant_claim = text_or_null(c->jwt_tenant_claim),
-		.role_claim = text_or_null(c->jwt_role_claim),
+	const struct api_limit limits[LIMITS] = {
+		{ "running_sessions", c->limits.running_sessions },
+		{ "running_sessions_host", c->limits.running_sessions_host },
+		{ "stacks_per_session", c->limits.stacks_per_session },
+		{ "disk_budget_bytes", (double)c->disk_budget_bytes },
+		{ "detail_budget_bytes", (double)c->detail_budget_bytes },
+		{ "retention_days", c->retention_days },
+		{ "memory_budget_bytes", (double)c->memory_budget_bytes },
+		{ "cpu_budget_pct", c->cpu_budget_pct },
+		{ "target_budget_pct", c->target_budget_pct },
 	};
-	return rc;
+
+	memcpy(s->limits, limits, sizeof(limits));
+}
+
+static void list_receivers(struct server *s)
+{
+	const struct config *c = s->options->config;
+
+	for (unsigned i = 0; i < c->export_count && i < PUSH_RECEIVERS_MAX; i++)
+		s->receivers[s->receiver_count++] = (struct push_receiver){
+			.name = c->exports[i].name,
+			.kind = c->exports[i].kind,
+			.url = c->exports[i].url,
+			.token_file = c->exports[i].token_file,
+			.spool_bytes = c->exports[i].spool_bytes,
+		};
 }
 
 static int start(struct server *s, struct err *err)
@@ -158,6 +159,13 @@ static int start(struct server *s, struct err *err)
 		.body_timeout_ns = c->limits.body_timeout_ns,
 		.answer_timeout_ns = c->limits.answer_timeout_ns,
 		.connections = c->limits.connections,
+		.requests_per_second = c->limits.requests_per_second,
+		.request_burst = c->limits.request_burst,
+		.limits = s->limits,
+		.limit_count = LIMITS,
+		.receivers = s->receivers,
+		.data_dir = c->data_dir,
+		.span_ns = c->continuous_span_ns,
 		.metrics_open = c->metrics_open,
 	};
 	int rc = store_open(c->data_dir, text_or_null(c->store_url), &s->store, err);
@@ -166,11 +174,10 @@ static int start(struct server *s, struct err *err)
 		rc = create_sessions(s, err);
 	if (rc < 0)
 		return rc;
-	rc = read_secrets(s, &options, err);
-	if (rc < 0)
-		return rc;
+	list_limits(s);
+	list_receivers(s);
+	options.receiver_count = s->receiver_count;
 	options.sessions = s->sessions;
-	options.store = s->store;
 	options.store = s->store;
 	return api_start(&options, &s->api, err);
 }

@@ -6,6 +6,7 @@
 
 #include "agent/base/clock.h"
 #include "api/api_internal.h"
+#include "api/push.h"
 #include "api/server.h"
 
 /* Defaults of contract.md section 8, for members left 0. */
@@ -25,6 +26,10 @@ static void set_defaults(struct api_options *options)
 		options->answer_timeout_ns = 60 * NS_PER_S;
 	if (!options->connections)
 		options->connections = 256;
+	if (!options->requests_per_second)
+		options->requests_per_second = 1000;
+	if (!options->request_burst)
+		options->request_burst = 5000;
 }
 
 /* "https://profd.example:8443/base" -> "profd.example", with brackets kept around IPv6. */
@@ -68,6 +73,12 @@ int api_create(const struct api_options *options, struct api **ret, struct err *
 		rc = links_init(&api->links, options->store, err);
 	if (rc == 0 && options->jwt.algorithm)
 		rc = jwt_verifier_create(&options->jwt, &api->jwt, err);
+	if (rc == 0)
+		rc = rate_limit_create(api->options.requests_per_second, api->options.request_burst,
+				       &api->addresses);
+	if (rc == 0)
+		rc = rate_limit_create(api->options.requests_per_second, api->options.request_burst,
+				       &api->callers);
 	if (rc < 0)
 		return rc;
 	*ret = take_ptr(api);
@@ -78,6 +89,9 @@ void api_destroy(struct api *api)
 {
 	if (!api)
 		return;
+	push_destroy(api->push);
+	rate_limit_destroy(api->addresses);
+	rate_limit_destroy(api->callers);
 	jwt_verifier_destroy(api->jwt);
 	keys_destroy(api->keys);
 	(void)pthread_rwlock_destroy(&api->links_lock);
@@ -85,11 +99,27 @@ void api_destroy(struct api *api)
 	free(api);
 }
 
+static int start_push(struct api *api, struct err *err)
+{
+	const struct push_options options = {
+		.sessions = api->options.sessions,
+		.store = api->options.store,
+		.data_dir = api->options.data_dir,
+		.receivers = api->options.receivers,
+		.receiver_count = api->options.receiver_count,
+		.span_ns = api->options.span_ns,
+	};
+
+	return push_create(&options, &api->push, err);
+}
+
 int api_start(const struct api_options *options, struct api **ret, struct err *err)
 {
 	cleanup(api) struct api *api = NULL;
 	int rc = api_create(options, &api, err);
 
+	if (rc == 0)
+		rc = start_push(api, err);
 	if (rc == 0)
 		rc = server_start(api, &api->server, err);
 	if (rc < 0)

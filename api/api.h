@@ -12,6 +12,7 @@
 #include "agent/session/session.h"
 
 struct api;
+struct push_receiver;
 struct store;
 
 /* Verifier of JSON web tokens; algorithm NULL = none. Contents of files, not paths. */
@@ -22,6 +23,12 @@ struct api_jwt {
 	const char *issuer, *audience; /* that `iss` and `aud` must name, NULL = not checked */
 	const char *tenant_claim; /* NULL = "tenant" */
 	const char *role_claim;	  /* NULL = "role" */
+};
+
+/* A configured limit that is enforced elsewhere. */
+struct api_limit {
+	const char *name; /* [a-z_]+ */
+	double value;
 };
 
 struct api_options {
@@ -35,7 +42,14 @@ struct api_options {
 	uint64_t body_bytes, url_bytes, header_bytes;
 	uint64_t header_timeout_ns, body_timeout_ns, answer_timeout_ns;
 	uint32_t connections;
+	uint32_t requests_per_second, request_burst; /* of one address, and of one key */
+	const struct api_limit *limits; /* of other parts, for /metrics; borrowed for the life of the API */
+	unsigned limit_count;
 	bool metrics_open;
+	const struct push_receiver *receivers; /* borrowed for the life of the API; of push.h */
+	unsigned receiver_count;
+	const char *data_dir; /* for their spools */
+	uint64_t span_ns;     /* of continuous profiling */
 };
 
 int api_start(const struct api_options *options, struct api **ret, struct err *err) must_use;

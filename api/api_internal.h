@@ -11,18 +11,21 @@
 #include "api/jwt.h"
 #include "api/keys.h"
 #include "api/links.h"
+#include "api/rate_limit.h"
 #include "api/router.h"
 
 #define API_ROUTES_MAX	 96
 #define API_STATUSES_MAX 64 /* distinct status codes counted per route */
+#define API_REFUSALS_MAX 16
 
 struct api_counters {
 	/* [route][slot]; the last route is "no route". Slots by http_status_slot(). */
 	_Atomic uint64_t requests[API_ROUTES_MAX + 1][API_STATUSES_MAX];
 	_Atomic uint64_t handler_ns[API_ROUTES_MAX + 1];
-	_Atomic uint64_t connections_total, connections_open, connections_refused;
+	_Atomic uint64_t connections_total, connections_open;
 	_Atomic uint64_t deadline_header, deadline_body, deadline_answer;
 	_Atomic uint64_t bytes_out;
+	_Atomic uint64_t refusals[API_REFUSALS_MAX]; /* by http_refusal_name() */
 };
 
 struct api {
@@ -30,12 +33,14 @@ struct api {
 	char *public_host; /* host[:port] of public_url, owned, NULL = none */
 	struct keys *keys;
 	struct jwt_verifier *jwt; /* NULL = not configured */
+	struct rate_limit *addresses, *callers;
 	struct links links;
 	pthread_rwlock_t links_lock; /* of links.secret */
 	uint64_t started_ns; /* monotonic */
 	atomic_bool stopping; /* waits inside handlers end */
 	struct api_counters counters;
 	struct server *server;
+	struct push *push; /* NULL = no receivers */
 };
 
 /* Runs one request to its end: checks, route, authorization, query, handler, error document, common headers.
@@ -51,5 +56,7 @@ CLEANUP_DEFINE(api, struct api *, api_destroy);
 /* Index of a status code in api_counters.requests, and back (0 = unused slot). */
 unsigned http_status_slot(unsigned status);
 unsigned http_status_of_slot(unsigned slot);
+/* The limit that refusals[@index] counts, NULL beyond the last. */
+const char *http_refusal_name(unsigned index);
 
 #endif

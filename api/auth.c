@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "agent/base/clock.h"
+#include "agent/base/hash.h"
 #include "api/api_internal.h"
 #include "api/links.h"
 
@@ -34,6 +35,7 @@ int auth_token(struct api *api, const char *token, struct auth_identity *ret, st
 		ret->role = key.role;
 		memcpy(ret->tenant, key.tenant, sizeof(ret->tenant));
 		(void)snprintf(ret->key_id, sizeof(ret->key_id), "%s", key.id);
+		ret->caller = hash_bytes(key.id, strlen(key.id), 1);
 		return 0;
 	}
 	if (!api->jwt || !strchr(token, '.'))
@@ -44,6 +46,7 @@ int auth_token(struct api *api, const char *token, struct auth_identity *ret, st
 	ret->role = claims.role;
 	memcpy(ret->tenant, claims.tenant, sizeof(ret->tenant));
 	ret->exp_s = claims.exp_s;
+	ret->caller = hash_bytes(claims.subject, strlen(claims.subject), 2);
 	return 0;
 }
 
@@ -87,6 +90,7 @@ static int read_cookie(struct api *api, const struct http_request *request,
 	if (strcmp(identity.key_id, "-") != 0 && !keys_has(api->keys, identity.key_id))
 		return -EACCES;
 	identity.role = (enum http_role)role;
+	identity.caller = hash_bytes(identity.key_id, strlen(identity.key_id), 1);
 	(void)snprintf(identity.tenant, sizeof(identity.tenant), "%s", text + n);
 	*ret = identity;
 	return 0;
@@ -104,6 +108,7 @@ static int bind_tenant(struct http_request *request, const struct auth_identity 
 		return err_set(err, EACCES, "TenantMismatch", "X-Tenant-ID",
 			       "this token is for another tenant");
 	memcpy(request->tenant, identity->tenant, sizeof(request->tenant));
+	request->bound = true;
 	return 0;
 }
 
@@ -122,6 +127,7 @@ static int check_identity(struct http_call *call)
 	if (rc < 0)
 		return rc;
 	request->role = identity.role;
+	request->caller = identity.caller;
 	return bind_tenant(request, &identity, call->err);
 }
 

@@ -18,6 +18,7 @@ struct auth_identity {
 	enum http_role role;
 	char tenant[TENANT_NAME_SIZE];
 	char key_id[64]; /* "" for JSON web tokens */
+	uint64_t caller; /* hash of the key's id or the token's subject */
 	uint64_t exp_s;	 /* Unix seconds when it ends, 0 = never */
 };
 /* -EACCES with Unauthenticated. */

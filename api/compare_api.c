@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "api/api_internal.h"
+#include "api/links.h"
 #include "api/negotiate.h"
 #include "api/quality_json.h"
 #include "api/query.h"
@@ -73,7 +74,7 @@ static void functions_json(struct json_out *json, const char *name,
 }
 
 static void comparison_json(struct json_out *json, const struct side sides[2],
-			    const struct compare *c)
+			    const struct compare *c, const char *link)
 {
 	json_out_open(json, NULL, '{');
 	json_out_text(json, "baseProfile", sides[0].label);
@@ -82,6 +83,7 @@ static void comparison_json(struct json_out *json, const struct side sides[2],
 	json_out_text(json, "verdict", compare_verdict_word(c->verdict));
 	json_out_text(json, "cause", compare_cause_word(c->cause));
 	json_out_text(json, "summary", c->summary);
+	json_out_text(json, "flameGraphUrl", *link ? link : NULL);
 	functions_json(json, "regressions", c->regressions, c->regression_count);
 	functions_json(json, "improvements", c->improvements, c->improvement_count);
 	json_out_uint(json, "unchanged", c->unchanged);
@@ -145,6 +147,7 @@ int handle_compare(struct http_call *call)
 	struct compare_options options = { 0 };
 	struct side sides[2] = { 0 };
 	struct compare comparison;
+	char link[LINK_SIZE];
 	int rc = parse_options(query, &options, call->err);
 
 	if (rc == 0)
@@ -160,7 +163,8 @@ int handle_compare(struct http_call *call)
 						  .runqueue_share = -1 },
 			  &options);
 	if (rc == 0) {
-		comparison_json(&json, sides, &comparison);
+		comparison_json(&json, sides, &comparison,
+				link_comparison(call->api, call->request, link));
 		compare_deinit(&comparison);
 		call->answer->content_type = "application/json";
 	}

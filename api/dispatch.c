@@ -37,6 +37,32 @@ void http_request_deinit(struct http_request *request)
 	query_deinit(&request->query);
 }
 
+/* Refusals that are limits at work, by the word of the error. */
+static const struct {
+	const char *word, *limit;
+} refusals[] = {
+	{ "BodyTooLarge", "body_bytes" },
+	{ "UriTooLong", "url_bytes" },
+	{ "HeadersTooLarge", "header_bytes" },
+	{ "RateLimited", "requests_per_second" },
+	{ "TooManySessions", "running_sessions" },
+	{ "AgentBusy", "running_sessions_host" },
+	{ "LimitReached", "stored_items" },
+};
+_Static_assert(ARRAY_SIZE(refusals) <= API_REFUSALS_MAX, "a counter for each refusal");
+
+const char *http_refusal_name(unsigned index)
+{
+	return index < ARRAY_SIZE(refusals) ? refusals[index].limit : NULL;
+}
+
+static void count_refusal(struct api *api, const char *word)
+{
+	for (unsigned i = 0; i < ARRAY_SIZE(refusals); i++)
+		if (strcmp(refusals[i].word, word) == 0)
+			atomic_fetch_add(&api->counters.refusals[i], 1);
+}
+
 /* A client's id is echoed when it is short printable ASCII, else replaced. */
 static void take_request_id(struct http_request *request)
 {
@@ -182,6 +208,17 @@ static int take_tenant(struct http_request *request, struct err *err)
 	return 0;
 }
 
+static int take_token(struct rate_limit *limit, uint64_t who, struct err *err)
+{
+	unsigned wait_s = who ? rate_limit_take(limit, who, clock_monotonic_ns()) : 0;
+
+	if (!wait_s)
+		return 0;
+	(void)err_set(err, EBUSY, "RateLimited", NULL, "more requests than [limits] allows; come back");
+	err->retry_after_s = wait_s;
+	return -EBUSY;
+}
+
 static int find_route(struct http_call *call, size_t path_len)
 {
 	struct http_request *request = call->request;
@@ -204,8 +241,10 @@ static int run(struct http_call *call)
 	struct http_request *request = call->request;
 	size_t path_len = strcspn(request->target, "?");
 	const char *query = request->target[path_len] ? request->target + path_len + 1 : NULL;
-	int rc = check_envelope(call->api, request, call->err);
+	int rc = take_token(call->api->addresses, request->peer, call->err);
 
+	if (rc == 0)
+		rc = check_envelope(call->api, request, call->err);
 	if (rc == 0)
 		rc = find_route(call, path_len);
 	if (rc == 0)
@@ -215,6 +254,8 @@ static int run(struct http_call *call)
 				 &request->query, call->err);
 	if (rc == 0)
 		rc = auth_check(call);
+	if (rc == 0)
+		rc = take_token(call->api->callers, request->caller, call->err);
 	if (rc == 0)
 		rc = check_body(call->api, request, call->err);
 	if (rc < 0)
@@ -259,6 +300,7 @@ static void write_error(struct http_call *call, int rc)
 
 	buf_deinit(&answer->body);
 	answer->body.max = HTTP_ANSWER_MAX;
+	count_refusal(call->api, error->code);
 	if (error->status == 401 && lead_to_sign_in(call)) {
 		answer->no_store = true;
 		return;

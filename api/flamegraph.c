@@ -5,9 +5,13 @@
 #include <errno.h>
 #include <string.h>
 
+#include "agent/base/clock.h"
 #include "api/api_internal.h"
 #include "api/negotiate.h"
 #include "api/render/html.h"
+
+/* Clients add durations in whole seconds to times in milliseconds. */
+#define SPAN_GRACE_NS NS_PER_S
 
 const struct query_spec flamegraph_params[] = {
 	FLAMEGRAPH_VIEW_PARAMS,
@@ -92,8 +96,31 @@ static int parse_where(const struct query *query, struct profile_filter *filter,
 	return 0;
 }
 
+static int check_span(const struct query *query, const struct flamegraph_span *span, struct err *err)
+{
+	static const char *const names[] = { "from", "to" };
+	char from[CLOCK_RFC3339_SIZE], to[CLOCK_RFC3339_SIZE];
+
+	for (unsigned i = 0; i < ARRAY_SIZE(names); i++) {
+		uint64_t at_ns = query_uint(query, names[i], span->from_ns);
+
+		if (at_ns + SPAN_GRACE_NS >= span->from_ns && at_ns <= span->to_ns + SPAN_GRACE_NS)
+			continue;
+		clock_format_rfc3339(span->from_ns, from);
+		clock_format_rfc3339(span->to_ns, to);
+		return err_set(err, EINVAL, "InvalidParam", names[i],
+			       "query parameter %s must lie in the profile, from %s to %s", names[i],
+			       from, to);
+	}
+	if (query_has(query, "from") && query_has(query, "to") &&
+	    query_uint(query, "from", 0) >= query_uint(query, "to", 0))
+		return err_set(err, EINVAL, "InvalidParam", "to", "to must lie after from");
+	return 0;
+}
+
 /* The part of @p that was asked for; a new reference. */
-static int select_part(struct http_call *call, struct profile *p, struct profile **ret)
+static int select_part(struct http_call *call, struct profile *p,
+		       const struct flamegraph_span *span, struct profile **ret)
 {
 	const struct query *query = &call->request->query;
 	struct profile_filter filter = {
@@ -104,8 +131,8 @@ static int select_part(struct http_call *call, struct profile *p, struct profile
 	char *texts[ARRAY_SIZE(filter.where_names)] = { 0 };
 	int rc = parse_where(query, &filter, texts, call->err);
 
-	if (rc == 0 && filter.to_ns && filter.from_ns >= filter.to_ns)
-		rc = err_set(call->err, EINVAL, "InvalidParam", "to", "to must lie after from");
+	if (rc == 0)
+		rc = check_span(query, span, call->err);
 	if (rc == 0 && !filter.from_ns && !filter.to_ns && !filter.group_by && !filter.where_count) {
 		*ret = profile_ref(p);
 	} else if (rc == 0) {
@@ -168,7 +195,8 @@ static int render(struct http_call *call, const struct profile *p,
 	return 0;
 }
 
-int flamegraph_answer(struct http_call *call, struct profile *p, const char *name)
+int flamegraph_answer(struct http_call *call, struct profile *p, const struct flamegraph_span *span,
+		      const char *name)
 {
 	const struct query *query = &call->request->query;
 	cleanup(profile) struct profile *part = NULL;
@@ -180,7 +208,7 @@ int flamegraph_answer(struct http_call *call, struct profile *p, const char *nam
 	if (rc == 0)
 		rc = parse_options(query, p, &options, call->err);
 	if (rc == 0)
-		rc = select_part(call, p, &part);
+		rc = select_part(call, p, span, &part);
 	if (rc < 0)
 		return rc;
 	return render(call, part, format, &options, name, query_bool(query, "download", false));
@@ -194,12 +222,35 @@ int flamegraph_file(struct http_call *call, const struct profile *p, const char 
 	return render(call, p, render_format_find(format), &options, name, true);
 }
 
+/* A profile knows the time that was covered; its session, from when to when that was. */
+static void find_span(struct http_call *call, const struct profile *p, struct flamegraph_span *ret)
+{
+	struct session_info info = { 0 };
+	struct err none = { 0 };
+
+	*ret = (struct flamegraph_span){ p->meta.start_ns, p->meta.start_ns + p->meta.duration_ns };
+	if (sessions_get(call->api->options.sessions, call->request->tenant, call->request->path[0],
+			 &info, &none) < 0)
+		return; /* a baseline */
+	if (info.started_at_ns && info.started_at_ns < ret->from_ns)
+		ret->from_ns = info.started_at_ns;
+	if (info.status == SESSION_RUNNING)
+		ret->to_ns = clock_realtime_ns();
+	else if (info.completed_at_ns > ret->to_ns)
+		ret->to_ns = info.completed_at_ns;
+	session_info_deinit(&info);
+}
+
 int handle_flamegraph(struct http_call *call)
 {
+	struct flamegraph_span span;
 	const struct http_request *request = call->request;
 	cleanup(profile) struct profile *p = NULL;
 	int rc = sessions_profile(call->api->options.sessions, request->tenant, request->path[0],
 				  &p, call->err);
 
-	return rc < 0 ? rc : flamegraph_answer(call, p, request->path[0]);
+	if (rc < 0)
+		return rc;
+	find_span(call, p, &span);
+	return flamegraph_answer(call, p, &span, request->path[0]);
 }

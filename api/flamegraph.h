@@ -31,9 +31,15 @@
 /* Query parameters of a call that answers with a rendered profile. */
 extern const struct query_spec flamegraph_params[];
 
+/* When the data of a profile was taken, realtime. */
+struct flamegraph_span {
+	uint64_t from_ns, to_ns;
+};
+
 /* Chooses the format, applies where, groupBy, from and to, renders into the answer. @name is the stem of a
- * downloaded file's name. */
-int flamegraph_answer(struct http_call *call, struct profile *p, const char *name) must_use;
+ * downloaded file's name, @span what from and to must lie in. */
+int flamegraph_answer(struct http_call *call, struct profile *p, const struct flamegraph_span *span,
+		      const char *name) must_use;
 /* Renders @p (borrowed) in a fixed format, as a file. */
 int flamegraph_file(struct http_call *call, const struct profile *p, const char *format,
 		    const char *name) must_use;

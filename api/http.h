@@ -33,6 +33,7 @@ struct http_request {
 	unsigned host_count; /* Host headers; more than one is refused (RFC 9112 3.2) */
 	bool over_unix_socket;
 	uint32_t peer_uid; /* over the Unix socket, else ignored */
+	uint64_t peer; /* hash of the address or the user, 0 = not known: not limited */
 	const char *(*header)(void *ctx, const char *name); /* NULL = absent */
 	void *header_ctx;
 
@@ -42,7 +43,9 @@ struct http_request {
 	struct query query;
 	char request_id[HTTP_REQUEST_ID_SIZE];
 	char tenant[TENANT_NAME_SIZE];
+	bool bound; /* the caller belongs to @tenant and may see no other's */
 	enum http_role role;
+	uint64_t caller; /* hash of the key or token's subject, 0 = none */
 };
 
 #define HTTP_HEADERS_MAX 12

@@ -270,6 +270,25 @@ static int no_store(struct err *err)
 	return err_set(err, EIO, "StoreUnavailable", NULL, "there is no store to keep keys in");
 }
 
+/* What an administrator of one tenant may see of the keys: those of this tenant. */
+static bool may_see(const struct http_request *request, const struct key *key)
+{
+	return !request->bound || strcmp(request->tenant, key->tenant) == 0;
+}
+
+/* An administrator of one tenant makes keys of this tenant, and no others. */
+static int bind_key(struct http_call *call, struct key *key)
+{
+	const struct http_request *request = call->request;
+
+	if (!key->tenant[0] && request->bound)
+		memcpy(key->tenant, request->tenant, sizeof(key->tenant));
+	if (!may_see(request, key))
+		return err_set(call->err, EACCES, "TenantMismatch", "tenant",
+			       "this token may make keys of its own tenant only");
+	return 0;
+}
+
 int handle_create_key(struct http_call *call)
 {
 	struct keys *keys = call->api->keys;
@@ -278,6 +297,8 @@ int handle_create_key(struct http_call *call)
 	char text[KEY_TEXT_SIZE];
 	int rc = keys->store ? parse_key(call->request, &key, call->err) : no_store(call->err);
 
+	if (rc == 0)
+		rc = bind_key(call, &key);
 	if (rc == 0)
 		rc = make_key(&key, text);
 	if (rc < 0)
@@ -303,15 +324,20 @@ int handle_list_keys(struct http_call *call)
 {
 	struct keys *keys = call->api->keys;
 	struct json_out json = json_out_to(&call->answer->body);
+	unsigned total = 0;
 
 	json_out_open(&json, NULL, '{');
 	json_out_open(&json, "items", '[');
 	(void)pthread_mutex_lock(&keys->lock);
-	for (unsigned i = 0; i < keys->count; i++)
+	for (unsigned i = 0; i < keys->count; i++) {
+		if (!may_see(call->request, &keys->items[i]))
+			continue;
 		key_json(&json, &keys->items[i], NULL);
+		total++;
+	}
 	json_out_close(&json, ']');
 	json_out_null(&json, "nextCursor");
-	json_out_uint(&json, "total", keys->count);
+	json_out_uint(&json, "total", total);
 	(void)pthread_mutex_unlock(&keys->lock);
 	json_out_close(&json, '}');
 	call->answer->content_type = "application/json";
@@ -328,7 +354,7 @@ int handle_delete_key(struct http_call *call)
 	for (unsigned i = 0; i < keys->count && rc == -ENOENT; i++) {
 		const struct key *key = &keys->items[i];
 
-		if (strcmp(key->id, call->request->path[0]) == 0)
+		if (strcmp(key->id, call->request->path[0]) == 0 && may_see(call->request, key))
 			rc = store_delete(keys->store, KIND, key->tenant[0] ? key->tenant : NO_TENANT,
 					  key->id, call->err);
 	}

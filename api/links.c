@@ -18,6 +18,7 @@
 #define KIND	  "secret"
 #define RECORD_ID "links"
 #define NO_TENANT "-"
+#define PROFILING "/api/v1/observability/profiling"
 /* Expiry moves in steps, so that the same answer has the same link (and ETag) for a while. */
 #define LINK_STEP_S 600
 
@@ -59,6 +60,9 @@ int handle_rotate_links(struct http_call *call)
 	uint8_t secret[SECRET_BYTES];
 	int rc = secret_random(secret);
 
+	if (call->request->bound)
+		return err_set(call->err, EACCES, "Forbidden", NULL,
+			       "links of all tenants end: a key without a tenant is needed");
 	if (rc == 0 && links->store)
 		rc = save(links->store, secret, call->err);
 	if (rc < 0)
@@ -144,7 +148,7 @@ const char *link_flame_graph(struct api *api, const struct session_info *info, c
 {
 	char path[128];
 
-	(void)snprintf(path, sizeof(path), "/api/v1/observability/profiling/%s/flamegraph", info->id);
+	(void)snprintf(path, sizeof(path), PROFILING "/%s/flamegraph", info->id);
 	return write_link(api, path, "", "", info->tenant, out);
 }
 
@@ -160,27 +164,61 @@ static void add_encoded(struct buf *out, const char *text)
 	}
 }
 
+/* A link under construction: its query, and the same parameters as they are signed. */
+struct bound_query {
+	struct buf query, bound;
+};
+
+static void add_bound(struct bound_query *q, const char *name, const char *value)
+{
+	buf_printf(&q->query, "%s=", name);
+	add_encoded(&q->query, value);
+	buf_add_char(&q->query, '&');
+	buf_printf(&q->bound, "%s=%s\n", name, value);
+}
+
+static const char *write_bound(struct api *api, const char *path, struct bound_query *q,
+			       const char *tenant, char out[LINK_SIZE])
+{
+	out[0] = '\0';
+	if (!q->query.error && !q->bound.error && q->query.data)
+		(void)write_link(api, path, q->query.data, q->bound.data, tenant, out);
+	buf_deinit(&q->query);
+	buf_deinit(&q->bound);
+	return out;
+}
+
 const char *link_window(struct api *api, const struct history_window *window, char out[LINK_SIZE])
 {
-	const char *type = profile_type_info(window->type)->word;
-	struct buf query = { .max = LINK_SIZE }, bound = { .max = LINK_SIZE };
+	struct bound_query q = { { .max = LINK_SIZE }, { .max = LINK_SIZE } };
 	char from[CLOCK_RFC3339_SIZE], to[CLOCK_RFC3339_SIZE];
 
 	clock_format_rfc3339(window->from_ns, from);
 	clock_format_rfc3339(window->to_ns, to);
-	buf_add_str(&query, "service=");
-	add_encoded(&query, window->service);
-	buf_printf(&query, "&profileType=%s&start=%s&end=%s&", type, from, to);
-	buf_printf(&bound, "service=%s\nprofileType=%s\nstart=%s\nend=%s\n", window->service, type,
-		   from, to);
-	if (query.error || bound.error)
-		out[0] = '\0';
-	else
-		(void)write_link(api, "/api/v1/observability/profiling/window/flamegraph", query.data,
-				 bound.data, window->tenant, out);
-	buf_deinit(&query);
-	buf_deinit(&bound);
-	return out;
+	add_bound(&q, "service", window->service);
+	add_bound(&q, "profileType", profile_type_info(window->type)->word);
+	add_bound(&q, "start", from);
+	add_bound(&q, "end", to);
+	return write_bound(api, PROFILING "/window/flamegraph", &q, window->tenant, out);
+}
+
+/* Times become moments: `now-1h` would mean something else when the link is opened. */
+const char *link_comparison(struct api *api, const struct http_request *request,
+			    char out[LINK_SIZE])
+{
+	struct bound_query q = { { .max = LINK_SIZE }, { .max = LINK_SIZE } };
+
+	for (const struct query_spec *spec = request->route->params; spec->name; spec++) {
+		const char *value = query_text(&request->query, spec->name, NULL);
+		char time[CLOCK_RFC3339_SIZE];
+
+		if (!(spec->flags & QUERY_BOUND) || !value)
+			continue;
+		if (spec->type == QUERY_TIME)
+			clock_format_rfc3339(query_uint(&request->query, spec->name, 0), time);
+		add_bound(&q, spec->name, spec->type == QUERY_TIME ? time : value);
+	}
+	return write_bound(api, PROFILING "/compare/flamegraph", &q, request->tenant, out);
 }
 
 /* The parameters that say which data is meant, in the order of the route's list. */

@@ -33,6 +33,9 @@ const char *link_flame_graph(struct api *api, const struct session_info *info,
 struct history_window;
 /* Flame graph of a merged window. */
 const char *link_window(struct api *api, const struct history_window *window, char out[LINK_SIZE]);
+/* Differential flame graph of the sides that this request's query names; "" when it would be too long. */
+const char *link_comparison(struct api *api, const struct http_request *request,
+			    char out[LINK_SIZE]);
 /* Whether exp, sig and tenant of the query open this request now; takes the tenant over. */
 bool link_opens(struct api *api, struct http_request *request);
 

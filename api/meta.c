@@ -6,6 +6,7 @@
 #include "agent/base/clock.h"
 #include "api/api_internal.h"
 #include "api/json_out.h"
+#include "api/push.h"
 #include "api/quality_json.h"
 #include "api/render/render.h"
 
@@ -123,8 +124,9 @@ static void http_metrics(const struct api *api, struct buf *out)
 	       (double)atomic_load(&counters->bytes_out));
 }
 
-static void limit_metrics(const struct api_options *options, struct buf *out)
+static void limit_metrics(const struct api *api, struct buf *out)
 {
+	const struct api_options *options = &api->options;
 	const struct {
 		const char *name;
 		double value;
@@ -136,12 +138,25 @@ static void limit_metrics(const struct api_options *options, struct buf *out)
 		{ "body_timeout_seconds", (double)options->body_timeout_ns / 1e9 },
 		{ "answer_timeout_seconds", (double)options->answer_timeout_ns / 1e9 },
 		{ "connections", (double)options->connections },
+		{ "requests_per_second", options->requests_per_second },
+		{ "request_burst", options->request_burst },
 	};
 
-	head(out, "profd_limit", "gauge", "Configured limits of the HTTP side.");
+	head(out, "profd_limit", "gauge", "Configured limits.");
 	for (size_t i = 0; i < ARRAY_SIZE(limits); i++)
 		buf_printf(out, "profd_limit{name=\"%s\"} %.10g\n", limits[i].name,
 			   limits[i].value);
+	for (unsigned i = 0; i < options->limit_count; i++)
+		buf_printf(out, "profd_limit{name=\"%s\"} %.10g\n", options->limits[i].name,
+			   options->limits[i].value);
+}
+
+static void refusal_metrics(const struct api *api, struct buf *out)
+{
+	head(out, "profd_limit_refusals_total", "counter", "Requests refused by a limit.");
+	for (unsigned i = 0; http_refusal_name(i); i++)
+		buf_printf(out, "profd_limit_refusals_total{name=\"%s\"} %" PRIu64 "\n",
+			   http_refusal_name(i), atomic_load(&api->counters.refusals[i]));
 }
 
 static void agent_metrics(const struct sessions_health *health, struct buf *out)
@@ -152,6 +167,19 @@ static void agent_metrics(const struct sessions_health *health, struct buf *out)
 	buf_printf(out, "profd_up{part=\"symbolizer\"} %d\n", health->symbolizer_ok);
 	single(out, "profd_sampling_enabled", "gauge", "0 while the switch stops all sampling.",
 	       health->sampling_enabled);
+	single(out, "profd_collector_cpu_seconds_total", "counter", "CPU time of the collector.",
+	       (double)health->collector_cpu_ns / 1e9);
+	single(out, "profd_bpf_run_seconds_total", "counter", "Time inside the BPF programs.",
+	       (double)health->bpf_run_ns / 1e9);
+	single(out, "profd_server_cpu_seconds_total", "counter", "CPU time of the server.",
+	       (double)health->server_cpu_ns / 1e9);
+	single(out, "profd_bpf_map_bytes", "gauge", "Memory of the BPF maps.",
+	       (double)health->map_bytes);
+}
+
+/* What all tenants together do and have. */
+static void activity_metrics(const struct sessions_health *health, struct buf *out)
+{
 	single(out, "profd_samples_total", "counter", "Samples taken.", (double)health->samples);
 	head(out, "profd_stack_outcomes_total", "counter",
 	     "Stacks and samples that did not end in the plain way, by outcome.");
@@ -169,14 +197,6 @@ static void agent_metrics(const struct sessions_health *health, struct buf *out)
 	       (double)health->feed_bytes_used);
 	single(out, "profd_feed_capacity_bytes", "gauge", "Size of the feed ring.",
 	       (double)health->feed_bytes_capacity);
-	single(out, "profd_collector_cpu_seconds_total", "counter", "CPU time of the collector.",
-	       (double)health->collector_cpu_ns / 1e9);
-	single(out, "profd_bpf_run_seconds_total", "counter", "Time inside the BPF programs.",
-	       (double)health->bpf_run_ns / 1e9);
-	single(out, "profd_server_cpu_seconds_total", "counter", "CPU time of the server.",
-	       (double)health->server_cpu_ns / 1e9);
-	single(out, "profd_bpf_map_bytes", "gauge", "Memory of the BPF maps.",
-	       (double)health->map_bytes);
 	single(out, "profd_store_bytes", "gauge", "Bytes of the store on disk.",
 	       (double)health->store_bytes);
 	single(out, "profd_sample_rate_hertz", "gauge", "Rate of the host sampler.",
@@ -194,8 +214,13 @@ int handle_metrics(struct http_call *call)
 	single(out, "profd_uptime_seconds", "gauge", "Time since the server started.",
 	       (double)(clock_monotonic_ns() - call->api->started_ns) / 1e9);
 	agent_metrics(&health, out);
-	http_metrics(call->api, out);
-	limit_metrics(&call->api->options, out);
+	if (!call->request->bound) {
+		activity_metrics(&health, out);
+		http_metrics(call->api, out);
+		refusal_metrics(call->api, out);
+		push_metrics(call->api->push, out);
+	}
+	limit_metrics(call->api, out);
 	call->answer->content_type = "text/plain; version=0.0.4; charset=utf-8";
 	call->answer->no_store = true;
 	return 0;

@@ -6,11 +6,13 @@
 
 #include <errno.h>
 #include <microhttpd.h>
+#include <netinet/in.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
 
 #include "agent/base/clock.h"
+#include "agent/base/hash.h"
 #include "agent/base/log.h"
 #include "agent/base/parse.h"
 #include "api/compress.h"
@@ -156,18 +158,34 @@ static const char *find_header(void *ctx, const char *name)
 	return MHD_lookup_connection_value(ctx, MHD_HEADER_KIND, name);
 }
 
+/* The address without its port; of IPv6 the network of 64 bits that one customer usually has. */
+static uint64_t hash_address(int fd)
+{
+	struct sockaddr_storage address = { 0 };
+	socklen_t len = sizeof(address);
+
+	if (getpeername(fd, (struct sockaddr *)&address, &len) < 0)
+		return 0;
+	if (address.ss_family == AF_INET6)
+		return hash_bytes(&((struct sockaddr_in6 *)(void *)&address)->sin6_addr, 8, 1);
+	return hash_bytes(&((struct sockaddr_in *)(void *)&address)->sin_addr, 4, 2);
+}
+
 static void set_peer(const struct listener *listener, const struct connection *connection,
 		     struct http_request *request)
 {
 	struct ucred peer;
 	socklen_t len = sizeof(peer);
 
-	if (!listener->unix_socket)
+	if (!listener->unix_socket) {
+		request->peer = hash_address(connection_fd(connection));
 		return;
+	}
 	request->over_unix_socket = true;
 	request->peer_uid = UINT32_MAX;
 	if (getsockopt(connection_fd(connection), SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0)
 		request->peer_uid = peer.uid;
+	request->peer = hash_bytes(&request->peer_uid, sizeof(request->peer_uid), 3);
 }
 
 static void compress_answer(struct MHD_Connection *mhd, struct http_answer *answer)

@@ -131,5 +131,8 @@ int handle_window_flamegraph(struct http_call *call)
 	if (window.from_ns >= window.to_ns)
 		return err_set(call->err, EINVAL, "InvalidParam", "end", "end must lie after start");
 	rc = sessions_window_profile(call->api->options.sessions, &window, &p, call->err);
-	return rc < 0 ? rc : flamegraph_answer(call, p, window.service);
+	return rc < 0 ? rc
+		      : flamegraph_answer(call, p,
+					  &(struct flamegraph_span){ window.from_ns, window.to_ns },
+					  window.service);
 }

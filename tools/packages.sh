@@ -6,7 +6,7 @@ build_packages="gcc make clang-14 bpftool pkg-config libc6-dev libbpf-dev libelf
 	libmicrohttpd-dev libsqlite3-dev libzstd-dev zlib1g-dev libcurl4-gnutls-dev libgnutls28-dev
 	libiberty-dev libinih-dev"
 
-test_packages="libcmocka-dev g++ binutils python3 python3-jsonschema curl procps iproute2 util-linux linux-perf libc6-dbg
+test_packages="libcmocka-dev g++ binutils python3 python3-jsonschema python3-venv nodejs npm curl procps iproute2 util-linux linux-perf libc6-dbg
 	llvm-14 libclang-rt-14-dev dwz gdb sqlite3 protobuf-compiler golang-go stress-ng
 	clang-format-14 clang-tidy-14 cppcheck shellcheck pmccabe
 	qemu-system-x86 busybox-static cpio kmod chromium"
@@ -22,6 +22,8 @@ install_missing() {
 			case $package in
 			golang-go) command -v go >/dev/null 2>&1 && continue ;;
 			python3) command -v python3 >/dev/null 2>&1 && continue ;;
+			nodejs) command -v node >/dev/null 2>&1 && continue ;;
+			npm) command -v npm >/dev/null 2>&1 && continue ;;
 			esac
 			missing="$missing $package"
 			;;

@@ -26,6 +26,7 @@ enum { /* field numbers */
 	PROFILE_DURATION = 4,
 	PROFILE_PERIOD_TYPE = 5,
 	PROFILE_PERIOD = 6,
+	PROFILE_ID = 7,
 	SAMPLE_STACK = 1,
 	SAMPLE_ATTRIBUTES = 2,
 	SAMPLE_VALUES = 4,
@@ -195,6 +196,25 @@ static void write_value_type(struct otlp *w, unsigned field, const struct profil
 	proto_message(&w->c, field, &w->b);
 }
 
+/* The same data has the same identity, so that a receiver knows what came twice. */
+static void write_identity(struct otlp *w, uint32_t process, unsigned value)
+{
+	const struct profile_meta *meta = &w->p->meta;
+	const char *title = w->options->title ? w->options->title : "";
+	uint64_t id[2];
+
+	for (unsigned i = 0; i < 2; i++) {
+		id[i] = hash_bytes(meta->service, strlen(meta->service), 31 + i);
+		id[i] = hash_combine(id[i], hash_bytes(meta->host, strlen(meta->host), 1));
+		id[i] = hash_combine(id[i], hash_bytes(title, strlen(title), 2));
+		id[i] = hash_combine(id[i], meta->start_ns);
+		id[i] = hash_combine(id[i], meta->duration_ns);
+		id[i] = hash_combine(id[i], (uint64_t)meta->type << 32 | value);
+		id[i] = hash_combine(id[i], process);
+	}
+	proto_bytes(&w->c, PROFILE_ID, id, sizeof(id));
+}
+
 /* One Profile message into w->c. */
 static void write_profile(struct otlp *w, uint32_t process, unsigned value)
 {
@@ -211,6 +231,7 @@ static void write_profile(struct otlp *w, uint32_t process, unsigned value)
 		write_value_type(w, PROFILE_PERIOD_TYPE, &cpu);
 		proto_uint(&w->c, PROFILE_PERIOD, 1000000000u / p->meta.sample_rate);
 	}
+	write_identity(w, process, value);
 }
 
 static void resource_attribute(struct otlp *w, struct buf *resource, const char *key,

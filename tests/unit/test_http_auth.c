@@ -210,6 +210,45 @@ static void test_signed_links(void **state)
 	delete_keys(f);
 }
 
+/* Where a token is needed, a comparison hands out a link that opens exactly its two sides. */
+static void test_comparison_link(void **state)
+{
+	struct http_fixture *f = *state;
+	struct made_key key = make_key(f, "read", "red");
+	char base[SESSION_ID_SIZE], other[SESSION_ID_SIZE], target[256], link[2048], bad[2200];
+	struct http_reply reply;
+
+	http_make_session(f, "red", base);
+	http_make_session(f, "red", other);
+	(void)snprintf(target, sizeof(target), A "/compare?baseProfileId=%s&comparisonProfileId=%s",
+		       base, other);
+	reply = http_request(f, "GET", target, key.header, "");
+	assert_int_equal(reply.status, 200);
+	(void)snprintf(link, sizeof(link), "%s", http_text(&reply, "flameGraphUrl"));
+	http_reply_free(&reply);
+	assert_non_null(strstr(link, "&sig="));
+	expect(f, "GET", link, "", "", 200, NULL);
+	(void)snprintf(bad, sizeof(bad), "%s&format=json&maxNodes=10", link);
+	expect(f, "GET", bad, "", "", 200, NULL);
+	strcpy(bad, link);
+	replace(bad, other, base);
+	expect(f, "GET", bad, "", "", 401, "Unauthenticated");
+	(void)snprintf(bad, sizeof(bad), "%s&comparisonWhere=pid:101", link);
+	expect(f, "GET", bad, "", "", 401, "Unauthenticated");
+
+	/* Windows are named by moments, whatever words were asked with. */
+	(void)snprintf(target, sizeof(target),
+		       A "/compare?service=web&profileType=cpu&baseFrom=now-1h&baseTo=now"
+			 "&comparisonFrom=now-2h&comparisonTo=now&baseWhere=pid:101");
+	reply = http_request(f, "GET", target, key.header, "");
+	assert_int_equal(reply.status, 200);
+	(void)snprintf(link, sizeof(link), "%s", http_text(&reply, "flameGraphUrl"));
+	http_reply_free(&reply);
+	assert_null(strstr(link, "now"));
+	expect(f, "GET", link, "", "", 200, NULL);
+	delete_keys(f);
+}
+
 static void test_page_session(void **state)
 {
 	struct http_fixture *f = *state;
@@ -302,6 +341,7 @@ int main(void)
 		cmocka_unit_test(test_bad_keys),
 		cmocka_unit_test(test_tenants),
 		cmocka_unit_test(test_signed_links),
+		cmocka_unit_test(test_comparison_link),
 		cmocka_unit_test(test_page_session),
 		cmocka_unit_test(test_metrics_open),
 		cmocka_unit_test(test_verifier_closes),

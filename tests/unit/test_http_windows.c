@@ -144,6 +144,39 @@ static void test_refusals(void **state)
 	}
 }
 
+/* from and to lie in the session, with a second of grace for rounded durations. */
+static void test_time_outside_the_session(void **state)
+{
+	static const struct {
+		const char *query;
+		unsigned status;
+		const char *field;
+	} rows[] = {
+		{ "", 200, NULL },
+		{ "&from=now-1h", 400, "from" },
+		{ "&from=2020-01-01T00:00:00Z&to=2020-01-01T01:00:00Z", 400, "from" },
+		{ "&to=now-1h", 400, "to" },
+		{ "&to=2099-01-01T00:00:00Z", 400, "to" },
+		{ "&from=2099-01-01T00:00:00Z", 400, "from" },
+	};
+	struct http_fixture *f = *state;
+	char id[SESSION_ID_SIZE], target[256];
+
+	http_make_session(f, "default", id);
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct http_reply reply;
+
+		(void)snprintf(target, sizeof(target), A "/%s/flamegraph?format=folded%s", id,
+			       rows[i].query);
+		reply = http_request(f, "GET", target, "", "");
+		if (reply.status != rows[i].status)
+			fail_msg("%s: %u %s", target, reply.status, reply.body);
+		if (rows[i].field)
+			assert_string_equal(http_text(&reply, "details.field"), rows[i].field);
+		http_reply_free(&reply);
+	}
+}
+
 static void test_compare_windows(void **state)
 {
 	struct http_fixture *f = *state;
@@ -202,7 +235,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_settings),	 cmocka_unit_test(test_setting_refusals),
 		cmocka_unit_test(test_points_and_merge), cmocka_unit_test(test_refusals),
-		cmocka_unit_test(test_compare_windows),	 cmocka_unit_test(test_sparkline),
+		cmocka_unit_test(test_compare_windows),	 cmocka_unit_test(test_time_outside_the_session),
+		cmocka_unit_test(test_sparkline),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

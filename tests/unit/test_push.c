@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The spool: order, bound, what has been seen, reopening; answers of receivers. */
+#include <fcntl.h>
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "agent/base/clock.h"
+#include "agent/base/io.h"
+#include "api/push_http.h"
+#include "api/push_spool.h"
+
+#define MB (1u << 20)
+
+struct fixture {
+	char dir[64], path[96];
+	struct push_spool *spool;
+};
+
+static void open_spool(struct fixture *f, uint64_t max_bytes)
+{
+	struct err err = { 0 };
+
+	if (push_spool_open(f->path, max_bytes, &f->spool, &err) < 0)
+		fail_msg("%s", err.text);
+}
+
+static int setup(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+
+	strcpy(f->dir, "/tmp/profd-push-XXXXXX");
+	assert_non_null(mkdtemp(f->dir));
+	(void)snprintf(f->path, sizeof(f->path), "%s/spool", f->dir);
+	open_spool(f, MB);
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+	char command[128];
+
+	push_spool_close(f->spool);
+	(void)snprintf(command, sizeof(command), "rm -rf '%s'", f->dir);
+	assert_int_equal(system(command), 0);
+	free(f);
+	return 0;
+}
+
+static void test_oldest_first(void **state)
+{
+	struct fixture *f = *state;
+	cleanup_free char *data = NULL;
+	char name[PUSH_NAME_SIZE] = "untouched";
+	size_t len = 0;
+
+	assert_int_equal(push_spool_first(f->spool, name), -ENOENT);
+	assert_int_equal(push_spool_put(f->spool, "sess-2", "two", 3), 0);
+	assert_int_equal(push_spool_put(f->spool, "sess-1", "one\0more", 8), 0);
+	assert_int_equal(push_spool_put(f->spool, "sess-2", "three", 5), 0);
+	assert_int_equal(push_spool_bytes(f->spool), 13);
+	assert_int_equal(push_spool_first(f->spool, name), 0);
+	assert_string_equal(name, "sess-1");
+	assert_int_equal(push_spool_read(f->spool, name, &data, &len), 0);
+	assert_int_equal(len, 8);
+	assert_memory_equal(data, "one\0more", 8);
+	push_spool_remove(f->spool, name);
+	assert_int_equal(push_spool_first(f->spool, name), 0);
+	assert_string_equal(name, "sess-2");
+	push_spool_remove(f->spool, name);
+	push_spool_remove(f->spool, "sess-none");
+	assert_int_equal(push_spool_bytes(f->spool), 0);
+	assert_int_equal(push_spool_first(f->spool, name), -ENOENT);
+}
+
+static void test_full(void **state)
+{
+	struct fixture *f = *state;
+	cleanup_free char *data = calloc(1, MB + 1);
+	char name[PUSH_NAME_SIZE];
+
+	for (int i = 0; i < 10; i++) {
+		(void)snprintf(name, sizeof(name), "sess-%d", i);
+		assert_int_equal(push_spool_put(f->spool, name, data, MB / 4), 0);
+	}
+	assert_int_equal(push_spool_bytes(f->spool), MB);
+	assert_int_equal(push_spool_dropped(f->spool), 6);
+	assert_int_equal(push_spool_first(f->spool, name), 0);
+	assert_string_equal(name, "sess-6");
+	assert_int_equal(push_spool_put(f->spool, "sess-x", data, MB + 1), -EFBIG);
+	assert_int_equal(push_spool_bytes(f->spool), MB);
+}
+
+static void test_names(void **state)
+{
+	static const char *const bad[] = { "", "../x", "a/b", "A", ".", "x.message",
+					   "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa" };
+	struct fixture *f = *state;
+
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		assert_int_equal(push_spool_put(f->spool, bad[i], "x", 1), -EINVAL);
+		assert_int_equal(push_spool_mark(f->spool, bad[i], 1), -EINVAL);
+	}
+}
+
+static void test_seen_after_reopening(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t since_ns = push_spool_since_ns(f->spool);
+	char name[PUSH_NAME_SIZE];
+
+	assert_true(since_ns > 0);
+	assert_false(push_spool_seen(f->spool, "sess-1"));
+	assert_int_equal(push_spool_put(f->spool, "sess-1", "x", 1), 0);
+	assert_int_equal(push_spool_mark(f->spool, "sess-1", 100), 0);
+	assert_int_equal(push_spool_mark(f->spool, "sess-1", 100), 0);
+	assert_int_equal(push_spool_mark(f->spool, "sess-2", 200), 0);
+	assert_int_equal(push_spool_commit(f->spool, since_ns, 0), 0);
+	assert_int_equal(push_spool_mark(f->spool, "sess-3", 300), 0);
+	push_spool_close(f->spool);
+	open_spool(f, MB);
+	/* What was not made durable is not known: its message would be written again under the same name. */
+	assert_true(push_spool_seen(f->spool, "sess-1") && push_spool_seen(f->spool, "sess-2"));
+	assert_false(push_spool_seen(f->spool, "sess-3"));
+	assert_int_equal(push_spool_since_ns(f->spool), since_ns);
+	assert_int_equal(push_spool_bytes(f->spool), 1);
+	assert_int_equal(push_spool_first(f->spool, name), 0);
+	assert_int_equal(push_spool_commit(f->spool, since_ns + 5, 150), 0);
+	assert_false(push_spool_seen(f->spool, "sess-1"));
+	push_spool_close(f->spool);
+	open_spool(f, MB);
+	assert_false(push_spool_seen(f->spool, "sess-1"));
+	assert_true(push_spool_seen(f->spool, "sess-2"));
+	assert_int_equal(push_spool_since_ns(f->spool), since_ns + 5);
+}
+
+static void test_foreign_files(void **state)
+{
+	static const char text[] = "since 7\nsess-1 5\nnonsense\n../x 6\n\nsess-2\n";
+	struct fixture *f = *state;
+	char path[128], name[PUSH_NAME_SIZE];
+
+	push_spool_close(f->spool);
+	(void)snprintf(path, sizeof(path), "%s/seen", f->path);
+	assert_int_equal(io_write_file_atomic(AT_FDCWD, path, text, strlen(text), 0600), 0);
+	(void)snprintf(path, sizeof(path), "%s/Not.A.message", f->path);
+	assert_int_equal(io_write_file_atomic(AT_FDCWD, path, "x", 1, 0600), 0);
+	open_spool(f, MB);
+	assert_int_equal(push_spool_since_ns(f->spool), 7);
+	assert_true(push_spool_seen(f->spool, "sess-1"));
+	assert_false(push_spool_seen(f->spool, "sess-2"));
+	assert_int_equal(push_spool_first(f->spool, name), -ENOENT);
+}
+
+static void test_answers(void **state)
+{
+	static const struct {
+		const char *bytes;
+		size_t len;
+		uint64_t rejected;
+		const char *text;
+	} rows[] = {
+		{ "", 0, 0, "" },
+		{ "\x0a\x00", 2, 0, "" },
+		{ "\x0a\x02\x08\x03", 4, 3, "" },
+		{ "\x0a\x07\x08\x03\x12\x03no\x1b", 9, 3, "no " },
+		{ "\x12\x02\x08\x03\x0a\x02\x08\x04", 8, 4, "" },
+		{ "\x0a\x7f\x08\x03", 4, 0, "" },   /* longer than there is */
+		{ "\x0a\x02\x08\x83", 4, 0, "" },   /* a number without end */
+		{ "{\"ok\":true}", 11, 0, "" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct push_answer answer = { 0 };
+
+		push_read_answer(rows[i].bytes, rows[i].len, &answer);
+		if (answer.rejected != rows[i].rejected || strcmp(answer.text, rows[i].text) != 0)
+			fail_msg("row %zu: %llu '%s'", i, (unsigned long long)answer.rejected,
+				 answer.text);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_oldest_first, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_full, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_names, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_seen_after_reopening, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_foreign_files, setup, teardown),
+		cmocka_unit_test(test_answers),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
