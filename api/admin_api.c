@@ -20,7 +20,8 @@ static void write_sampling(struct http_call *call, const struct sampling_state *
 	json_out_open(&json, NULL, '{');
 	json_out_bool(&json, "enabled", state->enabled);
 	json_out_time(&json, "stoppedSince", state->off_since_ns);
-	json_out_uint(&json, "ended", state->ended);
+	/* Whose they were is nobody else's business. */
+	json_out_uint(&json, "ended", call->request->bound ? 0 : state->ended);
 	if (warnings)
 		warnings_json(&json, warnings);
 	json_out_close(&json, '}');

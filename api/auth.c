@@ -185,5 +185,8 @@ int auth_check(struct http_call *call)
 	if (call->request->role < route->role)
 		return err_set(call->err, EACCES, "Forbidden", NULL,
 			       "this call needs a higher role than the token's");
+	if ((route->flags & ROUTE_HOST) && call->request->bound)
+		return err_set(call->err, EACCES, "Forbidden", NULL,
+			       "this call concerns all tenants: a token of none is needed");
 	return 0;
 }

@@ -26,6 +26,7 @@ enum route_flag {
 	ROUTE_SIGNED = 4, /* a signed link opens it */
 	ROUTE_HTML = 8,	  /* a page: its query is its script's; without a token it leads to the sign-in */
 	ROUTE_METRICS = 16, /* open with metrics_open */
+	ROUTE_HOST = 32, /* concerns all tenants: refused to callers that belong to one */
 };
 
 struct route {

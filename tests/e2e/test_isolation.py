@@ -60,8 +60,9 @@ BODIES = {
     "POST /api/v1/keys": [{"name": "x", "role": "read", "tenant": "red"}, {"name": "x", "role": "admin", "tenant": "red"}],
     "POST /sign-in": [{"token": "{key}"}],
 }
-# Changes what is everybody's, and says so.
-OF_THE_HOST = {"POST /api/v1/links/rotate"}
+# Concerns everybody: refused to whoever belongs to one tenant.
+OF_THE_HOST = {"POST /api/v1/links/rotate": None, "GET /api/v1/backup": None,
+               "POST /api/v1/sampling": {"enabled": False}}
 
 
 class Tenant:
@@ -241,7 +242,8 @@ def test_every_route():
             look_as_red(document, red, has)
             keys = blue.good("admin", "GET", "/api/v1/keys")
             check({k["tenant"] for k in keys["items"]} == {"blue"}, f"blue's keys: {keys}")
-            check(blue.call("admin", "POST", "/api/v1/links/rotate").status == 403, "blue ends everybody's links")
+            for name, body in OF_THE_HOST.items():
+                check(blue.call("admin", *name.split(" "), body).status == 403, f"blue may {name}")
             made = blue.good("admin", "POST", "/api/v1/keys", {"name": "mine", "role": "read"})
             check(made["tenant"] == "blue", f"an unbound key: {made}")
             headers = {"Authorization": "Bearer " + blue.keys["read"], "X-Tenant-ID": "red"}
