@@ -179,6 +179,32 @@ def comparison_and_baseline():
         page.clean()
 
 
+def continuous_and_two_times():
+    """One click switches continuous profiling on; a time chosen on the time line is a graph, two are a comparison."""
+    with Daemon() as daemon, busy("page-on"), Site(daemon) as page:
+        known(daemon, "page-on")
+        page.visit("/s/page-on", "document.querySelector('main form')")
+        page.wait("[...document.querySelectorAll('main summary, main button')].some(b => /[Cc]ontinuous/.test(b.textContent))", "the switch")
+        page.press("Switch continuous profiling on")
+        wait_until(lambda: any(c["service"] == "page-on" for c in daemon.get(FAMILY_A + "/continuous").json()["items"]), 20, "it to be on")
+        for _ in range(2):  # what is on demand is history too
+            daemon.profile("page-on", seconds=2)
+        page.visit("/s/page-on?from=-1h", "document.querySelector('.timeline rect')")
+        box = page.run("(() => { const r = [...document.querySelectorAll('.timeline rect:not(.window)')].at(-1).getBoundingClientRect(); return [r.left + r.width / 2, r.bottom - 2]; })()")
+        page.click(*box)
+        page.wait("location.search.includes('start=') && document.querySelector('.explorer')?.dataset.ready", "the graph of that time", 40)
+        check("CPU time" in page.text(), "the first sentence of the window")
+        page.run("[...document.querySelectorAll('main a')].find(a => a.textContent.startsWith('Keep as base')).click()")
+        page.wait("location.search.includes('base=') && document.querySelector('.timeline rect')", "the base in the address")
+        page.click(*page.run("(() => { const r = [...document.querySelectorAll('.timeline rect:not(.window)')].at(-1).getBoundingClientRect(); return [r.left + r.width / 2, r.bottom - 2]; })()"))
+        page.wait("location.search.includes('start=') && [...document.querySelectorAll('main a')].some(a => a.textContent.startsWith('Compare with'))", "the second time", 40)
+        page.run("[...document.querySelectorAll('main a')].find(a => a.textContent.startsWith('Compare with')).click()")
+        page.wait("location.pathname === '/compare' && document.querySelector('.verdict')", "the verdict", 40)
+        check(page.run("document.querySelector('.verdict').textContent.toLowerCase()") in ("unchanged", "not enough data"), page.text(".verdict"))
+        page.wait("document.querySelector('.explorer')?.dataset.ready", "the differential graph")
+        page.clean()
+
+
 def words_for_what_is_missing():
     with Daemon() as daemon, Site(daemon) as page:
         for path, word in (("/p/sess-00000000000000000000000000", "no such profile"), ("/s/nobody", "does not run"), ("/baselines", "No baseline yet"), ("/settings", "administrators"),
@@ -274,4 +300,4 @@ def barriers():
 
 if __name__ == "__main__":
     main(modules_under_node, from_the_list_to_the_graph, stopping_keeps_what_there_is, hostile_service_name,
-         comparison_and_baseline, words_for_what_is_missing, sign_in_with_a_key, phone_dark_and_keyboard, barriers)
+         comparison_and_baseline, continuous_and_two_times, words_for_what_is_missing, sign_in_with_a_key, phone_dark_and_keyboard, barriers)

@@ -18,6 +18,22 @@ function sideForm(base, cmp) {
 		base && cmp ? link(`/compare?base=${encodeURIComponent(cmp)}&cmp=${encodeURIComponent(base)}`, 'Swap', { class: 'button' }) : null);
 }
 
+const WINDOW = ['service', 'profileType', 'baseFrom', 'baseTo', 'comparisonFrom', 'comparisonTo'];
+
+/** The two times of a service that the address names, or null. */
+function chosenWindows(query) {
+	return query.get('baseFrom') ? Object.fromEntries(WINDOW.map(name => [name, query.get(name) || ''])) : null;
+}
+
+function windowLink(w, side) {
+	const [from, to] = [w[side + 'From'], w[side + 'To']];
+	return link('/s/' + encodeURIComponent(w.service) + '?' + new URLSearchParams({ type: w.profileType, start: from, end: to }), `${visible(w.service)}, ${new Date(from).toLocaleString()} to ${new Date(to).toLocaleString()}`);
+}
+
+function swapWindows(w) {
+	return h('div', { class: 'row' }, link('/compare?' + new URLSearchParams({ ...w, baseFrom: w.comparisonFrom, baseTo: w.comparisonTo, comparisonFrom: w.baseFrom, comparisonTo: w.baseTo }), 'Swap', { class: 'button' }));
+}
+
 const interval = f => f.confidenceInterval ? `[${f.confidenceInterval.map(v => (v < 0 ? '\u2212' : '') + Math.abs(v).toFixed(2)).join(', ')}]` : '';
 
 function changes(c) {
@@ -39,22 +55,23 @@ function verdict(c) {
 }
 
 export async function show(content) {
-	const query = new URLSearchParams(location.search), base = query.get('base') || '', cmp = query.get('cmp') || '';
-	const head = heading('Compare', base && cmp ? 'Comparing…' : 'Choose two finished profiles or baselines of one type; a service page lists them.'), trouble = notice();
+	const query = new URLSearchParams(location.search), windows = chosenWindows(query), base = query.get('base') || '', cmp = query.get('cmp') || '';
+	const head = heading('Compare', windows || base && cmp ? 'Comparing…' : 'Choose two finished profiles or baselines of one type, or two times of a service: its page lists them.'), trouble = notice();
 	const result = h('div', {}), graph = h('div', { class: 'graph', hidden: true });
-	content.append(head.element, trouble.element, result, sideForm(base, cmp), graph);
-	if (!base || !cmp) return;
-	const sides = { baseProfileId: base, comparisonProfileId: cmp };
+	content.append(head.element, trouble.element, result, windows ? swapWindows(windows) : sideForm(base, cmp), graph);
+	if (!windows && (!base || !cmp)) return;
+	const asked = windows || { baseProfileId: base, comparisonProfileId: cmp }, sides = { ...asked };
 	for (const name of ['threshold', 'confidence']) if (query.get(name)) sides[name] = query.get(name);
+	const [before, after] = windows ? [windowLink(windows, 'base'), windowLink(windows, 'comparison')] : [sideLink(base), sideLink(cmp)];
 	let c;
 	try { c = await get(PROFILING + '/compare', sides); } catch (e) { head.say('These two cannot be compared.'); return trouble.show(e); }
 	head.say(`${c.profileType}: ${c.insufficientData ? 'not enough data' : c.verdict}.`);
 	document.title = `${c.verdict} · ${c.profileType} · profd`;
-	result.replaceChildren(verdict(c), h('div', { class: 'side facts' }, 'Before ', sideLink(base), qualityLine(c.quality?.base)), h('div', { class: 'side facts' }, 'After ', sideLink(cmp), qualityLine(c.quality?.comparison)), ...[changes(c)].flat());
-	const address = `${PROFILING}/compare/flamegraph`, asked = `?baseProfileId=${encodeURIComponent(base)}&comparisonProfileId=${encodeURIComponent(cmp)}`;
+	result.replaceChildren(verdict(c), h('div', { class: 'side facts' }, 'Before ', before, qualityLine(c.quality?.base)), h('div', { class: 'side facts' }, 'After ', after, qualityLine(c.quality?.comparison)), ...[changes(c)].flat());
+	const address = `${PROFILING}/compare/flamegraph`;
 	graph.hidden = false;
-	const explorer = new Explorer(graph, { tools: [exportMenu(() => address + asked, ['html', 'svg', 'json'])] });
-	explorer.setData(await get(address, { ...sides, threshold: null, confidence: null, format: 'flame' }));
+	const explorer = new Explorer(graph, { tools: [exportMenu(() => address + '?' + new URLSearchParams(asked), ['html', 'svg', 'json'])] });
+	explorer.setData(await get(address, { ...asked, format: 'flame' }));
 }
 
 const sideLink = id => link(id.startsWith('bl-') ? '/baselines#' + id : '/p/' + encodeURIComponent(id), id);

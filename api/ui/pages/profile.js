@@ -13,13 +13,20 @@ import { action, ago, bar, errorWords, heading, link, notice, plural, qualityLin
 import { startProfile } from '../parts/start.js';
 
 const GRAPH_SAMPLES = 200; // a graph of fewer misleads while the session still runs
+const UNGROUPED = 'none', HOST = ['*', 'host'];
 const QUERY = ['groupBy', 'where', 'from', 'to', 'value', 'tenant'];
 
 /** The parameters of the page's address that choose data, for the API. */
 function dataQuery(extra) {
 	const given = new URLSearchParams(location.search), query = new URLSearchParams(extra);
-	for (const name of QUERY) for (const v of given.getAll(name)) query.append(name, v);
+	for (const name of QUERY) for (const v of given.getAll(name)) if (v !== UNGROUPED) query.append(name, v);
 	return '?' + query;
+}
+
+/** How the graph is grouped: as the address says, else a whole host by process, whose stacks all begin alike. */
+function groupOf(s) {
+	const asked = new URLSearchParams(location.search).get('groupBy');
+	return asked === UNGROUPED ? '' : asked ?? (s.target === '*' || HOST.includes(s.service) ? 'process' : '');
 }
 
 function facts(s) {
@@ -188,12 +195,12 @@ class ProfilePage {
 	}
 
 	groupSelect() {
-		const now = new URLSearchParams(location.search).get('groupBy') || '';
+		const now = groupOf(this.session);
 		const pick = h('select', { 'aria-label': 'Group by' }, [['', 'Not grouped'], ['process', 'By process'], ['thread', 'By thread name'], ['tid', 'By thread'], ['state', 'By state'], ['wait', 'By wait']]
 			.map(([v, t]) => h('option', { value: v, selected: v === now }, t)));
 		pick.addEventListener('change', () => {
 			const to = new URL(location.href);
-			if (pick.value) to.searchParams.set('groupBy', pick.value); else to.searchParams.delete('groupBy');
+			to.searchParams.set('groupBy', pick.value || UNGROUPED);
 			location.assign(to);
 		});
 		return pick;
@@ -201,10 +208,11 @@ class ProfilePage {
 
 	async draw(s, partial) {
 		const address = `${PROFILING}/${encodeURIComponent(this.id)}/flamegraph`;
-		const doc = await get(address + dataQuery({ format: 'flame' }));
+		const group = groupOf(s), grouped = extra => dataQuery(group && !new URLSearchParams(location.search).has('groupBy') ? { ...extra, groupBy: group } : extra);
+		const doc = await get(address + grouped({ format: 'flame' }));
 		this.drawnTotal = s.totalValue;
 		this.graph.hidden = false;
-		this.explorer ??= new Explorer(this.graph, { tools: [this.groupSelect(), exportMenu(() => address + dataQuery())],
+		this.explorer ??= new Explorer(this.graph, { tools: [this.groupSelect(), exportMenu(() => address + grouped())],
 			sentence: text => { if (this.session.status !== 'running') this.head.say(text); } });
 		this.explorer.setData(doc);
 		if (!partial) this.graph.dataset.final = 'true';

@@ -101,6 +101,12 @@ class ServicePage {
 		return from < to ? [from, to] : null;
 	}
 
+	/** The window kept as base of a comparison, as the address says it, or null. */
+	get base() {
+		const [from, to] = ['base', 'baseEnd'].map(name => address().get(name));
+		return Date.parse(from) < Date.parse(to) ? [from, to] : null;
+	}
+
 	/** Bars of the whole time asked for; left alone while nothing new came, so that a drag is not cut off. */
 	drawTimeline(sessions) {
 		const points = sessions.points || [], state = JSON.stringify(points);
@@ -109,6 +115,7 @@ class ServicePage {
 		if (!points.some(p => p.valuePerSecond)) return this.timeline.replaceChildren();
 		this.timeline.replaceChildren(timeline(points, [Date.now() - HOURS[this.from] * 3600e3, Date.now()], sessions.items[0]?.unit || 'nanoseconds', this.type, this.window, (from, to) =>
 			location.assign(turned({ start: new Date(from).toISOString(), end: new Date(to).toISOString() }) + location.hash)));
+		if (this.base) this.timeline.prepend(h('div', { class: 'note' }, `Kept as base: ${this.base.map(t => new Date(t).toLocaleString()).join(' to ')}. Choose the time to compare with it. `, link(turned({ base: null, baseEnd: null }), 'Forget it')));
 	}
 
 	/** Everything of the chosen window merged; read once. */
@@ -116,7 +123,9 @@ class ServicePage {
 		if (!this.window || this.explorer) return;
 		const [start, end] = this.window.map(ms => new Date(ms).toISOString()), asked = { service: this.name, profileType: this.type, start, end };
 		const path = PROFILING + '/window/flamegraph', doc = await get(path, { ...asked, format: 'flame' });
-		const words = h('p', { class: 'lead' }), head = h('div', { class: 'row' }, h('b', {}, `${new Date(start).toLocaleString()} to ${new Date(end).toLocaleString()}`), link(turned({ start: null, end: null }), 'Close', { class: 'button' }));
+		const words = h('p', { class: 'lead' }), head = h('div', { class: 'row' }, h('b', {}, `${new Date(start).toLocaleString()} to ${new Date(end).toLocaleString()}`), link(turned({ start: null, end: null }), 'Close', { class: 'button' }),
+			this.base ? link('/compare?' + new URLSearchParams({ service: this.name, profileType: this.type, baseFrom: this.base[0], baseTo: this.base[1], comparisonFrom: start, comparisonTo: end }), 'Compare with the time kept', { class: 'button primary' }) : '',
+			link(turned({ start: null, end: null, base: start, baseEnd: end }), 'Keep as base of a comparison', { class: 'button' }));
 		this.graph.hidden = false;
 		this.timeline.after(head, words, qualityLine(doc.quality));
 		this.explorer = new Explorer(this.graph, { sentence: text => { words.textContent = text; }, tools: [exportMenu(() => path + '?' + new URLSearchParams(asked))] });
