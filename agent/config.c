@@ -10,6 +10,7 @@
 #include <ini.h>
 #include <limits.h>
 #include <string.h>
+#include <strings.h>
 
 #include "agent/base/io.h"
 #include "agent/base/parse.h"
@@ -32,6 +33,8 @@ struct key {
 #define AT(member)	offsetof(struct config, member)
 #define SECOND		1e9
 #define TEXT(s, n, m, d) { s, n, KEY_TEXT, AT(m), 0, 0, 0, d }
+
+#define ENVIRONMENT_PREFIX "PROFD_"
 
 static const struct key keys[] = {
 	TEXT("server", "listen", listen, "127.0.0.1:8088"),
@@ -414,6 +417,139 @@ int config_load(struct config *config, const char *path, bool path_given, struct
 	}
 	return read_drop_ins(config, path, err);
 }
+
+/* ---- environment and command line -------------------------------------------------------------- */
+
+int config_set(struct config *config, const char *key, const char *value, struct err *err)
+{
+	struct reader r = { .config = config };
+	const char *dot = strchr(key, '.');
+	char section[64];
+	int rc;
+
+	if (!dot || (size_t)(dot - key) >= sizeof(section))
+		return err_set(err, EINVAL, NULL, key, "'%s' must be SECTION.KEY, as store.data_dir", key);
+	(void)snprintf(section, sizeof(section), "%.*s", (int)(dot - key), key);
+	rc = read_key(&r, section, dot + 1, value);
+	if (rc < 0 && r.err.code)
+		return err_set(err, r.err.code, NULL, key, "%s", r.err.text);
+	return rc;
+}
+
+/* "STORE_DATA_DIR" -> "store.data_dir"; false: no section begins like this. */
+static bool key_of_variable(const char *name, size_t len, char *out, size_t size)
+{
+	if (len >= size)
+		return false;
+	for (size_t i = 0; i < ARRAY_SIZE(sections); i++) {
+		size_t section_len = strlen(sections[i]);
+
+		if (len <= section_len + 1 || strncasecmp(name, sections[i], section_len) != 0 ||
+		    name[section_len] != '_')
+			continue;
+		for (size_t k = 0; k < len; k++)
+			out[k] = (char)tolower((unsigned char)name[k]);
+		out[section_len] = '.';
+		out[len] = '\0';
+		return true;
+	}
+	return false;
+}
+
+int config_apply_environment(struct config *config, char *const *environment, struct err *err)
+{
+	for (; *environment; environment++) {
+		const char *name = *environment, *value = strchr(name, '=');
+		size_t prefix = strlen(ENVIRONMENT_PREFIX);
+		struct err why = { 0 };
+		char key[128];
+		int rc;
+
+		if (!value || strncmp(name, ENVIRONMENT_PREFIX, prefix) != 0 ||
+		    !key_of_variable(name + prefix, (size_t)(value - name) - prefix, key, sizeof(key)))
+			continue;
+		rc = config_set(config, key, value + 1, &why);
+		if (rc < 0)
+			return err_set(err, -rc, NULL, key, "environment %.*s: %s", (int)(value - name),
+				       name, why.text);
+	}
+	return 0;
+}
+
+/* ---- two configurations ------------------------------------------------------------------------- */
+
+static const char *const fixed_keys[][2] = {
+	{ "server", "listen" },
+	{ "server", "socket" },
+	{ "store", "url" },
+	{ "store", "data_dir" },
+};
+
+static bool same_text(const char *a, const char *b)
+{
+	return a && b ? strcmp(a, b) == 0 : a == b;
+}
+
+static bool same_list(char *const *a, unsigned a_count, char *const *b, unsigned b_count)
+{
+	if (a_count != b_count)
+		return false;
+	for (unsigned i = 0; i < a_count; i++)
+		if (!same_text(a[i], b[i]))
+			return false;
+	return true;
+}
+
+static bool same_value(const struct key *key, const struct config *a, const struct config *b)
+{
+	const char *x = (const char *)a + key->offset, *y = (const char *)b + key->offset;
+
+	switch (key->type) {
+	case KEY_TEXT:
+		return same_text(*(char *const *)(const void *)x, *(char *const *)(const void *)y);
+	case KEY_LIST:
+		return same_list((char *const *)(const void *)x,
+				 *(const unsigned *)(const void *)((const char *)a + key->count_offset),
+				 (char *const *)(const void *)y,
+				 *(const unsigned *)(const void *)((const char *)b + key->count_offset));
+	case KEY_BOOL:
+		return *(const bool *)x == *(const bool *)y;
+	case KEY_U32:
+		return memcmp(x, y, sizeof(uint32_t)) == 0;
+	default:
+		return memcmp(x, y, sizeof(uint64_t)) == 0; /* also a double: equal bytes, equal value */
+	}
+}
+
+bool config_differs(const struct config *a, const struct config *b, const char *section)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
+		if (!strcmp(keys[i].section, section) && !same_value(&keys[i], a, b))
+			return true;
+	return false;
+}
+
+int config_keep_fixed(struct config *config, const struct config *before, config_changed_fn *changed)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
+		const struct key *key = &keys[i];
+		bool fixed = false;
+
+		for (size_t k = 0; k < ARRAY_SIZE(fixed_keys); k++)
+			fixed |= !strcmp(fixed_keys[k][0], key->section) &&
+				 !strcmp(fixed_keys[k][1], key->name);
+		if (!fixed || same_value(key, config, before))
+			continue;
+		changed(key->section, key->name);
+		if (set_text((char **)(void *)((char *)config + key->offset),
+			     *(char *const *)(const void *)((const char *)before + key->offset)) < 0)
+			return -ENOMEM;
+	}
+	config->socket_asked = before->socket_asked;
+	return 0;
+}
+
+/* ---- checks ------------------------------------------------------------------------------------ */
 
 static int check_readable(const char *path, const char *key, struct err *err)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The configuration: INI with conf.d drop-ins and the command line on top, one table of keys (config.c).
- * Read once by the supervisor before it forks; every process then reads its copy. */
+/* The configuration: INI with conf.d drop-ins, the environment over them, the command line on top; one table of
+ * keys (config.c). Read by the supervisor before it forks, and again on SIGHUP; every process reads the copy it
+ * was forked with. */
 #ifndef PROFD_CONFIG_H
 #define PROFD_CONFIG_H
 
@@ -93,6 +94,19 @@ struct config {
 /* Defaults, then @path (absent default path is fine, absent given path is not) and its conf.d. Errors name
  * file, line, section and key. @config is zeroed by the caller and released with config_deinit(). */
 int config_load(struct config *config, const char *path, bool path_given, struct err *err) must_use;
+/* One key over what the files say: "store.data_dir" and its text. Errors name both. */
+int config_set(struct config *config, const char *key, const char *value, struct err *err) must_use;
+/* PROFD_<SECTION>_<KEY> of @environment ("NAME=value", ends with NULL), as PROFD_STORE_DATA_DIR; names that
+ * begin like a section's and are no key are errors, others are passed over. */
+int config_apply_environment(struct config *config, char *const *environment,
+			     struct err *err) must_use;
+/* Whether a key of @section differs. */
+bool config_differs(const struct config *a, const struct config *b, const char *section);
+/* Keys that only a start of profd can change keep @before's values in @config; each that was to change is
+ * told to @changed. -ENOMEM. */
+typedef void config_changed_fn(const char *section, const char *key);
+int config_keep_fixed(struct config *config, const struct config *before,
+		      config_changed_fn *changed) must_use;
 /* Checks across keys (ranges, files that must exist, listening rules that need no store). */
 int config_check(const struct config *config, struct err *err) must_use;
 void config_deinit(struct config *config);

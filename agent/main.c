@@ -213,8 +213,60 @@ static int resources_open(struct resources *r, const struct config *config, stru
 	return 0;
 }
 
-static int serve(const struct config *config, struct err *err)
+/* ---- configuration ------------------------------------------------------------------------------- */
+
+struct configuration {
+	const struct options *options;
+	const struct config *current;
+	struct config *owned, *previous; /* read by reloads; NULL = none yet */
+};
+
+static int read_configuration(const struct options *options, struct config *config, struct err *err)
 {
+	int rc = config_load(config, options->config_path, options->config_given, err);
+
+	rc = rc < 0 ? rc : config_apply_environment(config, environ, err);
+	rc = rc < 0 ? rc : options_apply(options, config, err);
+	return rc < 0 ? rc : config_check(config, err);
+}
+
+static void release(struct config *config)
+{
+	if (config)
+		config_deinit(config);
+	free(config);
+}
+
+static void say_fixed(const char *section, const char *key)
+{
+	log_warn("[%s] %s changed: this takes a restart of profd", section, key);
+}
+
+static const struct config *reload_configuration(void *ctx)
+{
+	struct configuration *c = ctx;
+	struct config *next = calloc(1, sizeof(*next));
+	struct err err = { 0 };
+	int rc = next ? read_configuration(c->options, next, &err)
+		      : err_set(&err, ENOMEM, NULL, NULL, "no memory to read the configuration");
+
+	if (rc == 0)
+		rc = config_keep_fixed(next, c->current, say_fixed);
+	if (rc < 0) {
+		log_error("the configuration stays as it was: %s", err.code ? err.text : strerror(-rc));
+		release(next);
+		return NULL;
+	}
+	release(c->previous);
+	c->previous = c->owned;
+	c->owned = next;
+	c->current = next;
+	return next;
+}
+
+static int serve(const struct config *config, const struct options *given, struct err *err)
+{
+	struct configuration configuration = { .options = given, .current = config };
 	struct resources r = { -1, -1, -1, -1, -1, "", NULL };
 	int rc = resources_open(&r, config, err);
 
@@ -226,6 +278,8 @@ static int serve(const struct config *config, struct err *err)
 			.socket_fd = r.socket_fd,
 			.cache_dir_fd = r.cache_dir_fd,
 			.address = r.address,
+			.reload = reload_configuration,
+			.reload_ctx = &configuration,
 			.run = { [ROLE_SERVER] = run_server, [ROLE_SYMBOLIZER] = run_symbolizer },
 		};
 
@@ -237,16 +291,16 @@ static int serve(const struct config *config, struct err *err)
 		}
 		rc = supervisor_run(&options);
 	}
+	release(configuration.previous);
+	release(configuration.owned);
 	resources_close(&r);
 	return rc;
 }
 
 static int run(const struct options *options, struct config *config, struct err *err)
 {
-	int rc = config_load(config, options->config_path, options->config_given, err);
+	int rc = read_configuration(options, config, err);
 
-	rc = rc < 0 ? rc : options_apply(options, config, err);
-	rc = rc < 0 ? rc : config_check(config, err);
 	if (rc < 0)
 		return rc;
 	log_init(config->verbose ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO, "profd");
@@ -268,7 +322,7 @@ static int run(const struct options *options, struct config *config, struct err 
 		(void)printf("configuration and privileges are fine\n");
 		return 0;
 	}
-	return serve(config, err);
+	return serve(config, options, err);
 }
 
 int main(int argc, char **argv)

@@ -17,6 +17,7 @@ enum {
 	KEY_CHECK,
 	KEY_FEATURES,
 	KEY_REPLAY,
+	KEY_SET,
 };
 
 static const struct argp_option option_table[] = {
@@ -26,6 +27,7 @@ static const struct argp_option option_table[] = {
 	{ "store", KEY_STORE, "URL", 0, "sqlite:PATH or clickhouse://[user[:password]@]host:port/database", 0 },
 	{ "data-dir", KEY_DATA_DIR, "DIR", 0, "history and state (default /var/lib/profd)", 0 },
 	{ "no-collect", KEY_NO_COLLECT, NULL, 0, "serve the store without profiling this host", 0 },
+	{ "set", KEY_SET, "SECTION.KEY=VALUE", 0, "any key of the configuration, as limits.connections=64", 0 },
 	{ "disable-feature", KEY_DISABLE_FEATURE, "NAME", 0, "act as if the kernel lacked NAME (see --features)", 0 },
 	{ "replay", KEY_REPLAY, "FILE", 0, "play recorded events instead of the kernel's; needs no privilege", 0 },
 	{ "check", KEY_CHECK, NULL, 0, "check configuration and privileges, then exit", 0 },
@@ -69,6 +71,11 @@ static error_t on_option(int key, char *arg, struct argp_state *state)
 		return 0;
 	case KEY_VERBOSE:
 		o->verbose = true;
+		return 0;
+	case KEY_SET:
+		if (o->setting_count == ARRAY_SIZE(o->settings))
+			argp_error(state, "--set given more than %zu times", ARRAY_SIZE(o->settings));
+		o->settings[o->setting_count++] = arg;
 		return 0;
 	case KEY_DISABLE_FEATURE:
 		if (o->disabled_feature_count == ARRAY_SIZE(o->disabled_features))
@@ -117,10 +124,30 @@ static int replace(char **slot, const char *value)
 	return 0;
 }
 
+static int apply_setting(struct config *config, const char *setting, struct err *err)
+{
+	const char *equals = strchr(setting, '=');
+	cleanup_free char *key = equals ? strndup(setting, (size_t)(equals - setting)) : NULL;
+	struct err why = { 0 };
+	int rc;
+
+	if (!equals)
+		return err_set(err, EINVAL, NULL, "set", "--set takes SECTION.KEY=VALUE, not '%s'", setting);
+	if (!key)
+		return err_set(err, ENOMEM, NULL, NULL, "out of memory");
+	rc = config_set(config, key, equals + 1, &why);
+	return rc < 0 ? err_set(err, -rc, NULL, "set", "--set: %s", why.text) : 0;
+}
+
 int options_apply(const struct options *options, struct config *config, struct err *err)
 {
-	int rc = replace(&config->listen, options->listen);
+	int rc = 0;
 
+	for (unsigned i = 0; rc == 0 && i < options->setting_count; i++)
+		rc = apply_setting(config, options->settings[i], err);
+	if (rc < 0)
+		return rc;
+	rc = replace(&config->listen, options->listen);
 	rc = rc < 0 ? rc : replace(&config->socket, options->socket);
 	rc = rc < 0 ? rc : replace(&config->store_url, options->store);
 	rc = rc < 0 ? rc : replace(&config->data_dir, options->data_dir);

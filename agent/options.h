@@ -16,6 +16,8 @@ struct options {
 	const char *config_path; /* never NULL */
 	bool config_given;
 	const char *listen, *socket, *store, *data_dir; /* NULL = as configured */
+	const char *settings[64]; /* "SECTION.KEY=VALUE" */
+	unsigned setting_count;
 	const char *disabled_features[16];
 	unsigned disabled_feature_count;
 	const char *replay_file; /* NULL = the kernel */

@@ -28,6 +28,7 @@ struct server {
 	struct store *store;
 	struct sessions *sessions;
 	struct api *api;
+	bool leaves; /* its sessions go on in the next life of this process */
 	/* Contents of the files that the configuration names, NULL = not named. */
 	char *tls_certificate, *tls_key, *jwt_key, *jwt_jwks;
 	struct api_limit limits[LIMITS]; /* lent to the API, likewise receivers */
@@ -221,7 +222,8 @@ static void serve(struct server *s, struct channel_message *message)
 		if (head->kind == CONTROL_PEER)
 			on_peer(s, message);
 		channel_message_close(message);
-		if (head->kind == CONTROL_STOP)
+		s->leaves = head->kind == CONTROL_LEAVE;
+		if (s->leaves || head->kind == CONTROL_STOP)
 			return;
 	}
 }
@@ -231,7 +233,10 @@ static void stop(struct server *s)
 {
 	if (s->api)
 		api_stop(s->api, ANSWER_GRACE_NS);
-	sessions_destroy(s->sessions);
+	if (s->leaves)
+		sessions_abandon(s->sessions); /* the feed still holds what is not stored */
+	else
+		sessions_destroy(s->sessions);
 	store_close(s->store);
 	free(s->tls_certificate);
 	free(s->tls_key);

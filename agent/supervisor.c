@@ -25,7 +25,7 @@ struct child {
 	int control_fd;
 	uint32_t generation;
 	bool ready;
-	bool stopping;
+	bool leaving; /* told to end for a new configuration: it is started again at once */
 	uint64_t started_ns;   /* monotonic */
 	uint64_t restart_at_ns; /* 0 = none planned */
 	unsigned crashes;      /* in a row */
@@ -33,10 +33,12 @@ struct child {
 
 struct supervisor {
 	const struct supervisor_options *options;
+	const struct config *config;
 	struct child children[ROLE_MAX];
 	int signal_fd;
 	bool announced;
 	bool stopping;
+	bool reload; /* SIGHUP */
 	int exit_status;
 };
 
@@ -94,7 +96,7 @@ static void enter_child(struct supervisor *s, enum role role, int control_fd, pi
 	if (getppid() != parent)
 		_exit(1);
 	(void)prctl(PR_SET_NAME, roles[role].name);
-	log_init(o->config->verbose ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO, roles[role].name);
+	log_init(s->config->verbose ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO, roles[role].name);
 	(void)close(s->signal_fd);
 	for (int i = 0; i < ROLE_MAX; i++)
 		if (s->children[i].control_fd >= 0)
@@ -112,6 +114,7 @@ static void enter_child(struct supervisor *s, enum role role, int control_fd, pi
 	 * decides the order in which everybody stops. */
 	(void)signal(SIGINT, SIG_IGN);
 	(void)signal(SIGTERM, SIG_IGN);
+	(void)signal(SIGHUP, SIG_IGN); /* and when the configuration is read again */
 	(void)signal(SIGPIPE, SIG_IGN);
 	(void)sigemptyset(&none);
 	(void)sigprocmask(SIG_SETMASK, &none, NULL);
@@ -137,7 +140,7 @@ static int start_child(struct supervisor *s, enum role role)
 	}
 	if (pid == 0) {
 		struct child_context context = {
-			.config = o->config,
+			.config = s->config,
 			.control_fd = fds[1],
 			.feed_fd = o->feed_fd,
 			.listen_fd = o->listen_fd,
@@ -255,6 +258,11 @@ static void plan_restart(struct child *child)
 {
 	uint64_t now = clock_monotonic_ns(), wait = 0;
 
+	if (child->leaving) {
+		child->leaving = false;
+		child->restart_at_ns = now;
+		return;
+	}
 	child->crashes = now - child->started_ns > STABLE_AFTER_NS ? 0 : child->crashes + 1;
 	if (child->crashes > 1) { /* the first restart is immediate, then 100 ms, 200 ms, … */
 		wait = 100 * NS_PER_MS << (child->crashes < 8 ? child->crashes - 2 : 6);
@@ -282,7 +290,9 @@ static void reap(struct supervisor *s)
 			child->ready = false;
 			if (s->stopping)
 				break;
-			if (WIFSIGNALED(status))
+			if (child->leaving && WIFEXITED(status) && WEXITSTATUS(status) == 0)
+				;
+			else if (WIFSIGNALED(status))
 				log_warn("the %s was killed by signal %d; it is started again",
 					 roles[role].word, WTERMSIG(status));
 			else
@@ -329,6 +339,8 @@ static void read_signals(struct supervisor *s)
 	while (read(s->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
 		if (info.ssi_signo == SIGCHLD)
 			reap(s);
+		else if (info.ssi_signo == SIGHUP)
+			s->reload = true;
 		else
 			begin_stop(s, 0);
 	}
@@ -352,6 +364,43 @@ static void wait_for_events(struct supervisor *s, int timeout_ms)
 		}
 	read_signals(s);
 	notify_manager("WATCHDOG=1");
+}
+
+/* ---- another configuration --------------------------------------------------------------------- */
+
+static void leave(struct supervisor *s, enum role role, enum control_kind kind)
+{
+	const struct channel_head head = { .kind = kind };
+	struct child *child = &s->children[role];
+
+	if (child->control_fd < 0)
+		return; /* its next life reads the new one anyway */
+	child->leaving = true;
+	(void)!channel_send(child->control_fd, &head, sizeof(head), NULL, 0);
+}
+
+/* The server begins a new life with the new configuration and goes on with its sessions; connections wait in
+ * the listening sockets meanwhile. The collector does only if it must: nothing is sampled until it is back. */
+static void reload(struct supervisor *s)
+{
+	const struct config *before = s->config, *next;
+	bool collect;
+
+	s->reload = false;
+	if (!s->options->reload)
+		return;
+	notify_manager("RELOADING=1");
+	next = s->options->reload(s->options->reload_ctx);
+	if (next) {
+		collect = config_differs(before, next, "collect");
+		s->config = next;
+		log_info("the configuration was read again%s",
+			 collect ? "; sampling pauses for a moment" : "");
+		leave(s, ROLE_SERVER, CONTROL_LEAVE);
+		if (collect && s->options->run[ROLE_COLLECTOR])
+			leave(s, ROLE_COLLECTOR, CONTROL_STOP);
+	}
+	notify_manager("READY=1");
 }
 
 /* ---- stop --------------------------------------------------------------------------------------- */
@@ -382,7 +431,7 @@ int supervisor_run(const struct supervisor_options *options)
 {
 	static const enum role start_order[] = { ROLE_SYMBOLIZER, ROLE_READER, ROLE_COLLECTOR,
 						 ROLE_SERVER };
-	struct supervisor s = { .options = options };
+	struct supervisor s = { .options = options, .config = options->config };
 	sigset_t set;
 
 	for (int role = 0; role < ROLE_MAX; role++)
@@ -391,6 +440,7 @@ int supervisor_run(const struct supervisor_options *options)
 	(void)sigaddset(&set, SIGCHLD);
 	(void)sigaddset(&set, SIGTERM);
 	(void)sigaddset(&set, SIGINT);
+	(void)sigaddset(&set, SIGHUP);
 	if (sigprocmask(SIG_BLOCK, &set, NULL) < 0)
 		return 1;
 	s.signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -403,8 +453,11 @@ int supervisor_run(const struct supervisor_options *options)
 			(void)start_and_connect(&s, start_order[i]);
 	while (!s.stopping) {
 		wait_for_events(&s, next_timeout_ms(&s));
-		if (!s.stopping)
-			restart_due(&s);
+		if (s.stopping)
+			break;
+		if (s.reload)
+			reload(&s);
+		restart_due(&s);
 	}
 	stop_children(&s);
 	(void)close(s.signal_fd);

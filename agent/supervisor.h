@@ -26,6 +26,10 @@ struct supervisor_options {
 	const struct config *config;
 	int feed_fd, listen_fd, socket_fd, cache_dir_fd; /* borrowed */
 	const char *address;				 /* printed when serving */
+	/* Reads the configuration again (SIGHUP): the new one, which lives until the next call has returned, or
+	 * NULL after saying what is wrong with it. NULL = SIGHUP does nothing. */
+	const struct config *(*reload)(void *ctx);
+	void *reload_ctx;
 	/* NULL = this process is not needed (--no-collect) */
 	int (*run[ROLE_MAX])(const struct child_context *context);
 };

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "agent/base/clock.h"
 #include "agent/base/parse.h"
 #include "agent/session/service_rules.h"
 
@@ -131,6 +132,9 @@ static bool listens_on(const char *ports, uint16_t port)
 	return false;
 }
 
+/* A process may be known by its start in /proc first, in USER_HZ (proc(5)), and by the kernel's own stamp later. */
+#define PROC_TICK_NS (10 * NS_PER_MS)
+
 bool selector_matches(const struct selector *selector, const struct service_facts *facts,
 		      const struct service_identity *identity)
 {
@@ -142,7 +146,8 @@ bool selector_matches(const struct selector *selector, const struct service_fact
 	case SELECTOR_PID:
 		return facts->tgid == selector->tgid &&
 		       (selector->start_boottime_ns == 0 ||
-			facts->start_boottime_ns == selector->start_boottime_ns);
+			facts->start_boottime_ns / PROC_TICK_NS ==
+				selector->start_boottime_ns / PROC_TICK_NS);
 	case SELECTOR_UNIT:
 		return strcmp(identity->unit, selector->name) == 0;
 	case SELECTOR_CONTAINER:

@@ -17,6 +17,7 @@ enum control_kind {
 	/* supervisor -> child */
 	CONTROL_PEER = 1,     /* struct control_peer + one descriptor: a new channel to a (re)started peer */
 	CONTROL_STOP = 2,     /* head only: finish, flush, exit 0 */
+	CONTROL_LEAVE = 5,    /* head only, to the server: as STOP, but sessions go on in its next life */
 	/* child -> supervisor */
 	CONTROL_READY = 3,    /* head only: serving */
 	CONTROL_FAILED = 4,   /* struct control_failed: cannot start; not worth a restart */

@@ -300,7 +300,8 @@ static void test_matching(void **state)
 		{ "service:container:3f1c2a9b8d7e", true },
 		{ "service:x", false },
 		{ "pid:42@7", true },
-		{ "pid:42@8", false },
+		{ "pid:42@9999999", true }, /* one tick of /proc */
+		{ "pid:42@10000000", false },
 		{ "pid:42@0", true },
 		{ "pid:43@7", false },
 		{ "container:3f1c", true },
