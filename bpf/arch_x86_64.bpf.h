@@ -182,11 +182,38 @@ static __always_inline bool arch_is_lock_wait(uint64_t operation, uint64_t expec
 	return value == 2 || value >> 31 || (command == 9 && value == 3);
 }
 
+/* Where a lock says who holds it: the tid itself, or an offset from the futex in bytes. */
+struct arch_lock_wait {
+	uint32_t owner;
+	uint32_t owner_at;
+	uint32_t or_next; /* 1: if there is none, in the next word */
+};
+
+#define FUTEX_TID_MASK 0x3fffffffu /* include/uapi/linux/futex.h: of PI and robust futexes */
+
+/* @operation and @expected of a wait for a lock. PI and robust futexes hold the owner's tid themselves.
+ * glibc (sysdeps/nptl/bits/struct_mutex.h, struct_rwlock.h of x86): a mutex has __lock, __count, __owner;
+ * a read-write lock __wrphase_futex at 8, __writers_futex at 12, __cur_writer at 24, and zeros between. */
+static __always_inline struct arch_lock_wait arch_lock_owner(uint64_t operation, uint64_t expected)
+{
+	uint32_t command = operation & 127, value = (uint32_t)expected;
+
+	if (command == 6 || command == 13)
+		return (struct arch_lock_wait){ .owner_at = 0 };
+	if (value >> 31)
+		return (struct arch_lock_wait){ .owner = value & FUTEX_TID_MASK };
+	if (command == 9 && value == 3)
+		return (struct arch_lock_wait){ .owner_at = 12, .or_next = 1 };
+	return (struct arch_lock_wait){ .owner_at = 8 };
+}
+
 /* The kernel was entered by a fault or an interrupt (arch/x86/entry: ORIG_RAX is set to -1). */
 #define arch_is_system_call(regs) ((int64_t)(regs)->orig_ax >= 0)
 #define arch_system_call(regs)	  ((regs)->orig_ax)
 #define arch_first_argument(regs) ((regs)->di)
 #define arch_is_futex(number)	  ((number) == 202)
+#define ARCH_FUTEX_WAITV	  449
+#define ARCH_FUTEX_WAIT		  455
 
 /* The part of the saved registers that says which system call it is, with its first three
  * arguments; they lie together. */

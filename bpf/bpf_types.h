@@ -166,11 +166,16 @@ struct sched_info {
 	unsigned long long run_delay; /* ns on run queues since the thread began */
 };
 
+struct sched_entity {
+	uint64_t sum_exec_runtime; /* ns, as of the last switch or tick */
+};
+
 struct task_struct {
 	unsigned int __state;
 	int on_cpu;
 	void *stack;
 	unsigned int flags;
+	struct sched_entity se;
 	struct sched_info sched_info;
 	struct mm_struct *mm;
 	int pid;
@@ -179,6 +184,7 @@ struct task_struct {
 	struct task_struct *real_parent;
 	unsigned int in_iowait : 1;
 	unsigned int in_execve : 1;
+	uint64_t start_time; /* CLOCK_MONOTONIC, ns */
 	uint64_t start_boottime;
 	uint64_t self_exec_id;
 	char comm[16];

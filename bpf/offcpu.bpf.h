@@ -45,23 +45,26 @@ static __always_inline uint64_t off_run_delay(struct task_struct *task)
 								     : 0;
 }
 
-/* Where glibc keeps the owner of a mutex: pthread_mutex_t.__data.__owner, behind __lock and __count
- * (sysdeps/nptl/bits/struct_mutex.h of x86). Other locks have something else there: whoever uses it
- * checks that it is a thread of the process. The memory is that of the thread that leaves. */
-#define OWNER_AT 8
-
+/* Who holds the lock that a system call waits for, as the lock says; 0 = it does not say. The memory
+ * is that of the thread that leaves. Whoever uses it checks that it is a thread of the process: locks
+ * of other libraries keep something else where glibc keeps the owner. */
 static __always_inline uint32_t off_holder(struct task_struct *task)
 {
+	struct arch_lock_wait wait;
 	struct arch_call call;
-	uint32_t owner = 0;
+	uint32_t words[2] = { 0 };
 
 	if (!has_user_stack(task->mm, task->flags) ||
 	    bpf_probe_read_kernel(&call, sizeof(call),
 				  (char *)bpf_task_pt_regs(task) + ARCH_CALL_AT) ||
-	    !arch_is_futex(call.orig_ax) || !arch_is_lock_wait(call.si, call.dx) ||
-	    bpf_probe_read_user(&owner, sizeof(owner), (void *)(call.di + OWNER_AT)))
+	    !arch_is_futex(call.orig_ax) || !arch_is_lock_wait(call.si, call.dx))
 		return 0;
-	return owner;
+	wait = arch_lock_owner(call.si, call.dx);
+	if (wait.owner)
+		return wait.owner;
+	if (bpf_probe_read_user(words, sizeof(words), (void *)(call.di + wait.owner_at)))
+		return 0;
+	return (words[0] > 1 ? words[0] : words[1] * wait.or_next) & FUTEX_TID_MASK;
 }
 
 static __always_inline void off_leave(struct task_struct *task, bool preempted, uint64_t now_ns)
@@ -82,7 +85,7 @@ static __always_inline void off_leave(struct task_struct *task, bool preempted, 
 	state->run_delay_ns = off_run_delay(task);
 	state->generation = config.off_generation;
 	state->blocked = !preempted && off_blocks(task);
-	state->holder = 0;
+	state->holder = state->waker = 0;
 	if (state->blocked && target && target->wanted & PROF_WANT_LOCKS)
 		state->holder = off_holder(task);
 }
@@ -124,7 +127,7 @@ static __always_inline uint32_t detail_of_wait(uint32_t wait)
 
 /* Wait kind of a blocked thread by the registers it entered the kernel with (s->regs); also says
  * in the sample what else is known. */
-static __always_inline uint32_t off_wait(struct scratch *s, struct task_struct *task)
+static __attribute__((noinline)) uint32_t off_wait(struct scratch *s, struct task_struct *task)
 {
 	uint64_t number;
 	uint32_t wait;
@@ -138,7 +141,8 @@ static __always_inline uint32_t off_wait(struct scratch *s, struct task_struct *
 	s->sample.detail = arch_detail_of_syscall(number);
 	if (wait == PROF_WAIT_FUTEX) {
 		s->sample.object = arch_first_argument(&s->regs);
-		if (arch_is_futex(number) && arch_is_lock_wait(s->regs.si, s->regs.dx))
+		if ((arch_is_futex(number) && arch_is_lock_wait(s->regs.si, s->regs.dx)) ||
+		    (number == ARCH_FUTEX_WAIT && arch_is_lock_wait(9, s->regs.si)))
 			s->sample.detail = PROF_DETAIL_LOCK;
 	}
 	if (wait == PROF_WAIT_NONE) {
@@ -155,7 +159,7 @@ static __always_inline uint32_t off_wait(struct scratch *s, struct task_struct *
 /* ---- coming back --------------------------------------------------------------------------- */
 
 /* Sends the pending sample, split into the time blocked and the time on the run queue. */
-static __always_inline void off_send(struct scratch *s, uint64_t run_delay_ns)
+static __attribute__((noinline)) void off_send(struct scratch *s, uint64_t run_delay_ns)
 {
 	uint64_t value = s->sample.value, waited = run_delay_ns - s->resume.run_delay_ns;
 
@@ -205,7 +209,7 @@ static __always_inline void off_sample_begin(struct scratch *s, struct task_stru
 	s->sample.cpu = bpf_get_smp_processor_id();
 	s->sample.type = PROF_SAMPLE_OFFCPU;
 	s->sample.object = 0;
-	s->sample.holder = 0;
+	s->sample.holder = s->sample.waker = 0;
 	s->sample.detail = PROF_DETAIL_NONE;
 	bpf_probe_read_kernel(s->sample.comm, sizeof(s->sample.comm), task->comm);
 }
@@ -273,6 +277,7 @@ static __always_inline void off_return(struct task_struct *task, uint64_t now_ns
 	s->resume.off_ns = off_ns;
 	s->resume.run_delay_ns = state->run_delay_ns;
 	s->sample.holder = state->holder;
+	s->sample.waker = state->waker;
 	off_record(s, task, state->blocked);
 }
 
@@ -284,6 +289,66 @@ int BPF_PROG(off_switch, bool preempt, struct task_struct *prev, struct task_str
 
 	off_leave(prev, preempt, now_ns);
 	off_return(next, now_ns);
+	cost_end(&timer);
+	return 0;
+}
+
+/* ---- wakers -------------------------------------------------------------------------------- */
+
+/* Who wakes a thread that waits for a lock has just released it: the holder of locks that do not say
+ * who holds them. Attached only while locks are wanted. Wakers of other processes, and interrupts of
+ * threads of other processes, are none. */
+SEC("tp_btf/sched_waking")
+int BPF_PROG(off_waking, struct task_struct *task)
+{
+	struct cost_timer timer = cost_begin(PROF_PROGRAM_SWITCH);
+	uint64_t pid_tgid = bpf_get_current_pid_tgid();
+	struct off_state *state;
+
+	if ((uint32_t)task->tgid == pid_tgid >> 32 && (uint32_t)task->pid != (uint32_t)pid_tgid) {
+		state = bpf_task_storage_get(&off_states, task, 0, 0);
+		if (state && state->blocked)
+			state->waker = (uint32_t)pid_tgid;
+	}
+	cost_end(&timer);
+	return 0;
+}
+
+/* ---- exact sums ---------------------------------------------------------------------------- */
+
+/* What the scheduler itself has counted for a thread: between two of these its time on CPUs and on
+ * run queues is exact, and what is left of the time it was blocked. */
+static __always_inline void thread_send(struct task_struct *task, uint64_t now_ns, bool ends)
+{
+	struct task_struct *leader = task->group_leader;
+	struct prof_sample_event event = {
+		.head = { .kind = PROF_EVENT_SAMPLE, .size_bytes = sizeof(event) },
+		.time_ns = now_ns,
+		.start_boottime_ns = leader->start_boottime,
+		.value = task->se.sum_exec_runtime,
+		.value2 = off_run_delay(task),
+		.tgid = task->tgid,
+		.tid = task->pid,
+		.cpu = bpf_get_smp_processor_id(),
+		.type = PROF_SAMPLE_THREAD,
+		.state = ends,
+		.object = task->start_time,
+	};
+
+	bpf_probe_read_kernel(event.comm, sizeof(event.comm), task->comm);
+	if (bpf_ringbuf_output(&events, &event, sizeof(event), BPF_RB_NO_WAKEUP))
+		outcome_count(OUTCOME_ring_full);
+}
+
+/* Of the last thread of a process the target is gone already: it counts as undecided. */
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(off_exit, struct task_struct *task)
+{
+	struct cost_timer timer = cost_begin(PROF_PROGRAM_LIFE);
+	uint32_t tgid = task->tgid;
+
+	if (!target_wants(bpf_map_lookup_elem(&targets, &tgid), PROF_WANT_OFFCPU))
+		thread_send(task, bpf_ktime_get_ns(), true);
 	cost_end(&timer);
 	return 0;
 }
@@ -327,43 +392,54 @@ static __always_inline void sweep_send(struct scratch *s, struct task_struct *ta
 	sample_send(s);
 }
 
-/* Visits every thread of the host. The time that each is off the CPU so far becomes a sample, and
- * begins anew: so that a session has what fell inside of a wait that began before it, or has not
- * ended with it. A thread that comes back in this very moment may count its time twice. */
-SEC("iter/task")
-int off_sweep(struct bpf_iter__task *ctx)
+/* The time that @task is off the CPU so far becomes a sample and begins anew. */
+static __always_inline void sweep_wait(struct task_struct *task, uint64_t now_ns)
 {
-	struct task_struct *task = ctx->task;
 	struct off_state *state;
-	uint32_t zero = 0, tgid;
+	uint32_t zero = 0;
 	struct scratch *s;
-	uint64_t now_ns;
 
-	if (!task || !config.off_generation)
-		return 0;
-	if (!task->pid || task->flags & PF_EXITING)
-		return 0;
 	if (bpf_core_field_exists(struct task_struct, on_cpu) && task->on_cpu)
-		return 0;
-	tgid = task->tgid;
+		return;
 	s = bpf_map_lookup_elem(&sweep_scratch, &zero);
-	if (!s || (!config.sweep_all &&
-		   target_wants(bpf_map_lookup_elem(&targets, &tgid), PROF_WANT_OFFCPU)))
-		return 0;
 	state = bpf_task_storage_get(&off_states, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!state)
-		return 0;
-	now_ns = bpf_ktime_get_ns();
+	if (!s || !state)
+		return;
 	if (state->since_ns && state->generation == config.off_generation) {
 		if (now_ns > state->since_ns)
 			sweep_send(s, task, now_ns, state);
 	} else {
 		state->blocked = off_blocks(task);
-		state->holder = 0;
+		state->holder = state->waker = 0;
 		state->generation = config.off_generation;
 	}
 	state->run_delay_ns = off_run_delay(task);
 	state->since_ns = now_ns;
+}
+
+/* Visits every thread of the host: so that a session has what fell inside of a wait that began
+ * before it, or has not ended with it, and the exact sums of each thread at both ends. A thread
+ * that comes back in this very moment may count its time twice. */
+SEC("iter/task")
+int off_sweep(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	uint64_t now_ns;
+	uint32_t tgid;
+	bool wanted;
+
+	if (!task || !config.off_generation)
+		return 0;
+	if (!task->pid || task->flags & PF_EXITING)
+		return 0;
+	tgid = task->tgid;
+	wanted = !target_wants(bpf_map_lookup_elem(&targets, &tgid), PROF_WANT_OFFCPU);
+	if (!wanted && !config.sweep_all)
+		return 0;
+	now_ns = bpf_ktime_get_ns();
+	if (wanted)
+		thread_send(task, now_ns, false);
+	sweep_wait(task, now_ns);
 	return 0;
 }
 
@@ -391,8 +467,23 @@ static __always_inline struct scratch *resume_begin(bool with_loop)
 	return s;
 }
 
+/* futex_waitv(): the first of its futexes, struct futex_waitv of include/uapi/linux/futex.h. */
+static __always_inline void resume_waitv(struct scratch *s)
+{
+	uint64_t first[2]; /* the expected value, the address */
+
+	if (s->sample.state != (PROF_OFF_BLOCKED << 4 | PROF_WAIT_FUTEX) ||
+	    arch_system_call(&s->regs) != ARCH_FUTEX_WAITV ||
+	    bpf_probe_read_user(first, sizeof(first), (void *)s->sample.object))
+		return;
+	s->sample.object = first[1];
+	if (arch_is_lock_wait(9, first[0]))
+		s->sample.detail = PROF_DETAIL_LOCK;
+}
+
 static __always_inline void resume_end(struct scratch *s)
 {
+	resume_waitv(s);
 	if (s->stack.frame_count) {
 		outcome_count(s->stack.outcome);
 		s->sample.user_stack_hash = stack_send(s);

@@ -100,6 +100,7 @@ enum prof_sample_type {
 	PROF_SAMPLE_OFFCPU = 1,
 	PROF_SAMPLE_ALLOC = 2,
 	PROF_SAMPLE_IO = 3,
+	PROF_SAMPLE_THREAD = 4, /* what the kernel has counted for a thread since it began */
 };
 
 /* Why a thread was off the CPU. One time off the CPU yields a sample of each state that lasted. */
@@ -179,20 +180,24 @@ struct prof_sample_event {
 	uint64_t start_boottime_ns; /* of the process (group leader) */
 	uint64_t user_stack_hash;   /* 0 = none */
 	uint64_t kernel_stack_hash; /* 0 = none */
-	uint64_t value;		    /* cpu: the sampling period in ns; offcpu: weighted ns */
-	uint64_t value2;	    /* offcpu: events represented in 1/1024; io: bytes */
+	uint64_t value;		    /* cpu: the sampling period in ns; offcpu: weighted ns; thread:
+				     * ns on a CPU, up to a scheduler tick old */
+	uint64_t value2;	    /* offcpu: events represented in 1/1024; io: bytes; thread: ns on
+				     * run queues */
 	uint32_t tgid;
 	uint32_t tid;
 	uint32_t source; /* 0 = host sampler, else the session slot of a task event */
 	uint16_t cpu;
 	uint8_t type;  /* enum prof_sample_type */
-	uint8_t state; /* offcpu: enum prof_off_state << 4 | enum prof_wait */
+	uint8_t state; /* offcpu: enum prof_off_state << 4 | enum prof_wait; thread: 1 = it ends */
 	char comm[PROF_COMM_SIZE];
-	uint64_t object; /* offcpu, futex: its address, else 0 */
+	uint64_t object; /* offcpu, futex: its address; thread: when it began, CLOCK_MONOTONIC ns */
 	uint32_t holder; /* LOCK: the word where glibc keeps the owner's tid, as the wait began; a
 			  * claim of the program's memory. 0 = unknown */
 	uint8_t detail;	 /* offcpu: enum prof_detail */
 	uint8_t reserved[3];
+	uint32_t waker; /* LOCK: the thread of its process that woke it; 0 = unknown */
+	uint32_t reserved2;
 };
 
 /* Exec, fork and exit of processes (thread creation is not reported). An exit is reported when the
@@ -317,7 +322,7 @@ struct prof_counters {
 _Static_assert(sizeof(struct prof_event_head) == 8, "layout");
 _Static_assert(sizeof(struct prof_stack_event) == 24, "layout");
 _Static_assert(sizeof(struct prof_late_event) == 192, "layout");
-_Static_assert(sizeof(struct prof_sample_event) == 104, "layout");
+_Static_assert(sizeof(struct prof_sample_event) == 112, "layout");
 _Static_assert(sizeof(struct prof_task_event) == 64, "layout");
 _Static_assert(sizeof(struct prof_mapping_key) == 16, "layout");
 _Static_assert(sizeof(struct prof_mapping) == 16, "layout");

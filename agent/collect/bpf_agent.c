@@ -109,7 +109,8 @@ int bpf_agent_set_cpu_rate(struct bpf_agent *agent, uint32_t rate_hz, struct err
 static void detach_offcpu(struct bpf_agent *agent)
 {
 	struct profiler_bpf *skel = agent->skel;
-	struct bpf_link **links[] = { &skel->links.off_switch, &skel->links.off_resume,
+	struct bpf_link **links[] = { &skel->links.off_switch, &skel->links.off_exit,
+				      &skel->links.off_waking, &skel->links.off_resume,
 				      &skel->links.off_resume_compat };
 
 	skel->bss->config.off_generation = 0;
@@ -129,6 +130,7 @@ static int attach_offcpu(struct bpf_agent *agent)
 		/* first the one that the other one relies on */
 		{ skel->progs.off_resume, &skel->links.off_resume },
 		{ skel->progs.off_resume_compat, &skel->links.off_resume_compat },
+		{ skel->progs.off_exit, &skel->links.off_exit },
 		{ skel->progs.off_switch, &skel->links.off_switch },
 	};
 
@@ -175,6 +177,20 @@ int bpf_agent_set_offcpu(struct bpf_agent *agent, bool on, uint64_t threshold_ns
 			       "the off-CPU programs could not be attached: %s", strerror(-rc));
 	}
 	return 0;
+}
+
+int bpf_agent_set_wakers(struct bpf_agent *agent, bool on)
+{
+	struct profiler_bpf *skel = agent->skel;
+
+	if (!on || !skel->bss->config.off_generation) {
+		(void)bpf_link__destroy(skel->links.off_waking);
+		skel->links.off_waking = NULL;
+		return on ? -EOPNOTSUPP : 0;
+	}
+	if (!skel->links.off_waking)
+		skel->links.off_waking = bpf_program__attach_trace(skel->progs.off_waking);
+	return skel->links.off_waking ? 0 : -errno;
 }
 
 int bpf_agent_sweep(struct bpf_agent *agent, bool all)

@@ -28,6 +28,9 @@ int bpf_agent_set_cpu_rate(struct bpf_agent *agent, uint32_t rate_hz, struct err
  * kernels. */
 int bpf_agent_set_offcpu(struct bpf_agent *agent, bool on, uint64_t threshold_ns, struct err *err)
 	must_use;
+/* Whether it is noted who wakes a thread, at the cost of a program at every wakeup of the host. -EOPNOTSUPP
+ * while the off-CPU programs are not attached. */
+int bpf_agent_set_wakers(struct bpf_agent *agent, bool on) must_use;
 /* Turns the time that every thread of wanted processes is off the CPU so far into samples; with @all
  * that of every thread begins. -EOPNOTSUPP while the off-CPU programs are not attached. */
 int bpf_agent_sweep(struct bpf_agent *agent, bool all) must_use;

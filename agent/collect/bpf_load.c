@@ -109,6 +109,8 @@ static int set_features(struct bpf_agent *agent)
 		{ skel->progs.cpu_sample_compat, !loop },
 		{ skel->progs.off_switch, offcpu },
 		{ skel->progs.off_sweep, offcpu },
+		{ skel->progs.off_exit, offcpu },
+		{ skel->progs.off_waking, offcpu },
 		{ skel->progs.off_resume, resume && loop },
 		{ skel->progs.off_resume_compat, resume && !loop },
 	};

@@ -60,6 +60,7 @@ struct collector {
 	struct governor governor;
 	uint32_t rate_hz;	    /* in force */
 	bool offcpu;		    /* attached */
+	uint32_t types;		    /* bits of enum prof_want that the feed was told */
 
 	/* feed */
 	struct ring *ring;

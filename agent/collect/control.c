@@ -68,6 +68,9 @@ static void apply_offcpu(struct collector *c, bool on)
 		log_error("cannot follow time off the CPU: %s", err.text);
 	else
 		c->offcpu = on;
+	if (c->offcpu && bpf_agent_set_wakers(c->bpf, c->demand.types & PROF_WANT_LOCKS) < 0)
+		log_warn("who wakes a thread cannot be seen: locks that do not say who holds them "
+			 "have no holder");
 	if (c->offcpu && !was_on)
 		sweep(c, true);
 }
@@ -90,25 +93,26 @@ void control_apply_demand(struct collector *c)
 {
 	uint32_t types = c->demand.types;
 	uint32_t rate = types & PROF_WANT_CPU ? governor_rate(&c->governor, c->demand.rate_hz) : 0;
+	uint32_t rate_before = c->rate_hz;
 	bool offcpu = types & PROF_WANT_OFFCPU;
-	bool changed = rate != c->rate_hz || offcpu != c->offcpu;
 
 	if (!c->bpf)
 		return;
-	if (rate && !c->rate_hz && tables_are_awaited(c))
+	if (((rate && !c->rate_hz) || (offcpu && !c->offcpu)) && tables_are_awaited(c))
 		return;
 	bpf_agent_set_undecided(c->bpf, c->demand.sample_undecided != 0);
 	if (rate != c->rate_hz)
 		apply_rate(c, rate);
 	if (offcpu || c->offcpu)
 		apply_offcpu(c, offcpu);
-	if (!changed)
-		return;
 	/* What could not be started is not claimed: whoever waits for it is told why by the status. */
 	if (!c->rate_hz)
 		types &= ~(uint32_t)PROF_WANT_CPU;
 	if (!c->offcpu)
 		types &= ~(uint32_t)(PROF_WANT_OFFCPU | PROF_WANT_LOCKS);
+	if (c->rate_hz == rate_before && types == c->types)
+		return;
+	c->types = types;
 	if (feed_write_demand(&c->feed, clock_monotonic_ns(), c->rate_hz, types) < 0)
 		c->own_outcomes[OUTCOME_feed_full]++;
 	control_send_status(c);

@@ -157,6 +157,14 @@ void proc_facts_parse_environ(const char *text, size_t len, char *ret, size_t si
 
 /* ---- reading ----------------------------------------------------------------------------------- */
 
+bool proc_facts_is_thread(uint32_t tgid, uint32_t tid)
+{
+	char path[64];
+
+	(void)snprintf(path, sizeof(path), "/proc/%u/task/%u", tgid, tid);
+	return access(path, F_OK) == 0;
+}
+
 static int open_proc_dir(uint32_t tgid)
 {
 	char path[32];

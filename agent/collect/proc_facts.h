@@ -39,6 +39,9 @@ int proc_facts_read_stat(uint32_t tgid, struct proc_facts *ret) must_use;
 /* Only the cgroup. */
 int proc_facts_read_cgroup(uint32_t tgid, char *ret, size_t size) must_use;
 
+/* Does this process have this thread now? */
+bool proc_facts_is_thread(uint32_t tgid, uint32_t tid);
+
 /* True if the two stamps can be of one process: equal at the resolution of /proc (USER_HZ). */
 bool proc_facts_same_start(uint64_t a_ns, uint64_t b_ns);
 

@@ -7,6 +7,7 @@
 #include "agent/base/clock.h"
 #include "agent/base/hash.h"
 #include "agent/collect/collector_internal.h"
+#include "agent/collect/proc_facts.h"
 
 void samples_stack(void *ctx, const struct prof_stack_event *event)
 {
@@ -247,6 +248,16 @@ static void follow_comm(struct proc *proc, const struct prof_sample_event *event
 	proc->fed = false;
 }
 
+/* Of the lock that a thread waited for: what the lock says, if that is a thread of the process, else who
+ * released it. */
+static uint32_t holder_of(const struct prof_sample_event *event)
+{
+	if (event->holder && event->holder != event->tid &&
+	    proc_facts_is_thread(event->tgid, event->holder))
+		return event->holder;
+	return event->detail == PROF_DETAIL_LOCK ? event->waker : 0;
+}
+
 void samples_sample(void *ctx, const struct prof_sample_event *event)
 {
 	struct collector *c = ctx;
@@ -259,7 +270,7 @@ void samples_sample(void *ctx, const struct prof_sample_event *event)
 				      .type = event->type,
 				      .state = event->state,
 				      .object = event->object,
-				      .holder = event->holder,
+				      .holder = holder_of(event),
 				      .detail = event->detail };
 	struct proc *proc;
 

@@ -259,7 +259,7 @@ static bool on_sample(struct sessions *s, const struct ring_record *record)
 	 */
 	s->feed.record_at = s->feed.cursor;
 	s->feed.cursor = record->end;
-	s->samples++;
+	s->samples += sample.type != PROF_SAMPLE_THREAD;
 	if (sample.type < ARRAY_SIZE(s->host_samples))
 		s->host_samples[sample.type]++;
 	if (!process)
@@ -397,14 +397,28 @@ static void read_collector(struct sessions *s, struct channel_message *message)
 }
 
 /* ---- the thread ------------------------------------------------------------------------------ */
+
+/* Milliseconds to the next round, at the end of a session at once: what still waits then, and every thread's
+ * counters, are looked at. */
+static int next_round_ms(const struct sessions *s)
+{
+	uint64_t now_ns = clock_monotonic_ns(), until_ns = now_ns + SESSION_TICK_NS;
+
+	for (const struct session *session = s->running; session; session = session->next)
+		if (session->phase == PHASE_SAMPLING && !session->swept && session->end_ns < until_ns)
+			until_ns = session->end_ns > now_ns ? session->end_ns : now_ns;
+	return (int)((until_ns - now_ns + NS_PER_MS - 1) / NS_PER_MS);
+}
+
 static void wait_for_work(struct sessions *s)
 {
 	struct pollfd fds[2] = { { .fd = s->wake_fd, .events = POLLIN },
 				 { .fd = s->peers.collector_fd, .events = POLLIN } };
+	int wait_ms = next_round_ms(s);
 	uint64_t ignored;
 
 	sessions_unlock(s);
-	(void)poll(fds, 2, (int)(SESSION_TICK_NS / NS_PER_MS));
+	(void)poll(fds, 2, wait_ms);
 	if (fds[0].revents & POLLIN)
 		(void)!read(s->wake_fd, &ignored, sizeof(ignored));
 	sessions_lock(s);

@@ -64,6 +64,19 @@ static int write_names(struct sessions *s, const struct session_info *info,
 	return session_record_put(s->store, info, &resume, err);
 }
 
+/* What was taken is not what it stands for where each thread's time is known exactly. */
+static void keep_exact_sums(struct session_info *info, const struct profile *profile)
+{
+	if (info->type != PROFILE_OFFCPU && info->type != PROFILE_WALL)
+		return;
+	info->total_value = profile->totals[profile_value_index(profile)];
+	for (size_t i = 0; i < info->process_count; i++)
+		for (uint32_t j = 0; j < profile->process_count; j++)
+			if (profile->processes[j].pid == info->processes[i].pid &&
+			    profile->processes[j].started_at_ns == info->processes[i].started_at_ns)
+				info->processes[i].value = profile->processes[j].value;
+}
+
 static void finish(struct sessions *s, const struct finished *job)
 {
 	cleanup(name_chunk) struct name_chunk *names = name_chunk_create();
@@ -79,6 +92,7 @@ static void finish(struct sessions *s, const struct finished *job)
 		info.quality.unknown_frame_pct = profile->quality.unknown_frame_pct;
 		info.quality.guessed_frame_pct = profile->quality.guessed_frame_pct;
 		info.quality.truncated_pct = profile->quality.truncated_pct;
+		keep_exact_sums(&info, profile);
 		(void)pthread_mutex_lock(&s->file_lock);
 		rc = write_names(s, &info, names, &err);
 		(void)pthread_mutex_unlock(&s->file_lock);

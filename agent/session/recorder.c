@@ -5,6 +5,7 @@
 
 #include "agent/base/hash.h"
 #include "agent/session/recorder_internal.h"
+#include "bpf/profiler.h"
 
 #define PROCESSES_MAX 65536u
 #define ATTRS_MAX     1000000u /* more threads share one entry per process */
@@ -227,6 +228,8 @@ void recorder_count(struct recorder *r, const struct chunk_event *event)
 {
 	struct recorder_process *process = &r->processes.data[r->attrs.data[event->attr].process];
 
+	if (r->attrs.data[event->attr].type == PROF_SAMPLE_THREAD)
+		return; /* what it counted, not what was taken of it */
 	r->pairs.data[event->pair].samples++;
 	process->samples++;
 	process->value += event->value;

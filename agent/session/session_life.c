@@ -230,6 +230,9 @@ static bool is_wanted_type(const struct session *session, const struct feed_samp
 		return session->wants & PROF_WANT_ALLOC;
 	case PROF_SAMPLE_IO:
 		return session->wants & PROF_WANT_IO;
+	case PROF_SAMPLE_THREAD:
+		return session->info.type == PROFILE_OFFCPU || session->info.type == PROFILE_WALL ||
+		       session->info.type == PROFILE_MUTEX;
 	}
 	return false;
 }
@@ -254,6 +257,9 @@ static bool cut_to_session(const struct session *session, struct feed_sample *sa
 {
 	uint64_t from_ns = sample->time_ns - (uint64_t)*value, to_ns = sample->time_ns;
 
+	/* The readings of the end are taken when it is over. */
+	if (sample->type == PROF_SAMPLE_THREAD)
+		return to_ns >= session->start_ns;
 	if (sample->type != PROF_SAMPLE_OFFCPU)
 		return to_ns >= session->start_ns && to_ns < session->end_ns;
 	if (from_ns < session->start_ns || from_ns > to_ns)
@@ -281,7 +287,8 @@ void session_life_take(struct sessions *s, struct session *session,
 	    s->feed.cursor <= session->stored_position || sample->value > INT64_MAX ||
 	    !cut_to_session(session, &reduced, &value))
 		return;
-	if (!session_thin(session->info.rate_hz, session->seed, &session->thinning, sample, &value,
+	if (sample->type != PROF_SAMPLE_THREAD &&
+	    !session_thin(session->info.rate_hz, session->seed, &session->thinning, sample, &value,
 			  &value2))
 		return;
 	if (is_of_runtime(session, process))

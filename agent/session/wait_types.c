@@ -29,6 +29,8 @@ struct feed_sample wait_reduce(enum profile_type type, const struct feed_sample 
 {
 	struct feed_sample reduced = *sample;
 
+	if (sample->type == PROF_SAMPLE_THREAD)
+		return reduced;
 	if (type != PROFILE_MUTEX)
 		reduced.holder = 0;
 	if (type != PROFILE_MUTEX && type != PROFILE_BLOCK)

@@ -30,7 +30,6 @@ enum feed_kind {
 	FEED_OUTCOMES = 8,  /* every second in which a counter moved */
 	FEED_DEMAND = 9,    /* what is sampled has changed */
 	FEED_GAP = 10,	    /* the collector was away */
-	FEED_OFFCPU_TOTAL = 11, /* exact per-thread totals */
 	FEED_PROC_CPU = 12,	/* CPU time of every process: at start and when asked (WANT_CPU) */
 };
 

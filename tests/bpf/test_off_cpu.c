@@ -116,6 +116,8 @@ static uint64_t sum(const char *comm, unsigned state, unsigned wait)
 	for (size_t i = 0; i < recording.record_count; i++) {
 		const struct prof_sample_event *sample = &recording.records[i].sample;
 
+		if (sample->type == PROF_SAMPLE_THREAD)
+			continue;
 		assert_int_equal(sample->type, PROF_SAMPLE_OFFCPU);
 		if (sample->tgid == (uint32_t)pid && !strncmp(sample->comm, comm, PROF_COMM_SIZE) &&
 		    (!state || sample->state >> 4 == state) && (!wait || (sample->state & 15) == wait))

@@ -1,0 +1,488 @@
+// SPDX-License-Identifier: Apache-2.0
+/* From a session's data to its profile. */
+#include <errno.h>
+#include <string.h>
+
+#include "agent/profile/lock_site.h"
+#include "agent/profile/quality.h"
+#include "agent/profile/stack_resolver.h"
+#include "agent/session/lock_names.h"
+#include "agent/session/recording_internal.h"
+#include "agent/session/thread_totals.h"
+#include "bpf/profiler.h"
+
+#define NO_NODE UINT32_MAX
+
+VEC_DEFINE(ids, uint32_t);
+
+struct build {
+	const struct recording *recording;
+	const struct recording_options *options;
+	struct profile_builder *builder;
+	const struct name_source *names;
+	struct stack_resolver *resolver;
+	struct ids_vec nodes;	  /* by pair, NO_NODE until asked for */
+	struct ids_vec attrs;	  /* by attr, likewise */
+	struct ids_vec processes; /* by process, likewise */
+	struct lock_names locks;
+	struct thread_totals *totals;
+};
+
+static bool find_module(void *ctx, uint32_t id, struct stack_module *ret)
+{
+	const struct recording *recording = ctx;
+	const struct module *module;
+
+	if (id >= recording->modules.count || !recording->modules.data[id].path)
+		return false;
+	module = &recording->modules.data[id];
+	*ret = (struct stack_module){ module->key, module->path, module->build_id,
+				      module->build_id_len, module->kind };
+	return true;
+}
+
+static int fill_ids(struct ids_vec *ids, size_t count)
+{
+	int rc = ids_vec_reserve(ids, count + 1);
+
+	for (size_t i = 0; rc == 0 && i < count; i++)
+		ids->data[i] = NO_NODE;
+	ids->count = rc == 0 ? count : 0;
+	return rc;
+}
+
+static uint32_t text_id(struct build *b, const char *text)
+{
+	return profile_builder_string(b->builder, text, strlen(text));
+}
+
+/* A node below the root for what has no stack: the overflow bucket, a stack that never arrived. */
+static uint32_t marker_node(struct build *b, const char *text)
+{
+	struct profile_function function = { .name = text_id(b, text) };
+	struct profile_frame frame = { .kind = PROFILE_FRAME_MARKER };
+
+	frame.function = profile_builder_function(b->builder, &function);
+	return profile_builder_node(b->builder, 0, profile_builder_frame(b->builder, &frame));
+}
+
+/* false: there is a stack, but its frames are missing. */
+static bool find_stack(const struct recording *recording, uint64_t id, struct stack_frames *ret)
+{
+	const struct stack *stack;
+	uint64_t at;
+
+	*ret = (struct stack_frames){ 0 };
+	if (!id)
+		return true;
+	if (!u64map_get(&recording->stack_at, id, &at))
+		return false;
+	stack = &recording->stacks.data[at];
+	*ret = (struct stack_frames){ recording->frames.data + stack->first, stack->count };
+	return true;
+}
+
+static int node_of(struct build *b, uint32_t pair, uint32_t *ret)
+{
+	struct stack_frames user, kernel;
+	bool whole;
+	int rc;
+
+	if (pair >= b->nodes.count) {
+		*ret = marker_node(b, "[unknown]");
+		return 0;
+	}
+	if (b->nodes.data[pair] != NO_NODE) {
+		*ret = b->nodes.data[pair];
+		return 0;
+	}
+	if (pair == CHUNK_PAIR_OVERFLOW) {
+		*ret = b->nodes.data[pair] = marker_node(b, PROFILE_TRUNCATED);
+		return 0;
+	}
+	whole = find_stack(b->recording, b->recording->pairs.data[pair].user, &user);
+	whole &= find_stack(b->recording, b->recording->pairs.data[pair].kernel, &kernel);
+	if (!user.count && !kernel.count)
+		*ret = whole ? marker_node(b, "[no stack]") : marker_node(b, "[unknown]");
+	else {
+		rc = stack_resolver_node(b->resolver, user, kernel, ret);
+		if (rc < 0)
+			return rc;
+	}
+	b->nodes.data[pair] = *ret;
+	return 0;
+}
+
+static uint32_t process_of(struct build *b, uint32_t id)
+{
+	const struct process *process =
+		id < b->processes.count ? &b->recording->processes.data[id] : NULL;
+	struct profile_process entry = { 0 };
+	uint32_t made;
+
+	if (process && b->processes.data[id] != NO_NODE)
+		return b->processes.data[id];
+	if (process && process->comm) {
+		entry.pid = process->tgid;
+		entry.started_at_ns = process->started_at_ns;
+		entry.comm = text_id(b, process->comm);
+		entry.exe = text_id(b, process->exe);
+		entry.service = text_id(b, process->service);
+	}
+	made = profile_builder_process(b->builder, &entry);
+	if (process)
+		b->processes.data[id] = made;
+	return made;
+}
+
+static const char *state_word(const struct chunk_attr *attr)
+{
+	if (attr->type != PROF_SAMPLE_OFFCPU)
+		return "";
+	switch (attr->state >> 4) {
+	case PROF_OFF_BLOCKED:
+		return "blocked";
+	case PROF_OFF_RUNQUEUE:
+		return "runqueue";
+	case PROF_OFF_PREEMPTED:
+		return "preempted";
+	}
+	return "";
+}
+
+static const char *wait_word(const struct chunk_attr *attr)
+{
+	static const char *const words[] = { "",      "futex", "sleep", "socket", "pipe",
+					     "epoll", "disk",  "fault", "child",  "other" };
+	unsigned wait = attr->state & 15;
+
+	if (attr->type != PROF_SAMPLE_OFFCPU || attr->state >> 4 != PROF_OFF_BLOCKED)
+		return "";
+	return wait < ARRAY_SIZE(words) ? words[wait] : "other";
+}
+
+static const char *kind_word(const struct chunk_attr *attr)
+{
+	switch (attr->detail) {
+	case PROF_DETAIL_FILE:
+		return "file";
+	case PROF_DETAIL_SOCKET:
+		return "socket";
+	case PROF_DETAIL_PIPE:
+		return "pipe";
+	case PROF_DETAIL_SYNC:
+		return "sync";
+	}
+	return "";
+}
+
+/* Finds out for every futex of the session which function waits for it. */
+static int find_locks(struct build *b)
+{
+	const struct recording *recording = b->recording;
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < recording->events.count; i++) {
+		const struct chunk_event *event = &recording->events.data[i];
+		const struct chunk_attr *attr = event->attr < recording->attrs.count
+							? &recording->attrs.data[event->attr]
+							: NULL;
+		uint32_t node;
+
+		if (!attr || !attr->object || attr->type == PROF_SAMPLE_THREAD)
+			continue;
+		rc = node_of(b, event->pair, &node);
+		if (rc == 0)
+			rc = lock_names_wait(&b->locks, attr->process, attr->object,
+					     lock_site(b->builder, node), event->value);
+	}
+	for (size_t i = 0; rc == 0 && i < recording->attrs.count; i++) {
+		const struct chunk_attr *attr = &recording->attrs.data[i];
+
+		if (b->options->meta.type == PROFILE_MUTEX)
+			rc = lock_names_thread(&b->locks, attr->process, attr->tid, attr->comm);
+	}
+	return rc;
+}
+
+static uint32_t attrs_of(struct build *b, uint32_t id)
+{
+	static const struct chunk_attr unknown = { .process = UINT32_MAX };
+	const struct chunk_attr *attr =
+		id < b->attrs.count ? &b->recording->attrs.data[id] : &unknown;
+	struct profile_attrs entry = { 0 };
+	struct profile_label holder = { 0 };
+	uint32_t made;
+
+	if (attr != &unknown && b->attrs.data[id] != NO_NODE)
+		return b->attrs.data[id];
+	entry.process = process_of(b, attr->process);
+	entry.tid = attr->tid;
+	entry.thread_name = profile_builder_string(b->builder, attr->comm,
+						   strnlen(attr->comm, sizeof(attr->comm)));
+	entry.state = text_id(b, state_word(attr));
+	entry.wait = text_id(b, wait_word(attr));
+	if (attr->object)
+		entry.extra =
+			lock_names_lock(&b->locks, b->builder, "futex", attr->process, attr->object);
+	else
+		entry.extra = text_id(b, kind_word(attr));
+	if (attr->holder != attr->tid)
+		holder.value = lock_names_holder(&b->locks, b->builder, attr->process, attr->holder);
+	if (holder.value) {
+		holder.name = text_id(b, "holder");
+		entry.label_count = 1;
+	}
+	made = profile_builder_attrs(b->builder, &entry, &holder);
+	if (attr != &unknown)
+		b->attrs.data[id] = made;
+	return made;
+}
+
+/* One event's values in the order of its type. */
+static void values_of(enum profile_type type, bool windowed, const struct chunk_event *event,
+		      int64_t ret[PROFILE_VALUES_MAX])
+{
+	memset(ret, 0, PROFILE_VALUES_MAX * sizeof(*ret));
+	if (profile_type_info(type)->value_count == 1) {
+		ret[0] = event->value;
+		return;
+	}
+	ret[0] = type == PROFILE_CPU && !windowed ? 1 : (int64_t)(event->value2 + 512) / 1024;
+	ret[1] = event->value;
+}
+
+/* ---- time ------------------------------------------------------------------------------------ */
+
+static const struct chunk_attr *attr_of(const struct recording *recording, uint32_t id)
+{
+	return id < recording->attrs.count ? &recording->attrs.data[id] : NULL;
+}
+
+static uint32_t pid_of(const struct recording *recording, const struct chunk_attr *attr)
+{
+	return attr->process < recording->processes.count
+		       ? recording->processes.data[attr->process].tgid
+		       : 0;
+}
+
+static enum thread_class class_of(const struct chunk_attr *attr)
+{
+	if (attr->type == PROF_SAMPLE_CPU)
+		return THREAD_ON_CPU;
+	return attr->state >> 4 == PROF_OFF_BLOCKED ? THREAD_BLOCKED : THREAD_WAITS;
+}
+
+/* A wait that was long enough to be recorded whatever chance says. The run-queue part of a wait does not
+ * tell (it counts no event). */
+static bool is_exact(const struct chunk_attr *attr, const struct chunk_event *event)
+{
+	return attr->type == PROF_SAMPLE_OFFCPU && attr->state >> 4 != PROF_OFF_RUNQUEUE &&
+	       event->value2 <= 1024;
+}
+
+static int read_thread(struct build *b, const struct chunk_attr *attr,
+		       const struct chunk_event *event)
+{
+	const struct clock_triple *clock = &b->recording->quality.clock;
+	const struct thread_reading reading = {
+		.time_ns = clock_to_realtime_ns(clock, event->time_ns),
+		.start_ns = clock_to_realtime_ns(clock, attr->object),
+		.cpu_ns = (uint64_t)event->value,
+		.waits_ns = event->value2,
+		.ends = attr->state != 0,
+	};
+
+	return thread_totals_read(b->totals, pid_of(b->recording, attr), attr->tid, &reading);
+}
+
+/* Compares what was sampled of each thread with what the kernel counted. */
+static int find_totals(struct build *b)
+{
+	const struct recording *recording = b->recording;
+	const struct profile_meta *meta = &b->options->meta;
+	int rc = 0;
+
+	if ((meta->type != PROFILE_OFFCPU && meta->type != PROFILE_WALL) || recording->windowed)
+		return 0;
+	for (size_t i = 0; rc == 0 && i < recording->events.count; i++) {
+		const struct chunk_event *event = &recording->events.data[i];
+		const struct chunk_attr *attr = attr_of(recording, event->attr);
+
+		if (attr && attr->type == PROF_SAMPLE_THREAD)
+			rc = read_thread(b, attr, event);
+	}
+	for (size_t i = 0; rc == 0 && i < recording->events.count; i++) {
+		const struct chunk_event *event = &recording->events.data[i];
+		const struct chunk_attr *attr = attr_of(recording, event->attr);
+
+		if (attr && attr->type != PROF_SAMPLE_THREAD)
+			thread_totals_add(b->totals, pid_of(recording, attr), attr->tid,
+					  class_of(attr), is_exact(attr, event), event->value);
+	}
+	thread_totals_settle(b->totals, meta->start_ns, meta->start_ns + meta->duration_ns,
+			     meta->type == PROFILE_WALL);
+	return rc;
+}
+
+/* Time that no sample stands for. */
+static void add_rest(struct build *b, const struct chunk_attr *attr, enum thread_class class)
+{
+	static const char *const markers[THREAD_CLASS_MAX] = {
+		[THREAD_ON_CPU] = "[on cpu, not sampled]",
+		[THREAD_WAITS] = "[waiting for a cpu, not sampled]",
+		[THREAD_BLOCKED] = "[blocked, not sampled]",
+	};
+	static const char *const states[THREAD_CLASS_MAX] = { "", "runqueue", "blocked" };
+	int64_t values[PROFILE_VALUES_MAX] = { 0 };
+	struct profile_attrs entry = { .tid = attr->tid };
+	int64_t rest_ns = thread_totals_take_rest(b->totals, pid_of(b->recording, attr), attr->tid,
+						  class);
+
+	if (rest_ns <= 0)
+		return;
+	entry.process = process_of(b, attr->process);
+	entry.thread_name = profile_builder_string(b->builder, attr->comm,
+						   strnlen(attr->comm, sizeof(attr->comm)));
+	entry.state = text_id(b, states[class]);
+	entry.wait = entry.extra = text_id(b, "");
+	values[profile_type_info(b->options->meta.type)->value_index] = rest_ns;
+	profile_builder_sample(b->builder, marker_node(b, markers[class]),
+			       profile_builder_attrs(b->builder, &entry, NULL), values);
+}
+
+static void add_rests(struct build *b)
+{
+	for (size_t i = 0; i < b->recording->attrs.count; i++) {
+		const struct chunk_attr *attr = &b->recording->attrs.data[i];
+
+		for (int class = 0; class < THREAD_CLASS_MAX && attr->type == PROF_SAMPLE_THREAD;
+		     class ++)
+			add_rest(b, attr, (enum thread_class)class);
+	}
+}
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+static int add_event(struct build *b, const struct chunk_event *stored,
+		     const struct chunk_attr *attr)
+{
+	const struct recording *recording = b->recording;
+	int64_t values[PROFILE_VALUES_MAX];
+	struct chunk_event event = *stored;
+	struct profile_event timed = { 0 };
+	int rc = node_of(b, event.pair, &timed.node);
+
+	if (rc < 0)
+		return rc;
+	if (attr)
+		event.value = thread_totals_scale(b->totals, pid_of(recording, attr), attr->tid,
+						  class_of(attr), is_exact(attr, stored),
+						  event.value);
+	timed.value = event.value;
+	timed.attrs = attrs_of(b, event.attr);
+	values_of(b->options->meta.type, recording->windowed, &event, values);
+	profile_builder_sample(b->builder, timed.node, timed.attrs, values);
+	if (!b->options->events)
+		return 0;
+	timed.time_ns = clock_to_realtime_ns(&recording->quality.clock, event.time_ns);
+	profile_builder_event(b->builder, &timed);
+	return 0;
+}
+
+static int add_events(struct build *b)
+{
+	const struct recording *recording = b->recording;
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < recording->events.count; i++) {
+		const struct chunk_attr *attr =
+			attr_of(recording, recording->events.data[i].attr);
+
+		if (!attr || attr->type != PROF_SAMPLE_THREAD)
+			rc = add_event(b, &recording->events.data[i], attr);
+	}
+	add_rests(b);
+	return rc;
+}
+
+static bool lend_stack(void *ctx, uint64_t id, struct stack_frames *ret)
+{
+	const struct build *b = ctx;
+
+	return find_stack(b->recording, id, ret);
+}
+
+static uint32_t lend_process(void *ctx, uint32_t id)
+{
+	return process_of(ctx, id);
+}
+
+static int add_readings(struct build *b, unsigned *damaged)
+{
+	const struct reading_lender lender = {
+		b, lend_stack, lend_process, { (void *)(uintptr_t)b->recording, find_module }
+	};
+
+	return reading_build(&b->recording->readings, b->options->meta.type, &lender, b->names,
+			     b->builder, damaged);
+}
+
+static int build_profile(struct build *b, struct profile **ret)
+{
+	unsigned damaged = b->recording->damaged;
+	const struct recording *recording = b->recording;
+	struct profile_quality quality = b->options->quality;
+	int rc = fill_ids(&b->nodes, recording->pairs.count);
+
+	if (rc == 0)
+		rc = fill_ids(&b->attrs, recording->attrs.count);
+	if (rc == 0)
+		rc = fill_ids(&b->processes, recording->processes.count);
+	if (rc == 0)
+		rc = stack_resolver_prefetch(b->resolver, recording->frames.data,
+					     recording->frames.count);
+	if (rc == 0)
+		rc = find_locks(b);
+	if (rc == 0)
+		rc = find_totals(b);
+	if (rc == 0)
+		rc = add_events(b);
+	if (rc == 0 && recording->readings.count)
+		rc = add_readings(b, &damaged);
+	if (rc < 0)
+		return rc;
+	if (damaged)
+		quality_note(&quality, "%u damaged pieces of the stored data were left out",
+			     damaged);
+	if (recording->dropped)
+		quality_note(&quality, "%llu events beyond the limit were left out",
+			     (unsigned long long)recording->dropped);
+	return profile_builder_finish(b->builder, &quality, ret);
+}
+
+int recording_build(const struct recording *recording, const struct recording_options *options,
+		    const struct name_source *names, struct profile **ret)
+{
+	struct stack_modules modules = { (void *)(uintptr_t)recording, find_module };
+	cleanup(profile_builder) struct profile_builder *builder =
+		profile_builder_create(&options->meta, options->nodes_max);
+	cleanup(thread_totals) struct thread_totals *totals = thread_totals_create();
+	cleanup(stack_resolver) struct stack_resolver *resolver = NULL;
+	struct build b = { .recording = recording,
+			   .options = options,
+			   .builder = builder,
+			   .names = names,
+			   .totals = totals };
+	int rc = -ENOMEM;
+
+	if (builder && totals)
+		resolver = b.resolver = stack_resolver_create(builder, &modules, names, 0);
+	if (resolver)
+		rc = build_profile(&b, ret);
+	ids_vec_deinit(&b.nodes);
+	ids_vec_deinit(&b.attrs);
+	ids_vec_deinit(&b.processes);
+	lock_names_deinit(&b.locks);
+	return rc;
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What was sampled of threads against what the kernel counted for them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "agent/session/thread_totals.h"
+
+#define S  1000000000ll
+#define MS 1000000ll
+
+#define PID 7u
+
+static struct thread_totals *totals;
+
+static int create(void **state)
+{
+	totals = thread_totals_create();
+	return totals ? 0 : -1;
+}
+
+static int destroy(void **state)
+{
+	thread_totals_destroy(totals);
+	return 0;
+}
+
+static void read_at(uint32_t tid, int64_t start, int64_t time, int64_t cpu, int64_t waits, bool ends)
+{
+	const struct thread_reading reading = { .time_ns = (uint64_t)time,
+						.start_ns = (uint64_t)start,
+						.cpu_ns = (uint64_t)cpu,
+						.waits_ns = (uint64_t)waits,
+						.ends = ends };
+
+	assert_int_equal(thread_totals_read(totals, PID, tid, &reading), 0);
+}
+
+static int64_t scaled(uint32_t tid, enum thread_class class, bool exact, int64_t value)
+{
+	return thread_totals_scale(totals, PID, tid, class, exact, value);
+}
+
+/* From 10 to 20 s: 4 s on a CPU, 1 s waiting for one, 5 s blocked. */
+static void test_every_class_is_its_sum(void **state)
+{
+	read_at(1, S, 10 * S, 3 * S, S, false);
+	read_at(1, S, 20 * S, 7 * S, 2 * S, false);
+	for (int i = 0; i < 100; i++)
+		thread_totals_add(totals, PID, 1, THREAD_ON_CPU, false, 50 * MS);
+	thread_totals_add(totals, PID, 1, THREAD_BLOCKED, true, 4 * S);
+	for (int i = 0; i < 100; i++)
+		thread_totals_add(totals, PID, 1, THREAD_BLOCKED, false, 8 * MS);
+	thread_totals_settle(totals, 10 * S, 20 * S, true);
+	assert_int_equal(scaled(1, THREAD_ON_CPU, false, 50 * MS), 40 * MS);
+	/* what is exact stays, what is sampled makes up the rest */
+	assert_int_equal(scaled(1, THREAD_BLOCKED, true, 4 * S), 4 * S);
+	assert_int_equal(scaled(1, THREAD_BLOCKED, false, 8 * MS), 10 * MS);
+	assert_int_equal(thread_totals_take_rest(totals, PID, 1, THREAD_WAITS), S);
+	assert_int_equal(thread_totals_take_rest(totals, PID, 1, THREAD_WAITS), 0);
+	assert_int_equal(thread_totals_take_rest(totals, PID, 1, THREAD_BLOCKED), 0);
+	assert_int_equal(thread_totals_take_rest(totals, PID, 1, THREAD_ON_CPU), 0);
+}
+
+/* Readings come a little after both ends. */
+static void test_readings_beside_the_ends(void **state)
+{
+	read_at(1, S, 10 * S + 50 * MS, 0, 0, false);
+	read_at(1, S, 20 * S + 100 * MS, 1005 * MS, 0, false);
+	thread_totals_add(totals, PID, 1, THREAD_ON_CPU, false, S);
+	thread_totals_settle(totals, 10 * S, 20 * S, true);
+	assert_int_equal(scaled(1, THREAD_ON_CPU, false, S), S);
+	assert_int_equal(thread_totals_take_rest(totals, PID, 1, THREAD_BLOCKED), 9 * S);
+}
+
+/* It begins and ends inside, and its number is used again. */
+static void test_lives_inside(void **state)
+{
+	read_at(1, 12 * S, 13 * S, S / 2, 0, true);
+	read_at(1, 15 * S, 17 * S, S, 0, true);
+	read_at(1, 15 * S, 18 * S, 2 * S, 0, true); /* not after its end */
+	thread_totals_settle(totals, 10 * S, 20 * S, true);
+	assert_int_equal(thread_totals_take_rest(totals, PID, 1, THREAD_ON_CPU), 3 * S / 2);
+	assert_int_equal(thread_totals_take_rest(totals, PID, 1, THREAD_BLOCKED), 3 * S / 2);
+}
+
+static void test_what_is_not_known_stays(void **state)
+{
+	read_at(1, S, 10 * S, 3 * S, S, false); /* no second reading */
+	read_at(2, S, 10 * S, 3 * S, S, false);
+	read_at(2, S, 14 * S, 4 * S, S, false); /* covers too little */
+	read_at(3, S, 10 * S, 3 * S, S, false);
+	read_at(3, S, 20 * S, 2 * S, S, false); /* runs backwards */
+	for (uint32_t tid = 1; tid <= 4; tid++)
+		thread_totals_add(totals, PID, tid, THREAD_BLOCKED, false, S);
+	thread_totals_settle(totals, 10 * S, 20 * S, true);
+	for (uint32_t tid = 1; tid <= 4; tid++) {
+		assert_int_equal(scaled(tid, THREAD_BLOCKED, false, S), S);
+		assert_int_equal(thread_totals_take_rest(totals, PID, tid, THREAD_BLOCKED), 0);
+	}
+}
+
+/* Exact waits and the kernel's counters differ by a tick: spread, no rest, nothing thrown away. */
+static void test_drift_is_spread(void **state)
+{
+	read_at(1, S, 10 * S, 0, 0, false);
+	read_at(1, S, 20 * S, 10 * MS, 0, false);
+	thread_totals_add(totals, PID, 1, THREAD_BLOCKED, true, 9900 * MS);
+	for (int i = 0; i < 10; i++)
+		thread_totals_add(totals, PID, 1, THREAD_BLOCKED, false, 10 * MS);
+	thread_totals_settle(totals, 10 * S, 20 * S, false);
+	assert_in_range(scaled(1, THREAD_BLOCKED, true, 9900 * MS), 9880 * MS, 9910 * MS);
+	assert_in_range(scaled(1, THREAD_BLOCKED, false, 10 * MS), 5 * MS, 10 * MS);
+	assert_int_equal(thread_totals_take_rest(totals, PID, 1, THREAD_BLOCKED), 0);
+	/* not a class of this profile */
+	assert_int_equal(thread_totals_take_rest(totals, PID, 1, THREAD_ON_CPU), 0);
+}
+
+#define test(name) cmocka_unit_test_setup_teardown(name, create, destroy)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		test(test_every_class_is_its_sum),
+		test(test_readings_beside_the_ends),
+		test(test_lives_inside),
+		test(test_what_is_not_known_stays),
+		test(test_drift_is_spread),
+	};
+
+	return cmocka_run_group_tests_name("thread_totals", tests, NULL, NULL);
+}
