@@ -39,6 +39,14 @@ void quality_json(struct json_out *json, const char *name, const struct profile_
 		if (quality->outcomes[i] && outcome_name(i))
 			json_out_uint(json, outcome_name(i), quality->outcomes[i]);
 	json_out_close(json, '}');
+	json_out_open(json, "processesSkipped", '[');
+	for (uint32_t i = 0; i < quality->skipped_count && i < PROFILE_SKIPPED_MAX; i++) {
+		json_out_open(json, NULL, '{');
+		json_out_uint(json, "pid", quality->skipped[i].pid);
+		json_out_text(json, "reason", quality->skipped[i].reason);
+		json_out_close(json, '}');
+	}
+	json_out_close(json, ']');
 	json_out_open(json, "notes", '[');
 	for (uint32_t i = 0; i < notes && i < sizeof(quality->notes) / sizeof(quality->notes[0]); i++)
 		json_out_text(json, NULL, quality->notes[i]);

@@ -147,6 +147,14 @@ struct profile_event {
 
 #define PROFILE_OUTCOMES_MAX 64
 
+#define PROFILE_SKIPPED_MAX 16 /* listed; a note says how many more there are */
+
+/* A process that belongs to what was asked for and is not in the profile. */
+struct profile_skipped {
+	uint32_t pid;
+	char reason[156];
+};
+
 /* contract.md section 3 "Data quality"; a negative number means: cannot be known for this type. */
 struct profile_quality {
 	int64_t samples;
@@ -158,6 +166,8 @@ struct profile_quality {
 	double overhead_pct;
 	uint64_t outcomes[PROFILE_OUTCOMES_MAX]; /* by outcome id: cut or damaged stacks of this
 						    profile */
+	uint32_t skipped_count;
+	struct profile_skipped skipped[PROFILE_SKIPPED_MAX];
 	uint32_t note_count;
 	char notes[8][160];
 };

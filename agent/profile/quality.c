@@ -87,6 +87,22 @@ void quality_note(struct profile_quality *quality, const char *fmt, ...)
 	add_note(quality, text);
 }
 
+void quality_skip(struct profile_quality *quality, uint32_t pid, const char *reason)
+{
+	struct profile_skipped *skipped;
+
+	for (uint32_t i = 0; i < quality->skipped_count; i++)
+		if (quality->skipped[i].pid == pid)
+			return;
+	if (quality->skipped_count >= PROFILE_SKIPPED_MAX) {
+		add_note(quality, "more processes than are listed were left out");
+		return;
+	}
+	skipped = &quality->skipped[quality->skipped_count++];
+	skipped->pid = pid;
+	(void)snprintf(skipped->reason, sizeof(skipped->reason), "%s", reason);
+}
+
 struct profile_quality quality_empty(void)
 {
 	return (struct profile_quality){
@@ -122,6 +138,8 @@ void quality_add(struct profile_quality *sum, const struct profile_quality *part
 	sum->lost = add_known(sum->lost, part->lost);
 	for (i = 0; i < PROFILE_OUTCOMES_MAX; i++)
 		sum->outcomes[i] += part->outcomes[i];
+	for (i = 0; i < part->skipped_count && i < PROFILE_SKIPPED_MAX; i++)
+		quality_skip(sum, part->skipped[i].pid, part->skipped[i].reason);
 	for (i = 0; i < part->note_count && i < ARRAY_SIZE(part->notes); i++)
 		add_note(sum, part->notes[i]);
 }

@@ -14,6 +14,10 @@ int quality_of_frames(const struct profile *p, struct profile_quality *ret) must
 /* Appends a note unless it is there already or there is no room. */
 void quality_note(struct profile_quality *quality, const char *fmt, ...) printf_like(2, 3);
 
+/* Appends a process that was left out, unless it is there already; beyond PROFILE_SKIPPED_MAX a note says
+ * that there are more. */
+void quality_skip(struct profile_quality *quality, uint32_t pid, const char *reason);
+
 /* Adds @part to @sum, which began as quality_empty(). Counts are summed; rates and overhead are
  * weighted by samples; what a part does not know stays unknown only if no part knows it. */
 void quality_add(struct profile_quality *sum, const struct profile_quality *part);

@@ -719,6 +719,9 @@ int go_goroutines_read(struct go_unwinder *unwinder, struct answer *answer, uint
 		answer->end.listed = slice[1];
 		rc = read_all(s, slice[0], slice[1]);
 	}
+	/* No program is without a live goroutine: this was not the list. */
+	if (rc == 0 && answer->end.dead == answer->end.read && !(answer->end.flags & READ_END_SAMPLED))
+		rc = -EIO;
 	thread_ids_deinit(&s->thread_ids);
 	u64map_deinit(&s->threads);
 	u64map_deinit(&s->labels);

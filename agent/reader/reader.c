@@ -19,14 +19,13 @@
 #include "agent/reader/go_goroutines.h"
 #include "agent/reader/go_process.h"
 #include "agent/reader/threads.h"
+#include "agent/reader/watch.h"
 #include "agent/wire/control.h"
 
 #define IDLE_NS		(60 * NS_PER_S)
 #define DEADLINE_MAX_MS 60000u
 #define SEND_WAIT_MS	2000 /* for the server to take a chunk */
-#define ALARM_MARGIN_S                                                                             \
-	5 /* beyond the deadline: blocked in the target's memory, give up by dying                 \
-	   */
+#define WATCH_MARGIN_NS (5 * NS_PER_S) /* beyond the deadline, which each reading looks at itself */
 #define ADDRESS_SPACE_MAX (2ull << 30)
 #define FILE_BYTES_MAX	  (128u << 20)
 #define FILES_MAX	  128
@@ -216,13 +215,11 @@ static int handle_request(struct reader *r)
 	if (rc == 0) {
 		uint64_t deadline_ns = clock_monotonic_ns() + request->deadline_ms * NS_PER_MS;
 
-		/* Reading may hang in the target's page faults (userfaultfd, FUSE): SIGALRM ends
-		 * that. */
-		(void)alarm(request->deadline_ms / 1000 + ALARM_MARGIN_S);
+		watch_start(deadline_ns + WATCH_MARGIN_NS);
 		rc = request->head.kind == CONTROL_THREADS
 			     ? read_threads(r, request, deadline_ns, &err)
 			     : read_go(r, request, deadline_ns, &err);
-		(void)alarm(0);
+		watch_stop();
 	}
 	if (rc == -EPIPE)
 		return rc;

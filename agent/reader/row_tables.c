@@ -19,6 +19,7 @@
 #include "agent/base/clock.h"
 #include "agent/base/io.h"
 #include "agent/base/privileges.h"
+#include "agent/reader/watch.h"
 #include "symbolize/cfi_rows.h"
 
 #define COMPILE_CPU_S	20
@@ -198,6 +199,7 @@ static struct row_table *table_of(struct row_tables *tables, int fd, uint64_t de
 		if (!table)
 			return NULL;
 		drop(tables, table);
+		watch_pause();
 		if (compile(fd, deadline_ns, &table->image, &table->bytes) < 0)
 			table->image = NULL;
 		table->file = file;

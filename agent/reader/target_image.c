@@ -8,6 +8,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "agent/reader/watch.h"
+
 #define BLOCK_SHIFT  14
 #define BLOCK_BYTES  (1u << BLOCK_SHIFT)
 #define BLOCK_COUNT  128u /* 2 MiB of cache */
@@ -195,9 +197,11 @@ ssize_t image_read_some(struct image *image, uint64_t va, void *buf, size_t len)
 	if (len > s->mem_bytes - at)
 		len = s->mem_bytes - at;
 	if (image->fd >= 0 && !(s->prot & TARGET_MAP_WRITE) && at < s->file_bytes) {
-		ssize_t got =
-			pread(image->fd, buf, len < s->file_bytes - at ? len : s->file_bytes - at,
-			      (off_t)(s->fo + at));
+		ssize_t got;
+
+		watch_touch();
+		got = pread(image->fd, buf, len < s->file_bytes - at ? len : s->file_bytes - at,
+			    (off_t)(s->fo + at));
 
 		if (got > 0)
 			return got;

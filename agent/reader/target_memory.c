@@ -9,6 +9,7 @@
 
 #include "agent/base/clock.h"
 #include "agent/base/io.h"
+#include "agent/reader/watch.h"
 
 /* /proc/PID/stat counts in USER_HZ, 100 on every Linux architecture that profd runs on (proc(5)).
  */
@@ -82,8 +83,11 @@ int target_check(const struct target *target)
 static int mem_read_piece(struct target *target, struct target_piece *piece)
 {
 	while (piece->got < piece->len) {
-		ssize_t got = pread(target->mem_fd, (char *)piece->buf + piece->got,
-				    piece->len - piece->got, (off_t)(piece->va + piece->got));
+		ssize_t got;
+
+		watch_touch();
+		got = pread(target->mem_fd, (char *)piece->buf + piece->got,
+			    piece->len - piece->got, (off_t)(piece->va + piece->got));
 
 		if (got < 0 && errno == EINTR)
 			continue;
@@ -123,6 +127,7 @@ static ssize_t vm_read_pieces(struct target *target, struct target_piece *pieces
 		local[i] = (struct iovec){ pieces[i].buf, pieces[i].len };
 		remote[i] = (struct iovec){ (void *)(uintptr_t)pieces[i].va, pieces[i].len };
 	}
+	watch_touch();
 	got = process_vm_readv((pid_t)target->tgid, local, count, remote, count, 0);
 	if (got < 0 && errno == EFAULT)
 		got = 0;

@@ -13,6 +13,7 @@
 #include "agent/base/parse.h"
 #include "agent/reader/thread_unwind.h"
 #include "agent/reader/thread_wait.h"
+#include "agent/reader/watch.h"
 #include "bpf/outcome.h"
 
 #define ATTEMPTS 3
@@ -33,8 +34,12 @@ struct thread_reader {
  * for the end would cost as much again. The length, NUL-terminated, or negative errno. */
 static ssize_t read_text(int tid_fd, const char *name, char *buf, size_t size)
 {
-	cleanup_close int fd = openat(tid_fd, name, O_RDONLY | O_CLOEXEC);
-	ssize_t len = fd < 0 ? -1 : read(fd, buf, size - 1);
+	cleanup_close int fd = -1;
+	ssize_t len;
+
+	watch_touch();
+	fd = openat(tid_fd, name, O_RDONLY | O_CLOEXEC);
+	len = fd < 0 ? -1 : read(fd, buf, size - 1);
 
 	if (len < 0)
 		return -errno;

@@ -57,6 +57,7 @@ static bool collect_targets(struct run *run)
 static int ask_once(struct run *run, struct reader_request *request, struct reading *reading,
 		    struct err *err)
 {
+	uint64_t begin_ns = clock_monotonic_ns();
 	int rc;
 
 	reading_clear(reading);
@@ -66,6 +67,10 @@ static int ask_once(struct run *run, struct reader_request *request, struct read
 		reading_clear(reading);
 		rc = reader_client_ask(run->s->reader, request, reading_take, reading, err);
 	}
+	if (rc == -EPIPE && clock_monotonic_ns() - begin_ns > 2 * READER_HANG_NS)
+		return err_set(err, EPIPE, NULL, NULL,
+			       "its memory does not answer (a userfaultfd or FUSE mapping?): reading it "
+			       "was given up twice");
 	return rc;
 }
 
@@ -73,6 +78,17 @@ static bool is_surely_native(uint32_t flags)
 {
 	return (flags & (FEED_PROC_JVM | FEED_PROC_PYTHON | FEED_PROC_NODE | FEED_PROC_COMPAT32)) !=
 	       0;
+}
+
+static void note_threads(struct run *run, uint32_t tgid, const struct err *err)
+{
+	struct session *session;
+	sessions_scope(run->s);
+
+	session = session_find(run->s, run->job->tenant, run->job->id);
+	if (session)
+		recorder_note(session->recorder, "process %u: threads instead of goroutines: %.110s", tgid,
+			      err->text);
 }
 
 static int read_process(struct run *run, const struct reading_target *target, struct reading *reading,
@@ -90,6 +106,9 @@ static int read_process(struct run *run, const struct reading_target *target, st
 		rc = ask_once(run, &request, reading, err);
 	if (counters || (rc != -ENOEXEC && rc != -EOPNOTSUPP))
 		return rc;
+	if (rc == -EOPNOTSUPP)
+		note_threads(run, target->p.tgid, err);
+	*err = (struct err){ 0 };
 	request.kind = CONTROL_THREADS;
 	request.deadline_ms = THREADS_DEADLINE_MS;
 	return ask_once(run, &request, reading, err);
@@ -270,9 +289,6 @@ static void note_misses(const struct run *run, struct session *session)
 	if (run->beyond)
 		recorder_note(session->recorder, "%zu processes beyond the first %u were not read",
 			      run->beyond, READ_PROCESSES_MAX);
-	if (run->failed)
-		recorder_note(session->recorder, "%zu processes could not be read: %.100s",
-			      run->failed, run->reason);
 }
 
 /* Lock held. */
@@ -322,6 +338,16 @@ static bool is_stopping(struct sessions *s)
 	return s->stopping;
 }
 
+static void skip(struct run *run, uint32_t pid, const struct err *err)
+{
+	struct session *session;
+	sessions_scope(run->s);
+
+	session = session_find(run->s, run->job->tenant, run->job->id);
+	if (session)
+		recorder_skip(session->recorder, pid, err->text);
+}
+
 /* One method for the whole session: stacks of waiters and stacks of unlockers are not added up. */
 static bool may_use_states(const struct read_job *job)
 {
@@ -354,6 +380,7 @@ void read_job_run(struct sessions *s, const struct read_job *job)
 			continue;
 		}
 		run.failed++;
+		skip(&run, run.targets.data[i].p.tgid, &err);
 		if (!run.reason[0])
 			(void)snprintf(run.reason, sizeof(run.reason), "%.199s", err.text);
 	}

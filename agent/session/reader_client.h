@@ -12,10 +12,12 @@
 #include <stdint.h>
 
 #include "agent/base/cleanup.h"
+#include "agent/base/clock.h"
 #include "agent/base/err.h"
 #include "agent/wire/read_stream.h"
 
 #define READER_ANSWER_BYTES_MAX (512ull << 20) /* of one answer; more is -E2BIG */
+#define READER_HANG_NS		(4 * NS_PER_S) /* the reader ends itself when one read takes longer */
 #define READER_GRACE_MS		7000u /* beyond the deadline: the reader ends itself before this */
 
 struct reader_client;

@@ -296,6 +296,23 @@ void recorder_note(struct recorder *r, const char *fmt, ...)
 		memcpy(quality->notes[quality->note_count++], note, sizeof(note));
 }
 
+void recorder_skip(struct recorder *r, uint32_t pid, const char *reason)
+{
+	struct chunk_quality *quality = recorder_quality(r);
+	struct profile_skipped *skipped = &quality->skipped[quality->skipped_count];
+
+	for (uint32_t i = 0; i < quality->skipped_count; i++)
+		if (quality->skipped[i].pid == pid)
+			return;
+	if (quality->skipped_count >= ARRAY_SIZE(quality->skipped)) {
+		recorder_note(r, "more processes than are listed were left out");
+		return;
+	}
+	skipped->pid = pid;
+	(void)snprintf(skipped->reason, sizeof(skipped->reason), "%s", reason);
+	quality->skipped_count++;
+}
+
 /* ---- totals ---------------------------------------------------------------------------------- */
 void recorder_outcomes(const struct recorder *r, uint64_t ret[PROFILE_OUTCOMES_MAX])
 {

@@ -90,6 +90,8 @@ void recorder_outcomes(const struct recorder *r, uint64_t ret[PROFILE_OUTCOMES_M
 size_t recorder_process_count(const struct recorder *r);
 const struct recorder_process *recorder_process(const struct recorder *r, size_t at);
 void recorder_note(struct recorder *r, const char *fmt, ...) printf_like(2, 3);
+/* Process @pid is left out; the first reason counts. */
+void recorder_skip(struct recorder *r, uint32_t pid, const char *reason);
 
 /* ---- readings (recorder_readings.c): sessions that are taken by reading ------------------------ */
 

@@ -394,6 +394,29 @@ void chunk_encode_quality(struct buf *out, const struct chunk_quality *q)
 	buf_add_varint(out, q->note_count);
 	for (uint32_t i = 0; i < q->note_count; i++)
 		add_text(out, chunk_text_of(q->notes[i]));
+	buf_add_varint(out, q->skipped_count);
+	for (uint32_t i = 0; i < q->skipped_count; i++) {
+		buf_add_varint(out, q->skipped[i].pid);
+		add_text(out, chunk_text_of(q->skipped[i].reason));
+	}
+}
+
+/* Absent in what was written before it was known. */
+static int decode_skipped(struct bytes *in, struct chunk_quality *q)
+{
+	q->skipped_count = bytes_left(in) ? take_u32(in) : 0;
+	if (in->failed || q->skipped_count > ARRAY_SIZE(q->skipped))
+		return -EPROTO;
+	for (uint32_t i = 0; i < q->skipped_count; i++) {
+		struct chunk_text reason;
+
+		q->skipped[i].pid = take_u32(in);
+		reason = take_text(in);
+		if (reason.len >= sizeof(q->skipped[i].reason))
+			return -EPROTO;
+		memcpy(q->skipped[i].reason, reason.text, reason.len);
+	}
+	return 0;
 }
 
 static int decode_quality(struct bytes *in, const struct chunk_sink *sink)
@@ -421,7 +444,7 @@ static int decode_quality(struct bytes *in, const struct chunk_sink *sink)
 			return -EPROTO;
 		memcpy(q.notes[i], note.text, note.len);
 	}
-	if (in->failed)
+	if (in->failed || decode_skipped(in, &q) < 0 || in->failed)
 		return -EPROTO;
 	return sink->quality ? sink->quality(sink->ctx, &q) : 0;
 }

@@ -122,6 +122,8 @@ struct chunk_quality {
 	uint64_t cost_from_ns, cost_to_ns; /* monotonic */
 	uint32_t note_count;
 	char notes[8][160];
+	uint32_t skipped_count;
+	struct profile_skipped skipped[PROFILE_SKIPPED_MAX];
 };
 
 struct chunk_name {

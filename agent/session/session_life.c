@@ -244,9 +244,9 @@ static bool is_of_runtime(struct session *session, const struct live_process *pr
 	if ((session->info.type != PROFILE_BLOCK && session->info.type != PROFILE_MUTEX) ||
 	    !(process->facts.flags & FEED_PROC_GO))
 		return false;
-	recorder_note(session->recorder,
-		      "Go processes are left out: their waits are between goroutines, which the "
-		      "kernel does not see");
+	recorder_skip(session->recorder, process->facts.tgid,
+		      "a Go program among others: its waits are between goroutines, which the kernel does "
+		      "not see; profile it alone");
 	return true;
 }
 
@@ -309,6 +309,8 @@ static void update_quality(struct sessions *s, struct session *session)
 	struct chunk_quality *quality = recorder_quality(session->recorder);
 	const struct feed_clock *costs = &s->feed.costs;
 
+	if (session->reads)
+		return;
 	quality->host_samples = session->host_samples_before + *host_samples_of(s, session) -
 				session->host_samples_from;
 	quality->host_lost = session->host_lost_before + s->host_lost - session->host_lost_from;

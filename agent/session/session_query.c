@@ -90,6 +90,8 @@ static void describe_quality(const struct sessions *s, const struct session *ses
 	*to = quality_empty();
 	for (uint32_t i = 0; i < quality->note_count; i++)
 		quality_note(to, "%s", quality->notes[i]);
+	for (uint32_t i = 0; i < quality->skipped_count; i++)
+		quality_skip(to, quality->skipped[i].pid, quality->skipped[i].reason);
 	to->samples = (int64_t)quality->samples;
 	if (session->reads) {
 		to->lost = -1;

@@ -50,6 +50,7 @@ static void add_quality(cJSON *to, const struct profile_quality *q)
 	cJSON *json = cJSON_AddObjectToObject(to, "quality");
 	cJSON *outcomes = cJSON_AddArrayToObject(json, "outcomes");
 	cJSON *notes = cJSON_AddArrayToObject(json, "notes");
+	cJSON *skipped = cJSON_AddArrayToObject(json, "skipped");
 
 	add_i64(json, "samples", q->samples);
 	add_i64(json, "lost", q->lost);
@@ -62,6 +63,13 @@ static void add_quality(cJSON *to, const struct profile_quality *q)
 		(void)cJSON_AddItemToArray(outcomes, cJSON_CreateNumber((double)q->outcomes[i]));
 	for (uint32_t i = 0; i < q->note_count; i++)
 		(void)cJSON_AddItemToArray(notes, cJSON_CreateString(q->notes[i]));
+	for (uint32_t i = 0; i < q->skipped_count; i++) {
+		cJSON *item = cJSON_CreateObject();
+
+		(void)cJSON_AddNumberToObject(item, "pid", q->skipped[i].pid);
+		(void)cJSON_AddStringToObject(item, "reason", q->skipped[i].reason);
+		(void)cJSON_AddItemToArray(skipped, item);
+	}
 }
 
 static void add_lists(cJSON *to, const struct session_info *info)
@@ -190,6 +198,16 @@ static void get_quality(const cJSON *from, struct profile_quality *ret)
 		if (note && ret->note_count < ARRAY_SIZE(ret->notes))
 			(void)snprintf(ret->notes[ret->note_count++], sizeof(ret->notes[0]), "%s",
 				       note);
+	}
+	cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(json, "skipped"))
+	{
+		struct profile_skipped *skipped = &ret->skipped[ret->skipped_count];
+
+		if (ret->skipped_count >= PROFILE_SKIPPED_MAX)
+			break;
+		skipped->pid = (uint32_t)get_double(item, "pid", 0);
+		get_text(item, "reason", skipped->reason, sizeof(skipped->reason));
+		ret->skipped_count++;
 	}
 }
 

@@ -16,6 +16,7 @@
 #define COST_SHARE     100u /* the pause is so many times what a snapshot cost */
 #define COST_SHARE_MAX 10u  /* when that would leave a session with fewer than ROUNDS_MIN */
 #define ROUNDS_MIN     10u
+#define HANGS_MAX      2u   /* then a process is let be: it keeps the reader from all others */
 #define FLUSH_FIRST_NS (1 * NS_PER_S)
 #define FLUSH_NS       (10 * NS_PER_S)
 
@@ -26,7 +27,10 @@ struct watched {
 	struct reading held;	/* the last snapshot: the time around it is not over */
 	uint64_t held_from_ns;	/* monotonic: where that time begins */
 	uint64_t held_at_ns;	/* 0 = none */
+	char reason[156];	/* why the last attempt failed */
+	unsigned hangs;		/* in a row: the reader died of it */
 	bool lives;
+	bool was_read;		/* at least once */
 };
 VEC_DEFINE(watched, struct watched *);
 
@@ -41,8 +45,7 @@ struct state_sampler {
 	uint64_t due_ns, flush_at_ns;
 	uint64_t cost_ns, rounds; /* since the last flush */
 	struct watched_vec processes;
-	char reason[200]; /* of the first process that could not be read */
-	bool had_any;	  /* snapshot of any process */
+	bool had_any; /* snapshot of any process */
 };
 
 uint64_t state_sampler_pause_ns(uint64_t cost_ns, uint64_t duration_ns, uint32_t rate_hz)
@@ -255,12 +258,6 @@ static void settle_held(struct watched *w, uint64_t until_ns)
 	w->held_at_ns = 0;
 }
 
-static void keep_reason(struct state_sampler *sampler, const struct err *err)
-{
-	if (!sampler->reason[0])
-		(void)snprintf(sampler->reason, sizeof(sampler->reason), "%.199s", err->text);
-}
-
 static void take_snapshot(struct sessions *s, struct state_sampler *sampler, struct watched *w)
 {
 	const struct reader_request request = {
@@ -276,10 +273,14 @@ static void take_snapshot(struct sessions *s, struct state_sampler *sampler, str
 	int rc = reader_client_ask(s->reader, &request, reading_take, &reading, &err);
 
 	if (rc < 0) {
-		keep_reason(sampler, &err);
+		(void)snprintf(w->reason, sizeof(w->reason), "%.155s", err.text);
+		/* The reader may have died of another process. */
+		if (clock_monotonic_ns() - at_ns >= READER_HANG_NS)
+			w->hangs++;
 		return;
 	}
-	sampler->had_any = true;
+	w->was_read = true;
+	w->hangs = 0;
 	sampler->cost_ns += reading.end.cpu_ns;
 	settle_held(w, w->held_at_ns ? w->held_at_ns + (at_ns - w->held_at_ns) / 2
 				     : w->held_from_ns);
@@ -348,6 +349,9 @@ static int flush(struct sessions *s, struct state_sampler *sampler, uint64_t unt
 	for (size_t i = 0; rc == 0 && i < sampler->processes.count; i++) {
 		struct watched *w = sampler->processes.data[i];
 
+		sampler->had_any |= w->was_read;
+		if (!w->was_read && w->reason[0])
+			recorder_skip(session->recorder, w->target.p.tgid, w->reason);
 		if (!w->sums.sum.items.count)
 			continue;
 		rc = hand_over(s, sampler, w, i);
@@ -380,7 +384,7 @@ static void run_round(struct sessions *s, struct state_sampler *sampler)
 		struct watched *w = sampler->processes.data[i];
 
 		now_ns = clock_monotonic_ns();
-		if (w->lives)
+		if (w->lives && w->hangs < HANGS_MAX)
 			take_snapshot(s, sampler, w);
 		else if (w->held_at_ns)
 			settle_held(w, w->held_at_ns + (now_ns - w->held_at_ns) / 2);
@@ -475,14 +479,14 @@ void state_samplers_finish(struct sessions *s, const struct read_job *job)
 	sessions_lock(s);
 	session = session_find(s, job->tenant, job->id);
 	if (session && rc == 0) {
-		const bool empty = !recorder_counters(session->recorder)->value2;
+		const struct chunk_quality *quality = recorder_counters(session->recorder);
 
-		if (empty || (sampler && !sampler->had_any && sampler->reason[0]))
-			(void)snprintf(session->read_failure, sizeof(session->read_failure), "%s",
-				       sampler && sampler->reason[0] ? sampler->reason
-								     : "it ended before the first snapshot");
-		else
+		if (quality->value2 && (!sampler || sampler->had_any || !quality->skipped_count))
 			note_method(session);
+		else
+			(void)snprintf(session->read_failure, sizeof(session->read_failure), "%s",
+				       quality->skipped_count ? quality->skipped[0].reason
+							      : "it ended before the first snapshot");
 		if (!session->read_failure[0] && mark_end(s, session) < 0)
 			(void)snprintf(session->read_failure, sizeof(session->read_failure),
 				       "no memory to keep what was sampled");

@@ -213,13 +213,13 @@ def compile_workload(name, *flags, sources=None, compiler=None, output=None):
     return target
 
 
-def build_go(program):
+def build_go(program, *flags):
     """Builds tests/workloads/go/PROGRAM; its path."""
     if not shutil.which("go"):
         raise Skip("the Go compiler is not installed")
     os.makedirs(WORKLOADS, exist_ok=True)
     target = os.path.join(WORKLOADS, "go_" + program)
-    subprocess.run(["go", "build", "-buildvcs=false", "-o", target, "./" + program], check=True,
+    subprocess.run(["go", "build", "-buildvcs=false", *flags, "-o", target, "./" + program], check=True,
                    cwd=os.path.join(ROOT, "tests/workloads/go"), env=dict(os.environ, CGO_ENABLED="0"))
     return target
 

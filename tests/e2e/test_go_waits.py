@@ -82,7 +82,8 @@ def test_waits_equal_what_the_program_measured():
         locks = daemon.get(f"{FAMILY_A}/{mutex}?breakdown=lock").json()["breakdown"]["lock"]
         check(any(l.startswith("sync.Mutex 0x") and l.endswith(" in main.lockSite") for l in locks), f"{locks}")
         waits = daemon.get(f"{FAMILY_A}/{mutex}?breakdown=wait").json()["breakdown"]["wait"]
-        check(set(waits) == {"sync.Mutex.Lock", "sync.RWMutex.RLock"}, f"{waits}")
+        # Before 1.20 the runtime calls all of them by one word.
+        check(set(waits) in ({"sync.Mutex.Lock", "sync.RWMutex.RLock"}, {"semacquire"}), f"{waits}")
         raw = daemon.get(f"{FAMILY_A}/{block}/flamegraph?format=pprof").body
         text = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
         check(b"delay" in text, "no delay in the pprof")

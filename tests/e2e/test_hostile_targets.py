@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that lie to whoever reads their memory: a clear reason in processesSkipped or in the failure, and an
+agent that goes on."""
+
+import contextlib
+import os
+import re
+import subprocess
+
+from harness import FAMILY_A, Daemon, Skip, build_go, check, compile_workload, main, running, wait_until
+
+FAMILY_B = "/api/v1/profiling"
+
+
+@contextlib.contextmanager
+def liar(how, while_honest=lambda process: None):
+    """tests/workloads/go/hostile, as soon as it lies."""
+    version = re.match(r"go1\.(\d+)", subprocess.run(["go", "env", "GOVERSION"], capture_output=True, text=True,
+                                                    check=True).stdout)
+    flags = ["-ldflags=-checklinkname=0"] if version and int(version.group(1)) >= 23 else []
+    program = build_go("hostile", *flags)
+    process = subprocess.Popen([program, how], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        check(process.stdout.readline().strip() == "ready", f"{how}: it did not start")
+        if how != "exec":
+            while_honest(process)
+            process.stdin.write("\n")
+            process.stdin.flush()
+            line = process.stdout.readline().strip()
+            if line.startswith("cannot "):
+                raise Skip(line)
+            check(line == "lying", f"{how}: {line!r}")
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def ask(daemon, pid, kind="goroutine"):
+    """The session of one reading: its result, or the problem it was refused with."""
+    answer = daemon.request("POST", FAMILY_B + "/sessions",
+                            {"profileType": kind, "target": f"pid:{pid}",
+                             **({} if kind == "goroutine" else {"durationSeconds": 1})})
+    if answer.status != 200:
+        return answer.json()
+    return daemon.get(f"{FAMILY_A}/{answer.json()['sessionId']}").json()
+
+
+def is_fine(daemon, program):
+    """A well-behaved program is read as before."""
+    result = ask(daemon, program.pid)
+    check(result["status"] == "completed" and result["sampleCount"] == 7, f"the agent is affected: {result}")
+
+
+def refused(result, *words):
+    check(result["status"] == "failed" or isinstance(result["status"], int), f"{result}")
+    reason = result.get("failureReason") or result.get("detail")
+    check(any(word in reason for word in words), f"the reason does not say {words}: {result}")
+    if result["status"] == "failed":
+        skipped = result["quality"]["processesSkipped"]
+        check(len(skipped) == 1 and skipped[0]["reason"] == reason, f"{skipped}")
+
+
+def test_lists_without_end():
+    with Daemon() as daemon, running(compile_workload("waits.c", "-O2", "-pthread")) as fine:
+        def is_read(process):
+            check(ask(daemon, process.pid)["status"] == "completed", "it was honest and could not be read")
+
+        for how in ("endless", "long"):
+            with liar(how, is_read) as process:
+                # First with what is known of it, then as if it had just been found.
+                refused(ask(daemon, process.pid), "changed under every attempt")
+                again = ask(daemon, process.pid)
+                if again["status"] == "completed":
+                    check(any("threads instead of goroutines" in n for n in again["quality"]["notes"]), f"{again}")
+                else:
+                    refused(again, "changed under every attempt", "has not started")
+                is_fine(daemon, fine)
+        with liar("cyclic") as process:
+            result = ask(daemon, process.pid, "memory")
+            check(result["status"] == "completed", f"{result}")
+            check(any("were read within the time" in n for n in result["quality"]["notes"]), f"{result['quality']}")
+            is_fine(daemon, fine)
+
+
+def test_memory_that_comes_and_goes():
+    with Daemon() as daemon, running(compile_workload("waits.c", "-O2", "-pthread")) as fine, \
+            liar("unmapped") as process:
+        for _ in range(10):
+            result = ask(daemon, process.pid)
+            if result["status"] == "completed":
+                check(1 <= result["sampleCount"] < 50, f"{result}")
+            else:
+                refused(result, "changed under every attempt", "has not started", "self-check")
+        is_fine(daemon, fine)
+
+
+def test_memory_that_never_answers():
+    with Daemon() as daemon, running(compile_workload("waits.c", "-O2", "-pthread")) as fine, \
+            liar("silent") as process:
+        is_fine(daemon, fine)
+        refused(ask(daemon, process.pid), "does not answer")
+        wait_until(lambda: "profd-reader" in daemon.children(), 20, "another reader")
+        is_fine(daemon, fine)
+        check(process.poll() is None, "the target died of being read")
+
+
+def test_false_build_information():
+    with Daemon() as daemon, running(compile_workload("go_fake.c", "-O1")) as process:
+        result = ask(daemon, process.pid)
+        check(result["status"] == "completed" and result["sampleCount"] == 1, f"read as the one thread it has: {result}")
+        refused(ask(daemon, process.pid, "memory"), "Go program", "function table", "moduledata", "type descriptors")
+
+
+def test_exec_during_the_read():
+    with Daemon() as daemon, running(compile_workload("waits.c", "-O2", "-pthread")) as fine, \
+            liar("exec") as process:
+        completed = 0
+        for _ in range(3):
+            result = ask(daemon, process.pid)
+            completed += result["status"] == "completed"
+            reason = result.get("failureReason") or result.get("detail") or ""
+            check(result["status"] == "completed" or reason, f"{result}")
+        is_fine(daemon, fine)
+        check(process.poll() is None, "the target died of being read")
+
+
+if __name__ == "__main__":
+    main(test_lists_without_end, test_memory_that_comes_and_goes, test_memory_that_never_answers,
+         test_false_build_information, test_exec_during_the_read)
