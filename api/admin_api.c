@@ -46,7 +46,7 @@ int handle_set_sampling(struct http_call *call)
 	bool enabled = false;
 	int rc = json_in_object(call->request->body, call->request->body_len, &body, call->err);
 
-	if (rc == 0 && !cJSON_GetObjectItemCaseSensitive(body, "enabled"))
+	if (rc == 0 && !cJSON_IsBool(cJSON_GetObjectItemCaseSensitive(body, "enabled")))
 		rc = err_set(call->err, EINVAL, "InvalidParam", "enabled",
 			     "member enabled is required: true or false");
 	if (rc == 0)
