@@ -36,11 +36,3 @@ void http_answer_header(struct http_answer *answer, const char *name, const char
 			*out++ = *c;
 	*out = '\0';
 }
-
-const char *http_answer_find(const struct http_answer *answer, const char *name)
-{
-	for (unsigned i = 0; i < answer->header_count; i++)
-		if (strcmp(answer->headers[i].name, name) == 0)
-			return answer->headers[i].value;
-	return NULL;
-}

@@ -70,8 +70,6 @@ void http_answer_deinit(struct http_answer *answer);
 /* Adds a header; control characters in the value are dropped, a value that does not fit is cut. */
 void http_answer_header(struct http_answer *answer, const char *name, const char *fmt, ...)
 	printf_like(3, 4);
-/* Value of an added header, NULL if absent. */
-const char *http_answer_find(const struct http_answer *answer, const char *name);
 
 static inline const char *http_header(const struct http_request *request, const char *name)
 {

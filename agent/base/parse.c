@@ -38,23 +38,6 @@ int parse_u64(const char *text, uint64_t min, uint64_t max, uint64_t *ret)
 	return 0;
 }
 
-int parse_i64(const char *text, int64_t min, int64_t max, int64_t *ret)
-{
-	bool negative = *text == '-';
-	uint64_t magnitude;
-	int64_t value;
-	int rc;
-
-	rc = parse_u64(text + negative, 0, (uint64_t)INT64_MAX, &magnitude);
-	if (rc < 0)
-		return rc;
-	value = negative ? -(int64_t)magnitude : (int64_t)magnitude;
-	if (value < min || value > max)
-		return -ERANGE;
-	*ret = value;
-	return 0;
-}
-
 int parse_double(const char *text, double min, double max, double *ret)
 {
 	char *end;

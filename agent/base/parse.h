@@ -12,7 +12,6 @@
 #include "agent/base/cleanup.h"
 
 int parse_u64(const char *text, uint64_t min, uint64_t max, uint64_t *ret) must_use;
-int parse_i64(const char *text, int64_t min, int64_t max, int64_t *ret) must_use;
 int parse_double(const char *text, double min, double max, double *ret) must_use;
 /* true false yes no on off 1 0 */
 int parse_bool(const char *text, bool *ret) must_use;

@@ -293,12 +293,3 @@ int proc_facts_read_stat(uint32_t tgid, struct proc_facts *ret)
 		return dir_fd == -ENOENT ? -ESRCH : dir_fd;
 	return read_stat(dir_fd, ret);
 }
-
-int proc_facts_read_cgroup(uint32_t tgid, char *ret, size_t size)
-{
-	cleanup_close int dir_fd = open_proc_dir(tgid);
-
-	if (dir_fd < 0)
-		return dir_fd == -ENOENT ? -ESRCH : dir_fd;
-	return read_cgroup(dir_fd, ret, size);
-}

@@ -36,8 +36,6 @@ struct proc_facts {
 int proc_facts_read(uint32_t tgid, uint64_t start_boottime_ns, struct proc_facts *ret) must_use;
 /* Only start, parent, comm, kthread and cpu_ns; other members untouched. */
 int proc_facts_read_stat(uint32_t tgid, struct proc_facts *ret) must_use;
-/* Only the cgroup. */
-int proc_facts_read_cgroup(uint32_t tgid, char *ret, size_t size) must_use;
 
 /* Does this process have this thread now? */
 bool proc_facts_is_thread(uint32_t tgid, uint32_t tid);

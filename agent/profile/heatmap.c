@@ -46,7 +46,7 @@ void heatmap_deinit(struct heatmap *map)
 	*map = (struct heatmap){ 0 };
 }
 
-/* By node: whether a function of this name is in its stack; @name NULL = every node. */
+/* By node: whether a function of this name is in its stack. */
 static int nodes_with(const struct profile *p, const char *name, bool **ret)
 {
 	cleanup_free bool *function = calloc((size_t)p->function_count + 1, sizeof(*function));
@@ -56,68 +56,11 @@ static int nodes_with(const struct profile *p, const char *name, bool **ret)
 	if (!function || !node)
 		return -ENOMEM;
 	for (i = 0; i < p->function_count; i++)
-		function[i] = !name || !strcmp(profile_string(p, p->functions[i].name), name);
-	node[0] = !name;
+		function[i] = !strcmp(profile_string(p, p->functions[i].name), name);
 	for (i = 1; i < p->node_count; i++)
 		node[i] =
 			node[p->nodes[i].parent] || function[p->frames[p->nodes[i].frame].function];
 	*ret = take_ptr(node);
-	return 0;
-}
-
-/* Samples per unit of value: an event of rolled-up history stands for many. */
-static double samples_per_value(const struct profile *p)
-{
-	const struct profile_type_info *type = profile_type_info(p->meta.type);
-	double total = (double)p->totals[type->value_index];
-
-	if (strcmp(type->values[0].unit, "count") != 0 || total <= 0)
-		return 0;
-	return (double)p->totals[0] / total;
-}
-
-int trend_points(const struct profile *p, uint64_t step_ns, const char *function,
-		 struct trend_point **ret, uint32_t *ret_count)
-{
-	cleanup_free struct trend_point *points = NULL;
-	cleanup_free bool *wanted = NULL;
-	cleanup_free double *samples = NULL;
-	double per_value = samples_per_value(p);
-	uint64_t from, count;
-	uint32_t i;
-	int rc;
-
-	if (!step_ns)
-		return -EINVAL;
-	if (!p->event_count)
-		return -ENODATA;
-	from = p->events[0].time_ns / step_ns * step_ns;
-	count = (p->events[p->event_count - 1].time_ns - from) / step_ns + 1;
-	if (count > TREND_POINTS_MAX)
-		return -E2BIG;
-	rc = nodes_with(p, function, &wanted);
-	points = calloc(count, sizeof(*points));
-	samples = calloc(count, sizeof(*samples));
-	if (rc < 0 || !points || !samples)
-		return -ENOMEM;
-	for (i = 0; i < p->event_count; i++) {
-		const struct profile_event *e = &p->events[i];
-		uint64_t at = (e->time_ns - from) / step_ns;
-
-		if (!wanted[e->node])
-			continue;
-		points[at].total_value = profile_add(points[at].total_value, e->value);
-		samples[at] += per_value > 0 ? per_value * (double)e->value : 1;
-	}
-	for (i = 0; i < count; i++) {
-		points[i].from_ns = from + i * step_ns;
-		points[i].to_ns = points[i].from_ns + step_ns;
-		points[i].value_per_second =
-			(double)points[i].total_value / ((double)step_ns / (double)NS_PER_S);
-		points[i].sample_count = (uint64_t)(samples[i] + 0.5);
-	}
-	*ret = take_ptr(points);
-	*ret_count = (uint32_t)count;
 	return 0;
 }
 

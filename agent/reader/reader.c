@@ -305,14 +305,14 @@ static int reader_loop(struct reader *r)
 	}
 }
 
-static struct reader *reader_create(int control_fd, int server_fd)
+static struct reader *reader_create(int control_fd)
 {
 	struct reader *r = calloc(1, sizeof(*r));
 
 	if (!r)
 		return NULL;
 	r->control_fd = control_fd;
-	r->server_fd = server_fd;
+	r->server_fd = -1;
 	r->ticks = cpu_ticks_now();
 	return r;
 }
@@ -326,17 +326,10 @@ static void reader_destroy(struct reader *r)
 }
 CLEANUP_DEFINE(reader, struct reader *, reader_destroy);
 
-int reader_serve(int server_fd)
-{
-	cleanup(reader) struct reader *r = reader_create(-1, server_fd);
-
-	return r ? reader_loop(r) : -ENOMEM;
-}
-
 int reader_run(const struct reader_options *options)
 {
 	const struct channel_head ready = { .kind = CONTROL_READY };
-	cleanup(reader) struct reader *r = reader_create(options->control_fd, -1);
+	cleanup(reader) struct reader *r = reader_create(options->control_fd);
 	int rc = r ? drop_privileges() : -ENOMEM;
 
 	if (rc == 0)

@@ -18,8 +18,4 @@ struct reader_options {
 /* Drops privileges, then serves until CONTROL_STOP or the supervisor is gone. Exit status. */
 int reader_run(const struct reader_options *options);
 
-/* For tests: answers the requests that arrive on @server_fd until it is closed, with what
- * privileges there are. 0 or a negative errno of the channel. */
-int reader_serve(int server_fd) must_use;
-
 #endif

@@ -198,8 +198,6 @@ static int views(void)
 {
 	struct thread_ledger ledger = { 0 };
 	struct heatmap map = { 0 };
-	cleanup_free struct trend_point *points = NULL;
-	uint32_t count;
 	double value;
 	int rc = thread_ledger_init(&ledger, wall);
 
@@ -207,8 +205,6 @@ static int views(void)
 	if (rc == 0)
 		rc = heatmap_init(&map, base, 1000, 20);
 	heatmap_deinit(&map);
-	if (rc == 0)
-		rc = trend_points(base, 1000000000, "m", &points, &count);
 	return rc < 0 ? rc : trend_value(base, "m", true, &value);
 }
 

@@ -145,26 +145,7 @@ static void test_trend(void **state)
 {
 	cleanup(profile) struct profile *p =
 		MAKE(PROFILE_CPU, "at=1 m;f 3", "at=2 m;g 4", "at=21 m;f;g 10", "at=22 m;f 6");
-	cleanup(profile) struct profile *none = MAKE(PROFILE_CPU, "f 3");
-	cleanup_free struct trend_point *all = NULL, *only = NULL;
-	struct trend_point *unset = NULL;
-	uint32_t count = 0;
 	double value;
-
-	assert_int_equal(trend_points(p, 10000000000ull, NULL, &all, &count), 0);
-	assert_int_equal(count, 3);
-	assert_int_equal(all[0].total_value, 7);
-	assert_int_equal(all[1].total_value, 0);
-	assert_int_equal(all[2].total_value, 16);
-	assert_true(fabs(all[2].value_per_second - 1.6) < 1e-12);
-	assert_int_equal(all[0].to_ns - all[0].from_ns, 10000000000ull);
-	assert_int_equal(trend_points(p, 10000000000ull, "f", &only, &count), 0);
-	assert_int_equal(only[0].total_value, 3);
-	assert_int_equal(only[2].total_value, 16);
-	assert_int_equal(trend_points(p, 0, NULL, &unset, &count), -EINVAL);
-	assert_int_equal(trend_points(none, 1, NULL, &unset, &count), -ENODATA);
-	assert_int_equal(trend_points(p, 1, NULL, &unset, &count), -E2BIG);
-	assert_null(unset);
 
 	assert_int_equal(trend_value(p, "g", false, &value), 0);
 	assert_true(fabs(value - 100 * 14.0 / 23) < 1e-9);
