@@ -9,9 +9,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "agent/base/clock.h"
 #include "agent/base/io.h"
 #include "agent/base/parse.h"
 #include "profiler.skel.h"
+
+#define CHARGED_INTERVAL_NS (9 * NS_PER_S)
 
 uint64_t bpf_map_charged_bytes(int fd)
 {
@@ -46,11 +49,30 @@ static void add_run_time(const struct bpf_agent *agent, const struct prof_counte
 					    (double)total.runs);
 }
 
+/* Of all maps but tables and rings for interrupts, which are counted as they come. Asking costs a file for
+ * each, and most never change. */
+static uint64_t charged_bytes(struct bpf_agent *agent)
+{
+	uint64_t now_ns = clock_monotonic_ns(), bytes = 0;
+	struct bpf_map *map;
+
+	if (agent->charged_bytes && now_ns - agent->charged_ns < CHARGED_INTERVAL_NS)
+		return agent->charged_bytes;
+	bpf_object__for_each_map(map, agent->skel->obj)
+	{
+		if (bpf_map__autocreate(map))
+			bytes += bpf_map_charged_bytes(bpf_map__fd(map));
+	}
+	agent->charged_bytes = bytes;
+	agent->charged_ns = now_ns;
+	return bytes;
+}
+
 int bpf_agent_costs(struct bpf_agent *agent, struct bpf_costs *ret)
 {
 	cleanup_free struct prof_counters *per_cpu = calloc(agent->possible_cpus, sizeof(*per_cpu));
-	struct bpf_costs costs = { .map_bytes = agent->table_bytes + agent->kicks.charged_bytes };
-	struct bpf_map *map;
+	struct bpf_costs costs = { .map_bytes = agent->table_bytes + agent->kicks.charged_bytes +
+						charged_bytes(agent) };
 	uint32_t zero = 0;
 	int rc;
 
@@ -64,11 +86,6 @@ int bpf_agent_costs(struct bpf_agent *agent, struct bpf_costs *ret)
 			costs.outcomes[i] += per_cpu[cpu].outcomes[i];
 	for (unsigned program = 0; program < PROF_PROGRAM_MAX; program++)
 		add_run_time(agent, per_cpu, (enum prof_program)program, &costs);
-	bpf_object__for_each_map(map, agent->skel->obj)
-	{
-		if (bpf_map__autocreate(map))
-			costs.map_bytes += bpf_map_charged_bytes(bpf_map__fd(map));
-	}
 	*ret = costs;
 	return 0;
 }

@@ -24,6 +24,7 @@ struct bpf_agent {
 	struct u64map table_fds; /* module id -> descriptor of its table, owned; not of all */
 	unsigned table_fds_max;
 	uint64_t table_bytes;	 /* sum of them */
+	uint64_t charged_bytes, charged_ns; /* of the object's maps, and when that was asked */
 	uint32_t pending_count;	    /* tables filled but not in the array of maps yet */
 	uint32_t pending_modules[TABLES_PENDING_MAX];
 	int pending_fds[TABLES_PENDING_MAX]; /* owned */

@@ -18,15 +18,18 @@
 #include "agent/collect/collector_internal.h"
 #include "agent/collect/feed_file.h"
 
+#define POLL_CALM_MS	   200 /* CPU samples at a low rate alone */
+#define POLL_CALM_HZ	   250
 #define POLL_ACTIVE_MS	   100
 #define POLL_FULL_MS	   10  /* the BPF ring is filling */
 #define POLL_PENDING_MS	   20  /* modules or mappings are being settled */
 #define POLL_IDLE_MS	   250
 #define FILL_HIGH	   0.25
-#define MMAP_WAKEUPS_MAX   100 /* a second; beyond them the records wait for the timer */
+#define MMAP_HOLD_MS	   20  /* from one wakeup by mapping records to the next */
 #define INDEXED_AT_ONCE	   8
 #define RESCAN_INTERVAL_NS (5 * NS_PER_S)
 #define EVENTS_MAX	   8
+#define ONLINE_TEXT_BYTES  512
 
 /* What each is for: README.md. */
 #define CAPABILITIES                                                                               \
@@ -59,6 +62,7 @@ static uint64_t needed_capabilities(void)
 
 struct timers {
 	uint64_t second_ns, ten_seconds_ns, sweep_ns, rescan_ns; /* last time each was done */
+	char online[ONLINE_TEXT_BYTES]; /* CPUs, as the kernel lists them */
 };
 
 static uint64_t own_cpu_ns(void)
@@ -93,17 +97,31 @@ static void feed_outcomes(struct collector *c, const struct bpf_costs *costs, ui
 		c->rescan_due = true;
 }
 
-static void every_second(struct collector *c, uint64_t now_ns)
+static void follow_cpus(struct collector *c, char former[ONLINE_TEXT_BYTES])
+{
+	char text[ONLINE_TEXT_BYTES];
+	ssize_t len = io_read_small(AT_FDCWD, "/sys/devices/system/cpu/online", text, sizeof(text));
+
+	if (len > 0 && strcmp(text, former) == 0)
+		return;
+	former[0] = '\0';
+	if (bpf_agent_follow_cpus(c->bpf) < 0)
+		log_debug("a CPU that came online is not sampled yet");
+	else if (len > 0 && c->rate_hz)
+		memcpy(former, text, sizeof(text));
+	mmap_records_follow_cpus(c->mmaps);
+}
+
+static void every_second(struct collector *c, struct timers *timers, uint64_t now_ns)
 {
 	struct bpf_costs costs = { 0 };
 
-	c->mmap_wakeups = 0;
 	proc_table_purge(c->procs, now_ns);
-	if (!c->bpf || !collector_active(c))
+	if (!c->bpf || !collector_active(c)) {
+		timers->online[0] = '\0';
 		return;
-	if (bpf_agent_follow_cpus(c->bpf) < 0)
-		log_debug("a CPU that came online is not sampled yet");
-	mmap_records_follow_cpus(c->mmaps);
+	}
+	follow_cpus(c, timers->online);
 	if (bpf_agent_costs(c->bpf, &costs) == 0)
 		feed_outcomes(c, &costs, now_ns);
 }
@@ -134,7 +152,7 @@ static void timed_work(struct collector *c, struct timers *timers)
 
 	if (now_ns - timers->second_ns >= NS_PER_S) {
 		timers->second_ns = now_ns;
-		every_second(c, now_ns);
+		every_second(c, timers, now_ns);
 	}
 	if (now_ns - timers->ten_seconds_ns >= 10 * NS_PER_S) {
 		timers->ten_seconds_ns = now_ns;
@@ -176,12 +194,18 @@ static void poll_kernel(struct collector *c)
 	follow_apply(c, UINT64_MAX);
 }
 
-/* Mapping records wake the loop while sessions run, so that a new program's tables are there before its
- * second tick; but not in a storm of them, nor when nobody is sampled. */
+static bool mappings_are_held(const struct collector *c)
+{
+	return c->mmap_wakeup_ns &&
+	       clock_monotonic_ns() - c->mmap_wakeup_ns < MMAP_HOLD_MS * NS_PER_MS;
+}
+
+/* Mapping records wake the loop while sessions run, so that the file of a program that lives for milliseconds
+ * is opened in time; but after each such wakeup the next records wait for a while. */
 static void watch_mappings(struct collector *c)
 {
 	struct epoll_event event = { .events = EPOLLIN };
-	bool wanted = c->mmaps && collector_active(c) && c->mmap_wakeups < MMAP_WAKEUPS_MAX;
+	bool wanted = c->mmaps && collector_active(c) && !mappings_are_held(c);
 	int fd;
 
 	if (wanted == c->mmaps_polled)
@@ -198,7 +222,11 @@ static int wait_ms(const struct collector *c)
 		return POLL_PENDING_MS;
 	if (!collector_active(c))
 		return POLL_IDLE_MS;
-	return c->bpf && bpf_agent_fill(c->bpf) > FILL_HIGH ? POLL_FULL_MS : POLL_ACTIVE_MS;
+	if (c->bpf && bpf_agent_fill(c->bpf) > FILL_HIGH)
+		return POLL_FULL_MS;
+	if (!c->mmaps_polled)
+		return MMAP_HOLD_MS; /* then they wake the loop again */
+	return c->offcpu || c->rate_hz > POLL_CALM_HZ ? POLL_ACTIVE_MS : POLL_CALM_MS;
 }
 
 static void handle(struct collector *c, int fd)
@@ -210,7 +238,7 @@ static void handle(struct collector *c, int fd)
 	else if (fd == module_index_fd(c->index))
 		module_index_receive(c->index, INDEXED_AT_ONCE);
 	else
-		c->mmap_wakeups++; /* mapping records: read below in any case */
+		c->mmap_wakeup_ns = clock_monotonic_ns(); /* read below in any case */
 }
 
 static void run(struct collector *c)

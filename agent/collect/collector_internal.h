@@ -52,6 +52,7 @@ struct collector {
 	uint32_t supervisor_tgid;
 	char own_exe[4096];
 	bool sweep_due;		    /* a module changed: processes that map it are looked at */
+	uint64_t publish_at_ns;	    /* and when the next process is old enough to be published */
 	bool names_due;		    /* a record did not fit into the feed and is to be sent again */
 	bool rescan_due;	    /* events were lost: /proc is compared with the table */
 
@@ -76,7 +77,7 @@ struct collector {
 	uint32_t server_generation;
 	int epoll_fd;
 	bool mmaps_polled;	    /* mapping records wake the loop */
-	unsigned mmap_wakeups;	    /* in the present second */
+	uint64_t mmap_wakeup_ns;    /* the last one */
 	uint64_t hold_until_ns;	    /* sampling waits for unwind tables till then; 0 = it does not */
 	bool starting;		    /* the first scan of /proc is under way */
 	bool stopping;

@@ -206,6 +206,7 @@ void control_server(struct collector *c)
 			on_want(c);
 		else if (head->kind == CONTROL_SWEEP)
 			sweep(c, false);
+		/* CONTROL_FLUSH has done its work by waking the loop. */
 		channel_message_close(&c->message);
 	}
 }

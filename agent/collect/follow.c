@@ -272,6 +272,8 @@ struct proc *follow_sampled(struct collector *c, uint32_t tgid, uint64_t start_b
 			return NULL;
 		proc->start_exact = true;
 	}
+	c->sweep_due |= !proc->sampled;
+	proc->sampled = true;
 	if (!proc->engaged)
 		follow_engage(c, proc);
 	return proc;

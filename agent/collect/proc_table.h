@@ -42,6 +42,7 @@ struct proc {
 	bool fed;	   /* the feed has the present facts */
 	bool fed_once;	   /* the feed knows the id */
 	bool exit_fed;	   /* and that it has ended */
+	bool sampled;	   /* a sample of it has come */
 	bool engaged;	   /* facts read, modules asked for */
 	bool published;	   /* its mappings are in the BPF table */
 	bool unpublishable; /* they did not fit */

@@ -12,7 +12,9 @@
 #include "agent/collect/collector_internal.h"
 #include "agent/collect/module_files.h"
 
-#define SETTLE_NS (2 * NS_PER_S)
+#define SETTLE_NS      (2 * NS_PER_S)
+#define PUBLISH_AGE_NS NS_PER_S
+#define PUBLISH_EARLY  32u /* mappings: the programs read up to 64 of a young process, each time */
 
 /* ---- modules ----------------------------------------------------------------------------------- */
 
@@ -364,6 +366,18 @@ static bool settled(const struct collector *c, const struct proc *proc)
 	return true;
 }
 
+/* Most processes are never sampled, and most that begin end within a second: putting their mappings into the
+ * table, some ten entries each, costs more than finding them by the kernel's list at the samples they have. */
+static uint64_t publish_due_ns(const struct collector *c, const struct proc *proc)
+{
+	if (!features_has(&c->options->features, FEATURE_VMA_WALK) ||
+	    mapping_set_count(proc->mappings) > PUBLISH_EARLY)
+		return 0;
+	if (!proc->sampled)
+		return UINT64_MAX;
+	return proc->begin_ns ? proc->begin_ns + PUBLISH_AGE_NS : 0;
+}
+
 /* What a runtime's library or executable says about the process that maps it. */
 static uint32_t runtime_flags(const struct proc *proc, const struct module *module)
 {
@@ -405,18 +419,23 @@ static void sweep_proc(struct collector *c, struct proc *proc)
 void publish_sweep(struct collector *c, uint64_t now_ns)
 {
 	struct proc *proc;
+	uint64_t due_ns;
 	size_t at = 0;
 
-	if (!c->sweep_due || !c->bpf)
+	if ((!c->sweep_due && now_ns < c->publish_at_ns) || !c->bpf)
 		return;
 	c->sweep_due = false;
+	c->publish_at_ns = UINT64_MAX;
 	while ((proc = proc_table_next(c->procs, &at))) {
 		if (!proc->engaged)
 			continue;
 		sweep_proc(c, proc);
 		if (proc->published || proc->unpublishable || !proc->mappings)
 			continue;
-		if (settled(c, proc) || now_ns - proc->engaged_ns > SETTLE_NS)
+		due_ns = publish_due_ns(c, proc);
+		if (due_ns > now_ns)
+			c->publish_at_ns = c->publish_at_ns < due_ns ? c->publish_at_ns : due_ns;
+		else if (settled(c, proc) || now_ns - proc->engaged_ns > SETTLE_NS)
 			publish_mappings(c, proc);
 		else
 			c->sweep_due = true;

@@ -116,6 +116,12 @@ void demand_update(struct sessions *s)
 		s->peers.sweep_due = !send_to_collector(s, &head, sizeof(head)) &&
 				     s->peers.collector_fd >= 0;
 	}
+	if (s->peers.flush_due) {
+		const struct channel_head head = { .kind = CONTROL_FLUSH };
+
+		s->peers.flush_due = !send_to_collector(s, &head, sizeof(head)) &&
+				     s->peers.collector_fd >= 0;
+	}
 }
 
 void demand_want(struct sessions *s, enum control_want_kind what, const uint64_t *ids,

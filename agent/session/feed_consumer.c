@@ -398,11 +398,22 @@ static void read_collector(struct sessions *s, struct channel_message *message)
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
+/* Nothing has a deadline that a longer wait would miss: what a session that samples takes counts by its own
+ * time, however late it is read. */
+static bool is_calm(const struct sessions *s)
+{
+	for (const struct session *session = s->running; session; session = session->next)
+		if (session->phase != PHASE_SAMPLING || session->swept || session->reads)
+			return false;
+	return !s->feed.stall_until_ns;
+}
+
 /* Milliseconds to the next round, at the end of a session at once: what still waits then, and every thread's
  * counters, are looked at. */
 static int next_round_ms(const struct sessions *s)
 {
-	uint64_t now_ns = clock_monotonic_ns(), until_ns = now_ns + SESSION_TICK_NS;
+	uint64_t now_ns = clock_monotonic_ns();
+	uint64_t until_ns = now_ns + (is_calm(s) ? SESSION_CALM_TICK_NS : SESSION_TICK_NS);
 
 	for (const struct session *session = s->running; session; session = session->next)
 		if (session->phase == PHASE_SAMPLING && !session->swept && session->end_ns < until_ns)

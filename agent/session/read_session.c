@@ -15,6 +15,7 @@
 #define PROBE_DEADLINE_MS 5000u
 #define RUNTIME_KNOWN_NS  (6 * NS_PER_S) /* of age: its files have been indexed by then */
 #define IDLE_WAIT_NS	  (200 * NS_PER_MS)
+#define CALM_WAIT_NS	  (2 * NS_PER_S)
 #define RELOAD_WAIT_NS	  (5 * NS_PER_S)
 #define CHOICE_RETRY_NS	  (100 * NS_PER_MS)
 #define CHOICE_MAX_NS	  (5 * NS_PER_S)
@@ -312,10 +313,19 @@ static bool find_work(const struct sessions *s, struct read_job *job)
 	return false;
 }
 
+/* Every session that begins or changes its phase wakes those who wait; the rest is for what may be missed. */
+static bool any_reads(const struct sessions *s)
+{
+	for (const struct session *session = s->running; session; session = session->next)
+		if (session->reads)
+			return true;
+	return false;
+}
+
 /* At most until @due_ns. */
 static void wait_for_work(struct sessions *s, uint64_t due_ns)
 {
-	uint64_t idle_ns = clock_monotonic_ns() + IDLE_WAIT_NS;
+	uint64_t idle_ns = clock_monotonic_ns() + (any_reads(s) ? IDLE_WAIT_NS : CALM_WAIT_NS);
 	uint64_t until_ns = due_ns < idle_ns ? due_ns : idle_ns;
 	struct timespec until = { .tv_sec = (time_t)(until_ns / NS_PER_S),
 				  .tv_nsec = (long)(until_ns % NS_PER_S) };

@@ -521,6 +521,7 @@ static void check_time(struct sessions *s, struct session *session, uint64_t now
 		if (now_ns >= session->end_ns && !session->swept) {
 			session->swept = true;
 			s->peers.sweep_due |= (session->wants & PROF_WANT_OFFCPU) != 0;
+			s->peers.flush_due = true;
 		}
 		if (now_ns >= session->end_ns + (reads ? 0 : SESSION_GRACE_NS))
 			set_phase(s, session, PHASE_CLOSING);

@@ -27,7 +27,8 @@
 #include "bpf/profiler.h"
 
 #define SESSION_TICK_NS	       (100 * NS_PER_MS)
-#define SESSION_GRACE_NS       (300 * NS_PER_MS) /* the collector delivers within this */
+#define SESSION_CALM_TICK_NS   (200 * NS_PER_MS)
+#define SESSION_GRACE_NS       (400 * NS_PER_MS) /* the collector delivers within this */
 #define SESSION_MISSING_NS     (3 * NS_PER_S)	 /* longest wait for stacks that are asked for again */
 #define SESSION_SAMPLER_NS     (10 * NS_PER_S)	 /* the collector must confirm within this */
 #define SESSION_PROCESSES_SHOWN 1000u
@@ -136,6 +137,7 @@ struct peers {
 	struct control_demand demand_sent;
 	bool demand_dirty, targets_dirty;
 	bool sweep_due; /* a session of waits began or ended */
+	bool flush_due; /* a session has ended: what was sampled for it is not to wait */
 };
 
 struct state_sampler;

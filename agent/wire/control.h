@@ -27,6 +27,7 @@ enum control_kind {
 	CONTROL_TARGET = 17,  /* struct control_target */
 	CONTROL_WANT = 18,    /* struct control_want: send these again */
 	CONTROL_SWEEP = 20,   /* head only: what waits now becomes samples (a session begins or ends) */
+	CONTROL_FLUSH = 21,   /* head only: what was sampled until now is delivered at once */
 	/* collector -> server */
 	CONTROL_STATUS = 19,  /* struct control_status, after start and on change */
 

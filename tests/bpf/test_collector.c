@@ -316,7 +316,7 @@ static void run_until_cpu(struct feed_view *view, pid_t pid, unsigned ms)
 
 	while (cpu_ns_of(pid) < until_ns)
 		feed_view_run(view, 20);
-	feed_view_run(view, 250);
+	feed_view_run(view, 600);
 }
 
 /* ---- tests ------------------------------------------------------------------------------------- */
