@@ -189,6 +189,7 @@ static bool read_facts(struct collector *c, struct proc *proc, uint64_t now_ns)
 	return true;
 }
 
+/* Those of a process that is sampled come before those that are only there. */
 static void ask_for_modules(struct collector *c, const struct proc *proc)
 {
 	if (c->starting)
@@ -197,8 +198,8 @@ static void ask_for_modules(struct collector *c, const struct proc *proc)
 		uint32_t id = mapping_set_at(proc->mappings, i)->module;
 		struct module *module = id ? module_table_get(c->modules, id) : NULL;
 
-		if (module && module->state == MODULE_SEEN)
-			module_index_ask(c->index, module, collector_active(c));
+		if (module)
+			module_index_ask(c->index, module, proc->sampled);
 	}
 }
 
@@ -272,10 +273,14 @@ struct proc *follow_sampled(struct collector *c, uint32_t tgid, uint64_t start_b
 			return NULL;
 		proc->start_exact = true;
 	}
-	c->sweep_due |= !proc->sampled;
+	if (proc->sampled && proc->engaged)
+		return proc;
 	proc->sampled = true;
 	if (!proc->engaged)
 		follow_engage(c, proc);
+	else
+		ask_for_modules(c, proc);
+	c->sweep_due = true;
 	return proc;
 }
 

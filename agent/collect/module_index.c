@@ -35,6 +35,7 @@ struct module_index {
 	struct wait_vec flight; /* sent, or to be sent first: urgent ones and those of a dead symbolizer */
 	struct u32_vec queue;	/* module ids, in order, from queue_at on */
 	size_t queue_at;
+	size_t queue_holes; /* 0 instead of an id: it has overtaken the rest */
 	struct channel_message *message;
 };
 
@@ -84,7 +85,7 @@ int module_index_fd(const struct module_index *index)
 
 size_t module_index_pending(const struct module_index *index)
 {
-	return index->flight.count + index->queue.count - index->queue_at;
+	return index->flight.count + index->queue.count - index->queue_at - index->queue_holes;
 }
 
 /* ---- outcome of a module ----------------------------------------------------------------------- */
@@ -149,8 +150,24 @@ static void push_wait(struct module_index *index, struct module *module, int fd)
 	}
 }
 
+/* Leaves a hole in the queue where @module waits; false if it does not. */
+static bool leave_queue(struct module_index *index, const struct module *module)
+{
+	for (size_t i = index->queue_at; i < index->queue.count; i++) {
+		if (index->queue.data[i] != module->id)
+			continue;
+		index->queue.data[i] = 0;
+		index->queue_holes++;
+		return true;
+	}
+	return false;
+}
+
 void module_index_ask(struct module_index *index, struct module *module, bool urgent)
 {
+	if (urgent && module->state == MODULE_ASKED && !module->key &&
+	    index->flight.count < MODULE_INDEX_FLIGHT_MAX && leave_queue(index, module))
+		module->state = MODULE_SEEN;
 	if (module->state != MODULE_SEEN)
 		return;
 	if (urgent && index->flight.count < MODULE_INDEX_FLIGHT_MAX) {
@@ -203,6 +220,10 @@ static bool take_from_queue(struct module_index *index)
 		return false;
 	}
 	module = module_table_get(index->modules, index->queue.data[index->queue_at++]);
+	if (!module) {
+		index->queue_holes--;
+		return true;
+	}
 	fd = module_files_open(module);
 	if (fd < 0)
 		give_up(index, module, fd);

@@ -35,8 +35,8 @@ void module_index_set_peer(struct module_index *index, int channel_fd);
 /* For epoll, -1 while there is no symbolizer. */
 int module_index_fd(const struct module_index *index);
 
-/* Asks for a module that nobody asked for (others are left alone). An urgent one overtakes the rest and is
- * opened now, because its process may be gone in a millisecond. */
+/* Asks for a module that nobody asked for (others are left alone). An urgent one overtakes the rest, also when
+ * it was asked for before, and is opened now, because its process may be gone in a millisecond. */
 void module_index_ask(struct module_index *index, struct module *module, bool urgent);
 /* Sends what there is room for; gives up on what is unanswered for too long. */
 void module_index_pump(struct module_index *index, uint64_t now_ns);
