@@ -594,6 +594,12 @@ int config_check(const struct config *config, struct err *err)
 	if (!!*config->tls_certificate != !!*config->tls_key)
 		return err_set(err, EINVAL, NULL, "tls_key",
 			       "tls_certificate and tls_key must be given together");
+	for (const char *url = config->debuginfod_urls; *(url += strspn(url, " \t")); url += strcspn(url, " \t"))
+		if (strncmp(url, "http://", 7) && strncmp(url, "https://", 8))
+			return err_set(err, EINVAL, NULL, "debuginfod_urls",
+				       "[collect] debuginfod_urls must be URLs that begin with http:// or "
+				       "https://, separated by blanks; got '%.100s'",
+				       url);
 	rc = check_exports(config, err);
 	if (rc < 0)
 		return rc;

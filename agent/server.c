@@ -11,6 +11,7 @@
 #include "agent/base/io.h"
 #include "agent/base/log.h"
 #include "agent/base/privileges.h"
+#include "agent/debug_fetch.h"
 #include "agent/session/sessions_run.h"
 #include "agent/store/store.h"
 #include "agent/wire/control.h"
@@ -29,6 +30,7 @@ struct server {
 	struct sessions *sessions;
 	struct api *api;
 	bool leaves; /* its sessions go on in the next life of this process */
+	struct debug_fetch *fetch; /* NULL = off */
 	/* Contents of the files that the configuration names, NULL = not named. */
 	char *tls_certificate, *tls_key, *jwt_key, *jwt_jwks;
 	struct api_limit limits[LIMITS]; /* lent to the API, likewise receivers */
@@ -173,6 +175,8 @@ static int start(struct server *s, struct err *err)
 
 	if (rc == 0)
 		rc = create_sessions(s, err);
+	if (rc == 0 && *c->debuginfod_urls)
+		rc = debug_fetch_create(c->debuginfod_urls, c->data_dir, &s->fetch, err);
 	if (rc < 0)
 		return rc;
 	list_limits(s);
@@ -181,6 +185,20 @@ static int start(struct server *s, struct err *err)
 	options.sessions = s->sessions;
 	options.store = s->store;
 	return api_start(&options, &s->api, err);
+}
+
+/* A symbolizer gets a way to the network along, if it is to have one. */
+static void connect_fetch(struct server *s, int symbolizer_fd)
+{
+	const struct channel_head head = { .kind = CONTROL_FETCHER };
+	int fds[2];
+
+	if (!s->fetch || channel_pair(fds) < 0)
+		return;
+	if (channel_send_wait(symbolizer_fd, &head, sizeof(head), &fds[1], 1, 1000) < 0)
+		log_warn("debuginfod: the symbolizer cannot be connected");
+	(void)close(fds[1]);
+	debug_fetch_set_channel(s->fetch, fds[0]);
 }
 
 /* A channel to a peer that has started, or started again. */
@@ -195,6 +213,7 @@ static void on_peer(struct server *s, struct channel_message *message)
 		sessions_set_collector(s->sessions, take_fd(&message->fds[0]), peer->generation);
 		break;
 	case ROLE_SYMBOLIZER:
+		connect_fetch(s, message->fds[0]);
 		sessions_set_symbolizer(s->sessions, take_fd(&message->fds[0]), peer->generation);
 		break;
 	case ROLE_READER:
@@ -237,6 +256,7 @@ static void stop(struct server *s)
 		sessions_abandon(s->sessions); /* the feed still holds what is not stored */
 	else
 		sessions_destroy(s->sessions);
+	debug_fetch_destroy(s->fetch);
 	store_close(s->store);
 	free(s->tls_certificate);
 	free(s->tls_key);

@@ -37,12 +37,14 @@ struct module_cache {
 	uint64_t budget_bytes;
 	uint64_t bytes;
 	struct cache_file_vec files;
-	struct u64map by_key[2]; /* table, symbols: key -> index in files */
+	struct u64map by_key[3]; /* table, symbols, facts: key -> index in files */
 };
 
 static struct u64map *map_of(const struct module_cache *cache, uint8_t kind)
 {
-	return (struct u64map *)(uintptr_t)&cache->by_key[kind == MODULE_CACHE_SYMBOLS];
+	size_t at = kind == MODULE_CACHE_TABLE ? 0 : kind == MODULE_CACHE_SYMBOLS ? 1 : 2;
+
+	return (struct u64map *)(uintptr_t)&cache->by_key[at];
 }
 
 static void name_format(uint64_t key, uint8_t kind, uint8_t tag, char ret[NAME_SIZE])
@@ -58,7 +60,7 @@ static bool name_parse(const char *name, struct cache_file *ret)
 	char again[NAME_SIZE];
 
 	if (strlen(name) != 20 || sscanf(name, "%16llx.%c%2x", &key, &kind, &tag) != 3 ||
-	    (kind != MODULE_CACHE_TABLE && kind != MODULE_CACHE_SYMBOLS))
+	    (kind != MODULE_CACHE_TABLE && kind != MODULE_CACHE_SYMBOLS && kind != MODULE_CACHE_FACTS))
 		return false;
 	name_format(key, (uint8_t)kind, (uint8_t)tag, again);
 	if (strcmp(name, again))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Images kept on disk between lives of the process: unwind tables and symbol indexes by module key. A file
+/* Images kept on disk between lives of the process: unwind tables, symbol indexes and facts (module_facts.h) by module key. A file
  * is one image and nothing else, so that it can be mapped or passed on as it is; the image's own head has
  * magic, version and length, and whoever opens one checks it whole, so no digest is kept. Files are replaced
  * by rename, never written in place. The folder is bounded in bytes and files: least recently used goes
@@ -15,7 +15,7 @@
 
 #define MODULE_CACHE_FILES_MAX 65536u
 
-enum module_cache_kind { MODULE_CACHE_TABLE = 't', MODULE_CACHE_SYMBOLS = 's' };
+enum module_cache_kind { MODULE_CACHE_TABLE = 't', MODULE_CACHE_SYMBOLS = 's', MODULE_CACHE_FACTS = 'f' };
 
 struct module_cache;
 

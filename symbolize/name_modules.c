@@ -138,3 +138,9 @@ void name_modules_forget_requests(struct name_modules *m)
 	for (size_t i = 0; i < m->modules.count; i++)
 		m->modules.data[i].index_request = 0;
 }
+
+void name_modules_forget_fetches(struct name_modules *m)
+{
+	for (size_t i = 0; i < m->modules.count; i++)
+		m->modules.data[i].fetching = false;
+}

@@ -28,9 +28,12 @@ enum name_module_state { NAME_MODULE_IDLE, NAME_MODULE_WAITING, NAME_MODULE_QUEU
 struct name_module {
 	uint64_t key;
 	uint64_t debug_asked_ns; /* monotonic, 0 = never */
+	uint64_t fetch_asked_ns; /* the same, of the fetcher, which remembers what there is not */
 	uint32_t index_request;	 /* of the present collector's CONTROL_INDEX, 0 = none */
 	uint8_t state;		 /* enum name_module_state */
 	bool urgent;		 /* somebody waits for its names */
+	bool fetching;		 /* the fetcher has not answered yet */
+	bool looked_at;		 /* somebody has asked for its names: worth fetching debug information */
 	uint8_t origins;	 /* enum symbol_origin bits of its index, 0 = none that has names */
 	uint64_t size_bytes;	 /* of the file */
 	int fd;			 /* owned; -1 unless WAITING, QUEUED or BUILDING */
@@ -69,5 +72,7 @@ struct name_module *name_modules_next(const struct name_modules *modules);
 void name_modules_stop_waiting(struct name_modules *modules, uint64_t before_ns);
 /* The collector is another one: its request numbers mean nothing any more. */
 void name_modules_forget_requests(struct name_modules *modules);
+/* The fetcher is gone with everything it was asked for. */
+void name_modules_forget_fetches(struct name_modules *modules);
 
 #endif

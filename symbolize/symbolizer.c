@@ -33,6 +33,15 @@ void symbolizer_lose_server(struct symbolizer *s)
 		(void)close(s->server_fd);
 	s->server_fd = -1;
 	symbolizer_drop_names(s);
+	symbolizer_lose_fetcher(s); /* it lives in the server */
+}
+
+void symbolizer_lose_fetcher(struct symbolizer *s)
+{
+	if (s->fetch_fd >= 0)
+		(void)close(s->fetch_fd);
+	s->fetch_fd = -1;
+	name_modules_forget_fetches(&s->modules);
 }
 
 static void on_peer(struct symbolizer *s)
@@ -64,8 +73,14 @@ static void dispatch(struct symbolizer *s, int fd)
 			symbolizer_on_index(s);
 		else if (head->kind == CONTROL_DEBUG)
 			symbolizer_on_debug(s);
+	} else if (fd == s->fetch_fd) {
+		if (head->kind == CONTROL_DEBUG)
+			symbolizer_on_fetched(s);
 	} else if (head->kind == CONTROL_NAMES) {
 		symbolizer_on_names(s);
+	} else if (head->kind == CONTROL_FETCHER && s->message.fd_count == 1) {
+		symbolizer_lose_fetcher(s);
+		s->fetch_fd = take_fd(&s->message.fds[0]);
 	}
 }
 
@@ -84,7 +99,8 @@ static int receive_some(struct symbolizer *s, int fd)
 			return rc;
 		dispatch(s, fd);
 		channel_message_close(&s->message);
-		if (fd != s->control_fd && fd != s->collector_fd && fd != s->server_fd)
+		if (fd != s->control_fd && fd != s->collector_fd && fd != s->server_fd &&
+		    fd != s->fetch_fd)
 			return 0; /* lost while its message was handled */
 	}
 	return 0;
@@ -95,7 +111,7 @@ static int receive_some(struct symbolizer *s, int fd)
 static void start_build(struct symbolizer *s)
 {
 	struct name_module *module = name_modules_next(&s->modules);
-	const int close_fds[] = { s->control_fd, s->collector_fd, s->server_fd };
+	const int close_fds[] = { s->control_fd, s->collector_fd, s->server_fd, s->fetch_fd };
 	struct name_builder_job job;
 	int rc;
 
@@ -142,7 +158,7 @@ static void finish_build(struct symbolizer *s)
 
 /* ---- loop ---------------------------------------------------------------------------------------- */
 
-enum { POLL_CONTROL, POLL_COLLECTOR, POLL_SERVER, POLL_BUILDER, POLL_FILES, POLL_COUNT };
+enum { POLL_CONTROL, POLL_COLLECTOR, POLL_SERVER, POLL_BUILDER, POLL_FILES, POLL_FETCHER, POLL_COUNT };
 
 static int wait_for_events(const struct symbolizer *s, struct pollfd polls[POLL_COUNT])
 {
@@ -154,6 +170,7 @@ static int wait_for_events(const struct symbolizer *s, struct pollfd polls[POLL_
 	polls[POLL_COLLECTOR] = (struct pollfd){ .fd = s->collector_fd, .events = POLLIN };
 	polls[POLL_SERVER] = (struct pollfd){ .fd = s->server_fd, .events = server };
 	polls[POLL_BUILDER] = (struct pollfd){ .fd = s->builder.pidfd, .events = POLLIN };
+	polls[POLL_FETCHER] = (struct pollfd){ .fd = s->fetch_fd, .events = POLLIN };
 	polls[POLL_FILES] = (struct pollfd){ .fd = s->builder.files_fd, .events = POLLIN };
 	if (poll(polls, POLL_COUNT, s->jit.behind ? 0 : deadline ? TICK_MS : -1) < 0 && errno != EINTR)
 		return -errno;
@@ -175,6 +192,8 @@ static int turn(struct symbolizer *s)
 		symbolizer_lose_collector(s);
 	if (s->server_fd >= 0 && polls[POLL_SERVER].revents && receive_some(s, s->server_fd) == -EPIPE)
 		symbolizer_lose_server(s);
+	if (s->fetch_fd >= 0 && polls[POLL_FETCHER].revents && receive_some(s, s->fetch_fd) == -EPIPE)
+		symbolizer_lose_fetcher(s);
 	if (polls[POLL_FILES].revents & POLLIN)
 		symbolizer_on_question(s);
 	symbolizer_answer_late_questions(s, clock_monotonic_ns());
@@ -240,7 +259,7 @@ int symbolizer_run(const struct symbolizer_options *options)
 	if (!s)
 		return 1;
 	s->control_fd = options->control_fd;
-	s->collector_fd = s->server_fd = -1;
+	s->collector_fd = s->server_fd = s->fetch_fd = -1;
 	s->debug_again_ns = options->debug_again_ns ? options->debug_again_ns : SYMBOLIZER_DEBUG_AGAIN_NS;
 	name_modules_init(&s->modules);
 	name_builder_init(&s->builder);

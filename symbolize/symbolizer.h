@@ -12,7 +12,7 @@ struct symbolizer_options {
 	int cache_dir_fd; /* folder of the on-disk cache, -1 = none */
 	uint64_t cache_bytes;  /* budget of the folder */
 	uint64_t memory_bytes; /* budget of indexes kept mapped */
-	uint64_t debug_again_ns; /* between questions for a debug file that was absent; 0 = 10 s */
+	uint64_t debug_again_ns; /* between questions for a debug file that was absent; 0 = 5 s */
 };
 
 /* Drops into its sandbox, then serves until CONTROL_STOP or the supervisor is gone. Exit status. */

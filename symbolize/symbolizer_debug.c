@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Where the files with debug information come from: the collector opens what lies on the host. Modules ask for
+/* Where the files with debug information come from: the collector opens what lies on the host, the server fetches
+ * from debuginfod where that is configured. Modules ask for
  * their separate debug file; a builder asks for what that names in turn (split DWARF, dwz). */
 #include <errno.h>
 #include <string.h>
 
 #include "agent/base/clock.h"
 #include "agent/base/log.h"
+#include "symbolize/module_facts.h"
 #include "symbolize/symbolizer_internal.h"
 
 /* Requests to the collector: a module's slot + 1, or a builder's question with this bit. */
@@ -14,27 +16,53 @@
 
 /* ---- a module's debug file ----------------------------------------------------------------------- */
 
-bool symbolizer_want_debug(struct symbolizer *s, struct name_module *module)
+static void fill_want(struct symbolizer *s, const struct name_module *module, struct control_debug_want *ret)
 {
-	struct control_debug_want want = {
+	*ret = (struct control_debug_want){
 		.head = { .kind = CONTROL_DEBUG_WANT,
 			  .request = (uint32_t)name_modules_slot(&s->modules, module) + 1 },
 		.kind = DEBUG_FILE,
 		.index_request = module->index_request,
 		.build_id_len = module->identity.build_id_len,
 	};
+	memcpy(ret->build_id, module->identity.build_id, sizeof(ret->build_id));
+	memcpy(ret->name, module->identity.debug_link, sizeof(module->identity.debug_link));
+}
+
+bool symbolizer_want_debug(struct symbolizer *s, struct name_module *module)
+{
+	struct control_debug_want want;
 	uint64_t now_ns = clock_monotonic_ns();
 
-	if (s->collector_fd < 0 || !module->index_request || !module->stub ||
-	    (!module->identity.build_id_len && !module->identity.debug_link[0]) ||
+	/* Of a module of the past there is nothing but its build-id to go by. */
+	if (s->collector_fd < 0 || !module->stub ||
+	    (!module->identity.build_id_len &&
+	     (!module->identity.debug_link[0] || !module->index_request)) ||
 	    (module->debug_asked_ns && now_ns - module->debug_asked_ns < s->debug_again_ns))
 		return false;
-	memcpy(want.build_id, module->identity.build_id, sizeof(want.build_id));
-	memcpy(want.name, module->identity.debug_link, sizeof(module->identity.debug_link));
+	fill_want(s, module, &want);
 	if (channel_send(s->collector_fd, &want, sizeof(want), NULL, 0) < 0)
 		return false;
 	module->debug_asked_ns = now_ns;
 	return true;
+}
+
+/* Not before the host was searched, and only for what somebody looks at. */
+static void fetch(struct symbolizer *s, struct name_module *module)
+{
+	struct control_debug_want want;
+	uint64_t now_ns = clock_monotonic_ns();
+
+	if (s->fetch_fd < 0 || module->fetching || !module->looked_at || !module->stub || !module->identity.build_id_len ||
+	    !module->debug_asked_ns || module->origins & SYMBOL_ORIGIN_DWARF ||
+	    (module->fetch_asked_ns && now_ns - module->fetch_asked_ns < s->debug_again_ns))
+		return;
+	fill_want(s, module, &want);
+	/* A full queue: it is asked for when somebody looks again. */
+	if (channel_send(s->fetch_fd, &want, sizeof(want), NULL, 0) < 0)
+		return;
+	module->fetch_asked_ns = now_ns;
+	module->fetching = true;
 }
 
 static void on_module_debug(struct symbolizer *s, const struct control_debug *answer)
@@ -45,17 +73,62 @@ static void on_module_debug(struct symbolizer *s, const struct control_debug *an
 		return;
 	if (!answer->status)
 		module->debug_fd = take_fd(&s->message.fds[0]);
+	else
+		fetch(s, module);
 	/* Without the file itself there is nothing to build from but the debug file. */
 	name_modules_set_state(&s->modules, module,
 			       module->fd >= 0 || module->debug_fd >= 0 ? NAME_MODULE_QUEUED
 									 : NAME_MODULE_IDLE);
 }
 
+/* That it is this module's file, and not another's whose place this one has taken, is checked by build-id when it
+ * is read. */
+static void on_module_fetched(struct symbolizer *s, const struct control_debug *answer)
+{
+	struct name_module *module = name_modules_at(&s->modules, answer->head.request - 1);
+
+	if (!module || !module->fetching)
+		return;
+	module->fetching = false;
+	if (answer->status || module->state != NAME_MODULE_IDLE)
+		return;
+	module->debug_fd = take_fd(&s->message.fds[0]);
+	module->urgent = true;
+	name_modules_set_state(&s->modules, module, NAME_MODULE_QUEUED);
+}
+
 void symbolizer_look_for_debug(struct symbolizer *s, struct name_module *module)
 {
-	if (module && module->state == NAME_MODULE_IDLE && !(module->origins & SYMBOL_ORIGIN_DWARF) &&
-	    symbolizer_want_debug(s, module))
+	if (!module || module->origins & SYMBOL_ORIGIN_DWARF)
+		return;
+	module->looked_at = true;
+	if (module->state != NAME_MODULE_IDLE)
+		return;
+	if (symbolizer_want_debug(s, module))
 		name_modules_set_state(&s->modules, module, NAME_MODULE_WAITING);
+	else
+		fetch(s, module);
+}
+
+struct name_module *symbolizer_recall(struct symbolizer *s, uint64_t key)
+{
+	struct module_facts facts = { .stub = NULL };
+	struct name_module *module;
+	uint8_t origins = 0;
+
+	if (module_facts_recall(s->cache, key, &facts) < 0)
+		return NULL;
+	if (name_modules_add(&s->modules, key, &module) < 0) {
+		free(facts.stub);
+		return NULL;
+	}
+	(void)module_cache_has(s->cache, key, MODULE_CACHE_SYMBOLS, &origins);
+	module->origins = origins;
+	module->identity = facts.identity;
+	module->size_bytes = facts.size_bytes;
+	module->stub = facts.stub;
+	module->stub_len = facts.stub_len;
+	return module;
 }
 
 /* ---- a builder's questions ----------------------------------------------------------------------- */
@@ -78,10 +151,12 @@ void symbolizer_begin_questions(struct symbolizer *s)
 
 /* Its words are not trusted more than the files it reads: only the kinds it may ask for are passed on, about
  * the module that it builds. */
-static int pass_on(struct symbolizer *s, struct control_debug_want *want)
+static int pass_on(struct symbolizer *s, const struct control_debug_want *asked)
 {
 	const struct name_module *module = name_modules_find(&s->modules, s->building_key);
+	struct control_debug_want *want = &s->question.want;
 
+	*want = *asked;
 	if (want->kind != DEBUG_ALT && want->kind != DEBUG_PACKAGE && want->kind != DEBUG_SPLIT)
 		return -EINVAL;
 	if (s->collector_fd < 0 || !module || s->question.silent >= SILENT_MAX)
@@ -91,6 +166,7 @@ static int pass_on(struct symbolizer *s, struct control_debug_want *want)
 		memcpy(want->build_id, module->identity.build_id, sizeof(want->build_id));
 	}
 	s->question.request = BUILDER_REQUEST | (s->question.request + 1);
+	s->question.is_fetched = false;
 	want->head.request = s->question.request;
 	want->index_request = module->index_request;
 	return channel_send(s->collector_fd, want, sizeof(*want), NULL, 0);
@@ -98,10 +174,9 @@ static int pass_on(struct symbolizer *s, struct control_debug_want *want)
 
 void symbolizer_on_question(struct symbolizer *s)
 {
-	struct control_debug_want *want = (void *)s->message.data;
-	int rc;
+	const struct control_debug_want *want = (const void *)s->message.data;
+	int rc = channel_receive(s->builder.files_fd, &s->message);
 
-	rc = channel_receive(s->builder.files_fd, &s->message);
 	if (rc == -EPIPE) {
 		(void)close(s->builder.files_fd);
 		s->builder.files_fd = -1;
@@ -121,24 +196,66 @@ void symbolizer_on_question(struct symbolizer *s)
 
 void symbolizer_answer_late_questions(struct symbolizer *s, uint64_t now_ns)
 {
-	if (!s->question.asked_ns ||
-	    (s->collector_fd >= 0 && now_ns - s->question.asked_ns < SYMBOLIZER_DEBUG_WAIT_NS))
+	bool is_fetched = s->question.is_fetched;
+	uint64_t limit_ns = is_fetched ? SYMBOLIZER_FETCH_WAIT_NS : SYMBOLIZER_DEBUG_WAIT_NS;
+
+	if (!s->question.asked_ns || ((is_fetched ? s->fetch_fd : s->collector_fd) >= 0 &&
+				      now_ns - s->question.asked_ns < limit_ns))
 		return;
 	s->question.silent++;
 	answer_builder(s, -ENOENT, -1);
+}
+
+/* The host has no such file. What dwz moved away is fetched if the module's debug file might be, too. */
+static bool fetch_instead(struct symbolizer *s)
+{
+	const struct name_module *module = name_modules_find(&s->modules, s->building_key);
+
+	if (s->question.want.kind != DEBUG_ALT || s->fetch_fd < 0 || !module || !module->looked_at ||
+	    channel_send(s->fetch_fd, &s->question.want, sizeof(s->question.want), NULL, 0) < 0)
+		return false;
+	s->question.is_fetched = true;
+	s->question.asked_ns = clock_monotonic_ns();
+	return true;
+}
+
+static void on_answer(struct symbolizer *s, const struct control_debug *answer, bool is_fetched)
+{
+	if (!s->question.asked_ns || answer->head.request != s->question.request ||
+	    s->question.is_fetched != is_fetched)
+		return;
+	s->question.silent = 0;
+	if (answer->status && !is_fetched && fetch_instead(s))
+		return;
+	answer_builder(s, answer->status ? -ENOENT : 0, s->message.fds[0]);
+}
+
+static bool is_whole(const struct symbolizer *s, const struct control_debug *answer)
+{
+	return s->message.len == sizeof(*answer) && answer->head.request &&
+	       (answer->status || s->message.fd_count == 1);
 }
 
 void symbolizer_on_debug(struct symbolizer *s)
 {
 	const struct control_debug *answer = (const void *)s->message.data;
 
-	if (s->message.len != sizeof(*answer) || !answer->head.request ||
-	    (!answer->status && s->message.fd_count != 1))
+	if (!is_whole(s, answer))
 		return;
-	if (!(answer->head.request & BUILDER_REQUEST)) {
+	if (answer->head.request & BUILDER_REQUEST)
+		on_answer(s, answer, false);
+	else
 		on_module_debug(s, answer);
-	} else if (s->question.asked_ns && answer->head.request == s->question.request) {
-		s->question.silent = 0;
-		answer_builder(s, answer->status ? -ENOENT : 0, s->message.fds[0]);
-	}
+}
+
+void symbolizer_on_fetched(struct symbolizer *s)
+{
+	const struct control_debug *answer = (const void *)s->message.data;
+
+	if (!is_whole(s, answer))
+		return;
+	if (answer->head.request & BUILDER_REQUEST)
+		on_answer(s, answer, true);
+	else
+		on_module_fetched(s, answer);
 }

@@ -13,6 +13,7 @@
 #include "agent/base/log.h"
 #include "symbolize/cfi_rows.h"
 #include "symbolize/elf_runtime.h"
+#include "symbolize/module_facts.h"
 #include "symbolize/sandbox.h"
 #include "symbolize/symbolizer_internal.h"
 
@@ -117,6 +118,12 @@ static void expect_names(struct symbolizer *s, const struct control_indexed *ans
 	module->size_bytes = file->size_bytes;
 	if (!module->stub)
 		(void)!elf_file_stub(file, &module->stub, &module->stub_len);
+	if (!elf_file_has_dwarf(file))
+		module_facts_keep(s->cache, answer->key,
+				  &(struct module_facts){ .identity = module->identity,
+							  .size_bytes = module->size_bytes,
+							  .stub = module->stub,
+							  .stub_len = module->stub_len });
 	if (module->state != NAME_MODULE_IDLE)
 		return;
 	known = module->origins ||

@@ -16,7 +16,9 @@
 #define SYMBOLIZER_NAMES_MAX	  32		   /* CONTROL_NAMES waiting for their answer */
 #define SYMBOLIZER_INDEX_WALL_S	  10		   /* of one CONTROL_INDEX, before the process dies of it */
 #define SYMBOLIZER_DEBUG_WAIT_NS  (2 * NS_PER_S)   /* for the collector to find a debug file */
-#define SYMBOLIZER_DEBUG_AGAIN_NS (10 * NS_PER_S)  /* default of symbolizer_options.debug_again_ns */
+#define SYMBOLIZER_FETCH_WAIT_NS  (45 * NS_PER_S)  /* of a builder for the fetcher */
+#define SYMBOLIZER_DEBUG_AGAIN_NS (5 * NS_PER_S)  /* default of symbolizer_options.debug_again_ns: less than
+						     * after what the server asks again */
 #define SYMBOLIZER_NAMES_WAIT_NS  (1200 * NS_PER_MS) /* for names being built; the server waits 2 s */
 
 struct names_request {
@@ -32,6 +34,7 @@ struct symbolizer {
 	int control_fd;
 	int collector_fd; /* -1 = none */
 	int server_fd;
+	int fetch_fd; /* to the server's fetcher; -1 = nothing is fetched */
 	bool stopping;
 	uint64_t debug_again_ns;
 	struct module_cache *cache; /* NULL = none */
@@ -44,6 +47,8 @@ struct symbolizer {
 		uint64_t asked_ns; /* monotonic; 0 = the builder does not wait for a file */
 		uint32_t request;
 		unsigned silent; /* of its questions, in a row: not answered in time */
+		bool is_fetched; /* the fetcher is at it, not the collector */
+		struct control_debug_want want;
 	} question;
 	struct names_request names[SYMBOLIZER_NAMES_MAX]; /* ring */
 	unsigned names_at, names_count;
@@ -55,6 +60,7 @@ struct symbolizer {
 
 void symbolizer_lose_collector(struct symbolizer *s);
 void symbolizer_lose_server(struct symbolizer *s);
+void symbolizer_lose_fetcher(struct symbolizer *s);
 
 /* One message of the collector in s->message; its descriptors are taken or closed by the caller. */
 void symbolizer_on_index(struct symbolizer *s);
@@ -64,6 +70,10 @@ void symbolizer_on_debug(struct symbolizer *s);
 bool symbolizer_want_debug(struct symbolizer *s, struct name_module *module);
 /* A debug file may have been installed since: asked for while somebody looks at the module (may be NULL). */
 void symbolizer_look_for_debug(struct symbolizer *s, struct name_module *module);
+/* The fetcher answers. */
+void symbolizer_on_fetched(struct symbolizer *s);
+/* The module of @key from the cache, if it has left this process's memory; NULL. */
+struct name_module *symbolizer_recall(struct symbolizer *s, uint64_t key);
 /* A builder has started. */
 void symbolizer_begin_questions(struct symbolizer *s);
 /* The builder asks for a file. */

@@ -140,6 +140,16 @@ static bool put_offset(struct payload *p, const struct names_origin *origin, uin
 	return false;
 }
 
+static uint32_t state_of(const struct names_origin *origin)
+{
+	const unsigned complete = SYMBOL_ORIGIN_DWARF | SYMBOL_ORIGIN_GOPCLNTAB | SYMBOL_ORIGIN_KALLSYMS;
+
+	if (origin->jit)
+		return NAMES_CHANGE;
+	return origin->index && symbol_index_origins(origin->index) & complete ? NAMES_FINAL
+									       : NAMES_MAY_IMPROVE;
+}
+
 /* Sends the next message of the front request. 0 = sent, -EAGAIN the server's queue is full, -EPIPE. */
 static int send_some(struct symbolizer *s, const struct names_origin *origin, int status)
 {
@@ -156,7 +166,8 @@ static int send_some(struct symbolizer *s, const struct names_origin *origin, in
 					 .status = status,
 					 .first = r->answered,
 					 .count = count,
-					 .more = !status && r->answered + count < r->count };
+					 .more = !status && r->answered + count < r->count,
+					 .state = state_of(origin) };
 	rc = channel_send(s->server_fd, s->answer, (size_t)(p.at - s->answer), NULL, 0);
 	if (rc < 0)
 		return rc;
@@ -203,9 +214,11 @@ void symbolizer_serve_names(struct symbolizer *s)
 
 		if (!origin.jit)
 			origin.index = symbol_store_get(s->store, key);
-		if (!origin.jit && !origin.index && must_wait(s, module))
-			return;
+		if (!origin.jit && !module)
+			module = symbolizer_recall(s, key);
 		symbolizer_look_for_debug(s, module);
+		if (!origin.jit && state_of(&origin) != NAMES_FINAL && must_wait(s, module))
+			return;
 		rc = send_some(s, &origin, origin.jit || origin.index || module ? 0 : -ENOENT);
 		if (rc == -EAGAIN) {
 			s->server_full = true;

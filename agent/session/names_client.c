@@ -27,6 +27,7 @@ struct place {
 	uint32_t count;	   /* 0 = unknown */
 	uint32_t used;	   /* = struct names_client.round when asked for in this one */
 	uint64_t until_ns; /* monotonic: ask again then */
+	bool changes;	   /* JIT code: what is at the address may be other code later */
 };
 
 VEC_DEFINE(places, struct place);
@@ -144,7 +145,11 @@ static int memory_put(struct memory *memory, const struct place *place)
 	int rc;
 
 	if (old) {
-		*old = *place;
+		/* A symbolizer that has forgotten the module does not unname it. */
+		if (old->count && !place->count)
+			old->until_ns = place->until_ns;
+		else
+			*old = *place;
 		return 0;
 	}
 	rc = u64map_put(&memory->at, place_hash(place->key, place->offset), memory->places.count);
@@ -262,21 +267,31 @@ static const char *take_text(struct names_client *client, struct bytes *in)
 	return text ? memory_text(&client->known, text, len) : NULL;
 }
 
-/* Frames of one place into the arena. -EPROTO, -ENOMEM. */
-static int take_frames(struct names_client *client, struct bytes *in, struct place *place)
+/* Texts are interned: equal ones are one. */
+static bool same_frames(const struct name_frame *a, const struct name_frame *b, uint32_t count)
 {
+	for (uint32_t i = 0; i < count; i++)
+		if (a[i].function != b[i].function || a[i].file != b[i].file || a[i].line != b[i].line ||
+		    a[i].start_line != b[i].start_line)
+			return false;
+	return true;
+}
+
+/* Frames of one place into the arena. -EPROTO, -ENOMEM. */
+static int take_frames(struct names_client *client, struct bytes *in, uint32_t state, struct place *place)
+{
+	struct name_frame frames[NAMES_INLINE_MAX], *copies;
+	const struct place *old;
 	uint16_t count = bytes_u16(in);
-	struct name_frame *frames;
 
 	if (in->failed || count > NAMES_INLINE_MAX)
 		return -EPROTO;
 	place->count = count;
-	place->until_ns = count ? UNTIL_NEVER : clock_monotonic_ns() + NAMES_UNKNOWN_NS;
+	place->until_ns = count && state == NAMES_FINAL ? UNTIL_NEVER
+							 : clock_monotonic_ns() + NAMES_AGAIN_NS;
+	place->changes = state == NAMES_CHANGE;
 	if (!count)
 		return 0;
-	frames = memory_take(&client->known, count * sizeof(*frames));
-	if (!frames)
-		return -ENOMEM;
 	for (uint16_t i = 0; i < count; i++) {
 		frames[i] = (struct name_frame){ .package = "", .line = bytes_u32(in) };
 		frames[i].start_line = bytes_u32(in);
@@ -288,7 +303,17 @@ static int take_frames(struct names_client *client, struct bytes *in, struct pla
 			return -ENOMEM;
 		frames[i].kind = kind_of(frames[i].function, frames[i].file);
 	}
-	place->frames = frames;
+	/* Mostly nothing has changed: what is asked for again and again takes no more memory. */
+	old = memory_find(&client->known, place->key, place->offset);
+	if (old && old->count == count && same_frames(old->frames, frames, count)) {
+		place->frames = old->frames;
+		return 0;
+	}
+	copies = memory_take(&client->known, count * sizeof(*copies));
+	if (!copies)
+		return -ENOMEM;
+	memcpy(copies, frames, count * sizeof(*copies));
+	place->frames = copies;
 	return 0;
 }
 
@@ -296,7 +321,7 @@ static int put_unknown(struct names_client *client, uint64_t key, uint64_t offse
 {
 	struct place place = { .key = key,
 			       .offset = offset,
-			       .until_ns = clock_monotonic_ns() + NAMES_UNKNOWN_NS };
+			       .until_ns = clock_monotonic_ns() + NAMES_AGAIN_NS };
 
 	return memory_put(&client->known, &place);
 }
@@ -327,7 +352,7 @@ static int take_answer(struct names_client *client, struct batch *batch)
 		struct place place = { .key = batch->key,
 				       .offset = batch->offsets[batch->answered] };
 
-		rc = take_frames(client, &in, &place);
+		rc = take_frames(client, &in, head->state, &place);
 		if (rc == 0)
 			rc = memory_put(&client->known, &place);
 		if (rc < 0)
@@ -400,8 +425,8 @@ static void give_up(struct names_client *client, int rc)
 	if (log_allowed(&limit))
 		log_warn(
 			"names: the symbolizer did not answer (%s): frames stay unknown for %llu s",
-			strerror(-rc), NAMES_UNKNOWN_NS / NS_PER_S);
-	client->silent_until_ns = clock_monotonic_ns() + NAMES_UNKNOWN_NS;
+			strerror(-rc), NAMES_AGAIN_NS / NS_PER_S);
+	client->silent_until_ns = clock_monotonic_ns() + NAMES_AGAIN_NS;
 	if (rc == -EPIPE || rc == -EPROTO)
 		lose_channel(client);
 }
@@ -463,7 +488,7 @@ static int find_name(void *ctx, uint64_t module_key, uint64_t offset, struct nam
 		prefetch_names(client, module_key, &offset, 1);
 		place = memory_find(&client->known, module_key, offset);
 	}
-	if (!place || !place->count) {
+	if (!place || !place->count || place->changes) {
 		struct place *kept = memory_find(&client->kept, module_key, offset);
 
 		if (kept)
@@ -473,6 +498,7 @@ static int find_name(void *ctx, uint64_t module_key, uint64_t offset, struct nam
 		client->missed = true;
 		return 0;
 	}
+	client->missed = client->missed || place->until_ns != UNTIL_NEVER;
 	place->used = client->round;
 	memcpy(ret, place->frames, place->count * sizeof(*ret));
 	return (int)place->count;

@@ -3,7 +3,9 @@
  * bound.
  *
  * The symbolizer may be absent, slow, or answer that it does not know yet: then a name is unknown,
- * is asked for again after 10 s, and nobody waits longer than 2 s for it. What it does not know any
+ * is asked for again after NAMES_AGAIN_NS, and nobody waits longer than 2 s for it. So are names of modules
+ * whose debug information may still appear, and of JIT code, whose address may be other code's by now: a name
+ * that was kept with the session counts more than what is there today. What it does not know any
  * more (a module that left) is answered from the names kept with a session: names_keep().
  *
  * Thread rule: one user at a time (the session layer's build lock), who keeps returned texts only
@@ -20,7 +22,8 @@
 
 #define NAMES_PLACES_MAX      500000u	     /* remembered (module, offset) pairs */
 #define NAMES_TEXT_BYTES_MAX  (64u << 20)    /* of their texts */
-#define NAMES_UNKNOWN_NS      10000000000ull /* an unknown name is asked for again after this */
+#define NAMES_AGAIN_NS	      9000000000ull  /* what may improve is asked for again after this: 10 s after debug
+					      * information has appeared it is used (contract.md section 3) */
 #define NAMES_WAIT_NS	      2000000000ull  /* longest silence of the symbolizer while asked */
 
 struct names_client;
@@ -45,7 +48,7 @@ int names_keep(struct names_client *client, uint64_t key, uint64_t offset,
 typedef int names_visit_fn(void *ctx, uint64_t key, uint64_t offset,
 			   const struct name_frame *frames, unsigned count);
 int names_client_used(struct names_client *client, names_visit_fn *visit, void *ctx) must_use;
-/* Something asked for since begin was unknown and may become known. */
+/* Something asked for since begin was unknown and may become known, or may get a better name. */
 bool names_client_missed(const struct names_client *client);
 
 #endif

@@ -11,7 +11,7 @@
 
 #define LIVE_CACHE_NS (1 * NS_PER_S) /* a running session is built again after this */
 #define UNKNOWN_CACHE_NS                                                                           \
-	NAMES_UNKNOWN_NS   /* debug information may have appeared (contract.md section 3) */
+	NAMES_AGAIN_NS   /* debug information may have appeared (contract.md section 3) */
 #define NODES_PER_STACK 8u /* of the tree; most stacks share all but a few frames */
 #define NODES_MAX	(1u << 23)
 

@@ -40,6 +40,8 @@ enum control_kind {
 
 	/* server -> symbolizer */
 	CONTROL_NAMES = 48,   /* struct control_names */
+	CONTROL_FETCHER = 50, /* head + one descriptor: a channel on which files are fetched from debuginfod,
+			       * CONTROL_DEBUG_WANT answered by CONTROL_DEBUG; never sent where it is off */
 	/* symbolizer -> server */
 	CONTROL_NAMED = 49,   /* struct control_named, possibly several per request */
 
@@ -173,6 +175,13 @@ struct control_names {
 					      * for return addresses */
 };
 
+/* How long names hold. */
+enum names_state {
+	NAMES_FINAL = 0,
+	NAMES_MAY_IMPROVE = 1, /* debug information for the module may appear */
+	NAMES_CHANGE = 2,      /* of JIT code: tomorrow other code may be at the same address */
+};
+
 /* Answers come in request order; each answer carries entries until it is full, the last has more = 0.
  * Payload: for each offset, u16 frame count n (0 = unknown), then n frames innermost first:
  *   u32 line, u32 function start line, strings {u16 len, bytes}: function (demangled), file */
@@ -182,6 +191,8 @@ struct control_named {
 	uint32_t first; /* index of the first offset answered here */
 	uint32_t count;
 	uint32_t more;
+	uint32_t state; /* enum names_state */
+	uint32_t reserved;
 	/* payload */
 };
 
