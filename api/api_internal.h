@@ -22,7 +22,7 @@ struct api_counters {
 	/* [route][slot]; the last route is "no route". Slots by http_status_slot(). */
 	_Atomic uint64_t requests[API_ROUTES_MAX + 1][API_STATUSES_MAX];
 	_Atomic uint64_t handler_ns[API_ROUTES_MAX + 1];
-	_Atomic uint64_t connections_total, connections_open;
+	_Atomic uint64_t connections_total, connections_open, connections_shed;
 	_Atomic uint64_t deadline_header, deadline_body, deadline_answer;
 	_Atomic uint64_t bytes_out;
 	_Atomic uint64_t refusals[API_REFUSALS_MAX]; /* by http_refusal_name() */

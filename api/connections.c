@@ -10,6 +10,8 @@
 #include "api/http_error.h"
 
 #define SWEEP_INTERVAL_NS (100 * NS_PER_MS)
+#define SPARE_MOST	  8 /* places kept for who comes next */
+#define SHED_AGE_NS	  (200 * NS_PER_MS)
 
 struct connection {
 	struct connection *next, **link;
@@ -18,6 +20,7 @@ struct connection {
 	bool speaks;
 	bool shut;
 	enum connection_phase phase;
+	uint64_t entered_ns;  /* monotonic: begin of the phase */
 	uint64_t deadline_ns; /* monotonic, 0 = none */
 };
 
@@ -29,6 +32,7 @@ struct connections {
 	bool started;
 	bool stop;
 	struct connection *first;
+	unsigned count;
 };
 
 /* The error document as a complete answer; the socket is non-blocking and the answer is small. */
@@ -137,6 +141,27 @@ void connections_destroy(struct connections *c)
 	free(c);
 }
 
+/* When nearly all places are taken, the one who has been silent longest goes: it has asked for nothing, or has been
+ * answered. Otherwise a few hundred idle clients would keep everybody else waiting for a whole deadline. */
+static void make_room(struct connections *c)
+{
+	unsigned spare = c->options.most / 8 < SPARE_MOST ? c->options.most / 8 : SPARE_MOST;
+	uint64_t now_ns = clock_monotonic_ns();
+	struct connection *oldest = NULL;
+
+	if (!c->options.most || c->count + spare <= c->options.most)
+		return;
+	for (struct connection *x = c->first; x; x = x->next)
+		if (x->phase == CONNECTION_HEADER && !x->shut &&
+		    (!oldest || x->entered_ns < oldest->entered_ns))
+			oldest = x;
+	if (!oldest || now_ns - oldest->entered_ns < SHED_AGE_NS)
+		return;
+	if (c->options.shed)
+		c->options.shed(c->options.ctx);
+	shut_down(oldest, oldest->speaks ? 408 : 0);
+}
+
 struct connection *connections_add(struct connections *c, int fd, bool raw)
 {
 	struct connection *x = calloc(1, sizeof(*x));
@@ -151,6 +176,9 @@ struct connection *connections_add(struct connections *c, int fd, bool raw)
 	if (c->first)
 		c->first->link = &x->next;
 	c->first = x;
+	c->count++;
+	x->entered_ns = clock_monotonic_ns();
+	make_room(c);
 	(void)pthread_cond_signal(&c->wake);
 	(void)pthread_mutex_unlock(&c->lock);
 	connections_enter(c, x, CONNECTION_HEADER, true);
@@ -160,6 +188,7 @@ struct connection *connections_add(struct connections *c, int fd, bool raw)
 void connections_remove(struct connections *c, struct connection *connection)
 {
 	(void)pthread_mutex_lock(&c->lock);
+	c->count--;
 	*connection->link = connection->next;
 	if (connection->next)
 		connection->next->link = connection->link;
@@ -175,8 +204,9 @@ void connections_enter(struct connections *c, struct connection *connection,
 	(void)pthread_mutex_lock(&c->lock);
 	connection->phase = phase;
 	connection->speaks = speaks;
+	connection->entered_ns = clock_monotonic_ns();
 	if (!connection->shut)
-		connection->deadline_ns = timeout_ns ? clock_monotonic_ns() + timeout_ns : 0;
+		connection->deadline_ns = timeout_ns ? connection->entered_ns + timeout_ns : 0;
 	(void)pthread_mutex_unlock(&c->lock);
 }
 

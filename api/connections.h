@@ -25,6 +25,9 @@ struct connections_options {
 	uint64_t timeout_ns[CONNECTION_PHASES]; /* 0 = none */
 	/* Called under the lock when a deadline has passed; may be NULL. */
 	void (*expired)(void *ctx, enum connection_phase phase);
+	/* Likewise, when a connection had to make room. */
+	void (*shed)(void *ctx);
+	unsigned most; /* connections there can be, 0 = no bound */
 	void *ctx;
 };
 

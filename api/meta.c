@@ -120,6 +120,9 @@ static void http_metrics(const struct api *api, struct buf *out)
 	       (double)atomic_load(&counters->connections_open));
 	single(out, "profd_http_connections_total", "counter", "Connections accepted.",
 	       (double)atomic_load(&counters->connections_total));
+	single(out, "profd_http_connections_shed_total", "counter",
+	       "Silent connections closed because all places were taken.",
+	       (double)atomic_load(&counters->connections_shed));
 	single(out, "profd_http_sent_bytes_total", "counter", "Bytes of answer bodies.",
 	       (double)atomic_load(&counters->bytes_out));
 }

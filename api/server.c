@@ -390,6 +390,13 @@ static int listener_start(struct server *server, struct listener *listener, int 
 	return 0;
 }
 
+static void on_shed(void *ctx)
+{
+	struct api_counters *counters = ctx;
+
+	atomic_fetch_add(&counters->connections_shed, 1);
+}
+
 int server_start(struct api *api, struct server **ret, struct err *err)
 {
 	const struct api_options *options = &api->options;
@@ -399,6 +406,8 @@ int server_start(struct api *api, struct server **ret, struct err *err)
 				[CONNECTION_BODY] = options->body_timeout_ns,
 				[CONNECTION_ANSWER] = options->answer_timeout_ns },
 		.expired = on_expired,
+		.shed = on_shed,
+		.most = options->connections,
 		.ctx = &api->counters,
 	};
 	int rc;
