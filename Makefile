@@ -85,7 +85,7 @@ $(O)/profctl: $(CTL_OBJ) $(LIB)
 $(O)/bpf/%.bpf.o: bpf/%.bpf.c
 	@mkdir -p $(@D)
 	$(call say,BPF,$<)$(CLANG) -target bpf -mcpu=v3 -O2 -g -std=gnu17 -Wall -Wextra -Werror \
-		-Wno-unused-parameter -D__TARGET_ARCH_x86 -D__bpf__ -I. -MMD -MP -c -o $@ $<
+		-Wno-unused-parameter -D__TARGET_ARCH_x86 -D__bpf__ -I. -ffile-prefix-map=$(CURDIR)=. -MMD -MP -c -o $@ $<
 
 $(O)/gen/%.skel.h: $(O)/bpf/%.bpf.o
 	@mkdir -p $(@D)
@@ -191,6 +191,8 @@ install: all $(GENERATED) ## install below $(DESTDIR)$(prefix), with the systemd
 	install -D -m 644 tools/packaging/debian/profd.sysusers $(DESTDIR)/usr/lib/sysusers.d/profd.conf
 	install -D -m 644 tools/packaging/debian/profd.sysctl $(DESTDIR)/usr/lib/sysctl.d/50-profd.conf
 	install -D -m 644 tools/packaging/profd.conf $(DESTDIR)/etc/profd/profd.conf
+	install -D -m 644 tools/packaging/prometheus/profd-alerts.yml $(DESTDIR)$(prefix)/share/profd/profd-alerts.yml
+	install -D -m 644 tools/packaging/grafana/profd.json $(DESTDIR)$(prefix)/share/profd/profd-dashboard.json
 
 deb: ## Debian packages of the committed tree into build/deb
 	tools/packaging/deb $(O)

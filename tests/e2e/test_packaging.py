@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is installed beside the programs: the unit's exposure and syntax, the maintainer's scripts, the Prometheus rules and
+the Grafana dashboard against the metrics of a live daemon. The packages themselves are built and installed by
+tests/long/package."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+
+from harness import BUILD, ROOT, Daemon, check, main, wait_until
+
+DEBIAN = os.path.join(ROOT, "tools/packaging/debian")
+ALERTS = os.path.join(ROOT, "tools/packaging/prometheus/profd-alerts.yml")
+DASHBOARD = os.path.join(ROOT, "tools/packaging/grafana/profd.json")
+EXPOSURE_MAX = 3.0
+
+
+def run(*command, **kwargs):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, **kwargs)
+    check(done.returncode == 0, f"{' '.join(command)}: {done.stdout[-1500:]}{done.stderr[-1500:]}")
+    return done.stdout
+
+
+def promtool():
+    """Of Debian's prometheus package, unpacked and not installed: no service shall start here."""
+    found = shutil.which("promtool")
+    if found:
+        return found
+    folder = os.path.join(BUILD, "promtool")
+    program = os.path.join(folder, "usr/bin/promtool")
+    if not os.path.exists(program):
+        os.makedirs(folder, exist_ok=True)
+        run("sh", "-c", "apt-get download -qq prometheus && dpkg -x prometheus_*.deb . && rm prometheus_*.deb", cwd=folder)
+    return program
+
+
+def what_make_install_installs():
+    with tempfile.TemporaryDirectory(prefix="profd-e2e-") as folder:
+        run("make", "-s", f"O={BUILD}", "install", f"DESTDIR={folder}", cwd=ROOT)
+        for path in ("usr/sbin/profd", "usr/bin/profctl", "etc/profd/profd.conf", "lib/systemd/system/profd.service",
+                     "usr/lib/sysusers.d/profd.conf", "usr/lib/sysctl.d/50-profd.conf", "usr/share/man/man8/profd.8",
+                     "usr/share/man/man1/profctl.1", "usr/share/bash-completion/completions/profctl",
+                     "usr/share/profd/profd-alerts.yml", "usr/share/profd/profd-dashboard.json"):
+            check(os.path.getsize(os.path.join(folder, path)) > 0, path)
+        run(os.path.join(folder, "usr/sbin/profd"), "--check", "--no-collect", "--config",
+            os.path.join(folder, "etc/profd/profd.conf"))
+        # no path of the machine that built it, in what is not debug information
+        stripped = os.path.join(folder, "stripped")
+        run("strip", "-o", stripped, os.path.join(folder, "usr/sbin/profd"))
+        with open(stripped, "rb") as f:
+            check(ROOT.encode() not in f.read(), f"{ROOT} stands in the program")
+
+
+def the_unit():
+    unit = os.path.join(DEBIAN, "profd.service")
+    text = run("systemd-analyze", "security", "--offline=yes", unit)
+    exposure = float(re.search(r"exposure level for profd.service: ([0-9.]+)", text).group(1))
+    check(exposure <= EXPOSURE_MAX, f"exposure {exposure}")
+    with tempfile.TemporaryDirectory(prefix="profd-e2e-") as folder:
+        # the programs it names need not be installed here
+        copy = os.path.join(folder, "profd.service")
+        with open(unit) as f:
+            content = f.read()
+        with open(copy, "w") as f:
+            f.write(content.replace("/usr/sbin/profd", os.path.join(BUILD, "profd")).replace("man:profd(8)", ""))
+        done = subprocess.run(["systemd-analyze", "verify", "--man=no", copy], capture_output=True, text=True)
+        check("profd.service" not in done.stderr, done.stderr)
+
+
+def maintainer_scripts():
+    for name in ("profd.postinst", "profd.postrm"):
+        path = os.path.join(DEBIAN, name)
+        run("sh", "-n", path)
+        with open(path) as f:
+            text = f.read()
+        check("set -e" in text and "#DEBHELPER#" in text, name)
+        run("shellcheck", path)
+    with open(os.path.join(DEBIAN, "profd.postrm")) as f:
+        check(re.search(r'"\$1" = purge.*rm -rf /var/lib/profd', f.read(), re.S), "data goes with purge alone")
+
+
+def expressions():
+    """Every PromQL expression of the dashboard, with the dashboard's variables filled in."""
+    with open(DASHBOARD) as f:
+        dashboard = json.load(f)
+    found = [t["expr"] for panel in dashboard["panels"] for t in panel["targets"]]
+    ids = [panel["id"] for panel in dashboard["panels"]]
+    check(len(set(ids)) == len(ids) and all(p["title"] for p in dashboard["panels"]), "panels")
+    cells = {(x, y) for p in dashboard["panels"] for x in range(p["gridPos"]["x"], p["gridPos"]["x"] + p["gridPos"]["w"])
+             for y in range(p["gridPos"]["y"], p["gridPos"]["y"] + p["gridPos"]["h"])}
+    check(len(cells) == sum(p["gridPos"]["w"] * p["gridPos"]["h"] for p in dashboard["panels"]), "panels overlap")
+    return [e.replace("$job", "profd").replace("$instance", ".*").replace("$__rate_interval", "5m") for e in found]
+
+
+def prometheus_and_grafana():
+    tool = promtool()
+    run(tool, "check", "rules", ALERTS)
+    with tempfile.TemporaryDirectory(prefix="profd-e2e-") as folder:
+        shutil.copy(ALERTS, folder)
+        shutil.copy(os.path.join(ROOT, "tests/golden/prometheus-alerts.yml"), folder)
+        run(tool, "test", "rules", "prometheus-alerts.yml", cwd=folder)
+        # a rule for each expression lets promtool parse it
+        rules = {"groups": [{"name": "d", "rules": [{"record": f"r{i}", "expr": e} for i, e in enumerate(expressions())]}]}
+        with open(os.path.join(folder, "dashboard.yml"), "w") as f:
+            json.dump(rules, f)  # JSON is YAML
+        run(tool, "check", "rules", "dashboard.yml", cwd=folder)
+    with Daemon() as daemon:
+        daemon.profile("*", 1)
+        text = daemon.get("/metrics").body.decode()
+        done = subprocess.run([tool, "check", "metrics"], input=text, capture_output=True, text=True)
+        check(done.returncode == 0 and not done.stdout + done.stderr, f"{done.stdout}{done.stderr}")
+        names = set(re.findall(r"^# TYPE (\S+)", text, re.M))
+        with open(ALERTS) as f:
+            used = set(re.findall(r"\bprofd_[a-z_]+", f.read() + " ".join(expressions())))
+        check(used <= names, f"no such metrics: {used - names}")
+        outcomes = set(re.findall(r'outcome="([a-z_0-9]+)"', text))
+        with open(ALERTS) as f:
+            for words in re.findall(r'outcome=~"([^"]+)"', f.read() + " ".join(expressions())):
+                check(set(words.split("|")) <= outcomes, f"no such outcomes: {set(words.split('|')) - outcomes}")
+        limits = set(re.findall(r'profd_limit\{name="([a-z_]+)"\}', text))
+        check("disk_budget_bytes" in limits, limits)
+
+
+def runs_by_the_notify_protocol():
+    """READY=1 when it serves, STOPPING=1 when it is told to end, RELOADING=1 for SIGHUP: what Type=notify goes by."""
+    with tempfile.TemporaryDirectory(prefix="profd-e2e-") as folder:
+        path = os.path.join(folder, "notify")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            manager.bind(path)
+            manager.settimeout(0.2)
+            said = []
+
+            def heard(word):
+                try:
+                    said.append(manager.recv(4096).decode())
+                except socket.timeout:
+                    pass
+                return any(word in text for text in said)
+
+            with Daemon("--no-collect", env={"NOTIFY_SOCKET": path, "WATCHDOG_USEC": "10000000"}) as daemon:
+                wait_until(lambda: heard("READY=1"), 60, "READY=1")
+                wait_until(lambda: heard("WATCHDOG=1"), 60, "WATCHDOG=1")
+                daemon.process.send_signal(signal.SIGHUP)
+                wait_until(lambda: heard("RELOADING=1"), 60, "RELOADING=1")
+            wait_until(lambda: heard("STOPPING=1"), 60, "STOPPING=1")
+
+
+if __name__ == "__main__":
+    main(what_make_install_installs, the_unit, maintainer_scripts, prometheus_and_grafana, runs_by_the_notify_protocol)
