@@ -112,32 +112,36 @@ static void follow_cpus(struct collector *c, char former[ONLINE_TEXT_BYTES])
 	mmap_records_follow_cpus(c->mmaps);
 }
 
-static void every_second(struct collector *c, struct timers *timers, uint64_t now_ns)
-{
-	struct bpf_costs costs = { 0 };
-
-	proc_table_purge(c->procs, now_ns);
-	if (!c->bpf || !collector_active(c)) {
-		timers->online[0] = '\0';
-		return;
-	}
-	follow_cpus(c, timers->online);
-	if (bpf_agent_costs(c->bpf, &costs) == 0)
-		feed_outcomes(c, &costs, now_ns);
-}
-
-static void every_ten_seconds(struct collector *c, uint64_t now_ns)
+uint64_t collector_feed_costs(struct collector *c, uint64_t now_ns)
 {
 	struct bpf_costs costs = { 0 };
 	uint64_t cpu_ns = own_cpu_ns();
 
 	if (c->bpf && bpf_agent_costs(c->bpf, &costs) == 0)
 		feed_outcomes(c, &costs, now_ns);
-	if (collector_active(c))
-		follow_jit(c);
 	if (feed_write_clock(&c->feed, cpu_ns, costs.run_ns, costs.map_bytes) < 0)
 		c->own_outcomes[OUTCOME_feed_full]++;
-	if (!governor_judge(&c->governor, now_ns, cpu_ns + costs.run_ns, online_cpus()))
+	return cpu_ns + costs.run_ns;
+}
+
+static void every_second(struct collector *c, struct timers *timers, uint64_t now_ns)
+{
+	proc_table_purge(c->procs, now_ns);
+	if (!c->bpf || !collector_active(c)) {
+		timers->online[0] = '\0';
+		return;
+	}
+	follow_cpus(c, timers->online);
+	(void)collector_feed_costs(c, now_ns);
+}
+
+static void every_ten_seconds(struct collector *c, uint64_t now_ns)
+{
+	uint64_t cost_ns = collector_feed_costs(c, now_ns);
+
+	if (collector_active(c))
+		follow_jit(c);
+	if (!governor_judge(&c->governor, now_ns, cost_ns, online_cpus()))
 		return;
 	if (c->demand.types & PROF_WANT_CPU)
 		log_info("own cost %.2f %% of the host, budget %.2f %%: sampling at %u Hz of %u",

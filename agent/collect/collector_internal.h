@@ -194,5 +194,8 @@ void control_server(struct collector *c);
 void control_send_status(struct collector *c);
 /* Puts demand, governor and targets into force. */
 void control_apply_demand(struct collector *c);
+/* Feeds what was sampled and lost since the last time, and what it cost. CPU time of the collector and its
+ * programs since their start. */
+uint64_t collector_feed_costs(struct collector *c, uint64_t now_ns);
 
 #endif

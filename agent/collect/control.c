@@ -113,6 +113,8 @@ void control_apply_demand(struct collector *c)
 	if (c->rate_hz == rate_before && types == c->types)
 		return;
 	c->types = types;
+	/* Before the demand: a session's costs begin where it does. */
+	(void)collector_feed_costs(c, clock_monotonic_ns());
 	if (feed_write_demand(&c->feed, clock_monotonic_ns(), c->rate_hz, types) < 0)
 		c->own_outcomes[OUTCOME_feed_full]++;
 	control_send_status(c);
