@@ -119,7 +119,8 @@ static void write_labels(struct json_out *json, const struct profile *p, const i
 
 	for (uint32_t i = 0; i < p->label_count; i++) {
 		const char *name = profile_string(p, p->labels[i].name);
-		bool known = false, many = strcmp(name, "goid") == 0 || strcmp(name, "path") == 0;
+		bool known = false, many = strcmp(name, "goid") == 0 || strcmp(name, "path") == 0 ||
+					   strcmp(name, "waitObject") == 0;
 
 		for (unsigned k = 0; k < count && !known; k++)
 			known = seen[k] == p->labels[i].name;

@@ -8,6 +8,7 @@
 #include "agent/profile/profile_diff.h"
 #include "agent/session/history.h"
 #include "api/api_internal.h"
+#include "api/goroutine_findings_json.h"
 #include "api/json_in.h"
 #include "api/quality_json.h"
 #include "api/render/render.h"
@@ -30,17 +31,11 @@ const struct query_spec analysis_params[] = {
 
 #define NO_BASE UINT64_MAX
 
-/* @base_count: how many there were on the other side, NO_BASE = not said. */
-static void stack_json(struct json_out *json, const struct goroutine_analysis *a,
-		       const struct goroutine_stack *stack, uint64_t count, uint64_t base_count,
-		       bool full)
+void goroutine_stack_members(struct json_out *json, const struct goroutine_analysis *a,
+			     const struct goroutine_stack *stack, bool full)
 {
 	const struct profile *p = a->p;
 
-	json_out_open(json, NULL, '{');
-	json_out_uint(json, "count", count);
-	if (base_count != NO_BASE)
-		json_out_uint(json, "baseCount", base_count);
 	json_out_text(json, "state", profile_string(p, stack->state));
 	json_out_text(json, "waitReason", profile_string(p, stack->wait));
 	json_out_open(json, "frames", '[');
@@ -56,6 +51,18 @@ static void stack_json(struct json_out *json, const struct goroutine_analysis *a
 	}
 	json_out_close(json, ']');
 	json_out_text(json, "createdBy", profile_string(p, stack->created_by));
+}
+
+/* @base_count: how many there were on the other side, NO_BASE = not said. */
+static void stack_json(struct json_out *json, const struct goroutine_analysis *a,
+		       const struct goroutine_stack *stack, uint64_t count, uint64_t base_count,
+		       bool full)
+{
+	json_out_open(json, NULL, '{');
+	json_out_uint(json, "count", count);
+	if (base_count != NO_BASE)
+		json_out_uint(json, "baseCount", base_count);
+	goroutine_stack_members(json, a, stack, full);
 	if (stack->max_wait_s)
 		json_out_uint(json, "maxWaitSeconds", stack->max_wait_s);
 	json_out_close(json, '}');
@@ -138,7 +145,8 @@ static void previous_session(struct http_call *call, const struct side *side,
 }
 
 static void analysis_json(struct http_call *call, const struct side *side,
-			  const struct goroutine_analysis *a, const struct previous *previous)
+			  const struct goroutine_analysis *a, const struct previous *previous,
+			  const struct goroutine_options *options)
 {
 	const struct query *query = &call->request->query;
 	uint64_t limit = query_uint(query, "limit", STACKS_DEFAULT), listed = 0;
@@ -164,6 +172,7 @@ static void analysis_json(struct http_call *call, const struct side *side,
 	counts_json(&json, "states", a->p, a->states, a->state_count);
 	counts_json(&json, "waitReasons", a->p, a->waits, a->wait_count);
 	json_out_uint(&json, "stackCount", a->stack_count);
+	goroutine_findings_json(call, &json, side, a, options);
 	json_out_real(&json, "goroutineGrowthRate",
 		      previous->id[0] ? goroutine_growth_rate(a->total, previous->count) : 1.0, 4);
 	if (previous->id[0])
@@ -201,7 +210,7 @@ int handle_analysis(struct http_call *call)
 		return rc;
 	if (!previous_baseline(call, &side, &options, &previous))
 		previous_session(call, &side, &options, &previous);
-	analysis_json(call, &side, &analysis, &previous);
+	analysis_json(call, &side, &analysis, &previous, &options);
 	goroutine_analysis_deinit(&analysis);
 	return 0;
 }

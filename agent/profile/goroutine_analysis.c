@@ -182,7 +182,7 @@ static struct goroutine_stack *find_stack(struct work *w, const struct goroutine
 	return NULL;
 }
 
-static int add_sample(struct work *w, const struct profile_sample *s)
+static int add_sample(struct work *w, const struct profile_sample *s, uint32_t *ret_stack)
 {
 	const struct profile_attrs *attrs = &w->p->attrs[s->attrs];
 	struct goroutine_stack stack = { .count = (uint64_t)s->values[0],
@@ -206,10 +206,12 @@ static int add_sample(struct work *w, const struct profile_sample *s)
 		known->count += stack.count;
 		if (stack.max_wait_s > known->max_wait_s)
 			known->max_wait_s = stack.max_wait_s;
+		*ret_stack = known->made;
 		return 0;
 	}
 	stack.blocked = goroutine_is_blocked(profile_string(w->p, stack.state),
 					     profile_string(w->p, stack.wait));
+	*ret_stack = stack.made = (uint32_t)w->stacks.count;
 	rc = intern_add(&w->index, hash, (uint32_t)w->stacks.count);
 	return rc < 0 ? rc : stacks_vec_push(&w->stacks, stack);
 }
@@ -265,6 +267,21 @@ static int count_words(const struct goroutine_analysis *a, size_t offset,
 	return 0;
 }
 
+/* Samples name their stacks by the places that sorting gave them. */
+static int renumber(struct goroutine_analysis *a)
+{
+	cleanup_free uint32_t *place = malloc((a->stack_count + 1u) * sizeof(*place));
+
+	if (!place)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < a->stack_count; i++)
+		place[a->stacks[i].made] = i;
+	for (uint32_t i = 0; i < a->p->sample_count; i++)
+		if (a->stack_of[i] != GOROUTINE_NOT_COUNTED)
+			a->stack_of[i] = place[a->stack_of[i]];
+	return 0;
+}
+
 static void work_deinit(struct work *w)
 {
 	stacks_vec_deinit(&w->stacks);
@@ -284,12 +301,16 @@ int goroutine_analysis_init(struct goroutine_analysis *ret, const struct profile
 		return -EINVAL;
 	w.has_wait_label = attribute_parse(p, GOROUTINE_LABEL_WAIT, &w.wait_label) == 0;
 	w.has_system_label = attribute_parse(p, GOROUTINE_LABEL_SYSTEM, &w.system_label) == 0;
+	a.stack_of = malloc((p->sample_count + 1u) * sizeof(*a.stack_of));
+	if (!a.stack_of)
+		return -ENOMEM;
 	for (i = 0; rc == 0 && i < p->sample_count; i++) {
+		a.stack_of[i] = GOROUTINE_NOT_COUNTED;
 		if (p->samples[i].values[0] <= 0 ||
 		    (!options->system && is_system(&w, &p->samples[i])))
 			continue;
 		a.total += (uint64_t)p->samples[i].values[0];
-		rc = add_sample(&w, &p->samples[i]);
+		rc = add_sample(&w, &p->samples[i], &a.stack_of[i]);
 	}
 	if (rc < 0)
 		return rc;
@@ -299,7 +320,9 @@ int goroutine_analysis_init(struct goroutine_analysis *ret, const struct profile
 	a.stack_count = (uint32_t)w.stacks.count;
 	a.frames = take_ptr(w.frames.data);
 	a.frame_count = (uint32_t)w.frames.count;
-	rc = count_words(&a, offsetof(struct goroutine_stack, state), &a.states, &a.state_count);
+	rc = renumber(&a);
+	if (rc == 0)
+		rc = count_words(&a, offsetof(struct goroutine_stack, state), &a.states, &a.state_count);
 	if (rc == 0)
 		rc = count_words(&a, offsetof(struct goroutine_stack, wait), &a.waits,
 				 &a.wait_count);
@@ -313,6 +336,7 @@ int goroutine_analysis_init(struct goroutine_analysis *ret, const struct profile
 void goroutine_analysis_deinit(struct goroutine_analysis *a)
 {
 	free(a->stacks);
+	free(a->stack_of);
 	free(a->frames);
 	free(a->states);
 	free(a->waits);

@@ -18,6 +18,8 @@
 #define GOROUTINE_LABEL_SYSTEM "system"
 #define GOROUTINE_LABEL_OBJECT "waitObject" /* "channel 0x…", "sync.Mutex 0x…", "semaphore 0x…" */
 #define GOROUTINE_LABEL_ID     "goid"
+#define GOROUTINE_LABEL_LEAKED "leaked" /* "true": the runtime found that nothing can wake it */
+#define GOROUTINE_NOT_COUNTED  UINT32_MAX
 
 struct goroutine_options {
 	bool system;	 /* include the runtime's own goroutines */
@@ -35,6 +37,7 @@ struct goroutine_stack {
 	uint64_t max_wait_s; /* longest known wait, 0 = unknown */
 	uint64_t
 		identity; /* hash over function names in order and creator; equal across profiles */
+	uint32_t made;	  /* its place before sorting */
 	bool blocked;	  /* waits for what another goroutine, lock or peer must deliver */
 };
 
@@ -49,6 +52,7 @@ struct goroutine_analysis {
 	struct goroutine_stack
 		*stacks; /* by stack, state, wait reason, creator; largest count first */
 	uint32_t stack_count;
+	uint32_t *stack_of; /* by sample of the profile: index of stacks, or GOROUTINE_NOT_COUNTED */
 	uint32_t *frames; /* frame indices of the profile */
 	uint32_t frame_count;
 	struct goroutine_count *states, *waits; /* largest first; waits without "" */

@@ -15,7 +15,7 @@
 #include "agent/session/reading_chunk.h"
 #include "bpf/profiler.h"
 
-#define OWN_LABELS 4
+#define OWN_LABELS 5
 
 int reading_keep(struct reading_bytes_vec *chunks, const void *data, size_t len, uint32_t seq_end)
 {
@@ -266,6 +266,8 @@ static void goroutine_attrs(struct build *b, const struct chunk_item *item,
 			   item->wait_ns / NS_PER_S);
 	if (item->flags & READ_GOROUTINE_SYSTEM)
 		add_text(b, labels, &attrs->label_count, GOROUTINE_LABEL_SYSTEM, "true");
+	if (item->flags & READ_GOROUTINE_LEAKED)
+		add_text(b, labels, &attrs->label_count, GOROUTINE_LABEL_LEAKED, "true");
 	if (item->object)
 		add_object(b, labels, &attrs->label_count, item);
 }

@@ -108,6 +108,11 @@ def test_goroutines_equal_their_own_dump():
             check(word in waiting, f"no goroutine waits for {word}: {waiting}")
         labels = daemon.get(f"{FAMILY_A}/{session}/flamegraph?format=folded&where=tenant:acme").body.decode()
         check(labels.strip().endswith(" 1") and "main.leak" in labels, f"labelled: {labels!r}")
+        check(result["labels"] == {"tenant": {"acme": 1}}, f"{result['labels']}")
+        stuck = [d for d in result["deadlockCandidates"] if d["kind"] == "nilChannel"]
+        check(len(stuck) == 1 and stuck[0]["frames"] == ["main.park"] and stuck[0]["count"] == 3, f"{stuck}")
+        for wait in result["longestWaits"]:
+            check(wait["goid"] > 0 and wait["waitSeconds"] > 0 and wait["frames"], f"{wait}")
         with_system = analysis(daemon, session, "&system=true")["goroutineCount"]
         check(with_system > result["goroutineCount"], "the runtime's own goroutines are missing with system=true")
 
@@ -135,6 +140,13 @@ def test_a_planted_leak_is_all_that_is_new():
         rate = analysis(daemon, third)["goroutineGrowthRate"]
         before = analysis(daemon, compare)["goroutineCount"]
         check(abs(rate - (before + 13) / before) < 1e-3, f"growth rate {rate}")
+        check(not analysis(daemon, third)["suspectedLeaks"], "a leak that has grown once")
+        fetch("/leak?n=5")
+        fourth = take(daemon, process.pid)
+        leaks = analysis(daemon, fourth)["suspectedLeaks"]
+        check(len(leaks) == 1 and leaks[0]["frames"] == ["main.leak"] and leaks[0]["count"] == 155, f"{leaks}")
+        check([(s["sessionId"], s["count"]) for s in leaks[0]["sessions"]] ==
+              [(compare, 137), (third, 150), (fourth, 155)], f"{leaks}")
 
 
 def own_heap(fetch, folder):

@@ -51,6 +51,9 @@ func park(reason string) {
 		var g sync.WaitGroup
 		g.Add(1)
 		g.Wait()
+	case "nobody":
+		var none chan int
+		<-none
 	case "sleep":
 		time.Sleep(time.Hour)
 	}
@@ -69,7 +72,7 @@ func throughWrapper(w waiter) { w.wait() }
 func generic[T any](c chan T) { <-c }
 
 func start() {
-	for _, reason := range []string{"receive", "send", "select", "lock", "group", "sleep"} {
+	for _, reason := range []string{"receive", "send", "select", "lock", "group", "sleep", "nobody"} {
 		for i := 0; i < 3; i++ {
 			go park(reason)
 		}
