@@ -14,6 +14,7 @@
 #include "agent/debug_fetch.h"
 #include "agent/session/sessions_run.h"
 #include "agent/store/store.h"
+#include "agent/webhook.h"
 #include "agent/wire/control.h"
 #include "api/api.h"
 #include "api/push.h"
@@ -87,6 +88,7 @@ static int create_sessions(struct server *s, struct err *err)
 		.continuous_span_ns = c->continuous_span_ns,
 		.disk_budget_bytes = c->disk_budget_bytes,
 		.detail_budget_bytes = c->detail_budget_bytes,
+		.post = webhook_post,
 	};
 
 	for (unsigned i = 0; i < c->service_count; i++) {
@@ -288,6 +290,8 @@ int server_run(const struct server_options *options)
 			rc = err_set(&err, -rc, NULL, NULL,
 				     "the server cannot give up its privileges: %s", strerror(-rc));
 	}
+	if (rc == 0 && webhook_init() < 0)
+		rc = err_set(&err, ENOMEM, NULL, NULL, "no memory to start the server");
 	if (rc == 0)
 		rc = start(&server, &err);
 	if (rc == 0)

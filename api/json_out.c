@@ -175,6 +175,12 @@ void json_out_time(struct json_out *out, const char *name, uint64_t realtime_ns)
 	json_out_text(out, name, text);
 }
 
+void json_out_raw(struct json_out *out, const char *json)
+{
+	begin(out, NULL);
+	buf_add_str(out->buf, json);
+}
+
 void json_out_key(struct json_out *out, const char *name)
 {
 	if (out->comma)

@@ -34,6 +34,8 @@ void json_out_null(struct json_out *out, const char *name);
 void json_out_time(struct json_out *out, const char *name, uint64_t realtime_ns);
 /* A member whose name comes from outside: escaped. Followed by a value with name NULL. */
 void json_out_key(struct json_out *out, const char *name);
+/* An element that is JSON already. */
+void json_out_raw(struct json_out *out, const char *json);
 /* The escaped text with its quotes, nothing else. */
 void json_out_quote(struct buf *buf, const char *text);
 

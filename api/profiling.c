@@ -7,6 +7,7 @@
 #include "agent/base/clock.h"
 #include "agent/base/parse.h"
 #include "api/api_internal.h"
+#include "api/findings_api.h"
 #include "api/session_json.h"
 #include "api/windows_api.h"
 
@@ -318,7 +319,9 @@ int list_sessions(struct http_call *call)
 	json_out_open(&json, NULL, '{');
 	json_out_text(&json, "service", query.service);
 	write_items(call, &json, &list);
-	rc = windows_json(call, &json, &query);
+	rc = deployments_json(call, &json, &query);
+	if (rc == 0)
+		rc = windows_json(call, &json, &query);
 	json_out_close(&json, '}');
 	call->answer->content_type = "application/json";
 	session_list_deinit(&list);

@@ -6,6 +6,7 @@
 #include "api/compare_api.h"
 #include "api/continuous_api.h"
 #include "api/debug_pprof.h"
+#include "api/findings_api.h"
 #include "api/flamegraph.h"
 #include "api/goroutines_api.h"
 #include "api/keys.h"
@@ -43,6 +44,7 @@ const struct route routes[] = {
 	{ "GET", A "/profiling/continuous", handle_list_continuous, NULL, READ, 0 },
 	{ "GET", A "/profiling/continuous/{service}", handle_get_continuous, NULL, READ, 0 },
 	{ "DELETE", A "/profiling/continuous/{service}", handle_delete_continuous, NULL, PROFILE, 0 },
+	{ "GET", A "/profiling/findings", handle_findings, findings_params, READ, 0 },
 	{ "GET", A "/profiling/{profileId}", handle_get_profile, get_profile_params, READ, 0 },
 	{ "DELETE", A "/profiling/{profileId}", handle_delete_profile, NULL, PROFILE, 0 },
 	{ "GET", A "/profiling/{profileId}/flamegraph", handle_flamegraph, flamegraph_params, READ,
@@ -64,6 +66,8 @@ const struct route routes[] = {
 	{ "DELETE", B "/baselines/{baselineId}", handle_delete_baseline, NULL, PROFILE, 0 },
 	{ "POST", B "/regression/check", handle_check_regression, NULL, PROFILE, ROUTE_JSON },
 	{ "GET", B "/regression/{reportId}", handle_get_report, NULL, READ, 0 },
+	{ "GET", B "/findings", handle_findings, findings_params, READ, 0 },
+	{ "POST", B "/findings/check", handle_check_findings, NULL, PROFILE, ROUTE_JSON },
 	{ "GET", B "/trend", handle_trend, trend_params, READ, 0 },
 	/* family C */
 	{ "GET", "/v0/pipelines", handle_pipelines, NULL, READ, 0 },

@@ -95,6 +95,8 @@ int spans_profile(struct sessions *s, const struct history_window *window,
 		  const struct profile_meta *meta, struct profile **ret, struct err *err) must_use;
 /* Deletes days whose time is over; the oldest first when the budget is passed. */
 void spans_expire(struct sessions *s);
+/* Begin of the oldest day that is stored; now, if there is none; 0 when that cannot be told. */
+uint64_t spans_oldest_ns(struct sessions *s);
 /* The oldest day goes: true if there was one. */
 bool spans_drop_oldest(struct sessions *s);
 /* The rate that owners text grants @tenant and the highest in it; 0 = not an owner. */

@@ -9,6 +9,7 @@
 #include "agent/base/hash.h"
 #include "agent/session/continuous.h"
 #include "agent/session/wait_types.h"
+#include "agent/session/watch.h"
 
 #define DAY_PAIRS_MAX	2000000u
 #define WINDOW_SUMS_MAX 1000000u	/* of a minute; more stacks go to the overflow bucket */
@@ -244,6 +245,7 @@ void continuous_take(struct sessions *s, struct live_process *process,
 	    sample->value > INT64_MAX)
 		return;
 	plan = *continuous_plan_of(s, process);
+	deployments_look(s, process, &plan, sample);
 	if (plan.rate_hz[own])
 		take_type(s, process, &plan, own, sample);
 	if (plan.rate_hz[PROFILE_WALL])

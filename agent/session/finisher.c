@@ -11,6 +11,7 @@
 
 #define RETENTION_EVERY_NS (600 * NS_PER_S)
 #define NS_PER_DAY	   (86400 * NS_PER_S)
+#define WATCH_KEPT_NS	   (400 * NS_PER_DAY) /* findings, deployments, state of the watch */
 #define BUDGET_KEEP_PCT	   90 /* of the disk budget, after the oldest sessions went */
 
 /* ---- names ----------------------------------------------------------------------------------- */
@@ -152,6 +153,53 @@ static void expire_sessions(struct sessions *s)
 				 ids[i].id, err.text);
 }
 
+struct doomed {
+	struct {
+		char tenant[TENANT_NAME_SIZE];
+		char id[SERVICE_NAME_SIZE + 64];
+	} *ids; /* of FINISHED_MAX */
+	size_t count;
+};
+
+static int note_doomed(void *ctx, const struct store_record *record)
+{
+	struct doomed *doomed = ctx;
+
+	if (doomed->count < FINISHED_MAX) {
+		(void)snprintf(doomed->ids[doomed->count].tenant, TENANT_NAME_SIZE, "%s",
+			       record->tenant);
+		(void)snprintf(doomed->ids[doomed->count++].id, sizeof(doomed->ids->id), "%s",
+			       record->id);
+	}
+	return 0;
+}
+
+/* Deletes records of @kind made before @before_ns, at most FINISHED_MAX at once. */
+static void expire_records(struct sessions *s, const char *kind, uint64_t before_ns)
+{
+	struct store_query query = { .kind = kind, .to_ns = before_ns };
+	struct doomed doomed = { .ids = calloc(FINISHED_MAX, sizeof(*doomed.ids)) };
+	struct err err = { 0 };
+
+	if (doomed.ids && before_ns &&
+	    store_list(s->store, &query, note_doomed, &doomed, NULL, &err) == 0)
+		for (size_t i = 0; i < doomed.count; i++)
+			(void)!store_delete(s->store, kind, doomed.ids[i].tenant, doomed.ids[i].id,
+					    &err);
+	free(doomed.ids);
+}
+
+static void expire_watch(struct sessions *s)
+{
+	static const char *const kinds[] = { "finding", "deployment", "watch" };
+	uint64_t now_ns = clock_realtime_ns();
+
+	/* A tombstone outlives what it hides by nothing. */
+	expire_records(s, CONTINUOUS_TOMBSTONE, spans_oldest_ns(s));
+	for (size_t i = 0; i < ARRAY_SIZE(kinds) && now_ns > WATCH_KEPT_NS; i++)
+		expire_records(s, kinds[i], now_ns - WATCH_KEPT_NS);
+}
+
 /* Over budget: the oldest continuous data goes first, then the oldest finished sessions. */
 static void keep_budget(struct sessions *s)
 {
@@ -251,6 +299,7 @@ static void *finisher_main(void *ctx)
 		if (clock_monotonic_ns() >= retention_at_ns) {
 			expire_sessions(s);
 			spans_expire(s);
+			expire_watch(s);
 			retention_at_ns = clock_monotonic_ns() + RETENTION_EVERY_NS;
 		}
 		sessions_lock(s);

@@ -150,4 +150,63 @@ int sessions_points(struct sessions *s, const struct history_window *window, uin
 		    const char *function, struct history_points *ret, struct err *err) must_use;
 void history_points_deinit(struct history_points *points);
 
+/* ---- watch ------------------------------------------------------------------------------------- */
+
+/* Something that the watch of a continuous setting found to have changed. */
+struct finding_info {
+	char id[SESSION_ID_SIZE]; /* "fnd-…" */
+	char tenant[TENANT_NAME_SIZE];
+	char service[SERVICE_NAME_SIZE];
+	enum profile_type type;
+	char against[64];      /* as in struct continuous_setting */
+	uint64_t at_ns;	       /* realtime, end of the hour that opened it */
+	uint64_t closed_at_ns; /* 0 = open */
+	char *comparison;      /* owned: a JSON object, members as in the API's ProfileComparison */
+};
+void finding_info_deinit(struct finding_info *info);
+/* As the API and webhooks show it; the caller frees. NULL = no memory. */
+char *finding_json(const struct finding_info *info) must_use;
+
+struct finding_query {
+	const char *tenant;
+	const char *service; /* NULL = all */
+	uint64_t from_ns, to_ns; /* realtime of at_ns, to exclusive; 0 = open */
+	uint32_t limit;		 /* 1…100 */
+	const char *cursor;	 /* NULL = first page */
+};
+struct finding_list {
+	struct finding_info *items; /* owned; newest first */
+	uint32_t count;
+	uint64_t total;
+	char next_cursor[64]; /* "" = last page */
+};
+int sessions_findings(struct sessions *s, const struct finding_query *query,
+		      struct finding_list *ret, struct err *err) must_use;
+void finding_list_deinit(struct finding_list *list);
+
+/* Checks what the watches of @tenant would check on the hour, now, for the hour that ended at @at_ns (realtime,
+ * 0 = now; rounded down to the minute). @service: NULL = all. An hour less than half an hour after the one
+ * checked last is passed over. *ret_checked: profiles that were judged. Words: UnknownService (no watch for
+ * it), StoreUnavailable. */
+int sessions_watch_check(struct sessions *s, const char *tenant, const char *service, uint64_t at_ns,
+			 uint32_t *ret_checked, struct err *err) must_use;
+
+/* A program of a service runs from another build since then. */
+struct deployment_info {
+	char service[SERVICE_NAME_SIZE];
+	char exe[64]; /* base name, cut to fit */
+	char build_id[65], previous_build_id[65]; /* hexadecimal */
+	uint64_t at_ns; /* realtime, start of the first process of that build */
+};
+struct deployment_list {
+	struct deployment_info *items; /* owned; newest first */
+	uint32_t count;
+};
+#define DEPLOYMENTS_SHOWN 100u
+/* @service: NULL = all; from and to as in struct session_query. */
+int sessions_deployments(struct sessions *s, const char *tenant, const char *service,
+			 uint64_t from_ns, uint64_t to_ns, struct deployment_list *ret,
+			 struct err *err) must_use;
+void deployment_list_deinit(struct deployment_list *list);
+
 #endif

@@ -42,6 +42,8 @@ struct live_process {
 	uint64_t match[LIVE_SLOTS / 64];
 	uint64_t plan_generation; /* likewise of plan */
 	uint16_t plan;		  /* of continuous profiling */
+	uint16_t build_looks;	  /* samples in which the build of its executable was looked for */
+	uint32_t build_generation; /* exec_generation + 1 for which it is known; 0 = not yet */
 	uint32_t wanted_sent; /* last CONTROL_TARGET, 0 = none yet */
 	/* CPU time as the kernel accounts it: last reading, and the rate between the last two. */
 	uint64_t cpu_read_ns, cpu_ns;

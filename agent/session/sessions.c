@@ -13,6 +13,7 @@
 #include "agent/session/read_session.h"
 #include "agent/session/session_record.h"
 #include "agent/session/sessions_internal.h"
+#include "agent/session/watch.h"
 
 #define DEFAULT_PER_TENANT 32u
 #define DEFAULT_PER_HOST   128u
@@ -478,6 +479,8 @@ static int init_sync(struct sessions *s)
 	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	(void)pthread_cond_init(&s->changed, &attr);
 	(void)pthread_cond_init(&s->finisher_wake, &attr);
+	(void)pthread_cond_init(&s->watch_wake, &attr);
+	(void)pthread_mutex_init(&s->watch_lock, NULL);
 	(void)pthread_condattr_destroy(&attr);
 	s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	return s->wake_fd < 0 ? -errno : 0;
@@ -519,6 +522,8 @@ int sessions_create(const struct sessions_options *options, struct sessions **re
 	rc = sampling_switch_load(s, err);
 	if (rc == 0)
 		rc = continuous_load(s, err);
+	if (rc == 0)
+		rc = deployments_load(s, err);
 	if (rc < 0)
 		return rc;
 	rc = options->feed_fd >= 0 ? feed_consumer_start(s, options->feed_fd, err)
@@ -526,10 +531,12 @@ int sessions_create(const struct sessions_options *options, struct sessions **re
 	if (rc < 0)
 		return rc;
 	rc = finisher_start(s);
+	if (rc == 0)
+		rc = watch_thread_start(s);
 	if (rc == 0 && options->feed_fd >= 0)
 		rc = read_session_start_thread(s);
 	if (rc < 0)
-		return err_set(err, -rc, NULL, NULL, "no thread for finished sessions or for reading: %s",
+		return err_set(err, -rc, NULL, NULL, "no thread for finished sessions, watching or reading: %s",
 			       strerror(-rc));
 	*ret = take_ptr(s);
 	return 0;
@@ -543,11 +550,13 @@ void sessions_destroy(struct sessions *s)
 	s->stopping = true;
 	(void)pthread_cond_broadcast(&s->changed);
 	(void)pthread_cond_broadcast(&s->finisher_wake);
+	(void)pthread_cond_broadcast(&s->watch_wake);
 	sessions_unlock(s);
 	if (s->wake_fd >= 0)
 		sessions_wake(s);
 	feed_consumer_stop(s);
 	finisher_stop(s);
+	watch_thread_stop(s);
 	read_session_stop_thread(s);
 	while (s->running) {
 		struct session *session = s->running;
@@ -558,6 +567,7 @@ void sessions_destroy(struct sessions *s)
 	cleanup_close_fn(&s->peers.new_collector_fd);
 	cleanup_close_fn(&s->wake_fd);
 	continuous_destroy(s);
+	deployments_deinit(s);
 	live_tables_deinit(&s->tables);
 	names_client_destroy(s->names);
 	reader_client_destroy(s->reader);
@@ -566,6 +576,8 @@ void sessions_destroy(struct sessions *s)
 	free(s->finished);
 	(void)pthread_cond_destroy(&s->changed);
 	(void)pthread_cond_destroy(&s->finisher_wake);
+	(void)pthread_cond_destroy(&s->watch_wake);
+	(void)pthread_mutex_destroy(&s->watch_lock);
 	(void)pthread_mutex_destroy(&s->lock);
 	(void)pthread_mutex_destroy(&s->build_lock);
 	(void)pthread_mutex_destroy(&s->file_lock);

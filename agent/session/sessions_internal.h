@@ -4,8 +4,8 @@
  * Three kinds of threads: the feed thread (feed_consumer.c) alone changes running sessions' data,
  * moves them through their phases, flushes and frees them; HTTP threads add sessions, set flags and
  * read; the finisher thread (finisher.c) names finished sessions. `lock` guards everything but what
- * says otherwise and is never held while the disk or a peer is waited for. Lock order: build_lock,
- * file_lock, lock. */
+ * says otherwise and is never held while the disk or a peer is waited for. Lock order: watch_lock,
+ * build_lock, file_lock, lock. */
 #ifndef PROFD_SESSION_SESSIONS_INTERNAL_H
 #define PROFD_SESSION_SESSIONS_INTERNAL_H
 
@@ -141,6 +141,17 @@ struct peers {
 };
 
 struct state_sampler;
+
+#define DEPLOYMENTS_PENDING_MAX 64u
+
+/* What runs from which build, and what is to be written about it. */
+struct deployments {
+	struct u64map builds; /* hash of (service, executable) -> hash of its build */
+	struct u64map starts; /* the same key -> start of its newest process, realtime */
+	struct deployment_pending *pending; /* DEPLOYMENTS_PENDING_MAX */
+	size_t pending_count;
+};
+
 struct continuous_source;
 struct continuous_plan;
 struct day_recorder;
@@ -172,6 +183,7 @@ struct sessions {
 	struct feed feed;
 	struct peers peers;
 	struct continuous continuous;
+	struct deployments deployments;
 	struct idempotency *idempotency; /* ring buffer of IDEMPOTENCY_MAX */
 	size_t idempotency_next;
 
@@ -186,8 +198,8 @@ struct sessions {
 
 	struct reader_client *reader;
 	struct state_sampler *samplers; /* of the reading thread alone */
-	pthread_t feed_thread, finisher_thread, read_thread;
-	bool has_feed_thread, has_finisher_thread, has_read_thread;
+	pthread_t feed_thread, finisher_thread, read_thread, watch_thread;
+	bool has_feed_thread, has_finisher_thread, has_read_thread, has_watch_thread;
 	int wake_fd; /* eventfd: something changed for the feed thread */
 	bool stopping;
 	bool abandoned; /* stop without flushing */
@@ -201,6 +213,9 @@ struct sessions {
 	struct finished *finished; /* queue of FINISHED_MAX */
 	size_t finished_count;
 	uint64_t retention_at_ns; /* monotonic, finisher thread */
+
+	pthread_mutex_t watch_lock; /* one check at a time; taken before all others */
+	pthread_cond_t watch_wake;  /* with lock: stopping, or something to deliver */
 };
 
 static inline void sessions_lock(struct sessions *s)

@@ -456,6 +456,24 @@ void spans_expire(struct sessions *s)
 				 err.text);
 }
 
+static int keep_oldest(void *ctx, const struct store_day *day, uint64_t bytes)
+{
+	uint64_t *oldest_ns = ctx, begin_ns = day->day * CONTINUOUS_DAY_NS;
+
+	if (begin_ns < *oldest_ns)
+		*oldest_ns = begin_ns;
+	return 0;
+}
+
+uint64_t spans_oldest_ns(struct sessions *s)
+{
+	uint64_t oldest_ns = clock_realtime_ns();
+
+	/* A span that is deleted now may begin before a file of its day is there. */
+	oldest_ns -= oldest_ns % CONTINUOUS_DAY_NS;
+	return store_history_days(s->store, keep_oldest, &oldest_ns, NULL) < 0 ? 0 : oldest_ns;
+}
+
 bool spans_drop_oldest(struct sessions *s)
 {
 	struct expire expire = { .today = (uint32_t)(clock_realtime_ns() / CONTINUOUS_DAY_NS),

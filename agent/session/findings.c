@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What the watch found, as records: written when an alarm opens, written again when it closes. */
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "agent/base/ulid.h"
+#include "agent/session/watch.h"
+
+#define FINDING_KIND "finding"
+
+static void delete_json(cJSON *json)
+{
+	cJSON_Delete(json);
+}
+CLEANUP_DEFINE(json, cJSON *, delete_json);
+
+void finding_info_deinit(struct finding_info *info)
+{
+	free(info->comparison);
+	info->comparison = NULL;
+}
+
+void finding_make_id(uint64_t at_ns, char out[SESSION_ID_SIZE])
+{
+	strcpy(out, "fnd-");
+	ulid_make(at_ns, out + strlen("fnd-"));
+}
+
+/* ---- records ----------------------------------------------------------------------------------- */
+
+static void add_number(cJSON *json, const char *name, uint64_t value)
+{
+	char text[24];
+
+	(void)snprintf(text, sizeof(text), "%" PRIu64, value);
+	(void)cJSON_AddStringToObject(json, name, text);
+}
+
+static const char *text_of(const cJSON *json, const char *name)
+{
+	const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, name));
+
+	return text ? text : "";
+}
+
+static uint64_t number_of(const cJSON *json, const char *name)
+{
+	return strtoull(text_of(json, name), NULL, 10);
+}
+
+int finding_put(struct sessions *s, const struct finding_info *info,
+		const struct finding_delivery *delivery, struct err *err)
+{
+	cleanup(json) cJSON *json = cJSON_CreateObject();
+	cleanup_free char *body = NULL;
+	struct store_record record = {
+		.kind = FINDING_KIND,
+		.tenant = info->tenant,
+		.id = info->id,
+		.service = info->service,
+		.type = profile_type_info(info->type)->word,
+		.status = info->closed_at_ns ? "closed" : "open",
+		.created_ns = info->at_ns,
+	};
+
+	(void)cJSON_AddNumberToObject(json, "version", 1);
+	(void)cJSON_AddStringToObject(json, "id", info->id);
+	(void)cJSON_AddStringToObject(json, "tenant", info->tenant);
+	(void)cJSON_AddStringToObject(json, "service", info->service);
+	(void)cJSON_AddStringToObject(json, "type", record.type);
+	(void)cJSON_AddStringToObject(json, "against", info->against);
+	add_number(json, "atNs", info->at_ns);
+	add_number(json, "closedNs", info->closed_at_ns);
+	(void)cJSON_AddRawToObject(json, "comparison", info->comparison);
+	(void)cJSON_AddStringToObject(json, "webhook", delivery->webhook);
+	(void)cJSON_AddStringToObject(json, "delivered", delivery->delivered);
+	body = json ? cJSON_PrintUnformatted(json) : NULL;
+	if (!body)
+		return err_set(err, ENOMEM, "StoreUnavailable", NULL, "no memory for a finding");
+	record.body = body;
+	record.body_len = strlen(body);
+	return store_put(s->store, &record, err);
+}
+
+static void copy_text(const cJSON *json, const char *name, char *out, size_t size)
+{
+	(void)snprintf(out, size, "%s", text_of(json, name));
+}
+
+static int decode(const char *body, size_t len, struct finding_info *ret,
+		  struct finding_delivery *ret_delivery)
+{
+	cleanup(json) cJSON *json = cJSON_ParseWithLength(body, len);
+	struct finding_info info = { .at_ns = number_of(json, "atNs"),
+				     .closed_at_ns = number_of(json, "closedNs") };
+
+	if (!json || profile_type_parse(text_of(json, "type"), &info.type) < 0)
+		return -EPROTO;
+	copy_text(json, "id", info.id, sizeof(info.id));
+	copy_text(json, "tenant", info.tenant, sizeof(info.tenant));
+	copy_text(json, "service", info.service, sizeof(info.service));
+	copy_text(json, "against", info.against, sizeof(info.against));
+	copy_text(json, "webhook", ret_delivery->webhook, sizeof(ret_delivery->webhook));
+	copy_text(json, "delivered", ret_delivery->delivered, sizeof(ret_delivery->delivered));
+	info.comparison =
+		cJSON_PrintUnformatted(cJSON_GetObjectItemCaseSensitive(json, "comparison"));
+	if (!info.comparison)
+		return -ENOMEM;
+	*ret = info;
+	return 0;
+}
+
+char *finding_json(const struct finding_info *info)
+{
+	cleanup(json) cJSON *json = cJSON_CreateObject();
+	char time[CLOCK_RFC3339_SIZE];
+
+	(void)cJSON_AddStringToObject(json, "id", info->id);
+	(void)cJSON_AddStringToObject(json, "tenant", info->tenant);
+	(void)cJSON_AddStringToObject(json, "service", info->service);
+	(void)cJSON_AddStringToObject(json, "profileType", profile_type_info(info->type)->word);
+	clock_format_rfc3339(info->at_ns, time);
+	(void)cJSON_AddStringToObject(json, "at", time);
+	clock_format_rfc3339(info->closed_at_ns, time);
+	if (info->closed_at_ns)
+		(void)cJSON_AddStringToObject(json, "closedAt", time);
+	else
+		(void)cJSON_AddNullToObject(json, "closedAt");
+	(void)cJSON_AddStringToObject(json, "against", info->against);
+	(void)cJSON_AddStringToObject(json, "state", info->closed_at_ns ? "closed" : "open");
+	(void)cJSON_AddRawToObject(json, "comparison", info->comparison);
+	return json ? cJSON_PrintUnformatted(json) : NULL;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+struct listing {
+	const struct finding_query *query;
+	struct finding_list *list;
+	bool more;
+};
+
+static int list_one(void *ctx, const struct store_record *record)
+{
+	struct listing *listing = ctx;
+	struct finding_list *list = listing->list;
+	struct finding_delivery delivery;
+	int rc;
+
+	if (list->count == listing->query->limit) {
+		listing->more = true;
+		return 0;
+	}
+	rc = decode(record->body, record->body_len, &list->items[list->count], &delivery);
+	list->count += rc == 0;
+	return rc == -EPROTO ? 0 : rc;
+}
+
+/* A cursor is `time.id` of the page's last item. */
+static int parse_cursor(const char *cursor, struct store_query *rows, struct err *err)
+{
+	char *end;
+
+	if (!cursor)
+		return 0;
+	rows->before_ns = strtoull(cursor, &end, 10);
+	rows->before_id = end + 1;
+	if (*end == '.' && end != cursor && end[1])
+		return 0;
+	return err_set(err, EINVAL, "InvalidParam", "cursor", "not a cursor of this list");
+}
+
+int sessions_findings(struct sessions *s, const struct finding_query *query,
+		      struct finding_list *ret, struct err *err)
+{
+	struct finding_list list = { 0 };
+	struct listing listing = { .query = query, .list = &list };
+	struct store_query rows = { .kind = FINDING_KIND,
+				    .tenant = query->tenant,
+				    .service = query->service,
+				    .from_ns = query->from_ns,
+				    .to_ns = query->to_ns,
+				    .limit = query->limit + 1 };
+	int rc = parse_cursor(query->cursor, &rows, err);
+
+	if (rc < 0)
+		return rc;
+	list.items = calloc(query->limit + 1, sizeof(*list.items));
+	if (!list.items)
+		return err_set(err, ENOMEM, NULL, NULL, "no memory for a list");
+	rc = store_list(s->store, &rows, list_one, &listing, &list.total, err);
+	if (rc < 0) {
+		finding_list_deinit(&list);
+		return rc;
+	}
+	if (listing.more)
+		(void)snprintf(list.next_cursor, sizeof(list.next_cursor), "%" PRIu64 ".%s",
+			       list.items[list.count - 1].at_ns, list.items[list.count - 1].id);
+	*ret = list;
+	return 0;
+}
+
+void finding_list_deinit(struct finding_list *list)
+{
+	for (uint32_t i = 0; i < list->count; i++)
+		finding_info_deinit(&list->items[i]);
+	free(list->items);
+	*list = (struct finding_list){ 0 };
+}
+
+int finding_get(struct sessions *s, const char *tenant, const char *id, struct finding_info *ret,
+		struct finding_delivery *ret_delivery, struct err *err)
+{
+	cleanup_free char *body = NULL;
+	size_t len = 0;
+	int rc = store_get(s->store, FINDING_KIND, tenant, id, &body, &len, err);
+
+	return rc < 0 ? rc : decode(body, len, ret, ret_delivery);
+}
+
+struct undelivered {
+	finding_visit_fn *visit;
+	void *ctx;
+};
+
+static int visit_one(void *ctx, const struct store_record *record)
+{
+	const struct undelivered *undelivered = ctx;
+	struct finding_delivery delivery;
+	struct finding_info info;
+	int rc = decode(record->body, record->body_len, &info, &delivery);
+
+	if (rc < 0)
+		return rc == -EPROTO ? 0 : rc;
+	if (delivery.webhook[0] && strcmp(delivery.delivered, record->status) != 0)
+		rc = undelivered->visit(undelivered->ctx, &info, &delivery);
+	finding_info_deinit(&info);
+	return rc;
+}
+
+int findings_undelivered(struct sessions *s, uint64_t since_ns, finding_visit_fn *visit, void *ctx,
+			 struct err *err)
+{
+	struct store_query rows = { .kind = FINDING_KIND, .from_ns = since_ns };
+	struct undelivered undelivered = { visit, ctx };
+
+	return store_list(s->store, &rows, visit_one, &undelivered, NULL, err);
+}

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The watch of continuous profiling on a real program: an hour that is unlike the same hour of other days becomes a
+finding and is told to a webhook that refuses the first time; another build of a program is a deployment. The past
+hours are minutes of the program that were really recorded, written again under the times of other days."""
+
+import contextlib
+import datetime
+import http.server
+import json
+import os
+import shutil
+import sqlite3
+import tempfile
+import threading
+import time
+
+from harness import FAMILY_A, WORKLOADS, Daemon, check, compile_workload, main, own_name, running, wait_until
+
+FAMILY_B = "/api/v1/profiling"
+HOUR = 3600
+
+
+class Receiver(http.server.ThreadingHTTPServer):
+    """Refuses the first request, keeps the bodies of the others."""
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.requests, self.bodies = 0, []
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.requests += 1
+        if self.server.requests > 1:
+            self.server.bodies.append(json.loads(body))
+        self.send_response(200 if self.server.requests > 1 else 503)
+        self.end_headers()
+
+    def log_message(self, *arguments):
+        pass
+
+
+def put(daemon, service, **more):
+    answer = daemon.request("POST", FAMILY_A + "/continuous", {"service": service, "sampleRate": 199, **more})
+    check(answer.status == 200, answer)
+    return answer.json()
+
+
+def samples(daemon, service):
+    items = daemon.get(f"{FAMILY_A}/history?service={service}&top=0").json()["items"]
+    return sum(int(item["sampleCount"]) for item in items)
+
+
+def rewrite(folder, normal, changed, hours):
+    """Makes a history of @normal out of the recorded minutes: @hours maps the end of an hour to whether it is like
+    @changed. What was recorded itself goes away."""
+    folder = os.path.join(folder, "history")
+    source = os.path.join(folder, next(name for name in os.listdir(folder) if name.endswith("-r7.db")))
+    with contextlib.closing(sqlite3.connect(source)) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        series = dict(db.execute("SELECT service, id FROM series WHERE type = 'cpu'"))
+        best = {name: db.execute("SELECT samples, lost, value, z FROM win WHERE series = ? ORDER BY samples DESC",
+                                 (series[name],)).fetchone() for name in (normal, changed)}
+        db.execute("DELETE FROM win")
+        db.commit()
+    days = {}
+    for end, is_changed in hours.items():
+        for ts in range(end - HOUR, end, 60):
+            days.setdefault(ts // 86400, []).append((series[normal], ts, 0, *best[changed if is_changed else normal]))
+    for day, rows in days.items():
+        name = datetime.datetime.fromtimestamp(day * 86400, datetime.timezone.utc).strftime("%Y-%m-%d-r7.db")
+        path = os.path.join(folder, name)
+        if path != source:
+            shutil.copy(source, path)
+        with contextlib.closing(sqlite3.connect(path)) as db:
+            db.executemany("INSERT INTO win VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+            db.commit()
+
+
+def unlike_other_days():
+    folder = tempfile.mkdtemp(prefix="profd-e2e-")
+    receiver = Receiver()
+    with own_name(compile_workload("two_ways.c", "-O2", "-g")) as program:
+        normal, changed = (f"{os.path.basename(program)}-{word}" for word in ("normal", "changed"))
+        with Daemon(data_dir=folder) as daemon, running(program, "5", env={"OTEL_SERVICE_NAME": normal}), \
+                running(program, "40", env={"OTEL_SERVICE_NAME": changed}):
+            put(daemon, normal)
+            put(daemon, changed)
+            wait_until(lambda: min(samples(daemon, normal), samples(daemon, changed)) > 500, 60, "samples of both")
+    now = int(time.time()) // 60 * 60
+    hours = {now - 2 * HOUR: False, now - HOUR: True, now: True}
+    hours.update({now - hour * HOUR - day * 86400: False for day in range(1, 8) for hour in range(3)})
+    rewrite(folder, normal, changed, hours)
+    with Daemon(data_dir=folder) as daemon:
+        def check_hour(end):
+            at = datetime.datetime.fromtimestamp(end, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+            answer = daemon.request("POST", FAMILY_B + "/findings/check", {"service": normal, "at": at})
+            check(answer.status == 200 and answer.json()["checked"] == 1, answer)
+            return daemon.get(f"{FAMILY_B}/findings?service={normal}").json()["items"]
+
+        check(daemon.request("POST", FAMILY_B + "/findings/check", {"service": normal}).status == 404, "no watch yet")
+        setting = put(daemon, normal, watch={"against": "history",
+                                             "webhook": f"http://127.0.0.1:{receiver.server_port}/profd"})
+        check(setting["watch"]["against"] == "history", setting)
+        check(check_hour(now - 2 * HOUR) == [], "an hour like others")
+        check(check_hour(now - HOUR) == [], "seen once")
+        items = check_hour(now)
+        check(len(items) == 1, items)
+        item = items[0]
+        check((item["state"], item["profileType"], item["against"]) == ("open", "cpu", "history"), item)
+        grown = item["comparison"]["regressions"][0]
+        check(grown["funcName"] == "slow_way" and 25 < grown["deltaPct"] < 45, grown)
+        check(item["comparison"]["verdict"] == "regressed" and "slow_way" in item["comparison"]["summary"], item)
+        wait_until(lambda: receiver.bodies, 60, "the webhook to be told again")
+        check(receiver.requests == 2 and receiver.bodies[0] == item, receiver.bodies)
+        check(daemon.get(f"{FAMILY_A}/findings").json()["items"] == [item], "the other path")
+    receiver.shutdown()
+    shutil.rmtree(folder)
+
+
+def another_build():
+    with own_name(compile_workload("two_ways.c", "-O2", "-g")) as program, Daemon() as daemon:
+        service = os.path.basename(program)
+        put(daemon, service)
+
+        def deployments():
+            return daemon.get(f"{FAMILY_A}/history?service={service}").json()["deployments"]
+
+        with running(program, "5"):
+            wait_until(lambda: samples(daemon, service) > 50, 60, "samples of the first build")
+        check(deployments() == [], "the first build is no deployment")
+        other = compile_workload("two_ways.c", "-O2", "-g", "-Wl,--build-id=0x0123456789abcdef0123456789abcdef01234567")
+        shutil.copy(other, program + ".new")
+        os.replace(program + ".new", program)  # as packages are installed: another inode
+        with running(program, "5"):
+            found = wait_until(deployments, 60, "the deployment")
+        check(len(found) == 1 and found[0]["buildId"] == "0123456789abcdef0123456789abcdef01234567", found)
+        check(found[0]["exe"] == service and found[0]["previousBuildId"] not in ("", found[0]["buildId"]), found)
+
+
+if __name__ == "__main__":
+    main(unlike_other_days, another_build)
