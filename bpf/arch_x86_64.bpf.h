@@ -73,6 +73,7 @@ static __always_inline void arch_start_unwind(struct unwind_state *at, const str
 	at->regs[15] = regs->r15;
 	at->regs_known = 1;
 	at->is_return = 0;
+	at->third_is = UNWIND_THIRD_UNKNOWN;
 }
 
 /* ---- system calls -------------------------------------------------------------------------- */

@@ -24,6 +24,7 @@
 #define ARCH_REG_FP    6u /* rbp */
 #define ARCH_REG_SP    7u /* rsp */
 #define ARCH_REG_R8    8u
+#define ARCH_REG_THIRD ARCH_REG_RBX /* followed where unwind rules say where it is saved */
 
 /* User addresses end below 2^56 with five-level page tables; everything above is the kernel's. */
 #define ARCH_USER_END (1ull << 56)

@@ -8,7 +8,8 @@
  *
  * A step turns the registers of one frame into those of its caller. sp and fp are followed through
  * every frame; other registers only where they are known: in the innermost frame (from the
- * interrupt) and below a signal frame (from the context that the kernel saved). */
+ * interrupt) and below a signal frame (from the context that the kernel saved). A third one is followed
+ * through frames whose rules say where it is saved; its word is read only if a CFA needs it. */
 #ifndef PROFD_BPF_UNWIND_STEP_H
 #define PROFD_BPF_UNWIND_STEP_H
 
@@ -41,6 +42,14 @@ struct unwind_state {
 	uint64_t regs[ARCH_REG_COUNT];
 	uint32_t regs_known; /* regs[] are this frame's */
 	uint32_t is_return;  /* ip is a return address: the call is before it */
+	uint64_t third;	     /* the third register's value, or where it is saved */
+	uint32_t third_is;   /* enum unwind_third_is */
+};
+
+enum unwind_third_is {
+	UNWIND_THIRD_UNKNOWN,
+	UNWIND_THIRD_VALUE,
+	UNWIND_THIRD_SAVED,
 };
 
 UNWIND_INLINE int unwind_register(const struct unwind_state *at, uint32_t reg, uint64_t *ret)
@@ -51,6 +60,10 @@ UNWIND_INLINE int unwind_register(const struct unwind_state *at, uint32_t reg, u
 		*ret = at->fp;
 	else if (reg < ARCH_REG_COUNT && at->regs_known)
 		*ret = at->regs[reg & (ARCH_REG_COUNT - 1)];
+	else if (reg == ARCH_REG_THIRD && at->third_is == UNWIND_THIRD_VALUE)
+		*ret = at->third;
+	else if (reg == ARCH_REG_THIRD && at->third_is == UNWIND_THIRD_SAVED)
+		return UNWIND_READ(ret, 8, at->third) ? UNWIND_FAULT : UNWIND_STEPPED;
 	else if (reg < ARCH_REG_COUNT && at->context_at)
 		return UNWIND_READ(ret, 8, at->context_at + arch_context_offset(reg))
 			       ? UNWIND_FAULT
@@ -81,6 +94,7 @@ UNWIND_INLINE int unwind_step_signal(struct unwind_state *at)
 	at->context_at = context;
 	at->regs_known = 0;
 	at->is_return = 0;
+	at->third_is = UNWIND_THIRD_UNKNOWN;
 	return UNWIND_STEPPED;
 }
 
@@ -109,6 +123,7 @@ UNWIND_INLINE int unwind_step_fp(struct unwind_state *at)
 	if (!pair[1])
 		return UNWIND_FINISHED;
 	unwind_to_caller(at, fp + 16, pair[1], pair[0]);
+	at->third_is = UNWIND_THIRD_UNKNOWN;
 	return UNWIND_STEPPED;
 }
 
@@ -125,7 +140,10 @@ UNWIND_INLINE int unwind_cfa(const struct unwind_state *at, const struct unwind_
 	if (rule->cfa == UNWIND_CFA_FP || rule->cfa == UNWIND_CFA_DEREF_FP) {
 		base = at->fp;
 	} else if (rule->cfa == UNWIND_CFA_REG || rule->cfa == UNWIND_CFA_DEREF_REG) {
-		rc = unwind_register(at, rule->cfa_reg, &base);
+		rc = unwind_register(at,
+				     rule->flags & UNWIND_RULE_THIRD ? rule->cfa_reg & 15 :
+								       rule->cfa_reg,
+				     &base);
 		if (rc)
 			return rc;
 	} else if (rule->cfa != UNWIND_CFA_SP && rule->cfa != UNWIND_CFA_DEREF_SP) {
@@ -166,6 +184,26 @@ UNWIND_INLINE int unwind_saved_fp(const struct unwind_state *at, const struct un
 	return UNWIND_STEPPED;
 }
 
+/* Where the caller's third register is; before the other registers change. */
+UNWIND_INLINE void unwind_follow_third(struct unwind_state *at, const struct unwind_rule *rule,
+				       uint64_t cfa)
+{
+	uint32_t where = rule->cfa_reg >> 4;
+
+	if (!(rule->flags & UNWIND_RULE_THIRD) || where == UNWIND_THIRD_LOST) {
+		at->third_is = UNWIND_THIRD_UNKNOWN;
+	} else if (where != UNWIND_THIRD_SAME) {
+		at->third = cfa - 8 * where;
+		at->third_is = UNWIND_THIRD_SAVED;
+	} else if (at->regs_known) {
+		at->third = at->regs[ARCH_REG_THIRD];
+		at->third_is = UNWIND_THIRD_VALUE;
+	} else if (at->context_at) {
+		at->third = at->context_at + arch_context_offset(ARCH_REG_THIRD);
+		at->third_is = UNWIND_THIRD_SAVED;
+	}
+}
+
 /* The caller's registers by @rule. @at is unchanged unless the result is UNWIND_STEPPED. */
 UNWIND_INLINE int unwind_step(struct unwind_state *at, const struct unwind_rule *rule)
 {
@@ -197,6 +235,7 @@ UNWIND_INLINE int unwind_step(struct unwind_state *at, const struct unwind_rule 
 	}
 	if (!pair[1])
 		return UNWIND_FINISHED;
+	unwind_follow_third(at, rule, cfa);
 	unwind_to_caller(at, cfa, pair[1], pair[0]);
 	if (rule->flags & UNWIND_RULE_SIGNAL)
 		at->is_return = 0;

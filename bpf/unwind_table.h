@@ -15,7 +15,8 @@
  * the next one.
  *
  * The register model is the architecture's DWARF numbering; on x86-64 only rsp, rbp and the return
- * address are tracked beyond the innermost frame. */
+ * address are tracked beyond the innermost frame, and in modules that have a CFA by it (the dynamic linker's
+ * lazy binding) one more, rbx. */
 #ifndef PROFD_BPF_UNWIND_TABLE_H
 #define PROFD_BPF_UNWIND_TABLE_H
 
@@ -26,7 +27,7 @@
 #endif
 
 #define UNWIND_TABLE_MAGIC   0x31545750u /* "PWT1" */
-#define UNWIND_TABLE_VERSION 2u /* raise with every change of layout or of what is described */
+#define UNWIND_TABLE_VERSION 3u /* raise with every change of layout or of what is described */
 #define UNWIND_ELEMENT_BYTES 16u
 #define UNWIND_PAGE_SHIFT    16
 #define UNWIND_PAGE_BYTES    (1u << UNWIND_PAGE_SHIFT)
@@ -77,12 +78,20 @@ enum unwind_rule_flag {
 		1, /* the CIE's augmentation has 'S': the pc is exact, not a return address */
 	UNWIND_RULE_SWITCH =
 		2, /* the caller's frame is on another stack: it need not be further up */
+	UNWIND_RULE_THIRD =
+		4, /* bits 7..4 of cfa_reg say where the third register is: enum unwind_third */
+};
+
+/* n >= 2: saved at cfa - 8 * n. */
+enum unwind_third {
+	UNWIND_THIRD_SAME = 0,
+	UNWIND_THIRD_LOST = 1,
 };
 
 struct unwind_rule {
 	uint8_t cfa;	    /* enum unwind_cfa */
 	uint8_t fp;	    /* enum unwind_fp */
-	uint8_t cfa_reg;    /* DWARF register number */
+	uint8_t cfa_reg;    /* DWARF register number; with UNWIND_RULE_THIRD its low half */
 	uint8_t flags;	    /* enum unwind_rule_flag */
 	int32_t cfa_offset; /* bytes */
 	int32_t fp_offset;  /* bytes */

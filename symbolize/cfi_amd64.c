@@ -9,6 +9,7 @@
 
 #include "symbolize/cfi_internal.h"
 
+#define DWARF_RBX 3
 #define DWARF_RBP 6
 #define DWARF_RSP 7
 #define DWARF_RIP 16
@@ -233,6 +234,7 @@ const struct cfi_arch cfi_arch_amd64 = {
 	.sp = DWARF_RSP,
 	.fp = DWARF_RBP,
 	.ra = DWARF_RIP,
+	.third = DWARF_RBX,
 	.call_ra_offset = -8,
 	.call_cfa_offset = 8,
 	/* struct rt_sigframe after its pretcode is popped: ucontext at sp, uc_mcontext at 40, rsp and rip

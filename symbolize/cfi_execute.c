@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Call frame instructions (DWARF 5 section 6.4.2, GNU extensions of binutils). Only three registers are
- * followed: the caller's stack pointer, frame pointer and return address; the rest is read over. */
+ * followed: the caller's stack pointer, frame pointer and return address, and in few files the architecture's
+ * third register; the rest is read over. */
 #include <dwarf.h>
 #include <errno.h>
 #include <string.h>
@@ -90,6 +91,25 @@ static void fp_to_rule(const struct cfi_register *fp, struct unwind_rule *rule)
 		rule->fp = UNWIND_FP_UNDEFINED;
 }
 
+static void third_to_rule(const struct machine *m, struct unwind_rule *rule)
+{
+	const struct cfi_register *third = &m->state.third;
+	uint8_t where = UNWIND_THIRD_LOST;
+	bool by_register = rule->cfa == UNWIND_CFA_REG || rule->cfa == UNWIND_CFA_DEREF_REG;
+
+	if (by_register && rule->cfa_reg == m->arch->third)
+		m->set->third_is_needed = true;
+	if (!m->set->third_is_followed || rule->cfa_reg > 15)
+		return;
+	if (third->how == CFI_HOW_UNSET || third->how == CFI_HOW_SAME)
+		where = UNWIND_THIRD_SAME;
+	else if (third->how == CFI_HOW_AT_CFA && third->offset <= -16 && third->offset >= -120 &&
+		 third->offset % 8 == 0)
+		where = (uint8_t)(-third->offset / 8);
+	rule->cfa_reg |= (uint8_t)(where << 4);
+	rule->flags |= UNWIND_RULE_THIRD;
+}
+
 /* Unused fields stay 0: equal rules must be equal bytes. */
 static void state_to_rule(const struct machine *m, struct unwind_rule *rule)
 {
@@ -115,6 +135,7 @@ static void state_to_rule(const struct machine *m, struct unwind_rule *rule)
 	}
 	rule->ra_offset = (int16_t)s->ra.offset;
 	fp_to_rule(&s->fp, rule);
+	third_to_rule(m, rule);
 }
 
 static int emit(struct machine *m)
@@ -141,6 +162,9 @@ static struct cfi_register *tracked(struct machine *m, uint64_t reg)
 		return &m->state.ra;
 	if (reg == m->arch->sp)
 		return &m->state.sp;
+	/* a CIE's own instructions run once for both */
+	if (reg == m->arch->third && (!m->set || m->set->third_is_followed))
+		return &m->state.third;
 	return NULL;
 }
 
@@ -174,6 +198,8 @@ static void restore_register(struct machine *m, uint64_t reg)
 		m->state.ra = initial->ra;
 	else if (reg == m->arch->sp)
 		m->state.sp = initial->sp;
+	else if (reg == m->arch->third)
+		m->state.third = initial->third;
 	m->changed = true;
 }
 

@@ -34,6 +34,7 @@ struct cfi_set;
 struct cfi_arch {
 	uint16_t machine;	/* EM_* */
 	uint8_t sp, fp, ra;	/* DWARF register numbers */
+	uint8_t third;		/* followed in files that have a CFA by it */
 	int16_t call_ra_offset; /* return address from the CFA at a function's entry */
 	int16_t call_cfa_offset; /* CFA from sp at a function's entry */
 	int16_t signal_cfa_at;	/* in a signal frame: the saved sp, from sp */
@@ -100,6 +101,7 @@ struct cfi_state {
 	struct cfi_register fp;
 	struct cfi_register ra;
 	struct cfi_register sp;
+	struct cfi_register third;
 	uint32_t cfa_reg;
 	uint8_t cfa; /* enum cfi_cfa */
 };
@@ -159,6 +161,8 @@ struct cfi_set {
 	uint64_t frame_ev;	    /* 0 in .debug_frame */
 	uint64_t text_ev, data_ev;  /* bases of DW_EH_PE_textrel, datarel; 0 = unknown */
 	unsigned indirect_left;	    /* DW_EH_PE_indirect reads still allowed */
+	bool third_is_needed;	    /* a CFA by the third register was met */
+	bool third_is_followed;	    /* rules say where it is */
 };
 
 void cfi_set_deinit(struct cfi_set *set);

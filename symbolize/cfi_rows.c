@@ -35,6 +35,14 @@ static int set_execute(struct cfi_set *set, struct cfi_builder *builder)
 	return 0;
 }
 
+static int set_build(struct cfi_set *set, struct cfi_builder **ret)
+{
+	int rc = cfi_builder_create(set->entries.data[0].start_fo,
+				    set->entries.data[set->entries.count - 1].end_fo, ret);
+
+	return rc < 0 ? rc : set_execute(set, *ret);
+}
+
 int cfi_table_build(Elf *elf, struct cfi_table *ret)
 {
 	cleanup_cfi_set struct cfi_set set = { .arch = &cfi_arch_amd64, .elf = elf };
@@ -52,12 +60,17 @@ int cfi_table_build(Elf *elf, struct cfi_table *ret)
 		return rc;
 	if (!set.entries.count)
 		return -ENODATA;
-	rc = cfi_builder_create(set.entries.data[0].start_fo,
-				set.entries.data[set.entries.count - 1].end_fo, &builder);
+	rc = set_build(&set, &builder);
 	if (rc < 0)
 		return rc;
-	rc = set_execute(&set, builder);
-	if (rc < 0)
-		return rc;
+	if (set.third_is_needed) {
+		/* Only now is it known that all the rules must say where that register is. */
+		set.third_is_followed = true;
+		cfi_builder_destroy(builder);
+		builder = NULL;
+		rc = set_build(&set, &builder);
+		if (rc < 0)
+			return rc;
+	}
 	return cfi_builder_finish(builder, ret);
 }

@@ -21,6 +21,7 @@
 
 #define MAPS_LINES_MAX	  65536u
 #define MAPS_INTERVAL_NS  (250 * NS_PER_MS) /* between two readings of one process's maps */
+#define CHECK_INTERVAL_NS NS_PER_S	    /* between two looks at a mapped library */
 #define PORTS_INTERVAL_NS (5 * NS_PER_S)    /* between two readings of the listening sockets */
 
 /* Ages at which a process is looked at: first when it has lived long enough that somebody may ask for it (the
@@ -203,6 +204,16 @@ static void ask_for_modules(struct collector *c, const struct proc *proc)
 	}
 }
 
+/* True if the process has executed another program since the events that are being applied: then /proc
+ * describes its next life. */
+static bool has_executed_since(const struct collector *c, uint32_t tgid)
+{
+	for (size_t i = c->batch_at; i < c->batch.count; i++)
+		if (c->batch.records[i].kind == MMAP_RECORD_EXEC && c->batch.records[i].tgid == tgid)
+			return true;
+	return false;
+}
+
 void follow_engage(struct collector *c, struct proc *proc)
 {
 	uint64_t now_ns = clock_monotonic_ns();
@@ -211,6 +222,10 @@ void follow_engage(struct collector *c, struct proc *proc)
 		return;
 	proc->engaged = true;
 	proc->engaged_ns = now_ns;
+	if (has_executed_since(c, proc->tgid)) {
+		c->names_due = true; /* what it inherited is all there is to know */
+		return;
+	}
 	if (read_facts(c, proc, now_ns) && !(proc->flags & FEED_PROC_KTHREAD))
 		read_maps(c, proc, now_ns);
 	ask_for_modules(c, proc);
@@ -364,16 +379,26 @@ void follow_task(struct collector *c, const struct prof_task_event *event)
 
 /* ---- mapping records --------------------------------------------------------------------------- */
 
-/* A copy over an executable keeps its inode: what was indexed under it is another program's. Looked at when
- * the new image maps it, before its first sample. */
-static void check_overwritten(struct collector *c, uint32_t tgid, const struct module_file *file)
+/* A copy over a file keeps its inode: what was indexed under it is another program's. Looked at when a new image
+ * maps it, executables each time, before their first sample, libraries not more than once a second. */
+static void check_overwritten(struct collector *c, uint32_t tgid, const struct module_file *file,
+			      const struct mmap_record *record, bool executable)
 {
 	struct module *module = module_table_find(c->modules, file);
 	struct stat st;
-	char path[40];
+	char path[96];
 
-	(void)snprintf(path, sizeof(path), "/proc/%u/exe", tgid);
-	if (!module || !module->modified_ns || stat(path, &st) < 0)
+	if (!module || !module->modified_ns ||
+	    (!executable && record->time_ns - module->checked_ns < CHECK_INTERVAL_NS))
+		return;
+	module->checked_ns = record->time_ns;
+	if (executable)
+		(void)snprintf(path, sizeof(path), "/proc/%u/exe", tgid);
+	else
+		(void)snprintf(path, sizeof(path), "/proc/%u/map_files/%llx-%llx", tgid,
+			       (unsigned long long)record->start_va,
+			       (unsigned long long)record->end_va);
+	if (stat(path, &st) < 0)
 		return;
 	if (module->size_bytes != (uint64_t)st.st_size ||
 	    module->modified_ns != (uint64_t)st.st_mtim.tv_sec * NS_PER_S +
@@ -394,18 +419,20 @@ static void apply_map(struct collector *c, const struct mmap_record *record, con
 				   .from_ns = record->time_ns };
 	struct publish_context context = { c, proc };
 	struct mapping_changes changes = publish_changes(&context);
+	bool executable;
 
 	/* Without a life there is nothing to hold it; /proc is read when the first sample comes. */
 	if (!proc || record->time_ns < proc->begin_ns)
 		return;
-	if (record->inode != 0 && !proc->exec_mapped && proc->exec_assumed) {
+	executable = record->inode != 0 && !proc->exec_mapped && proc->exec_assumed;
+	if (executable) {
 		/* The first file that a new image maps is its executable: begin_new_exec(), which writes the
 		 * exec record, comes before elf_load(). */
 		proc->exec_mapped = true;
 		proc->fed &= !proc_set_text(proc, PROC_EXE, path);
-		if (collector_active(c))
-			check_overwritten(c, record->tgid, &file);
 	}
+	if (record->inode != 0 && collector_active(c))
+		check_overwritten(c, record->tgid, &file, record, executable);
 	if (!publish_module_of(c, &file, path, &mapping.module))
 		return;
 	if (record->inode == 0)

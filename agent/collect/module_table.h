@@ -49,6 +49,7 @@ struct module {
 	uint32_t mappings;  /* how often it was mapped: what to index first */
 	uint64_t table_bytes; /* charged for its published unwind table; 0 = none */
 	uint64_t size_bytes, modified_ns; /* of the file when it was opened; 0 = never */
+	uint64_t checked_ns; /* when it was last compared with them, CLOCK_MONOTONIC */
 	uint64_t used_ns;   /* when a stack last went through it, CLOCK_MONOTONIC */
 	uint8_t build_id_len;
 	uint8_t build_id[FEED_BUILD_ID_MAX];

@@ -210,6 +210,38 @@ static void test_signal_frame(void **state)
 	assert_int_equal(unwind_step(&at, &by_register), UNWIND_UNSUPPORTED);
 }
 
+/* The third register: its value from the innermost frame, then from where a frame saved it, then not known. */
+static void test_third_register(void **state)
+{
+	const struct unwind_rule same = { .cfa = UNWIND_CFA_SP, .flags = UNWIND_RULE_THIRD,
+					  .cfa_offset = 16, .ra_offset = -8 };
+	const struct unwind_rule saved = { .cfa = UNWIND_CFA_SP, .flags = UNWIND_RULE_THIRD,
+					   .cfa_reg = 3 << 4, .cfa_offset = 32, .ra_offset = -8 };
+	const struct unwind_rule base = { .cfa = UNWIND_CFA_REG, .flags = UNWIND_RULE_THIRD,
+					  .cfa_reg = 2 << 4 | ARCH_REG_THIRD, .cfa_offset = 16,
+					  .ra_offset = -8 };
+	const struct unwind_rule other = { .cfa = UNWIND_CFA_SP, .cfa_offset = 16, .ra_offset = -8 };
+	struct unwind_state at = start(0x401000), again;
+
+	at.regs[ARCH_REG_THIRD] = SP + 0x40;
+	for (unsigned i = 0; i < 8; i++)
+		stack_put(SP + 8 + i * 16, 0x402000 + i);
+	assert_int_equal(unwind_step(&at, &same), UNWIND_STEPPED);
+	again = at;
+	assert_int_equal(unwind_step(&at, &base), UNWIND_STEPPED);
+	assert_int_equal(at.sp, SP + 0x50);
+	/* saved by the frame in between, 24 below its CFA */
+	stack_put(SP + 0x18, SP + 0x60);
+	stack_put(SP + 0x28, 0x403000);
+	assert_int_equal(unwind_step(&again, &saved), UNWIND_STEPPED);
+	assert_int_equal(unwind_step(&again, &base), UNWIND_STEPPED);
+	assert_int_equal(again.sp, SP + 0x70);
+	/* a rule that says nothing of it */
+	at = start(0x401000);
+	assert_int_equal(unwind_step(&at, &other), UNWIND_STEPPED);
+	assert_int_equal(unwind_step(&at, &base), UNWIND_UNSUPPORTED);
+}
+
 static void test_signal_frame_unreadable(void **state)
 {
 	struct unwind_state at = start(0x7f0000001000);
@@ -394,6 +426,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(test_rules, setup),
 		cmocka_unit_test_setup(test_signal_frame, setup),
+		cmocka_unit_test_setup(test_third_register, setup),
 		cmocka_unit_test_setup(test_signal_frame_unreadable, setup),
 		cmocka_unit_test(test_sigreturn_code),
 		cmocka_unit_test_setup(test_frame_pointer, setup),

@@ -3,11 +3,13 @@
 //   deep     below 400 frames of place_deep
 //   dlopen   in a library (LIBRARY) that is opened and defines place_leaf_in_library
 //   plain    below place_plain
+//   lazy     in the dynamic linker, with LD_BIND_NOT=1: every call from place_lazy binds its function again
 //
-// usage: places deep|dlopen|plain [LIBRARY]
+// usage: places deep|dlopen|plain|lazy [LIBRARY]
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define NOINLINE __attribute__((noinline, noclone))
@@ -37,6 +39,12 @@ NOINLINE void place_plain(void)
 	__asm__ volatile("");
 }
 
+NOINLINE void place_lazy(void)
+{
+	for (int i = 0; i < 1000; i++)
+		sink += (uint64_t)rand();
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "plain";
@@ -57,6 +65,8 @@ int main(int argc, char **argv)
 			in_library();
 		else if (strcmp(what, "deep") == 0)
 			place_deep(400);
+		else if (strcmp(what, "lazy") == 0)
+			place_lazy();
 		else
 			place_plain();
 	}
