@@ -16,6 +16,7 @@
 #include "agent/listeners.h"
 #include "agent/options.h"
 #include "agent/reader/reader.h"
+#include "agent/rights.h"
 #include "agent/server.h"
 #include "agent/supervisor.h"
 #include "symbolize/symbolizer.h"
@@ -284,6 +285,7 @@ static int serve(const struct config *config, const struct options *given, struc
 		};
 
 		if (collects(config)) {
+			rights_warn();
 			options.run[ROLE_COLLECTOR] = run_collector;
 			options.run[ROLE_READER] = run_reader;
 		} else if (config->replay_file) {
@@ -311,6 +313,7 @@ static int run(const struct options *options, struct config *config, struct err 
 	}
 	if (options->features) {
 		features_print(&host_features, stdout);
+		rights_print(stdout);
 		return 0;
 	}
 	if (collects(config)) {

@@ -30,6 +30,16 @@ static int drop_bounding_set(uint64_t mask)
 	return 0;
 }
 
+bool privileges_has(unsigned number)
+{
+	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
+
+	if (number >= 32 * _LINUX_CAPABILITY_U32S_3 || syscall(SYS_capget, &header, data) < 0)
+		return false;
+	return data[number / 32].effective >> number % 32 & 1;
+}
+
 int privileges_keep(uint64_t mask)
 {
 	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };

@@ -4,12 +4,15 @@
 #ifndef PROFD_BASE_PRIVILEGES_H
 #define PROFD_BASE_PRIVILEGES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "agent/base/cleanup.h"
 
 #define PRIVILEGES_NOBODY 65534 /* user and group without rights on Linux distributions */
 
+/* Whether capability @number (CAP_…) is effective; false also if that cannot be told. */
+bool privileges_has(unsigned number);
 /* Keeps of the held capabilities those in @mask (1 << CAP_…; 0 = none), gives up all others, the ambient
  * and the bounding set, and sets no_new_privs. Negative errno of capget(2), capset(2) or prctl(2). */
 int privileges_keep(uint64_t mask) must_use;

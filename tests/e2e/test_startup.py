@@ -106,6 +106,22 @@ def unknown_feature():
     refused(["--listen", "127.0.0.1:0", "--data-dir", "DATA", "--disable-feature=warp"], ["warp"])
 
 
+def each_feature_disabled():
+    """What is required refuses to start and names the remedy; of anything else --features says what happens instead."""
+    features = subprocess.run([PROFD, "--features"], capture_output=True, text=True, check=True).stdout
+    rows = dict(line.split(None, 1) for line in features.splitlines())
+    names = [name for name in rows if not name.startswith("CAP_")]
+    check(len(names) >= 11 and len(rows) - len(names) == 4, features)
+    for name in names:
+        text = subprocess.run([PROFD, "--features", f"--disable-feature={name}"], capture_output=True, text=True,
+                              check=True).stdout
+        row = next(line for line in text.splitlines() if line.startswith(name + " "))
+        check("disabled" in row and ("required" in row or len(row.split("instead: ")[1]) > 10), row)
+        done = subprocess.run([PROFD, "--check", f"--disable-feature={name}"], capture_output=True, text=True)
+        check((done.returncode == 0) == ("required" not in row), f"{name}: {done}")
+        check(done.returncode == 0 or f"without --disable-feature={name}" in done.stderr, done.stderr)
+
+
 def informational_commands():
     version = subprocess.run([PROFD, "--version"], capture_output=True, text=True)
     check(version.returncode == 0 and version.stdout.startswith("profd "), version.stdout)
@@ -129,4 +145,4 @@ def stop_is_clean():
 if __name__ == "__main__":
     main(without_privileges, without_btf, port_taken, address_malformed, data_directory_not_writable,
          data_directory_in_use, configuration_errors, drop_ins_are_read, unknown_feature,
-         informational_commands, stop_is_clean)
+         each_feature_disabled, informational_commands, stop_is_clean)

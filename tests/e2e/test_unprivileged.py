@@ -111,6 +111,20 @@ def each_capability_is_needed_or_said():
             check(missing in done.stderr and len(done.stderr.splitlines()) == 1, f"{missing}: {done.stderr}")
 
 
+def what_is_lost_is_said():
+    with service_folder() as folder:
+        program = shutil.copy(os.path.join(BUILD, "profd"), folder)
+        held = set(NUMBERS) - {"CAP_SYSLOG", "CAP_SYS_PTRACE"}
+        text = subprocess.run([*setpriv(SERVICE_USER, held), program, "--features"], capture_output=True, text=True,
+                              timeout=60).stdout
+        for name in set(NUMBERS) - {"CAP_BPF", "CAP_PERFMON"}:
+            row = next(line for line in text.splitlines() if line.startswith(name + " "))
+            check((" yes" in row) == (name in held) and (name in held or "AmbientCapabilities" in row), row)
+        with ServiceDaemon(folder, held) as daemon:
+            for name, lost in (("CAP_SYSLOG", "functions of the kernel"), ("CAP_SYS_PTRACE", "goroutines")):
+                check(any(name in line and lost in line for line in daemon.log), f"{name}: {daemon.log}")
+
+
 def socket_is_for_the_group():
     with service_folder() as folder:
         run = os.path.join(folder, "run")
@@ -131,4 +145,4 @@ def socket_is_for_the_group():
 
 
 if __name__ == "__main__":
-    main(profiles_another_users_process, each_capability_is_needed_or_said, socket_is_for_the_group)
+    main(profiles_another_users_process, each_capability_is_needed_or_said, what_is_lost_is_said, socket_is_for_the_group)

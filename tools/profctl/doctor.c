@@ -92,7 +92,7 @@ static void add_check(cJSON *checks, const char *name, enum verdict verdict, con
 	(void)cJSON_AddItemToArray(checks, check);
 }
 
-/* A line of --features: "name  yes|no|disabled  reason; required | instead: fallback". */
+/* A line of --features: "name  yes|no|disabled  reason; required | instead: fallback"; privileges likewise. */
 static void add_feature(cJSON *checks, char *line)
 {
 	char *rest = NULL, *name = strtok_r(line, " ", &rest), *found = strtok_r(NULL, " ", &rest);
@@ -104,7 +104,7 @@ static void add_feature(cJSON *checks, char *line)
 	rest += strspn(rest, " ");
 	if (strcmp(found, "yes"))
 		verdict = strstr(rest, "required") ? CHECK_FAILED : CHECK_DEGRADED;
-	(void)snprintf(check, sizeof(check), "feature %s", name);
+	(void)snprintf(check, sizeof(check), "%s %s", strncmp(name, "CAP_", 4) ? "feature" : "privilege", name);
 	add_check(checks, check, verdict, *rest ? rest : "found");
 }
 
