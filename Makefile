@@ -46,7 +46,7 @@ PROGRAMS := $(if $(wildcard agent/main.c),$(O)/profd) $(if $(CTL_SRC),$(O)/profc
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .SECONDARY:
-.PHONY: all help clean tests check check-root check-asan fuzz fuzz-replay bench insns lint format \
+.PHONY: all help clean tests check check-root check-asan check-long fuzz fuzz-replay bench insns lint format \
 	coverage install deb
 
 all: $(LIB) $(PROGRAMS) ## build profd and profctl into build/
@@ -134,6 +134,10 @@ fuzz: $(O)/fuzz/$(T) ## run one fuzz target: make fuzz T=fuzz_cfi_rows S=300
 	$(O)/fuzz/$(T) -max_total_time=$(S) -timeout=10 -rss_limit_mb=2048 $(O)/fuzz/corpus/$(T) \
 		$(wildcard tests/fuzz/corpus/$(T))
 
+check-long: ## packages in a clean root and a booted machine, the README's first minute on a bare host (as root)
+	tests/long/package
+	tests/long/bare
+
 fuzz-replay: $(FUZZERS:%=$(O)/fuzz/%) ## every fuzz target over its corpus and 2,000 fresh inputs
 	@for t in fuzz_cfi_rows fuzz_elf_file; do mkdir -p $(O)/fuzz/corpus/$$t; \
 		echo 'int twice(int x) { return 2 * x; }' | $(CC) -g -O1 -shared -fPIC -x c - -o $(O)/fuzz/corpus/$$t/seed.so; done
@@ -171,7 +175,8 @@ lint: ## include directions, sizes, headers alone, SPDX, static analysis, shell 
 		-D__x86_64__ '-DLIBBPF_OPTS(type,name,...)=struct type name' \
 		'-DcJSON_ArrayForEach(e,a)=while ((e = cJSON_next(a)))'  $(filter-out %.bpf.c,$(filter %.c,$(C_FILES)))
 	shellcheck -x tools/quickstart tools/test tools/build_ui tools/check_tree tools/check_headers .ci/run \
-		tools/packaging/deb tests/vm/run tools/bench/run
+		tools/packaging/deb tests/vm/run tools/bench/run tests/long/package tests/long/bare tests/long/in-root \
+		tests/long/in-machine
 	@echo "ok lint"
 
 GENERATED := $(O)/profctl.1 $(O)/profctl.bash $(O)/profctl.zsh $(O)/profctl.fish
