@@ -88,6 +88,7 @@ static void service_json(struct http_call *call, struct json_out *json,
 		json_out_text(json, "type", profile_type_info((enum profile_type)i)->word);
 		json_out_bool(json, "available", state->available);
 		json_out_text(json, "reason", state->available ? NULL : state->reason);
+		json_out_text(json, "hint", state->hint);
 		json_out_close(json, '}');
 	}
 	json_out_close(json, ']');

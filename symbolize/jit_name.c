@@ -95,6 +95,9 @@ void jit_name_parse(const char *text, struct jit_name *ret)
 {
 	if (parse_v8(text, ret) || parse_python(text, ret))
 		return;
+	/* The JVM's map calls all of it one thing (jcmd Compiler.perfmap). */
+	if (!strcmp(text, "Interpreter"))
+		text = "[interpreter]";
 	put(ret->function, text, strlen(text));
 	ret->file[0] = '\0';
 	ret->start_line = 0;

@@ -6,6 +6,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "agent/base/clock.h"
+#include "agent/base/hash.h"
+
 #define CHUNK_BYTES 65536u
 
 /* ---- one line -------------------------------------------------------------------------------- */
@@ -75,6 +78,31 @@ static ssize_t read_at(int fd, void *to, size_t len, uint64_t offset)
 	return got < 0 ? -errno : got;
 }
 
+/* Hash of what lies before the cursor; 0 where it cannot be read. */
+static uint64_t read_tail(const struct perf_map_cursor *cursor, int fd)
+{
+	uint8_t text[PERF_MAP_TAIL_BYTES];
+	size_t len = cursor->offset < sizeof(text) ? (size_t)cursor->offset : sizeof(text);
+
+	return read_at(fd, text, len, cursor->offset - len) == (ssize_t)len ? hash_bytes(text, len, 1) : 0;
+}
+
+/* Starts over where the file was written anew, though it is no shorter. */
+static void check_tail(struct perf_map_cursor *cursor, int fd, struct jit_map *map)
+{
+	uint64_t modified_ns;
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return;
+	modified_ns = (uint64_t)st.st_mtim.tv_sec * NS_PER_S + (uint64_t)st.st_mtim.tv_nsec;
+	if (cursor->offset && modified_ns != cursor->modified_ns && read_tail(cursor, fd) != cursor->tail) {
+		*cursor = (struct perf_map_cursor){ .device = cursor->device, .inode = cursor->inode };
+		jit_map_clear(map);
+	}
+	cursor->modified_ns = modified_ns;
+}
+
 /* Takes the whole lines of @text and returns the bytes used. */
 static ssize_t take_lines(struct perf_map_cursor *cursor, const char *text, size_t len,
 			  struct jit_map *map)
@@ -101,17 +129,13 @@ static ssize_t take_lines(struct perf_map_cursor *cursor, const char *text, size
 	return cursor->skipping ? (ssize_t)len : at - text;
 }
 
-int perf_map_update(struct perf_map_cursor *cursor, int fd, struct jit_map *map)
+static int read_lines(struct perf_map_cursor *cursor, int fd, uint64_t size, struct jit_map *map)
 {
 	cleanup_free char *chunk = malloc(CHUNK_BYTES);
-	uint64_t size, start;
-	int rc = check_file(cursor, fd, map, &size);
+	uint64_t start = cursor->offset;
 
-	if (rc < 0)
-		return rc;
 	if (!chunk)
 		return -ENOMEM;
-	start = cursor->offset;
 	while (cursor->offset < size) {
 		ssize_t got = read_at(fd, chunk, CHUNK_BYTES, cursor->offset), used;
 
@@ -127,6 +151,21 @@ int perf_map_update(struct perf_map_cursor *cursor, int fd, struct jit_map *map)
 			return cursor->offset < size;
 	}
 	return 0;
+}
+
+int perf_map_update(struct perf_map_cursor *cursor, int fd, struct jit_map *map)
+{
+	uint64_t size, before;
+	int rc = check_file(cursor, fd, map, &size);
+
+	if (rc < 0)
+		return rc;
+	check_tail(cursor, fd, map);
+	before = cursor->offset;
+	rc = read_lines(cursor, fd, size, map);
+	if (cursor->offset != before)
+		cursor->tail = read_tail(cursor, fd);
+	return rc;
 }
 
 /* ---- jitdump --------------------------------------------------------------------------------- */

@@ -14,6 +14,7 @@
 #include "symbolize/jit_map.h"
 
 #define PERF_MAP_NAME_MAX   2048u	/* bytes of a name; more is cut */
+#define PERF_MAP_TAIL_BYTES 256u
 #define PERF_MAP_UPDATE_MAX (16u << 20) /* bytes looked at by one call */
 
 /* Where the reading of one file stands. Zero-initialized is the beginning. */
@@ -21,12 +22,14 @@ struct perf_map_cursor {
 	dev_t device;
 	ino_t inode;
 	uint64_t offset;   /* of the first byte not read yet */
+	uint64_t modified_ns; /* when @tail was compared last */
+	uint64_t tail;	   /* hash of the last PERF_MAP_TAIL_BYTES before @offset */
 	bool skipping;	   /* inside a line that is too long */
 	bool is_damaged;   /* jitdump: nothing more can be read */
 };
 
-/* Reads what @fd (a perf map) gained since the last call into @map. A file that was replaced or became
- * shorter is read anew, into an emptied map. A last line without its newline waits for the next call.
+/* Reads what @fd (a perf map) gained since the last call into @map. A file that was replaced, became shorter
+ * or has other text at its old end (a JVM writes all of it again whenever it is told to) is read anew, into an emptied map. A last line without its newline waits for the next call.
  * 1 = there is more, call again; 0 = all read; -ENOMEM, or errno of the reading. */
 int perf_map_update(struct perf_map_cursor *cursor, int fd, struct jit_map *map) must_use;
 /* The same for jitdump: code loads and moves. -ENOEXEC if it is not jitdump version 1 in this machine's

@@ -26,6 +26,7 @@ struct place {
 	const struct name_frame *frames;
 	uint32_t count;	   /* 0 = unknown */
 	uint32_t used;	   /* = struct names_client.round when asked for in this one */
+	uint32_t answered; /* round of the answer */
 	uint64_t until_ns; /* monotonic: ask again then */
 	bool changes;	   /* JIT code: what is at the address may be other code later */
 };
@@ -290,6 +291,7 @@ static int take_frames(struct names_client *client, struct bytes *in, uint32_t s
 	place->until_ns = count && state == NAMES_FINAL ? UNTIL_NEVER
 							 : clock_monotonic_ns() + NAMES_AGAIN_NS;
 	place->changes = state == NAMES_CHANGE;
+	place->answered = client->round;
 	if (!count)
 		return 0;
 	for (uint16_t i = 0; i < count; i++) {
@@ -461,6 +463,12 @@ static void ask(struct names_client *client, uint64_t key, const struct offsets_
 		give_up(client, rc);
 }
 
+/* Of JIT code an answer holds for one profile: the next session may have run other code there. */
+static bool is_fresh(const struct names_client *client, const struct place *place, uint64_t now_ns)
+{
+	return place && place->until_ns > now_ns && (!place->changes || place->answered == client->round);
+}
+
 static void prefetch_names(void *ctx, uint64_t module_key, const uint64_t *offsets, size_t count)
 {
 	struct names_client *client = ctx;
@@ -470,7 +478,7 @@ static void prefetch_names(void *ctx, uint64_t module_key, const uint64_t *offse
 	for (size_t i = 0; i < count; i++) {
 		const struct place *place = memory_find(&client->known, module_key, offsets[i]);
 
-		if ((!place || place->until_ns <= now_ns) &&
+		if (!is_fresh(client, place, now_ns) &&
 		    offsets_vec_push(&unknown, offsets[i]) < 0)
 			break;
 	}
@@ -484,7 +492,7 @@ static int find_name(void *ctx, uint64_t module_key, uint64_t offset, struct nam
 	struct names_client *client = ctx;
 	struct place *place = memory_find(&client->known, module_key, offset);
 
-	if (!place || place->until_ns <= clock_monotonic_ns()) {
+	if (!is_fresh(client, place, clock_monotonic_ns())) {
 		prefetch_names(client, module_key, &offset, 1);
 		place = memory_find(&client->known, module_key, offset);
 	}
@@ -509,7 +517,7 @@ static int find_name(void *ctx, uint64_t module_key, uint64_t offset, struct nam
 int names_keep(struct names_client *client, uint64_t key, uint64_t offset,
 	       const struct name_frame *frames, unsigned count)
 {
-	struct place place = { .key = key, .offset = offset, .count = count };
+	struct place place = { .key = key, .offset = offset, .count = count, .until_ns = UNTIL_NEVER };
 	struct name_frame *copies;
 
 	if (!count || count > NAMES_INLINE_MAX)

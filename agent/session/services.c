@@ -132,6 +132,29 @@ static void choose_runtime(const struct live_process *const *processes, size_t c
 	}
 }
 
+/* Code that is compiled or interpreted at run time has names only where its runtime tells them. */
+static void add_hints(struct service_info *ret)
+{
+	static const struct {
+		const char *runtime, *hint;
+	} hints[] = {
+		{ "jvm", "frames of compiled Java code are named after `jcmd PID Compiler.perfmap` (JDK 17 and later) "
+			 "and complete with -XX:+PreserveFramePointer; without, they are [jit]" },
+		{ "node", "frames of JavaScript are named with `node --perf-basic-prof` (interpreted ones too with "
+			  "--interpreted-frames-native-stack); without, they are [jit]" },
+		{ "cpython", "frames of Python functions are named from 3.12 on with `python -X perf` or "
+			     "PYTHONPERFSUPPORT=1; without, only the interpreter's own functions are seen" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(hints); i++) {
+		if (strcmp(ret->runtime, hints[i].runtime) != 0)
+			continue;
+		for (int type = 0; type < PROFILE_TYPE_MAX; type++)
+			if (types[type].wants && ret->types[type].available)
+				ret->types[type].hint = hints[i].hint;
+	}
+}
+
 /* What can be read from none of its processes. */
 static void add_refusals(const struct live_process *const *processes, size_t count,
 			 struct service_info *ret)
@@ -174,6 +197,7 @@ static int add_service(const struct sessions *s, const struct live_process *cons
 		ret->cpus += processes[i]->cpus;
 	}
 	add_refusals(processes, count, ret);
+	add_hints(ret);
 	return 0;
 }
 

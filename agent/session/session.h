@@ -138,6 +138,7 @@ struct service_process {
 struct service_type_state {
 	bool available;
 	char reason[256]; /* and remedy; "" when available */
+	const char *hint; /* what would give frames better names, literal; NULL = nothing to be done */
 };
 
 struct service_info {

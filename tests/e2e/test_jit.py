@@ -2,9 +2,12 @@
 """Code that was compiled at run time is named from what its runtime writes, and is `[jit]` without that."""
 
 import contextlib
+import glob
 import os
 import shutil
+import subprocess
 import tempfile
+import time
 
 from harness import Daemon, Skip, band, check, compile_workload, cpu_ns, main, running, wait_until
 
@@ -18,7 +21,42 @@ for (let i = 0; ; i++) { sum += hotThree(i); sum ^= coldOne(i); }
 """
 
 
-def profile(command, service, cpu_seconds=3, cwd=None):
+JAVA = """
+public class HotLoops {
+    static int inner(int n) { int x = n; for (int i = 0; i < 3000; i++) x = x * 31 + i; return x; }
+    static int three(int n) { int s = 0; for (int i = 0; i < 3; i++) s += inner(n + i); return s; }
+    static int cold(int n) { int x = n; for (int i = 0; i < 3000; i++) x = x * 31 + i; return x; }
+    public static void main(String[] arguments) {
+        System.out.println("ready");
+        int sum = 0;
+        for (int i = 0; ; i++) { sum += three(i); sum ^= cold(i); if (sum == 42) System.out.print(""); }
+    }
+}
+"""
+
+PYTHON = """
+def inner(n):
+    x = n
+    for i in range(3000):
+        x = (x * 31 + i) & 0xffffffff
+    return x
+def three(n):
+    return inner(n) + inner(n + 1) + inner(n + 2)
+def cold(n):
+    x = n
+    for i in range(3000):
+        x = (x * 31 + i) & 0xffffffff
+    return x
+print("ready", flush=True)
+i = 0
+while True:
+    three(i)
+    cold(i)
+    i += 1
+"""
+
+
+def profile(command, service, cpu_seconds=3, cwd=None, before_start=None):
     """(stacks, samples) of @command once it has used @cpu_seconds."""
     before = os.getcwd()
     with Daemon() as daemon:
@@ -27,6 +65,8 @@ def profile(command, service, cpu_seconds=3, cwd=None):
         try:
             with running(*command) as process:
                 os.chdir(before)
+                if before_start:
+                    before_start(process)
                 session = daemon.start_profile(service or f"pid:{process.pid}", 300, rate=199)
                 start = cpu_ns(process.pid)
                 wait_until(lambda: cpu_ns(process.pid) - start > cpu_seconds * 1e9, 120, "the program to run")
@@ -75,6 +115,90 @@ def without_map():
     check_share(stacks, samples, 1, "[jit]")
 
 
+def address_reused():
+    """Other code at the same addresses: each session has the names of its own time."""
+    with Daemon() as daemon, running(compile_workload("jit.c", "-O2"), "300", "now") as process:
+        path = f"/tmp/perf-{process.pid}.map"
+        try:
+            first = of_jit(daemon, process)
+            with open(path, "r+") as f:
+                f.write(f.read().replace("jitted", "second"))
+            second = of_jit(daemon, process)
+            time.sleep(10)  # names that may change are asked for again after this
+            for session, word in ((first, "jitted"), (second, "second"), (first, "jitted")):
+                stacks = daemon.folded(session["id"])
+                check_share(stacks, session["sampleCount"], 2 / 3, word + " heavy")
+                check_share(stacks, session["sampleCount"], 1 / 3, word + " light")
+        finally:
+            os.unlink(path)
+
+
+def of_jit(daemon, process):
+    session = daemon.start_profile(f"pid:{process.pid}", 300, rate=199)
+    start = cpu_ns(process.pid)
+    wait_until(lambda: cpu_ns(process.pid) - start > 1.5e9, 120, "the program to run")
+    return daemon.stop_profile(session)
+
+
+def java_with_map():
+    """The JVM writes its map when it is told to; compiled and interpreted code of one method has one name."""
+    if not shutil.which("javac") or not shutil.which("jcmd"):
+        raise Skip("no JDK is installed")
+
+    def dump(process):
+        start = cpu_ns(process.pid)
+        wait_until(lambda: cpu_ns(process.pid) - start > 2e9, 120, "the program to be compiled")
+        subprocess.run(["jcmd", str(process.pid), "Compiler.perfmap"], check=True, stdout=subprocess.DEVNULL)
+
+    with tempfile.TemporaryDirectory() as folder:
+        with open(os.path.join(folder, "HotLoops.java"), "w") as f:
+            f.write(JAVA)
+        subprocess.run(["javac", "HotLoops.java"], check=True, cwd=folder)
+        stacks, samples = profile(["java", "-XX:+PreserveFramePointer", "-XX:CompileCommand=quiet", "-XX:CompileCommand=dontinline,HotLoops::*",
+                                   "-cp", folder, "HotLoops"], None, before_start=dump)
+    check_share(stacks, samples, 0.75, "HotLoops.inner(int)")
+    check_share(stacks, samples, 0.25, "HotLoops.cold(int)")
+    hot = [(s, v) for s, v in stacks if any("HotLoops.inner" in f for f in s)]
+    inside = sum(v for s, v in hot if any("HotLoops.three" in f for f in s) and "JavaMain" in s)
+    check(inside > 0.95 * sum(v for _, v in hot), "inner is not under three and the thread's beginning")
+
+
+def find_python():
+    """An interpreter that can write a perf map: CPython 3.12 and later."""
+    names = [shutil.which(f"python3.{minor}") for minor in range(12, 16)]
+    names += sorted(glob.glob(os.path.expanduser("~/.pyenv/versions/3.1[2-9]*/bin/python3.1[2-9]")))
+    names += sorted(glob.glob("/usr/local/bin/python3.1[2-9]"))
+    for name in filter(None, names):
+        if subprocess.run([name, "-X", "perf", "-c", ""], stderr=subprocess.DEVNULL).returncode == 0:
+            return name
+    raise Skip("no CPython 3.12 or later is installed")
+
+
+def python_with_map():
+    python = find_python()
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "hot_loops.py")
+        with open(path, "w") as f:
+            f.write(PYTHON)
+        stacks, samples = profile([python, "-X", "perf", path], None)
+    check_share(stacks, samples, 0.75, "inner")
+    check_share(stacks, samples, 0.25, "cold")
+
+
+def hints():
+    """A service of such a runtime says what would name its frames."""
+    need_node()
+    with tempfile.TemporaryDirectory() as folder, Daemon() as daemon, running("node", write_script(folder)) as process:
+        def mine():
+            items = daemon.get("/api/v1/observability/services").json()["items"]
+            found = [i for i in items if any(p["pid"] == process.pid for p in i["processes"])]
+            return found[0] if found and found[0]["runtime"] == "node" else None
+
+        types = {t["type"]: t for t in wait_until(mine, 60, "the service")["profileTypes"]}
+        check("--perf-basic-prof" in (types["cpu"]["hint"] or ""), f"no hint: {types['cpu']}")
+        check(types["goroutine"]["hint"] is None, "a hint where no stacks are sampled")
+
+
 def need_node():
     if not shutil.which("node"):
         raise Skip("node is not installed")
@@ -109,4 +233,5 @@ def node_without_map():
 
 
 if __name__ == "__main__":
-    main(own_perf_map, own_jitdump, map_written_later, without_map, node_with_map, node_without_map)
+    main(own_perf_map, own_jitdump, map_written_later, without_map, address_reused, node_with_map, node_without_map, java_with_map,
+         python_with_map, hints)

@@ -90,7 +90,8 @@ class ServicePage {
 		this.tabs.replaceChildren(...types.map(t => h('a', { href: turned({ type: t.type === 'cpu' ? null : t.type }), 'aria-current': t.type === this.type ? 'page' : null,
 			'aria-disabled': t.available ? null : 'true', title: t.available ? null : visible(t.reason || '') }, t.type)));
 		const mine = types.find(t => t.type === this.type);
-		this.reason.replaceChildren(mine && !mine.available ? h('div', { class: 'note warn' }, h('p', {}, `${this.type} cannot be taken of this service now: ${visible(mine.reason || 'no reason was given')}`)) : '');
+		this.reason.replaceChildren(mine && !mine.available ? h('div', { class: 'note warn' }, h('p', {}, `${this.type} cannot be taken of this service now: ${visible(mine.reason || 'no reason was given')}`))
+			: mine?.hint ? h('div', { class: 'note' }, h('p', {}, visible(mine.hint))) : '');
 		this.form.replaceChildren(startForm(this.name, types, this.type, this.trouble));
 		if (!this.continuous.firstChild) continuousSwitch(this.name, types, this.trouble).then(box => this.continuous.replaceChildren(box), e => this.trouble.show(e));
 	}
