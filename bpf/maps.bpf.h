@@ -211,7 +211,7 @@ struct off_state {
 	uint16_t reserved;
 	uint32_t holder; /* of the lock it waits for, as it says; 0 = unknown */
 	uint32_t waker;	 /* thread of its process that woke it, while locks are wanted; 0 = none */
-	uint32_t reserved2;
+	uint32_t wanted; /* decision, as it was found: config.target_generation << 1, bit 0: locks too */
 };
 
 struct {

@@ -67,18 +67,33 @@ static __always_inline uint32_t off_holder(struct task_struct *task)
 	return (words[0] > 1 ? words[0] : words[1] * wait.or_next) & FUTEX_TID_MASK;
 }
 
+/* Is the time of @task wanted? The state to note it in, or NULL. Decisions about processes are few, so
+ * a thread remembers the last good one: the look-up of its process would cost more than all the rest. */
+static __always_inline struct off_state *off_wanted(struct task_struct *task)
+{
+	struct off_state *state = bpf_task_storage_get(&off_states, task, 0, 0);
+	uint32_t generation = config.target_generation << 1, tgid = task->tgid;
+	struct prof_target *target;
+
+	if (state && (state->wanted & ~1u) == generation)
+		return state;
+	target = bpf_map_lookup_elem(&targets, &tgid);
+	if (target_wants(target, PROF_WANT_OFFCPU))
+		return NULL;
+	if (!state)
+		state = bpf_task_storage_get(&off_states, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (state)
+		state->wanted = generation | (target && target->wanted & PROF_WANT_LOCKS);
+	return state;
+}
+
 static __always_inline void off_leave(struct task_struct *task, bool preempted, uint64_t now_ns)
 {
-	uint32_t tgid = task->tgid;
-	struct prof_target *target;
 	struct off_state *state;
 
 	if (!task->pid || task->flags & PF_EXITING)
 		return;
-	target = bpf_map_lookup_elem(&targets, &tgid);
-	if (target_wants(target, PROF_WANT_OFFCPU))
-		return;
-	state = bpf_task_storage_get(&off_states, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	state = off_wanted(task);
 	if (!state)
 		return;
 	state->since_ns = now_ns;
@@ -86,7 +101,7 @@ static __always_inline void off_leave(struct task_struct *task, bool preempted, 
 	state->generation = config.off_generation;
 	state->blocked = !preempted && off_blocks(task);
 	state->holder = state->waker = 0;
-	if (state->blocked && target && target->wanted & PROF_WANT_LOCKS)
+	if (state->blocked && state->wanted & 1)
 		state->holder = off_holder(task);
 }
 
@@ -266,8 +281,10 @@ static __always_inline void off_return(struct task_struct *task, uint64_t now_ns
 	off_ns = now_ns - state->since_ns;
 	state->since_ns = 0;
 	value = off_value(off_ns);
+	if (!value || !off_ns)
+		return;
 	s = bpf_map_lookup_elem(&switch_scratch, &zero);
-	if (!value || !off_ns || !s)
+	if (!s)
 		return;
 	if (s->resume.owed) {
 		outcome_count(OUTCOME_resume_missed);

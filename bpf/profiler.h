@@ -288,6 +288,7 @@ struct prof_config {
 	uint32_t cpu_active;	   /* 0: return at once */
 	uint32_t sweep_all;	   /* the next sweep begins the time of every thread */
 	uint32_t off_generation;   /* 0 = off; another number after every start */
+	uint32_t target_generation; /* from 1; another number after every decision on a process */
 	uint32_t
 		sample_undecided; /* 1 while a session could want a process nobody has decided on */
 	uint32_t

@@ -15,6 +15,14 @@
 
 _Static_assert(PROF_OUTCOMES_MAX == 64, "struct bpf_costs");
 
+/* Threads remember what was decided on their process. */
+static void forget_decisions(struct bpf_agent *agent)
+{
+	uint32_t *generation = &agent->skel->bss->config.target_generation;
+
+	*generation = *generation < INT32_MAX ? *generation + 1 : 1;
+}
+
 static int attach_life(struct bpf_agent *agent, struct err *err)
 {
 	struct profiler_bpf *skel = agent->skel;
@@ -71,6 +79,7 @@ int bpf_agent_create(const struct features *features, struct bpf_agent **ret, st
 	if (rc < 0)
 		return err_set(err, -rc, NULL, NULL, "the ring buffer could not be mapped: %s",
 			       strerror(-rc));
+	forget_decisions(agent);
 	rc = attach_life(agent, err);
 	if (rc < 0)
 		return rc;
@@ -110,7 +119,8 @@ static void detach_offcpu(struct bpf_agent *agent)
 {
 	struct profiler_bpf *skel = agent->skel;
 	struct bpf_link **links[] = { &skel->links.off_switch, &skel->links.off_exit,
-				      &skel->links.off_waking, &skel->links.off_resume,
+				      &skel->links.off_waking, &skel->links.off_sweep,
+				      &skel->links.off_resume,
 				      &skel->links.off_resume_compat };
 
 	skel->bss->config.off_generation = 0;
@@ -221,6 +231,7 @@ int bpf_agent_sweep(struct bpf_agent *agent, bool all)
 void bpf_agent_set_undecided(struct bpf_agent *agent, bool sample)
 {
 	agent->skel->bss->config.sample_undecided = sample;
+	forget_decisions(agent);
 }
 
 int bpf_agent_follow_cpus(struct bpf_agent *agent)
@@ -235,12 +246,16 @@ bool bpf_agent_uses_hardware(const struct bpf_agent *agent)
 
 int bpf_agent_set_target(struct bpf_agent *agent, uint32_t tgid, const struct prof_target *target)
 {
-	return bpf_map_update_elem(bpf_map__fd(agent->skel->maps.targets), &tgid, target, BPF_ANY);
+	int rc = bpf_map_update_elem(bpf_map__fd(agent->skel->maps.targets), &tgid, target, BPF_ANY);
+
+	forget_decisions(agent);
+	return rc;
 }
 
 void bpf_agent_clear_target(struct bpf_agent *agent, uint32_t tgid)
 {
 	(void)bpf_map_delete_elem(bpf_map__fd(agent->skel->maps.targets), &tgid);
+	forget_decisions(agent);
 }
 
 int bpf_agent_map_add(struct bpf_agent *agent, uint32_t tgid, uint64_t start, uint64_t end,

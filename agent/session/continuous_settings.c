@@ -251,6 +251,8 @@ void continuous_demand(const struct sessions *s, struct control_demand *demand)
 		demand->sample_undecided = 1;
 		if ((bits & PROF_WANT_CPU) && setting->rate_hz > demand->rate_hz)
 			demand->rate_hz = setting->rate_hz;
+		if (bits & PROF_WANT_OFFCPU)
+			demand_waits(demand, setting->rate_hz);
 	}
 }
 

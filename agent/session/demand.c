@@ -7,8 +7,10 @@
 #include "agent/session/continuous.h"
 #include "agent/session/sessions_internal.h"
 
-#define OFF_THRESHOLD_NS                                                                           \
-	(1 * NS_PER_MS) /* blocks shorter are sampled in proportion to their length */
+/* Waits shorter than the threshold are sampled in proportion to their length, which costs each thread up
+ * to two samples for each that was asked for a second. */
+#define OFF_THRESHOLD_MIN_NS (1 * NS_PER_MS)
+#define OFF_THRESHOLD_MAX_NS (50 * NS_PER_MS)
 
 static bool is_wanting(const struct session *session)
 {
@@ -44,10 +46,20 @@ static uint32_t wanted_of(struct sessions *s, struct live_process *process)
 	return wanted ? wanted : PROF_WANT_NONE;
 }
 
+void demand_waits(struct control_demand *demand, uint32_t rate_hz)
+{
+	uint64_t threshold_ns = NS_PER_S / (2 * (uint64_t)(rate_hz ? rate_hz : 1));
+
+	if (threshold_ns < OFF_THRESHOLD_MIN_NS)
+		threshold_ns = OFF_THRESHOLD_MIN_NS;
+	if (threshold_ns < demand->off_threshold_ns)
+		demand->off_threshold_ns = threshold_ns;
+}
+
 static struct control_demand demand_now(const struct sessions *s)
 {
 	struct control_demand demand = { .head = { .kind = CONTROL_DEMAND },
-					 .off_threshold_ns = OFF_THRESHOLD_NS };
+					 .off_threshold_ns = OFF_THRESHOLD_MAX_NS };
 
 	for (const struct session *session = s->running; session; session = session->next) {
 		if (!is_wanting(session))
@@ -59,6 +71,8 @@ static struct control_demand demand_now(const struct sessions *s)
 		demand.sample_undecided = 1;
 		if ((session->wants & PROF_WANT_CPU) && session->info.rate_hz > demand.rate_hz)
 			demand.rate_hz = session->info.rate_hz;
+		if (session->wants & PROF_WANT_OFFCPU)
+			demand_waits(&demand, session->info.rate_hz);
 	}
 	continuous_demand(s, &demand);
 	return demand;

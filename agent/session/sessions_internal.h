@@ -298,6 +298,8 @@ void feed_consumer_stop(struct sessions *s);
 
 /* Recomputes and sends what changed; what does not fit in the channel is tried again next time. */
 void demand_update(struct sessions *s);
+/* Somebody wants waits at @rate_hz. */
+void demand_waits(struct control_demand *demand, uint32_t rate_hz);
 void demand_want(struct sessions *s, enum control_want_kind what, const uint64_t *ids, unsigned count);
 /* Which sessions want @process, cached in it. */
 void demand_match(const struct sessions *s, struct live_process *process);

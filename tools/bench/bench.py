@@ -9,13 +9,14 @@ import contextlib
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 
 import names_bench
-from harness import FAMILY_A, Daemon, build_truth, check, running
+from harness import FAMILY_A, Daemon, build_truth, check, compile_workload, running
 
 STATS = "/proc/sys/kernel/bpf_stats_enabled"
 STATS_FLOOR_NS = 57  # performance.md, 1: cost of one measured run of an empty program
@@ -98,6 +99,12 @@ def bpf_stats():
             f.write("0")
 
 
+def install(package):
+    """A rival that is measured beside us."""
+    subprocess.run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", package], check=True,
+                   stdout=subprocess.DEVNULL)
+
+
 def profd_cost(service, rate, seconds, settle=8.0):
     """Agent CPU s (BPF included), BPF s, samples and the result of one session over a steady load."""
     with Daemon() as daemon, bpf_stats():
@@ -159,6 +166,52 @@ def idle(seconds):
     absolute("idle host, 19 Hz session, % of one CPU", 100 * ours / seconds, 0.2, f"of it BPF {100 * bpf / seconds:.3f}; s: {result['split']}")
 
 
+@contextlib.contextmanager
+def libbpf_offcputime():
+    """The offcputime of libbpf-tools over the whole host."""
+    rival = subprocess.Popen([shutil.which("offcputime") or "/usr/sbin/offcputime", "36000"], stdout=subprocess.DEVNULL,
+                             stderr=subprocess.DEVNULL)
+    try:
+        time.sleep(2)
+        check(rival.poll() is None, "offcputime of libbpf-tools does not run")
+        yield
+    finally:
+        rival.kill()
+        rival.wait()
+
+
+def switches(_):
+    """CPU time of a context switch with offcpu on for the whole host: a byte to and fro between two processes of one
+    CPU, beside libbpf-tools offcputime, each in its turn, the least of seven rounds."""
+    if not (shutil.which("offcputime") or os.path.exists("/usr/sbin/offcputime")):
+        install("libbpf-tools")
+    game = compile_workload("ping_pong.c", "-O2")
+    least = {"bare": [], "ours": [], "rival": [], "after": []}
+    with subprocess.Popen([game, "100000"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as player:
+        def play(name):
+            player.stdin.write("\n")
+            player.stdin.flush()
+            least[name].append(float(player.stdout.readline()))
+
+        check(player.stdout.readline() == "ready\n", "the game is not ready")
+        with Daemon() as daemon:
+            time.sleep(8)
+            for _round in range(7):
+                play("bare")
+                session = daemon.start_profile("*", 600, "offcpu", 99)
+                play("ours")
+                daemon.stop_profile(session)
+                play("after")
+                with libbpf_offcputime():
+                    play("rival")
+        player.stdin.close()
+    bare, ours, rival, after = (min(least[name]) for name in ("bare", "ours", "rival", "after"))
+    text = f"ns of CPU a switch: bare {bare:.0f}, ours {ours:.0f}, rival {rival:.0f}, after a session {after:.0f}"
+    absolute("throughput with offcpu of the host", bare / ours, 0.85, text, smaller=False)
+    row("extra CPU per switch, offcputime of libbpf-tools", ours - bare, rival - bare, 0.12)
+    row("CPU per switch after a session, before one", after, bare, 1.05)
+
+
 def memory(_):
     """PSS of all processes plus what the kernel charges for BPF maps, with 200 processes mapped."""
     with contextlib.ExitStack() as stack:
@@ -196,7 +249,7 @@ def names(_):
     names_bench.run(row, absolute, child_cpu_s)
 
 
-BENCHES = [names, busy, busy_fp, idle, memory, loss, startup]
+BENCHES = [names, busy, busy_fp, idle, switches, memory, loss, startup]
 
 
 def main():

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Time off the CPU in bad cases: thousands of threads, a storm of switches, an exec while threads are blocked; and
+that nothing stays attached when nobody asks any more."""
+
+import contextlib
+import json
+import os
+import subprocess
+import time
+
+from harness import FAMILY_A, Daemon, check, compile_workload, main, own_name, wait_until
+
+
+class Crowd:
+    """tests/workloads/off_crowd.c under a name of its own."""
+
+    def __init__(self, *arguments):
+        self.arguments = arguments
+
+    def __enter__(self):
+        program = compile_workload("off_crowd.c", "-O2", "-fomit-frame-pointer", "-lpthread")
+        self.copy = own_name(program)
+        name = self.copy.__enter__()
+        self.service = os.path.basename(name)
+        self.process = subprocess.Popen([name, *self.arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        check(self.process.stdout.readline() == "ready\n", "the program is not ready")
+        return self
+
+    def __exit__(self, kind, value, trace):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self.copy.__exit__(kind, value, trace)
+
+    def say(self, text=""):
+        self.process.stdin.write(text + "\n")
+        self.process.stdin.flush()
+
+    def counters(self):
+        self.say()
+        return json.loads(self.process.stdout.readline())
+
+
+def links(daemon):
+    """Kinds of the BPF links that the collector has."""
+    pid = daemon.children()["profd-collect"]
+    found = []
+    for fd in os.listdir(f"/proc/{pid}/fdinfo"):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/fdinfo/{fd}") as f:
+            found += [line.split()[1] for line in f if line.startswith("link_type:")]
+    return sorted(found)
+
+
+def resident_mb(daemon):
+    total = 0
+    for pid in [daemon.process.pid, *daemon.children().values()]:
+        with open(f"/proc/{pid}/status") as f:
+            total += sum(int(line.split()[1]) for line in f if line.startswith("VmRSS:"))
+    return total / 1024
+
+
+def sum_of(stacks, function):
+    return sum(value for stack, value in stacks if function in stack)
+
+
+def elapsed_ns(result):
+    return result["durationSeconds"] * 1e9
+
+
+def nothing_stays_attached():
+    with Daemon() as daemon, Crowd("threads", "2") as crowd:
+        before = links(daemon)
+        check(before, "exec, fork and exit are always followed")
+        sessions = [daemon.start_profile(crowd.service, 600, kind) for kind in ("offcpu", "wall", "mutex")]
+        during = links(daemon)
+        check(len(during) >= len(before) + 4, f"{during}")
+        time.sleep(0.5)
+        for session in sessions:
+            daemon.stop_profile(session)
+        wait_until(lambda: links(daemon) == before, 60, f"{before}, there are {links(daemon)}")
+
+
+def two_thousand_threads():
+    with Daemon() as daemon, Crowd("threads", "2000") as crowd:
+        outer = [crowd.counters()]
+        session = daemon.start_profile(crowd.service, 600, "offcpu", 1000)
+        inner = [crowd.counters()]
+        time.sleep(4)
+        inner.append(crowd.counters())
+        result = daemon.stop_profile(session)
+        outer.append(crowd.counters())
+        check(result["quality"]["lost"] == 0, f"{result['quality']}")
+        stacks = daemon.folded(session)
+        total = sum(v for _, v in stacks)
+        length = elapsed_ns(result)
+        # what they run is next to nothing
+        check(0.9 <= total / (2001 * length) <= 1.01, f"{total / 1e9:.1f} s of {2001 * length / 1e9:.1f}")
+        low, high = (last["nap"] - first["nap"] for first, last in (inner, outer))
+        got = sum_of(stacks, "nap")
+        # a nap is counted when it ends, at most 0.09 s of each thread are on the other side
+        slack = 1000 * 0.1e9 + 0.05 * high
+        check(low - slack <= got <= high + slack, f"nap: {got / 1e9:.1f} s, {low / 1e9:.1f} to {high / 1e9:.1f} are due")
+        forever = daemon.folded(session, "&groupBy=wait")
+        futex = sum(v for s, v in forever if s[0] == "futex")
+        check(0.97 <= futex / (1000 * length) <= 1.01, f"futex: {futex / 1e9:.1f} s of {1000 * length / 1e9:.1f}")
+
+
+def a_storm_of_switches():
+    with Daemon() as daemon, Crowd("switches") as crowd:
+        daemon.profile(crowd.service, 1, "offcpu", 1000)
+        memory = resident_mb(daemon)
+        session = daemon.start_profile(crowd.service, 600, "offcpu", 1000)
+        first = crowd.counters()
+        time.sleep(4)
+        last = crowd.counters()
+        result = daemon.stop_profile(session)
+        rate = (last["switches"] - first["switches"]) * 1e9 / (last["time"] - first["time"])
+        print(f"  {rate:.0f} switches a second, {result['sampleCount']} samples, {result['quality']['lost']} lost")
+        check(result["quality"]["lost"] >= 0, "losses are counted")
+        check(result["sampleCount"] < 1000 * (elapsed_ns(result) / 1e9 + 3) * 3, f"{result['sampleCount']} samples")
+        check(resident_mb(daemon) < memory + 40, f"{memory:.0f} MB before, {resident_mb(daemon):.0f} after")
+        stacks = daemon.folded(session)
+        # one of the two is off the CPU at any time, and main all the time
+        check(sum_of(stacks, "pass") >= 0.9 * elapsed_ns(result), f"{sum_of(stacks, 'pass') / 1e9:.2f} s")
+
+
+def exec_while_blocked():
+    with Daemon() as daemon, Crowd("exec") as crowd:
+        daemon.profile(crowd.service, 1, "offcpu", 1000)
+        session = daemon.start_profile(f"pid:{crowd.process.pid}", 600, "offcpu", 1000)
+        started = time.monotonic()
+        time.sleep(2)
+        crowd.say("exec")
+        executed = time.monotonic()
+        time.sleep(2)
+        result = daemon.stop_profile(session)
+        stacks = daemon.folded(session)
+        before = sum_of(stacks, "stay") + sum(v for s, v in stacks if "[blocked, not sampled]" in s and "futex_wait" in s)
+        length, alive = elapsed_ns(result), (executed - started) * 1e9
+        # stay() ends with the exec; the main thread goes on under the same number
+        check(before >= 0.8 * alive, f"stay: {before / 1e9:.2f} s of {alive / 1e9:.2f}")
+        total = sum(v for _, v in stacks)
+        check(0.9 * (length + alive) <= total <= length + alive + 0.7e9,
+              f"{total / 1e9:.2f} s, {length / 1e9:.2f} and {alive / 1e9:.2f} are due")
+
+
+if __name__ == "__main__":
+    main(nothing_stays_attached, two_thousand_threads, a_storm_of_switches, exec_while_blocked)
