@@ -14,91 +14,21 @@
 #include <string.h>
 
 #include "agent/base/clock.h"
-#include "agent/base/u64map.h"
-#include "agent/reader/go_labels.h"
-#include "agent/reader/thread_ids.h"
-#include "bpf/profiler.h"
+#include "agent/reader/go_snapshot.h"
 
 #define BLOCK	       64u  /* neighbours read together */
-#define GROUP	       512u /* goroutines between the first and the second reading: below 1 ms */
 #define GROUP_BLOCKS   (GROUP / BLOCK)
 #define ATTEMPTS       3u
 #define STACK_MAX      (64u << 10) /* bytes of one stack at first */
 #define STACK_DEEP_MAX (1u << 20)  /* when that was not enough */
 #define DEEP_MAX       256u	   /* goroutines of one answer that are given that much */
 #define STACKS_BYTES   (4u << 20)  /* of one group; the rest waits for the next */
-#define MERGE_GAP      128u	   /* bytes between two g structures read as one piece */
+#define MERGE_GAP      1024u	   /* bytes between two g structures read as one piece */
 #define G_LIST_MAX     (1ull << 28)
 #define THREADS_MAX    65536u
 #define G_SCAN	       0x1000u /* _Gscan: set by the garbage collector for a moment */
 
-/* src/runtime/runtime2.go */
-enum go_status {
-	G_IDLE = 0,
-	G_RUNNABLE = 1,
-	G_RUNNING = 2,
-	G_SYSCALL = 3,
-	G_WAITING = 4,
-	G_DEAD = 6,
-	G_COPYSTACK = 8,
-	G_PREEMPTED = 9,
-	G_LEAKED = 10,
-	G_DEADEXTRA = 11,
-};
-
-static const char *const state_words[] = {
-	[G_IDLE] = "idle",	     [G_RUNNABLE] = "runnable",	  [G_RUNNING] = "running",
-	[G_SYSCALL] = "syscall",     [G_WAITING] = "waiting",	  [G_DEAD] = "dead",
-	[G_COPYSTACK] = "copystack", [G_PREEMPTED] = "preempted", [G_LEAKED] = "leaked",
-	[G_DEADEXTRA] = "dead",
-};
-
-/* What must be equal in both readings. */
-struct g_key {
-	uint64_t goid, sched_sp, sched_pc, syscall_sp, stack_low;
-	uint32_t status;
-};
-
-struct g_item {
-	uint64_t va;
-	uint8_t *g; /* copy in snapshot.g_bytes */
-	struct g_key key;
-	uint64_t sp, pc, high_va;
-	uint8_t *stack; /* copy in snapshot.stack_bytes */
-	uint32_t stack_len;
-	bool has_g;
-	bool wants_stack;
-	bool moved;   /* the second reading differed */
-	bool skipped; /* nobody asked for goroutines like this one */
-};
-
-struct snapshot {
-	struct go_layout *layout;
-	struct go_unwinder *unwinder;
-	struct answer *answer;
-	uint32_t flags;
-	uint64_t now_ns;
-	struct thread_ids thread_ids;
-	struct u64map threads; /* m -> tid */
-	struct u64map labels;  /* g.labels -> id */
-	unsigned deep_count;
-	uint8_t *g_bytes;
-	uint8_t *stack_bytes;
-	uint8_t *deep_bytes;
-	struct g_item items[GROUP];
-	struct go_walk walk;
-	struct go_labels label_set;
-};
-
 /* ---- reading g structures -------------------------------------------------------------------- */
-
-static uint64_t g_word(const uint8_t *g, uint32_t offset)
-{
-	uint64_t word;
-
-	memcpy(&word, g + offset, sizeof(word));
-	return word;
-}
 
 static struct g_key g_key_of(const struct go_fields *f, const uint8_t *g)
 {
@@ -122,65 +52,75 @@ static bool g_key_equal(const struct g_key *a, const struct g_key *b)
 	       a->status == b->status;
 }
 
-/* Reads the structures of all items into g_bytes, neighbours as one piece. */
-static int read_structures(struct snapshot *s, struct g_item *items, unsigned count)
+/* A g structure, copied. */
+struct g_copy {
+	uint8_t *g;
+	bool whole;
+};
+
+/* Reads the structures of @items, or of those alone whose stack is wanted, into @bytes; neighbours as one
+ * piece. */
+static int read_structures(const struct snapshot *s, const struct g_item *items, unsigned count,
+			   bool wanted_only, uint8_t *bytes, struct g_copy *ret)
 {
 	struct target_piece pieces[GROUP];
 	uint32_t size = s->layout->fields.g.size;
 	unsigned piece_of[GROUP], piece_count = 0;
-	uint8_t *at = s->g_bytes;
 	int rc;
 
 	for (unsigned i = 0; i < count; i++) {
 		struct target_piece *last = piece_count ? &pieces[piece_count - 1] : NULL;
 		uint64_t last_end = last ? last->va + last->len : 0;
 
+		ret[i] = (struct g_copy){ 0 };
+		if (wanted_only && !items[i].wants_stack)
+			continue;
 		if (last && items[i].va >= last_end && items[i].va - last_end <= MERGE_GAP) {
-			at += items[i].va - last_end;
+			bytes += items[i].va - last_end;
 			last->len += (uint32_t)(items[i].va - last_end) + size;
 		} else {
 			pieces[piece_count++] =
-				(struct target_piece){ .va = items[i].va, .buf = at, .len = size };
+				(struct target_piece){ .va = items[i].va, .buf = bytes, .len = size };
 		}
 		piece_of[i] = piece_count - 1;
-		items[i].g = at;
-		at += size;
+		ret[i].g = bytes;
+		bytes += size;
 	}
 	rc = target_read_batch(s->layout->image.target, pieces, piece_count);
 	if (rc < 0)
 		return rc;
-	for (unsigned i = 0; i < count; i++) {
-		const struct target_piece *piece = &pieces[piece_of[i]];
+	for (unsigned i = 0; i < count; i++)
+		if (ret[i].g) {
+			const struct target_piece *piece = &pieces[piece_of[i]];
 
-		items[i].has_g = items[i].va + size <= piece->va + piece->got;
-	}
+			ret[i].whole = items[i].va + size <= piece->va + piece->got;
+		}
 	return 0;
-}
-
-static const char *wait_reason(const struct snapshot *s, const struct g_item *item)
-{
-	unsigned index = item->g[s->layout->fields.g.waitreason];
-	bool waits = item->key.status == G_WAITING || item->key.status == G_LEAKED;
-
-	return s->layout->wait_reasons[waits && index < s->layout->wait_reason_count ? index : 0];
-}
-
-static bool may_be_lock(const char *reason)
-{
-	return !strncmp(reason, "sync.Mutex.", 11) || !strncmp(reason, "sync.RWMutex.", 13) ||
-	       !strcmp(reason, "semacquire");
 }
 
 /* Whether the request asks for goroutines like this one, as far as its state tells. */
 static bool item_is_asked(const struct snapshot *s, const struct g_item *item)
 {
-	const char *reason = wait_reason(s, item);
+	const char *reason = go_wait_reason(s, item);
 
 	if (s->flags & READER_LOCKS_ONLY)
-		return may_be_lock(reason);
+		return go_may_be_lock(reason);
 	if (s->flags & READER_BLOCKED_ONLY)
 		return go_goroutine_is_blocked(reason) && strcmp(reason, "IO wait") != 0;
 	return true;
+}
+
+/* What an earlier reading found out about it, if it has not run since. */
+static const struct go_seen *find_seen(const struct snapshot *s, const struct g_item *item)
+{
+	const struct go_seen now = {
+		.goid = item->key.goid,
+		.wait_since = g_word(item->g, s->layout->fields.g.waitsince),
+		.pc = item->key.sched_pc,
+		.sp = item->key.sched_sp,
+	};
+
+	return item->key.syscall_sp ? NULL : go_walks_find(s->walks, item->index, &now);
 }
 
 /* Where the stack of a goroutine that does not run begins; nothing for one that does. */
@@ -189,8 +129,10 @@ static void item_classify(const struct snapshot *s, struct g_item *item)
 	const struct go_fields *f = &s->layout->fields;
 	const uint8_t *g = item->g;
 
-	item->wants_stack = item->moved = item->skipped = false;
+	item->wants_stack = item->moved = item->skipped = item->has_sudog = false;
 	item->stack_len = 0;
+	item->sudog_va = 0;
+	item->seen = NULL;
 	if (!item->has_g)
 		return;
 	item->key = g_key_of(f, g);
@@ -215,20 +157,29 @@ static void item_classify(const struct snapshot *s, struct g_item *item)
 	case G_COPYSTACK: /* the stack is being moved: look again */
 		item->moved = true;
 		return;
+	case G_WAITING:
+	case G_LEAKED:
+		item->seen = find_seen(s, item);
+		if (item->seen)
+			return;
+		if (f->g.waiting != GO_NO_FIELD)
+			item->sudog_va = g_word(g, f->g.waiting);
+		break;
 	default:
-		/* A stack pointer outside the stack is a torn reading. */
-		item->moved =
-			item->sp < item->key.stack_low || item->sp >= item->high_va || item->sp & 7;
-		item->wants_stack = !item->moved;
+		break;
 	}
+	/* A stack pointer outside the stack is a torn reading. */
+	item->moved = item->sp < item->key.stack_low || item->sp >= item->high_va || item->sp & 7;
+	item->wants_stack = !item->moved;
 }
 
-/* Reads the stacks of the first items, as many as fit; returns how many items are done. */
+/* Reads the stacks of the first items, as many as fit, and what they wait for; returns how many items are
+ * done. */
 static int read_stacks(struct snapshot *s, struct g_item *items, unsigned count)
 {
-	struct target_piece pieces[GROUP];
+	struct target_piece pieces[2 * GROUP];
 	unsigned piece_count = 0, done;
-	uint32_t used = 0;
+	uint32_t used = 0, first, span = go_sudog_span(&s->layout->fields, &first);
 	int rc;
 
 	for (done = 0; done < count; done++) {
@@ -246,258 +197,44 @@ static int read_stacks(struct snapshot *s, struct g_item *items, unsigned count)
 		pieces[piece_count++] = (struct target_piece){ .va = item->sp,
 							       .buf = item->stack,
 							       .len = (uint32_t)len };
+		if (item->sudog_va && span)
+			pieces[piece_count++] = (struct target_piece){ .va = item->sudog_va + first,
+								       .buf = item->sudog,
+								       .len = span };
 	}
 	rc = target_read_batch(s->layout->image.target, pieces, piece_count);
 	if (rc < 0)
 		return rc;
-	for (unsigned i = 0, piece = 0; i < done; i++)
-		if (items[i].wants_stack)
-			items[i].stack_len = pieces[piece++].got;
+	for (unsigned i = 0, piece = 0; i < done; i++) {
+		if (!items[i].wants_stack)
+			continue;
+		items[i].stack_len = pieces[piece++].got;
+		if (items[i].sudog_va && span)
+			items[i].has_sudog = pieces[piece++].got == span;
+	}
 	return (int)done;
 }
 
 /* Second reading: the part of g that tells whether it ran. */
-static int verify_structures(struct snapshot *s, struct g_item *items, unsigned count)
+static int verify_structures(const struct snapshot *s, struct g_item *items, unsigned count)
 {
-	struct target_piece pieces[GROUP];
-	uint32_t size = s->layout->fields.g.size;
-	cleanup_free uint8_t *again = malloc((size_t)count * size + 1);
-	unsigned piece_count = 0;
-	int rc;
+	struct g_copy again[GROUP];
+	int rc = read_structures(s, items, count, true, s->again_bytes, again);
 
-	if (!again)
-		return -ENOMEM;
-	for (unsigned i = 0; i < count; i++)
-		if (items[i].wants_stack) {
-			pieces[piece_count] =
-				(struct target_piece){ .va = items[i].va,
-						       .buf = again + (size_t)piece_count * size,
-						       .len = size };
-			piece_count++;
-		}
-	rc = target_read_batch(s->layout->image.target, pieces, piece_count);
 	if (rc < 0)
 		return rc;
-	for (unsigned i = 0, piece = 0; i < count; i++) {
+	for (unsigned i = 0; i < count; i++) {
 		struct g_key key;
 
 		if (!items[i].wants_stack)
 			continue;
-		if (pieces[piece].got == size) {
-			key = g_key_of(&s->layout->fields, pieces[piece].buf);
+		items[i].moved = true;
+		if (again[i].whole) {
+			key = g_key_of(&s->layout->fields, again[i].g);
 			items[i].moved = !g_key_equal(&key, &items[i].key);
-		} else {
-			items[i].moved = true;
 		}
-		piece++;
 	}
 	return 0;
-}
-
-/* ---- facts of one goroutine ------------------------------------------------------------------ */
-
-static uint32_t thread_id(struct snapshot *s, uint64_t m_va)
-{
-	uint64_t tid = 0;
-
-	if (!m_va || u64map_get(&s->threads, m_va, &tid))
-		return (uint32_t)tid;
-	if (target_read(s->layout->image.target, m_va + s->layout->fields.m_procid, &tid,
-			sizeof(tid)) < 0 ||
-	    tid > INT32_MAX)
-		tid = 0;
-	tid = thread_ids_outer(&s->thread_ids, (uint32_t)tid);
-	/* A full table only means reading again. */
-	(void)!u64map_put(&s->threads, m_va, tid);
-	return (uint32_t)tid;
-}
-
-static int label_set_id(struct snapshot *s, uint64_t va, uint32_t *ret)
-{
-	uint32_t pairs[2 * GO_LABELS_MAX];
-	uint64_t known;
-	int rc;
-
-	*ret = 0;
-	if (!va)
-		return 0;
-	if (u64map_get(&s->labels, va, &known)) {
-		*ret = (uint32_t)known;
-		return 0;
-	}
-	rc = go_labels_read(s->layout->image.target, va, !go_layout_since(s->layout, 24),
-			    &s->label_set);
-	if (rc < 0)
-		return rc;
-	for (unsigned i = 0; i < s->label_set.count; i++) {
-		const struct go_label *label = &s->label_set.items[i];
-
-		pairs[2 * i] = answer_string(s->answer, label->key, label->key_len);
-		pairs[2 * i + 1] = answer_string(s->answer, label->value, label->value_len);
-	}
-	*ret = answer_labels(s->answer, pairs, s->label_set.count);
-	(void)!u64map_put(&s->labels, va, *ret);
-	return 0;
-}
-
-bool go_goroutine_is_blocked(const char *reason)
-{
-	static const char *const prefixes[] = { "chan ",   "select",	"sync.",    "semacquire",
-						"IO wait", "coroutine", "synctest." };
-
-	for (size_t i = 0; i < ARRAY_SIZE(prefixes); i++)
-		if (!strncmp(reason, prefixes[i], strlen(prefixes[i])))
-			return true;
-	return false;
-}
-
-
-/* Of a lock; what only says "semacquire" is told by the functions it waits in. */
-static bool is_lock_wait(const struct snapshot *s, const char *reason)
-{
-	return may_be_lock(reason) && (strcmp(reason, "semacquire") != 0 || s->walk.lock_wait);
-}
-
-/* What a goroutine waits for: the first sudog it is queued with (channels; semaphores too
- * from 1.26), else the mutex found in its stack. */
-static int wait_object(struct snapshot *s, const struct g_item *item, struct read_goroutine *out)
-{
-	const struct go_fields *f = &s->layout->fields;
-	uint64_t sudog_va = f->g.waiting == GO_NO_FIELD ? 0 : g_word(item->g, f->g.waiting);
-	uint64_t channel_va = 0, element_va = 0;
-	struct target_piece pieces[2] = {
-		{ .va = sudog_va + f->sudog_c, .buf = &channel_va, .len = 8 },
-		{ .va = sudog_va + f->sudog_elem, .buf = &element_va, .len = 8 },
-	};
-	int rc;
-
-	if (s->walk.count && s->walk.lock_va) {
-		out->wait_object = s->walk.lock_va;
-		out->flags |= READ_GOROUTINE_ON_LOCK;
-		return 0;
-	}
-	if (!sudog_va)
-		return 0;
-	rc = target_read_batch(s->layout->image.target, pieces, 2);
-	if (rc < 0)
-		return rc;
-	if (channel_va) {
-		out->wait_object = channel_va;
-		out->flags |= READ_GOROUTINE_ON_CHANNEL;
-	} else if (element_va) {
-		out->wait_object = element_va;
-		out->flags |= READ_GOROUTINE_ON_SEMAPHORE;
-	}
-	return 0;
-}
-
-static int start_facts(struct snapshot *s, const struct g_item *item, const char *reason,
-		       struct read_goroutine *out)
-{
-	const struct go_fields *f = &s->layout->fields;
-	uint64_t start_pc = g_word(item->g, f->g.startpc), go_pc = g_word(item->g, f->g.gopc);
-	struct go_pc start = { 0 };
-	int rc = start_pc ? go_unwinder_pc(s->unwinder, start_pc, &start) : 0;
-
-	if (rc < 0)
-		return rc;
-	if (start.flags & GO_PC_FINALIZER) {
-		if (strstr(reason, "finalizer wait") || strstr(reason, "cleanup wait"))
-			out->flags |= READ_GOROUTINE_SYSTEM;
-	} else if (start.flags & GO_PC_RUNTIME) {
-		out->flags |= READ_GOROUTINE_SYSTEM;
-	}
-	if (start.flags & GO_PC_IN_TABLE)
-		out->start_frame = answer_frame(s->answer, start_pc, 0);
-	if (go_pc >= s->layout->table.min_va && go_pc < s->layout->table.max_va)
-		out->created_frame = answer_frame(s->answer, go_pc, PROF_FRAME_RETURN);
-	return 0;
-}
-
-/* ---- writing one goroutine ------------------------------------------------------------------- */
-
-/* How many of the innermost frames are the runtime's way to wait, as its block profile leaves them
- * out. */
-static unsigned parking_frames(struct snapshot *s)
-{
-	struct go_pc info;
-	unsigned count = 0;
-
-	if (!(s->flags & (READER_BLOCKED_ONLY | READER_LOCKS_ONLY)))
-		return 0;
-	while (count + 1 < s->walk.count &&
-	       go_unwinder_pc(s->unwinder, s->walk.pcs[count], &info) == 0 &&
-	       info.flags & GO_PC_PARKING)
-		count++;
-	return count;
-}
-
-static uint32_t write_walk(struct snapshot *s)
-{
-	uint64_t frames[READ_FRAMES_MAX + 1];
-	uint8_t flags[READ_FRAMES_MAX + 1];
-	unsigned count = 0;
-
-	for (unsigned i = parking_frames(s); i < s->walk.count; i++, count++) {
-		frames[count] = answer_frame(s->answer, s->walk.pcs[i],
-					     s->walk.exact[i] ? 0 : PROF_FRAME_RETURN);
-		flags[count] = s->walk.flags[i];
-	}
-	if (s->walk.end != GO_WALK_TRUNCATED)
-		return answer_stack(s->answer, 0, frames, flags, count);
-	frames[count] = (uint64_t)PROF_FRAME_TRUNCATED << PROF_FRAME_KIND_SHIFT;
-	flags[count] = 0;
-	return answer_stack(s->answer, 1, frames, flags, count + 1);
-}
-
-static int write_item(struct snapshot *s, const struct g_item *item)
-{
-	const struct go_fields *f = &s->layout->fields;
-	struct read_goroutine out = { .goid = item->key.goid };
-	uint64_t since = g_word(item->g, f->g.waitsince), locked_m = g_word(item->g, f->g.lockedm);
-	uint32_t status = item->key.status;
-	const char *reason = wait_reason(s, item);
-	int rc;
-
-	if (status >= ARRAY_SIZE(state_words) || !state_words[status])
-		return 0;
-	rc = start_facts(s, item, reason, &out);
-	if (rc < 0)
-		return rc;
-	if (go_goroutine_is_blocked(reason))
-		out.flags |= READ_GOROUTINE_BLOCKED;
-	if (is_lock_wait(s, reason))
-		out.flags |= READ_GOROUTINE_LOCK_WAIT;
-	if (s->flags & READER_LOCKS_ONLY && !(out.flags & READ_GOROUTINE_LOCK_WAIT))
-		return 0;
-	if (s->flags & (READER_BLOCKED_ONLY | READER_LOCKS_ONLY) &&
-	    out.flags & READ_GOROUTINE_SYSTEM)
-		return 0;
-	if (f->g.parent_goid != GO_NO_FIELD)
-		out.parent_goid = g_word(item->g, f->g.parent_goid);
-	if (since && since <= s->now_ns &&
-	    (status == G_WAITING || status == G_SYSCALL || status == G_LEAKED))
-		out.wait_ns = s->now_ns - since;
-	if (locked_m)
-		out.flags |= READ_GOROUTINE_LOCKED;
-	out.tid = thread_id(s, locked_m ? locked_m : g_word(item->g, f->g.m));
-	if (status == G_LEAKED)
-		out.flags |= READ_GOROUTINE_LEAKED;
-	if (status == G_RUNNING && !s->walk.count)
-		out.flags |= READ_GOROUTINE_RUNNING;
-	else if (!s->walk.count)
-		out.flags |= READ_GOROUTINE_INCONSISTENT;
-	rc = label_set_id(s, g_word(item->g, f->g.labels), &out.labels);
-	if (rc == 0 && (status == G_WAITING || status == G_LEAKED))
-		rc = wait_object(s, item, &out);
-	if (rc < 0)
-		return rc;
-	out.stack = write_walk(s);
-	/* "leaked" is how the runtime marks it; it still waits. */
-	out.state = answer_text(s->answer, state_words[status == G_LEAKED ? G_WAITING : status]);
-	out.reason = answer_text(s->answer, reason);
-	read_writer_fixed(s->answer->writer, READ_GOROUTINE, &out, sizeof(out));
-	return s->answer->writer->error;
 }
 
 /* ---- one group ------------------------------------------------------------------------------- */
@@ -591,7 +328,7 @@ static int settle_items(struct snapshot *s, struct g_item *items, unsigned count
 			s->answer->end.inconsistent++;
 			s->walk.count = 0;
 		}
-		rc = write_item(s, &items[i]);
+		rc = go_write_item(s, &items[i]);
 		if (rc < 0)
 			return rc;
 	}
@@ -602,13 +339,17 @@ static int settle_items(struct snapshot *s, struct g_item *items, unsigned count
 static int read_group(struct snapshot *s, unsigned count)
 {
 	for (unsigned attempt = 1; count; attempt++) {
+		struct g_copy copies[GROUP];
 		unsigned left = 0;
-		int rc = read_structures(s, s->items, count);
+		int rc = read_structures(s, s->items, count, false, s->g_bytes, copies);
 
 		if (rc < 0)
 			return rc;
-		for (unsigned i = 0; i < count; i++)
+		for (unsigned i = 0; i < count; i++) {
+			s->items[i].g = copies[i].g;
+			s->items[i].has_g = copies[i].whole;
 			item_classify(s, &s->items[i]);
+		}
 		for (unsigned done = 0; done < count;) {
 			struct g_item *part = s->items + done;
 			int part_count = read_stacks(s, part, count - done);
@@ -677,11 +418,13 @@ static int read_all(struct snapshot *s, uint64_t array_va, uint64_t listed)
 			rc = target_read(target, array_va + first * 8, elements + count, part * 8);
 			if (rc < 0)
 				return rc == -EFAULT ? -EIO : rc;
+			for (unsigned i = 0; i < part; i++) {
+				s->items[count + i].va = elements[count + i];
+				s->items[count + i].index = first + i;
+			}
 			count += part;
 			block = (block + step) % blocks;
 		}
-		for (unsigned i = 0; i < count; i++)
-			s->items[i].va = elements[i];
 		rc = read_group(s, count);
 		if (rc < 0)
 			return rc;
@@ -690,31 +433,64 @@ static int read_all(struct snapshot *s, uint64_t array_va, uint64_t listed)
 	return 0;
 }
 
-int go_goroutines_read(struct go_unwinder *unwinder, struct answer *answer, uint32_t flags)
+static void snapshot_destroy(struct snapshot *s)
 {
-	struct go_layout *layout = unwinder->layout;
-	cleanup_free struct snapshot *s = calloc(1, sizeof(*s));
-	cleanup_free uint8_t *g_bytes = malloc(GROUP * (size_t)(layout->fields.g.size + MERGE_GAP));
-	cleanup_free uint8_t *stack_bytes = malloc(STACKS_BYTES);
-	uint64_t slice[3];
-	int rc;
+	if (!s)
+		return;
+	thread_ids_deinit(&s->thread_ids);
+	u64map_deinit(&s->threads);
+	u64map_deinit(&s->labels);
+	free(s->stack_ids);
+	free(s->deep_bytes);
+	free(s->stack_bytes);
+	free(s->g_bytes);
+	free(s->again_bytes);
+	free(s);
+}
+CLEANUP_DEFINE(snapshot, struct snapshot *, snapshot_destroy);
 
-	if (!s || !g_bytes || !stack_bytes)
-		return -ENOMEM;
-	s->layout = layout;
+static struct snapshot *snapshot_create(struct go_unwinder *unwinder, struct go_walks *walks,
+					struct answer *answer, uint32_t flags)
+{
+	struct snapshot *s = calloc(1, sizeof(*s));
+	size_t g_bytes = GROUP * (size_t)(unwinder->layout->fields.g.size + MERGE_GAP);
+
+	if (!s)
+		return NULL;
+	s->layout = unwinder->layout;
 	s->unwinder = unwinder;
+	s->walks = walks;
 	s->answer = answer;
 	s->flags = flags;
 	s->now_ns = clock_monotonic_ns();
-	s->g_bytes = g_bytes;
-	s->stack_bytes = stack_bytes;
 	u64map_init(&s->threads, THREADS_MAX);
 	u64map_init(&s->labels, 1u << 20);
-	rc = target_read(layout->image.target, layout->allgs_va, slice, sizeof(slice));
+	s->g_bytes = malloc(g_bytes);
+	s->again_bytes = malloc(g_bytes);
+	s->stack_bytes = malloc(STACKS_BYTES);
+	if (!s->g_bytes || !s->again_bytes || !s->stack_bytes) {
+		snapshot_destroy(s);
+		return NULL;
+	}
+	go_walks_begin(walks);
+	return s;
+}
+
+int go_goroutines_read(struct go_unwinder *unwinder, struct go_walks *walks, struct answer *answer,
+		       uint32_t flags)
+{
+	struct target *target = unwinder->layout->image.target;
+	cleanup(snapshot) struct snapshot *s = snapshot_create(unwinder, walks, answer, flags);
+	uint64_t slice[3];
+	int rc;
+
+	if (!s)
+		return -ENOMEM;
+	rc = target_read(target, s->layout->allgs_va, slice, sizeof(slice));
 	if (rc == 0 && (!slice[1] || slice[1] > slice[2] || slice[2] > G_LIST_MAX))
 		rc = -EIO;
 	if (rc == 0)
-		rc = thread_ids_load(layout->image.target, &s->thread_ids);
+		rc = thread_ids_load(target, &s->thread_ids);
 	if (rc == 0) {
 		answer->end.listed = slice[1];
 		rc = read_all(s, slice[0], slice[1]);
@@ -722,9 +498,5 @@ int go_goroutines_read(struct go_unwinder *unwinder, struct answer *answer, uint
 	/* No program is without a live goroutine: this was not the list. */
 	if (rc == 0 && answer->end.dead == answer->end.read && !(answer->end.flags & READ_END_SAMPLED))
 		rc = -EIO;
-	thread_ids_deinit(&s->thread_ids);
-	u64map_deinit(&s->threads);
-	u64map_deinit(&s->labels);
-	free(s->deep_bytes);
 	return rc == -EFAULT ? -EIO : rc;
 }

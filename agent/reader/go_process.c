@@ -8,6 +8,7 @@
 
 static void go_process_destroy(struct go_process *p)
 {
+	go_walks_deinit(&p->walks);
 	go_unwinder_deinit(&p->unwinder);
 	go_layout_destroy(p->layout);
 	target_maps_deinit(&p->maps);

@@ -11,8 +11,9 @@
 #include "agent/base/err.h"
 #include "agent/reader/go_buckets.h"
 #include "agent/reader/go_unwind.h"
+#include "agent/reader/go_walks.h"
 
-#define GO_PROCESSES_MAX 8u /* about 2 MiB each */
+#define GO_PROCESSES_MAX 8u /* about 2 MiB each, 20 MiB with 131,072 goroutines that stay parked */
 
 struct go_process {
 	struct target target;
@@ -20,6 +21,7 @@ struct go_process {
 	struct go_layout *layout;
 	struct go_unwinder unwinder;
 	struct go_profile_places places;
+	struct go_walks walks;
 	uint64_t used_ns; /* monotonic */
 };
 

@@ -133,7 +133,7 @@ static int answer_request(struct reader *r, const struct control_read_target *re
 	if (request->head.kind == CONTROL_THREADS)
 		rc = threads_read(&answer, &r->rows);
 	else if (request->head.kind == CONTROL_GOROUTINES)
-		rc = go_goroutines_read(&go->unwinder, &answer, request->flags);
+		rc = go_goroutines_read(&go->unwinder, &go->walks, &answer, request->flags);
 	else
 		rc = go_buckets_read(&go->unwinder, &go->places, &r->ticks, request->what, &answer,
 				     err);

@@ -48,6 +48,7 @@ struct observed {
 	struct target target;
 	struct target_maps maps;
 	struct go_layout *layout;
+	struct go_walks walks;
 	struct go_unwinder unwinder;
 	struct go_profile_places places;
 	struct cpu_ticks ticks;
@@ -70,6 +71,7 @@ static void observe(struct observed *o, pid_t pid)
 
 static void unobserve(struct observed *o)
 {
+	go_walks_deinit(&o->walks);
 	go_unwinder_deinit(&o->unwinder);
 	go_layout_destroy(o->layout);
 	target_maps_deinit(&o->maps);
@@ -90,7 +92,7 @@ static int take(struct observed *o, uint32_t what, uint32_t flags, uint64_t dead
 				     clock_monotonic_ns() + deadline_ns),
 			 0);
 	rc = what ? go_buckets_read(&o->unwinder, &o->places, &o->ticks, what, &answer, err)
-		  : go_goroutines_read(&o->unwinder, &answer, flags);
+		  : go_goroutines_read(&o->unwinder, &o->walks, &answer, flags);
 	assert_int_equal(answer_finish(&answer), 0);
 	assert_non_null(ret->end);
 	return rc;

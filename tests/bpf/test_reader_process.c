@@ -15,6 +15,8 @@
 #include <cmocka.h>
 
 #include "agent/base/clock.h"
+#include "agent/base/hash.h"
+#include "agent/base/u64map.h"
 #include "bpf/profiler.h"
 #include "tests/support/go_workload.h"
 #include "tests/support/reader_peer.h"
@@ -108,6 +110,55 @@ static void test_ten_thousand(void **state)
 	free(dump);
 	read_collect_deinit(&c);
 	read_collect_deinit(&again);
+	tear_down(&f);
+}
+
+static uint64_t stack_hash(const struct read_collect *c, const struct read_goroutine *g)
+{
+	const struct read_record *stack = g->stack ? &c->stacks.data[g->stack - 1] : NULL;
+
+	return stack ? hash_bytes(stack->frames, stack->stack->frame_count * sizeof(*stack->frames), 1)
+		     : 0;
+}
+
+/* What has not run since it was read is not read again, and says the same; what has is read. */
+static void test_unchanged_goroutines(void **state)
+{
+	const char *const args[] = { "-many", "20000", "-depth", "20", "-churn", "20", NULL };
+	struct fixture f;
+	struct read_collect before, after;
+	struct u64map stacks = { 0 };
+	unsigned same = 0;
+
+	if (!set_up(&f, "situations", args))
+		skip();
+	/* A collection notes since when each of them waits. */
+	free(go_workload_ask(&f.program, "gc"));
+	assert_int_equal(ask(&f, CONTROL_GOROUTINES, 0, 10000, &before), 0);
+	assert_int_equal(ask(&f, CONTROL_GOROUTINES, 0, 10000, &after), 0);
+	print_message("%zu goroutines: %lu us of CPU, unchanged %lu us\n", before.goroutines.count,
+		      (unsigned long)(before.end->cpu_ns / 1000),
+		      (unsigned long)(after.end->cpu_ns / 1000));
+	for (size_t i = 0; i < before.goroutines.count; i++) {
+		const struct read_goroutine *g = before.goroutines.data[i].goroutine;
+
+		assert_int_equal(u64map_put(&stacks, g->goid,
+					    hash_combine(stack_hash(&before, g), g->wait_object)),
+				 0);
+	}
+	for (size_t i = 0; i < after.goroutines.count; i++) {
+		const struct read_goroutine *g = after.goroutines.data[i].goroutine;
+		uint64_t known;
+
+		if (!g->wait_ns || !u64map_get(&stacks, g->goid, &known))
+			continue;
+		assert_int_equal(known, hash_combine(stack_hash(&after, g), g->wait_object));
+		same++;
+	}
+	assert_in_range(same, 20000, 20100);
+	u64map_deinit(&stacks);
+	read_collect_deinit(&before);
+	read_collect_deinit(&after);
 	tear_down(&f);
 }
 
@@ -320,6 +371,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_ten_thousand),
+		cmocka_unit_test(test_unchanged_goroutines),
 		cmocka_unit_test(test_deadline_gives_a_sample),
 		cmocka_unit_test(test_moving_goroutines),
 		cmocka_unit_test(test_facts_of_single_goroutines),
