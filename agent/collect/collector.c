@@ -162,7 +162,6 @@ static void timed_work(struct collector *c, struct timers *timers)
 		timers->ten_seconds_ns = now_ns;
 		every_ten_seconds(c, now_ns);
 	}
-	follow_look_again(c, now_ns);
 	samples_feed_rest(c);
 	if (c->rescan_due && now_ns - timers->rescan_ns >= RESCAN_INTERVAL_NS) {
 		timers->rescan_ns = now_ns;
@@ -174,7 +173,9 @@ static void timed_work(struct collector *c, struct timers *timers)
 	if (c->hold_until_ns)
 		control_apply_demand(c);
 	if (now_ns - timers->sweep_ns >= POLL_PENDING_MS * NS_PER_MS) {
+		/* Whole tables are gone through: not at every event of a host that forks all the time. */
 		timers->sweep_ns = now_ns;
+		follow_look_again(c, now_ns);
 		publish_sweep(c, now_ns);
 	}
 	late_sweep(c, now_ns);
