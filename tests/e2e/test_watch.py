@@ -10,11 +10,12 @@ import json
 import os
 import shutil
 import sqlite3
+import subprocess
 import tempfile
 import threading
 import time
 
-from harness import FAMILY_A, WORKLOADS, Daemon, check, compile_workload, main, own_name, running, wait_until
+from harness import BUILD, FAMILY_A, WORKLOADS, Daemon, check, compile_workload, main, own_name, running, wait_until
 
 FAMILY_B = "/api/v1/profiling"
 HOUR = 3600
@@ -116,6 +117,9 @@ def unlike_other_days():
         wait_until(lambda: receiver.bodies, 60, "the webhook to be told again")
         check(receiver.requests == 2 and receiver.bodies[0] == item, receiver.bodies)
         check(daemon.get(f"{FAMILY_A}/findings").json()["items"] == [item], "the other path")
+        listed = subprocess.run([os.path.join(BUILD, "profctl"), "--url", f"http://127.0.0.1:{daemon.port}", "findings"],
+                                capture_output=True, text=True, check=True).stdout
+        check(all(word in listed for word in ("open", normal, "history", "regressed", "slow_way")), listed)
     receiver.shutdown()
     shutil.rmtree(folder)
 
