@@ -12,7 +12,7 @@ V       ?= 0
 SAN     ?=
 WERROR  ?=
 T       ?=
-S       ?= 60
+S       ?= 10
 UI      ?=
 VERSION := 0.1.0
 
@@ -129,10 +129,13 @@ $(O)/fuzz/libprofd.a: $(FUZZ_OBJ)
 $(O)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(O)/fuzz/libprofd.a
 	$(call say,FUZZ-LD,$@)$(FUZZ_CC) -fsanitize=fuzzer,address,undefined -o $@ $^ $(LDLIBS)
 
-fuzz: $(O)/fuzz/$(T) ## run one fuzz target: make fuzz T=fuzz_cfi_rows S=300
-	@mkdir -p $(O)/fuzz/corpus/$(T)
-	$(O)/fuzz/$(T) -max_total_time=$(S) -timeout=10 -rss_limit_mb=2048 $(O)/fuzz/corpus/$(T) \
-		$(wildcard tests/fuzz/corpus/$(T))
+fuzz: $(addprefix $(O)/fuzz/,$(or $(T),$(FUZZERS))) ## fuzz all targets for 10 s each, or one: make fuzz T=fuzz_cfi_rows S=300
+	@for t in $(or $(T),$(FUZZERS)); do mkdir -p $(O)/fuzz/corpus/$$t; \
+		$(O)/fuzz/$$t -max_total_time=$(S) -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+			$(O)/fuzz/corpus/$$t $$(ls -d tests/fuzz/corpus/$$t 2>/dev/null) >$(O)/fuzz/$$t.log 2>&1 \
+			&& echo "ok $$t: $$(sed -n 's/.*number_of_executed_units: *//p' $(O)/fuzz/$$t.log) inputs" \
+			|| { echo "not ok $$t: see $(O)/fuzz/$$t.log"; tail -n 20 $(O)/fuzz/$$t.log; bad=1; }; \
+	done; [ -z "$$bad" ]
 
 check-long: ## packages in a clean root and a booted machine, the README's first minute on a bare host (as root)
 	tests/long/package
