@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A program that lives for a few milliseconds of CPU in storm_burn(), and a parent that starts RATE of them
- * a second for SECONDS (`short storm RATE SECONDS`). Prints the CPU time the children used, in ns. */
+ * a second for SECONDS (`short storm RATE SECONDS [MS]`), 5 ms each or MS. Prints the CPU time the children
+ * used, in ns. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +35,7 @@ int main(int argc, char **argv)
 	struct rusage usage;
 
 	if (argc < 4 || strcmp(argv[1], "storm")) {
-		uint64_t x = storm_burn(5000000);
+		uint64_t x = storm_burn((argc > 2 ? strtoull(argv[2], NULL, 10) : 5) * 1000000u);
 
 		return x == 0;
 	}
@@ -49,7 +50,7 @@ int main(int argc, char **argv)
 			break;
 		(void)nanosleep(&wait, NULL);
 		if (fork() == 0) {
-			(void)execl(argv[0], argv[0], "burn", (char *)NULL);
+			(void)execl(argv[0], argv[0], "burn", argc > 4 ? argv[4] : "5", (char *)NULL);
 			_exit(1);
 		}
 		while (waitpid(-1, NULL, WNOHANG) > 0)

@@ -16,6 +16,7 @@ import tempfile
 import time
 
 import names_bench
+import stacks_bench
 from harness import FAMILY_A, Daemon, build_truth, check, compile_workload, running
 
 STATS = "/proc/sys/kernel/bpf_stats_enabled"
@@ -241,7 +242,7 @@ def startup(_):
     """Start to serving: CPU time of all processes, with the programs of this host running."""
     with Daemon() as daemon:
         time.sleep(2)
-        absolute("start-up CPU, s", cpu_s(pids_of(daemon)), 1.0)
+        absolute("start-up CPU, s", cpu_s(pids_of(daemon)), 0.3, f"{len([p for p in os.listdir('/proc') if p.isdigit()])} processes")
 
 
 def names(_):
@@ -249,7 +250,27 @@ def names(_):
     names_bench.run(row, absolute, child_cpu_s)
 
 
-BENCHES = [names, busy, busy_fp, idle, switches, memory, loss, startup]
+def unseen(_):
+    """Programs that profd has never seen: from their start to their first whole stack."""
+    stacks_bench.unseen(absolute)
+
+
+def storm(_):
+    """200 programs a second of 3 ms each: what is kept of their time, and how whole their stacks are."""
+    stacks_bench.storm(absolute)
+
+
+def throughput(_):
+    """System calls and a pipe's ping-pong while the host is sampled, beside the same without."""
+    stacks_bench.throughput(absolute, child_cpu_s)
+
+
+def tables(_):
+    """Unwind tables in the kernel beside the .eh_frame they were made from."""
+    stacks_bench.tables(row)
+
+
+BENCHES = [names, busy, busy_fp, idle, switches, memory, loss, startup, unseen, storm, throughput, tables]
 
 
 def main():
