@@ -14,9 +14,9 @@
 #include "agent/debug_fetch.h"
 #include "agent/session/sessions_run.h"
 #include "agent/store/store.h"
-#include "agent/webhook.h"
 #include "agent/wire/control.h"
 #include "api/api.h"
+#include "api/push_http.h"
 #include "api/push.h"
 
 #define KEY_FILE_MAX	(1u << 20)     /* bytes */
@@ -71,6 +71,18 @@ static int read_keys(struct server *s, struct err *err)
 	return rc;
 }
 
+static int post_webhook(const char *url, const char *body, struct err *err)
+{
+	static atomic_bool never;
+	const struct push_target target = { .url = url, .content_type = "application/json", .stop = &never };
+	struct push_answer answer;
+
+	if (push_send(&target, body, strlen(body), &answer) == PUSH_DONE)
+		return 0;
+	return err_set(err, ECONNREFUSED, NULL, NULL, "%.200s: status %ld %s", url, answer.status,
+		       answer.text);
+}
+
 static int create_sessions(struct server *s, struct err *err)
 {
 	const struct config *c = s->options->config;
@@ -88,7 +100,7 @@ static int create_sessions(struct server *s, struct err *err)
 		.continuous_span_ns = c->continuous_span_ns,
 		.disk_budget_bytes = c->disk_budget_bytes,
 		.detail_budget_bytes = c->detail_budget_bytes,
-		.post = webhook_post,
+		.post = post_webhook,
 	};
 
 	for (unsigned i = 0; i < c->service_count; i++) {
@@ -290,8 +302,6 @@ int server_run(const struct server_options *options)
 			rc = err_set(&err, -rc, NULL, NULL,
 				     "the server cannot give up its privileges: %s", strerror(-rc));
 	}
-	if (rc == 0 && webhook_init() < 0)
-		rc = err_set(&err, ENOMEM, NULL, NULL, "no memory to start the server");
 	if (rc == 0)
 		rc = start(&server, &err);
 	if (rc == 0)

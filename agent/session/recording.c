@@ -297,6 +297,11 @@ int recording_add_pairs(struct recording *recording, int kind, const void *data,
 	return rc == -EPROTO ? 0 : rc; /* counted by the second pass */
 }
 
+void recording_note_damage(struct recording *recording, unsigned count)
+{
+	recording->damaged += count;
+}
+
 size_t recording_event_count(const struct recording *recording)
 {
 	return recording->events.count;

@@ -33,6 +33,8 @@ int recording_add_window(struct recording *recording, uint64_t minute_ns, const 
 			 size_t len, double keep) must_use;
 int recording_add_pairs(struct recording *recording, int kind, const void *data,
 			size_t len) must_use;
+/* @count pieces could not be read: said in the profile's quality. */
+void recording_note_damage(struct recording *recording, unsigned count);
 size_t recording_event_count(const struct recording *recording);
 
 struct recording_options {

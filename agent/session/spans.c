@@ -158,6 +158,15 @@ static int collect_span(void *ctx, const struct store_span *from)
 	return 0;
 }
 
+static void note_damaged_day(const struct store_day *day, const struct err *err)
+{
+	static struct log_limit limit = { .burst = 2 };
+
+	if (log_allowed(&limit))
+		log_warn("the history of day %u cannot be read and is left out: %s", day->day,
+			 err ? err->text : "damaged");
+}
+
 static int collect_day(void *ctx, const struct store_day *day, uint64_t bytes)
 {
 	struct collect *collect = ctx;
@@ -170,6 +179,10 @@ static int collect_day(void *ctx, const struct store_day *day, uint64_t bytes)
 	rc = store_history_spans(collect->s->store, day, &collect->rows,
 				 collect->s->options.continuous_span_ns, collect_span, collect,
 				 collect->err);
+	if (rc == -EUCLEAN) {
+		note_damaged_day(day, collect->err);
+		return 0;
+	}
 	return rc == -ENOENT ? 0 : rc; /* dropped meanwhile */
 }
 
@@ -300,6 +313,7 @@ struct day_part {
 	struct store_window_query rows;
 	struct parts_vec parts;
 	struct recording *recording; /* of the day under way */
+	unsigned damaged_days;	     /* could not be read at all */
 	uint64_t lost;
 	struct err *err;
 };
@@ -332,7 +346,7 @@ static int add_dictionary(void *ctx, const struct store_chunk *chunk)
 static int read_day(struct day_part *part, const struct store_day *day)
 {
 	struct store *store = part->s->store;
-	unsigned damaged = 0;
+	unsigned damaged = 0, more = 0;
 	int rc = store_history_windows(store, day, &part->rows, add_window, part, &damaged,
 				       part->err);
 
@@ -340,8 +354,8 @@ static int read_day(struct day_part *part, const struct store_day *day)
 		return rc;
 	rc = store_history_dictionary(store, day, add_pairs, part, NULL, part->err);
 	if (rc == 0)
-		rc = store_history_dictionary(store, day, add_dictionary, part, &damaged,
-					      part->err);
+		rc = store_history_dictionary(store, day, add_dictionary, part, &more, part->err);
+	recording_note_damage(part->recording, damaged + more);
 	return rc;
 }
 
@@ -390,6 +404,12 @@ static int add_day(void *ctx, const struct store_day *day, uint64_t bytes)
 	rc = read_day(part, day);
 	if (rc == -ENOENT)
 		return 0; /* dropped meanwhile */
+	if (rc == -EUCLEAN) {
+		/* One day less is better than no answer. */
+		note_damaged_day(day, part->err);
+		part->damaged_days++;
+		return 0;
+	}
 	return rc == 0 && recording_event_count(recording) ? build_day(part) : rc;
 }
 
@@ -412,11 +432,13 @@ int spans_profile(struct sessions *s, const struct history_window *window,
 	rc = store_history_days(s->store, add_day, &part, err);
 	(void)pthread_mutex_unlock(&s->build_lock);
 	if (rc == 0 && !part.parts.count)
-		rc = -ENOENT;
+		rc = part.damaged_days ? -EUCLEAN : -ENOENT;
 	else if (rc == 0 && part.parts.count == 1)
 		*ret = profile_ref(part.parts.data[0]);
 	else if (rc == 0)
 		rc = profile_merge(part.parts.data, part.parts.count, ret);
+	if (rc == 0 && part.damaged_days)
+		quality_note(&(*ret)->quality, "%u days are damaged and left out", part.damaged_days);
 	for (size_t i = 0; i < part.parts.count; i++)
 		(void)profile_unref(part.parts.data[i]);
 	parts_vec_deinit(&part.parts);

@@ -171,7 +171,8 @@ static int add_day(void *ctx, const struct store_day *day, uint64_t bytes)
 		return 0;
 	rc = store_history_windows(points->s->store, day, &points->rows, add_window, points, NULL,
 				   points->err);
-	return rc == -ENOENT ? 0 : rc;
+	/* Dropped meanwhile, or damaged: a gap. */
+	return rc == -ENOENT || rc == -EUCLEAN ? 0 : rc;
 }
 
 /* From the index columns alone. */

@@ -13,22 +13,31 @@
 #include "agent/base/log.h"
 #include "agent/base/vec.h"
 #include "agent/store/packed.h"
+#include "agent/store/sqlite_checksum.h"
 #include "agent/store/sqlite_db.h"
 
 #define NAME_SIZE      48
 #define S_PER_DAY      86400
-#define SCHEMA_VERSION 1
 
+/* `sum` is the checksum of the columns that no blob's own checksum covers; NULL in files of version 1. */
 static const char schema[] =
 	"BEGIN IMMEDIATE;"
 	"CREATE TABLE meta (k TEXT PRIMARY KEY, v INTEGER) WITHOUT ROWID;"
 	"CREATE TABLE series (id INTEGER PRIMARY KEY, service TEXT NOT NULL, type TEXT NOT NULL,"
-	"  owners TEXT NOT NULL, UNIQUE (service, type, owners));"
-	"CREATE TABLE dict (seq INTEGER PRIMARY KEY, kind INTEGER NOT NULL, z BLOB NOT NULL);"
+	"  owners TEXT NOT NULL, sum INTEGER, UNIQUE (service, type, owners));"
+	"CREATE TABLE dict (seq INTEGER PRIMARY KEY, kind INTEGER NOT NULL, z BLOB NOT NULL,"
+	"  sum INTEGER);"
 	/* part 0 is the whole minute, others are added to it */
 	"CREATE TABLE win (series INTEGER, ts INTEGER, part INTEGER, samples INTEGER, lost INTEGER,"
-	"  value INTEGER, z BLOB, PRIMARY KEY (series, ts, part)) WITHOUT ROWID;"
-	"PRAGMA user_version = 1;"
+	"  value INTEGER, z BLOB, sum INTEGER, PRIMARY KEY (series, ts, part)) WITHOUT ROWID;"
+	"PRAGMA user_version = 2;"
+	"COMMIT";
+static const char upgrade[] =
+	"BEGIN IMMEDIATE;"
+	"ALTER TABLE series ADD COLUMN sum INTEGER;"
+	"ALTER TABLE dict ADD COLUMN sum INTEGER;"
+	"ALTER TABLE win ADD COLUMN sum INTEGER;"
+	"PRAGMA user_version = 2;"
 	"COMMIT";
 
 VEC_DEFINE(days, struct store_day);
@@ -182,6 +191,15 @@ static void set_aside(const struct sqlite_history *history, const struct store_d
 		  history->path, name, why->text, name, stamp);
 }
 
+static int make_schema(sqlite3 *db, struct err *err)
+{
+	int64_t version = sqlite_db_number(db, "PRAGMA user_version", 0);
+
+	if (version == 0)
+		return sqlite_db_exec(db, schema, err);
+	return version == 1 ? sqlite_db_exec(db, upgrade, err) : 0;
+}
+
 static int open_writer(struct sqlite_history *history, const struct store_day *day, sqlite3 **ret,
 		       struct err *err)
 {
@@ -196,8 +214,10 @@ static int open_writer(struct sqlite_history *history, const struct store_day *d
 		set_aside(history, day, &why);
 		rc = sqlite_db_open_writer(path, &db, &why);
 	}
-	if (rc == 0 && sqlite_db_number(db, "PRAGMA user_version", 0) < SCHEMA_VERSION)
-		rc = sqlite_db_exec(db, schema, &why);
+	if (rc == 0)
+		rc = sqlite_checksum_add(db, &why);
+	if (rc == 0)
+		rc = make_schema(db, &why);
 	if (rc < 0) {
 		sqlite_db_close(db);
 		if (err)
@@ -256,7 +276,7 @@ static int put_dictionary(sqlite3 *db, const struct store_chunk *chunks, size_t 
 			  struct err *err)
 {
 	cleanup(stmt) sqlite3_stmt *stmt = NULL;
-	int rc = sqlite_db_prepare(db, "INSERT INTO dict (kind, z) VALUES (?1, ?2)", &stmt, err);
+	int rc = sqlite_db_prepare(db, "INSERT INTO dict (kind, z, sum) VALUES (?1, ?2, checksum(?1))", &stmt, err);
 
 	for (size_t i = 0; rc == 0 && i < count; i++) {
 		cleanup_free void *packed = NULL;
@@ -278,7 +298,8 @@ static int find_series(sqlite3 *db, const struct store_window *window, int64_t *
 		       struct err *err)
 {
 	static const char *const texts[] = {
-		"INSERT OR IGNORE INTO series (service, type, owners) VALUES (?1, ?2, ?3)",
+		"INSERT OR IGNORE INTO series (service, type, owners, sum) VALUES (?1, ?2, ?3, "
+		"checksum(?1, ?2, ?3))",
 		"SELECT id FROM series WHERE service = ?1 AND type = ?2 AND owners = ?3",
 	};
 	int rc = 0;
@@ -315,8 +336,9 @@ static int put_window(sqlite3 *db, const struct store_window *window, struct err
 {
 	/* Parts are numbered from 1 in the order they come. */
 	static const char insert[] =
-		"INSERT INTO win VALUES (?1, ?2, CASE ?3 WHEN 1 THEN 0 ELSE (SELECT 1 + "
-		"ifnull(max(part), 0) FROM win WHERE series = ?1 AND ts = ?2) END, ?4, ?5, ?6, ?7)";
+		"INSERT INTO win SELECT ?1, ?2, n, ?4, ?5, ?6, ?7, checksum(?1, ?2, n, ?4, ?5, ?6) "
+		"FROM (SELECT CASE ?3 WHEN 1 THEN 0 ELSE (SELECT 1 + ifnull(max(part), 0) FROM win "
+		"WHERE series = ?1 AND ts = ?2) END AS n)";
 	int64_t series = 0, ts = (int64_t)(window->from_ns / NS_PER_S);
 	cleanup(stmt) sqlite3_stmt *stmt = NULL;
 	cleanup_free void *packed = NULL;
@@ -410,219 +432,6 @@ int sqlite_history_drop(struct sqlite_history *history, const struct store_day *
 				     history->path, full, strerror(errno));
 	}
 	(void)pthread_mutex_unlock(&history->lock);
-	return rc;
-}
-
-/* ---- reading -----------------------------------------------------------------------------------
- */
-
-static void close_reader(sqlite3 *db)
-{
-	sqlite_db_close(db);
-}
-CLEANUP_DEFINE(reader, sqlite3 *, close_reader);
-
-static int open_reader(const struct sqlite_history *history, const struct store_day *day,
-		       sqlite3 **ret, struct err *err)
-{
-	cleanup(reader) sqlite3 *db = NULL;
-	char path[PATH_MAX];
-	struct stat st;
-	int64_t version;
-	int rc = sqlite_history_path(history, day, path);
-
-	if (rc == 0 && stat(path, &st) < 0)
-		rc = -errno;
-	if (rc == 0)
-		rc = sqlite_db_open_reader(path, &db, err);
-	else
-		(void)err_set(err, -rc, rc == -ENOENT ? NULL : "StoreUnavailable", NULL,
-			      "nothing is stored for that day");
-	if (rc < 0)
-		return rc;
-	version = sqlite_db_number(db, "PRAGMA user_version", 0);
-	if (version == 0) /* is being created */
-		return err_set(err, ENOENT, NULL, NULL, "nothing is stored for that day");
-	if (version > SCHEMA_VERSION)
-		return err_set(err, EPROTO, "StoreUnavailable", NULL,
-			       "%s was written by a newer profd: install that version again", path);
-	*ret = take_ptr(db);
-	return 0;
-}
-
-int sqlite_history_position(struct sqlite_history *history, const struct store_day *day,
-			    uint64_t *ret_identity, uint64_t *ret_position, struct err *err)
-{
-	cleanup(reader) sqlite3 *db = NULL;
-	int rc = open_reader(history, day, &db, err);
-
-	if (rc < 0)
-		return rc;
-	*ret_identity =
-		(uint64_t)sqlite_db_number(db, "SELECT v FROM meta WHERE k = 'feed_identity'", 0);
-	*ret_position =
-		(uint64_t)sqlite_db_number(db, "SELECT v FROM meta WHERE k = 'feed_position'", 0);
-	return 0;
-}
-
-int sqlite_history_dictionary(struct sqlite_history *history, const struct store_day *day,
-			      store_chunk_fn *visit, void *ctx, unsigned *ret_damaged,
-			      struct err *err)
-{
-	cleanup(reader) sqlite3 *db = NULL;
-	cleanup(stmt) sqlite3_stmt *stmt = NULL;
-	unsigned damaged = 0;
-	int rc = open_reader(history, day, &db, err);
-
-	if (rc == 0)
-		rc = sqlite_db_prepare(db, "SELECT kind, z FROM dict ORDER BY seq", &stmt, err);
-	while (rc == 0 && (rc = sqlite_db_step(db, stmt, "reading the history", err)) == 1) {
-		struct store_chunk chunk = { .kind = (enum store_chunk_kind)sqlite3_column_int(stmt,
-											       0) };
-		cleanup_free void *data = NULL;
-
-		rc = packed_open(sqlite3_column_blob(stmt, 1),
-				 (size_t)sqlite3_column_bytes(stmt, 1), &data, &chunk.len);
-		if (rc == -EUCLEAN) {
-			damaged++;
-			rc = 0;
-			continue;
-		}
-		chunk.data = data;
-		if (rc == 0)
-			rc = visit(ctx, &chunk);
-	}
-	if (rc == 0 && ret_damaged)
-		*ret_damaged = damaged;
-	return rc;
-}
-
-static void bind_text(sqlite3_stmt *stmt, const char *name, const char *text)
-{
-	(void)sqlite3_bind_text(stmt, sqlite3_bind_parameter_index(stmt, name), text, -1,
-				SQLITE_TRANSIENT);
-}
-
-/* NULL stays unbound, which the condition `(:x IS NULL OR …)` lets pass. */
-static void bind_query(sqlite3_stmt *stmt, const struct store_window_query *query)
-{
-	char owner[80];
-
-	if (query->tenant) {
-		(void)snprintf(owner, sizeof(owner), ",%s:", query->tenant);
-		bind_text(stmt, ":tenant", owner);
-	}
-	if (query->service)
-		bind_text(stmt, ":service", query->service);
-	if (query->type)
-		bind_text(stmt, ":type", query->type);
-	(void)sqlite3_bind_int64(stmt, sqlite3_bind_parameter_index(stmt, ":from"),
-				 (sqlite3_int64)(query->from_ns / NS_PER_S));
-	(void)sqlite3_bind_int64(stmt, sqlite3_bind_parameter_index(stmt, ":to"),
-				 query->to_ns
-					 ? (sqlite3_int64)((query->to_ns + NS_PER_S - 1) / NS_PER_S)
-					 : INT64_MAX);
-}
-
-#define CONDITIONS                                                                                 \
-	" FROM series s JOIN win w ON w.series = s.id"                                             \
-	" WHERE (:tenant IS NULL OR instr(s.owners, :tenant)) AND"                                 \
-	" (:service IS NULL OR s.service = :service) AND (:type IS NULL OR s.type = :type) AND"    \
-	" w.ts >= :from AND w.ts < :to"
-
-static int visit_window(sqlite3_stmt *stmt, bool with_data, store_window_fn *visit, void *ctx,
-			unsigned *damaged)
-{
-	struct store_window window = {
-		.service = (const char *)sqlite3_column_text(stmt, 0),
-		.type = (const char *)sqlite3_column_text(stmt, 1),
-		.owners = (const char *)sqlite3_column_text(stmt, 2),
-		.from_ns = (uint64_t)sqlite3_column_int64(stmt, 3) * NS_PER_S,
-		.whole = sqlite3_column_int(stmt, 4) == 0,
-		.samples = (uint64_t)sqlite3_column_int64(stmt, 5),
-		.lost = (uint64_t)sqlite3_column_int64(stmt, 6),
-		.value = sqlite3_column_int64(stmt, 7),
-	};
-	cleanup_free void *data = NULL;
-	int rc = 0;
-
-	if (with_data)
-		rc = packed_open(sqlite3_column_blob(stmt, 8),
-				 (size_t)sqlite3_column_bytes(stmt, 8), &data, &window.len);
-	if (rc == -EUCLEAN) {
-		(*damaged)++;
-		return 0;
-	}
-	window.data = data;
-	return rc < 0 ? rc : visit(ctx, &window);
-}
-
-int sqlite_history_windows(struct sqlite_history *history, const struct store_day *day,
-			   const struct store_window_query *query, store_window_fn *visit,
-			   void *ctx, unsigned *ret_damaged, struct err *err)
-{
-	static const char *const texts[] = {
-		"SELECT s.service, s.type, s.owners, w.ts, w.part, w.samples, w.lost, "
-		"w.value" CONDITIONS " ORDER BY w.ts",
-		"SELECT s.service, s.type, s.owners, w.ts, w.part, w.samples, w.lost, w.value, "
-		"w.z" CONDITIONS " ORDER BY w.ts",
-	};
-	cleanup(reader) sqlite3 *db = NULL;
-	cleanup(stmt) sqlite3_stmt *stmt = NULL;
-	unsigned damaged = 0;
-	int rc = open_reader(history, day, &db, err);
-
-	if (rc == 0)
-		rc = sqlite_db_prepare(db, texts[query->with_data], &stmt, err);
-	if (rc == 0)
-		bind_query(stmt, query);
-	while (rc == 0 && (rc = sqlite_db_step(db, stmt, "reading the history", err)) == 1)
-		rc = visit_window(stmt, query->with_data, visit, ctx, &damaged);
-	if (rc == 0 && ret_damaged)
-		*ret_damaged = damaged;
-	return rc;
-}
-
-int sqlite_history_spans(struct sqlite_history *history, const struct store_day *day,
-			 const struct store_window_query *query, uint64_t span_ns,
-			 store_span_fn *visit, void *ctx, struct err *err)
-{
-	/* Stretches are counted from midnight, so that none lies in two files. */
-	static const char text[] =
-		"SELECT s.service, s.type, max(s.owners), (w.ts - :day) / :span AS n, min(w.ts), "
-		"max(w.ts), sum(w.samples), sum(w.lost), sum(w.value), sum(length(w.z))" CONDITIONS
-		" GROUP BY s.service, s.type, n ORDER BY n, s.service, s.type";
-	uint64_t midnight_s = (uint64_t)day->day * S_PER_DAY, span_s = span_ns / NS_PER_S;
-	cleanup(reader) sqlite3 *db = NULL;
-	cleanup(stmt) sqlite3_stmt *stmt = NULL;
-	int rc = open_reader(history, day, &db, err);
-
-	if (rc == 0)
-		rc = sqlite_db_prepare(db, text, &stmt, err);
-	if (rc < 0)
-		return rc;
-	bind_query(stmt, query);
-	(void)sqlite3_bind_int64(stmt, sqlite3_bind_parameter_index(stmt, ":day"),
-				 (sqlite3_int64)midnight_s);
-	(void)sqlite3_bind_int64(stmt, sqlite3_bind_parameter_index(stmt, ":span"),
-				 (sqlite3_int64)span_s);
-	while (rc == 0 && (rc = sqlite_db_step(db, stmt, "reading the history", err)) == 1) {
-		struct store_span span = {
-			.service = (const char *)sqlite3_column_text(stmt, 0),
-			.type = (const char *)sqlite3_column_text(stmt, 1),
-			.owners = (const char *)sqlite3_column_text(stmt, 2),
-			.from_ns = (midnight_s + (uint64_t)sqlite3_column_int64(stmt, 3) * span_s) *
-				   NS_PER_S,
-			.first_ns = (uint64_t)sqlite3_column_int64(stmt, 4) * NS_PER_S,
-			.last_ns = (uint64_t)sqlite3_column_int64(stmt, 5) * NS_PER_S,
-			.samples = (uint64_t)sqlite3_column_int64(stmt, 6),
-			.lost = (uint64_t)sqlite3_column_int64(stmt, 7),
-			.value = sqlite3_column_int64(stmt, 8),
-			.bytes = (uint64_t)sqlite3_column_int64(stmt, 9),
-		};
-
-		rc = visit(ctx, &span);
-	}
 	return rc;
 }
 

@@ -10,7 +10,8 @@
 
 #include "agent/store/store.h"
 
-#define HISTORY_WRITERS_MAX 8u
+#define HISTORY_WRITERS_MAX    8u
+#define HISTORY_SCHEMA_VERSION 2
 
 struct history_writer {
 	struct store_day day;

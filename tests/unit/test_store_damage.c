@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A day file with bits flipped: what is read is right or missing, never wrong, and the rest of the day is still
+ * there. Files of the first version are read and written on. */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <sqlite3.h>
+
+#include "agent/base/clock.h"
+#include "agent/base/hash.h"
+#include "agent/store/store.h"
+
+#define DAY	 20778u /* 2026-11-21 */
+#define START	 (DAY * 86400ull * NS_PER_S)
+#define MINUTE	 (60 * NS_PER_S)
+#define HOURS	 24u
+#define PER_HOUR 3u /* minutes with data */
+#define SERVICES 3u
+#define PIECES	 24u
+#define BYTES	 300u
+#define FLIPS	 1000
+
+static const struct store_day day = { DAY, 7 };
+
+struct fixture {
+	char dir[64], file[128];
+	struct store *store;
+	unsigned unsaid; /* readings in which something was missing and nothing said so */
+};
+
+static int setup(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+	struct err err = { 0 };
+
+	strcpy(f->dir, "/tmp/profd-damage-XXXXXX");
+	assert_non_null(mkdtemp(f->dir));
+	(void)snprintf(f->file, sizeof(f->file), "%s/history/2026-11-21-r7.db", f->dir);
+	if (store_open(f->dir, NULL, &f->store, &err) < 0)
+		fail_msg("%s", err.text);
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+	char command[128];
+
+	store_close(f->store);
+	(void)snprintf(command, sizeof(command), "rm -rf '%s'", f->dir);
+	assert_int_equal(system(command), 0);
+	free(f);
+	return 0;
+}
+
+/* What is stored for a number can be told from the number: bytes that zstd does not shrink. */
+static void fill(uint64_t number, uint8_t data[BYTES])
+{
+	for (size_t i = 0; i < BYTES; i++)
+		data[i] = (uint8_t)hash_mix64(number * BYTES + i);
+}
+
+static uint64_t number_of(unsigned hour, unsigned minute, unsigned service)
+{
+	return (hour * 100 + minute) * 100 + service;
+}
+
+static void fill_day(struct fixture *f)
+{
+	struct store_window windows[PER_HOUR * SERVICES];
+	uint8_t data[PER_HOUR * SERVICES][BYTES], piece[BYTES];
+	char names[SERVICES][16];
+	struct err err = { 0 };
+
+	for (unsigned hour = 0; hour < HOURS; hour++) {
+		struct store_chunk chunk = { STORE_CHUNK_STACKS, piece, BYTES };
+
+		fill(1000000 + hour, piece);
+		for (unsigned i = 0; i < PER_HOUR * SERVICES; i++) {
+			unsigned minute = i / SERVICES * 7, service = i % SERVICES;
+			uint64_t number = number_of(hour, minute, service);
+
+			(void)snprintf(names[service], sizeof(names[0]), "service-%u", service);
+			fill(number, data[i]);
+			windows[i] = (struct store_window){
+				.service = names[service], .type = "cpu", .owners = ",default:19,",
+				.from_ns = START + (hour * 60 + minute) * MINUTE, .whole = true,
+				.samples = number, .lost = number + 1, .value = (int64_t)number * 10,
+				.data = data[i], .len = BYTES
+			};
+		}
+		if (store_history_append(f->store, &day, &chunk, 1, windows, PER_HOUR * SERVICES, 1,
+					 hour, &err) < 0)
+			fail_msg("%s", err.text);
+	}
+	store_history_seal(f->store, &day);
+}
+
+/* ---- reading ----------------------------------------------------------------------------------- */
+
+struct seen {
+	unsigned windows[HOURS];
+	unsigned pieces;
+};
+
+static int see_window(void *ctx, const struct store_window *window)
+{
+	struct seen *seen = ctx;
+	uint64_t minute = (window->from_ns - START) / MINUTE, number;
+	uint8_t expected[BYTES];
+	unsigned service = 0;
+
+	assert_int_equal(sscanf(window->service, "service-%u", &service), 1);
+	assert_true(minute < HOURS * 60 && service < SERVICES);
+	number = number_of((unsigned)(minute / 60), (unsigned)(minute % 60), service);
+	assert_true(window->whole);
+	assert_string_equal(window->type, "cpu");
+	assert_string_equal(window->owners, ",default:19,");
+	assert_true(window->samples == number && window->lost == number + 1 &&
+		    window->value == (int64_t)number * 10);
+	if (window->data) {
+		fill(number, expected);
+		assert_int_equal(window->len, BYTES);
+		assert_memory_equal(window->data, expected, BYTES);
+	}
+	seen->windows[minute / 60]++;
+	return 0;
+}
+
+static int see_piece(void *ctx, const struct store_chunk *chunk)
+{
+	struct seen *seen = ctx;
+	uint8_t expected[BYTES];
+
+	assert_int_equal(chunk->kind, STORE_CHUNK_STACKS);
+	assert_int_equal(chunk->len, BYTES);
+	for (unsigned i = 0; i < PIECES; i++) {
+		fill(1000000 + i, expected);
+		if (memcmp(expected, chunk->data, BYTES) == 0) {
+			seen->pieces++;
+			return 0;
+		}
+	}
+	fail_msg("a piece of the dictionary is not what was written");
+	return 0;
+}
+
+static int see_span(void *ctx, const struct store_span *span)
+{
+	/* Sums over fewer windows than there were, never more. */
+	assert_true(span->samples <= 3ull * 3 * number_of(HOURS, 60, SERVICES));
+	return 0;
+}
+
+/* Hours that are complete; 0 where the whole is refused. */
+static unsigned hours_served(struct fixture *f)
+{
+	struct store_window_query query = { .with_data = true }, index = { 0 };
+	struct seen seen = { 0 }, rows = { 0 };
+	unsigned damaged = 0, whole = 0;
+	struct err err = { 0 };
+	int rc = store_history_windows(f->store, &day, &query, see_window, &seen, &damaged, &err);
+
+	assert_true(rc == 0 || rc == -EUCLEAN || rc == -EPROTO || rc == -EIO || rc == -EBUSY);
+	for (unsigned hour = 0; hour < HOURS; hour++) {
+		assert_true(seen.windows[hour] <= PER_HOUR * SERVICES);
+		whole += rc == 0 && seen.windows[hour] == PER_HOUR * SERVICES;
+	}
+	f->unsaid += rc == 0 && whole < HOURS && !damaged;
+	(void)!store_history_windows(f->store, &day, &index, see_window, &rows, &damaged, &err);
+	(void)!store_history_dictionary(f->store, &day, see_piece, &seen, &damaged, &err);
+	(void)!store_history_spans(f->store, &day, &index, 3600 * NS_PER_S, see_span, NULL, &err);
+	return whole;
+}
+
+static void flip(int fd, uint64_t bit)
+{
+	uint8_t byte;
+
+	assert_int_equal(pread(fd, &byte, 1, (off_t)(bit / 8)), 1);
+	byte ^= (uint8_t)(1 << bit % 8);
+	assert_int_equal(pwrite(fd, &byte, 1, (off_t)(bit / 8)), 1);
+}
+
+static void test_bit_flips_in_a_day(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t random = 1, served = 0;
+	unsigned refused = 0, complete = 0;
+	cleanup_close int fd = -1;
+	struct stat st;
+
+	fill_day(f);
+	assert_int_equal(hours_served(f), HOURS);
+	fd = open(f->file, O_RDWR | O_CLOEXEC);
+	assert_true(fd >= 0 && fstat(fd, &st) == 0);
+	for (int i = 0; i < FLIPS; i++) {
+		uint64_t bit;
+		unsigned hours;
+
+		random = hash_mix64(random + (uint64_t)i);
+		bit = random % ((uint64_t)st.st_size * 8);
+		flip(fd, bit);
+		hours = hours_served(f);
+		flip(fd, bit);
+		served += hours;
+		refused += hours == 0;
+		complete += hours == HOURS;
+	}
+	print_message("%d flips in %lld bytes: %.2f of 24 hours served, %u harmless, %u refused, "
+		      "%u unsaid\n",
+		      FLIPS, (long long)st.st_size, (double)served / FLIPS, complete, refused,
+		      f->unsaid);
+	assert_int_equal(hours_served(f), HOURS);
+	/* A flipped bit can make a row vanish without a trace; a wrong one was never seen above. */
+	assert_true(f->unsaid <= FLIPS / 50);
+	/* Only pages that all hours hang on (the first, the schema's, the roots) cost more than one. */
+	assert_true(served >= (uint64_t)(0.9 * FLIPS * HOURS));
+}
+
+/* ---- version 1 --------------------------------------------------------------------------------- */
+
+static void test_first_version_is_read_and_written_on(void **state)
+{
+	/* The schema as it was, without checksums. */
+	static const char old[] =
+		"CREATE TABLE meta (k TEXT PRIMARY KEY, v INTEGER) WITHOUT ROWID;"
+		"CREATE TABLE series (id INTEGER PRIMARY KEY, service TEXT NOT NULL, type TEXT NOT NULL,"
+		"  owners TEXT NOT NULL, UNIQUE (service, type, owners));"
+		"CREATE TABLE dict (seq INTEGER PRIMARY KEY, kind INTEGER NOT NULL, z BLOB NOT NULL);"
+		"CREATE TABLE win (series INTEGER, ts INTEGER, part INTEGER, samples INTEGER,"
+		"  lost INTEGER, value INTEGER, z BLOB, PRIMARY KEY (series, ts, part)) WITHOUT ROWID;"
+		"INSERT INTO series SELECT id, service, type, owners FROM new.series;"
+		"INSERT INTO dict SELECT seq, kind, z FROM new.dict;"
+		"INSERT INTO win SELECT series, ts, part, samples, lost, value, z FROM new.win;"
+		"PRAGMA user_version = 1";
+	struct fixture *f = *state;
+	char path[160], attach[256];
+	uint8_t data[BYTES];
+	struct store_window more = { .service = "service-1", .type = "cpu", .owners = ",default:19,",
+				     .whole = true, .data = data, .len = BYTES };
+	struct err err = { 0 };
+	sqlite3 *db = NULL;
+
+	fill_day(f);
+	(void)snprintf(path, sizeof(path), "%s.old", f->file);
+	(void)snprintf(attach, sizeof(attach), "ATTACH '%s' AS new", f->file);
+	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(db, attach, NULL, NULL, NULL), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(db, old, NULL, NULL, NULL), SQLITE_OK);
+	assert_int_equal(sqlite3_close(db), SQLITE_OK);
+	assert_int_equal(rename(path, f->file), 0);
+	assert_int_equal(hours_served(f), HOURS);
+
+	fill(number_of(0, 0, 1), data);
+	more.from_ns = START;
+	more.samples = number_of(0, 0, 1);
+	more.lost = more.samples + 1;
+	more.value = (int64_t)more.samples * 10;
+	if (store_history_append(f->store, &day, NULL, 0, &more, 1, 1, 99, &err) < 0)
+		fail_msg("%s", err.text);
+	assert_int_equal(hours_served(f), HOURS);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_bit_flips_in_a_day, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_first_version_is_read_and_written_on, setup,
+						teardown),
+	};
+
+	return cmocka_run_group_tests_name("store_damage", tests, NULL, NULL);
+}
