@@ -55,9 +55,14 @@ static int parse_options(const struct query *query, const struct profile *p,
 	const struct profile_type_info *info = profile_type_info(p->meta.type);
 	const char *value = query_text(query, "value", NULL);
 	const char *root = query_text(query, "root", NULL);
+	const char *frames = query_text(query, "frames", "names");
 	unsigned i = profile_first_value(p);
 
 	options->value_index = info->value_index;
+	options->details = strcmp(frames, "details") == 0;
+	if (!options->details && strcmp(frames, "names") != 0)
+		return err_set(err, EINVAL, "InvalidParam", "frames",
+			       "query parameter frames must be names or details, not %.16s", frames);
 	options->max_nodes = (uint32_t)query_uint(query, "maxNodes", 0);
 	if (value) {
 		while (i < info->value_count && strcmp(info->values[i].name, value) != 0)

@@ -8,6 +8,7 @@
 #include "api/breakdown.h"
 #include "api/links.h"
 #include "api/quality_json.h"
+#include "api/render/render.h"
 
 const char *session_status_text(enum session_status status)
 {
@@ -41,10 +42,20 @@ void warnings_json(struct json_out *json, const struct json_warnings *warnings)
 	json_out_close(json, ']');
 }
 
+static void module_json(struct json_out *json, const struct profile *p, const struct profile_frame *frame)
+{
+	const struct profile_mapping *mapping = &p->mappings[frame->mapping];
+	char build_id[RENDER_BUILD_ID_SIZE];
+
+	json_out_text(json, "module", profile_string(p, mapping->path));
+	json_out_text(json, "buildId", render_build_id(mapping, build_id));
+}
+
 int top_functions_json(struct json_out *json, const char *name, const struct profile *p,
 		       uint32_t top, bool sample_count_as_text)
 {
 	cleanup_free struct profile_function_row *rows = NULL;
+	cleanup_free uint32_t *frames = sample_count_as_text ? NULL : profile_function_frames(p);
 	int64_t total = p->totals[profile_value_index(p)];
 	double percent = total ? 100.0 / (double)total : 0;
 	size_t count = 0;
@@ -62,6 +73,8 @@ int top_functions_json(struct json_out *json, const char *name, const struct pro
 		json_out_text(json, "package", profile_string(p, function->package));
 		json_out_text(json, "file", profile_string(p, function->file));
 		json_out_uint(json, "line", function->line);
+		if (frames)
+			module_json(json, p, &p->frames[frames[rows[i].function]]);
 		json_out_real(json, "selfPct", (double)rows[i].self * percent, 4);
 		json_out_real(json, "cumulativePct", (double)rows[i].cumulative * percent, 4);
 		json_out_int(json, "selfValue", rows[i].self);

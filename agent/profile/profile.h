@@ -307,6 +307,10 @@ struct profile_function_row {
 int profile_top_functions(const struct profile *p, struct profile_function_row **ret,
 			  size_t *ret_count) must_use;
 
+/* One frame of each function, for what differs between its frames (module, kind); of several one with a module.
+ * The caller's (free); NULL without memory. */
+uint32_t *profile_function_frames(const struct profile *p) must_use;
+
 /* Self and cumulative main value per node (arrays of node_count, caller's). */
 int profile_node_values(const struct profile *p, int64_t **ret_self, int64_t **ret_total) must_use;
 

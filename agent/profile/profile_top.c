@@ -144,3 +144,13 @@ int profile_top_functions(const struct profile *p, struct profile_function_row *
 	*ret_count = used;
 	return 0;
 }
+
+uint32_t *profile_function_frames(const struct profile *p)
+{
+	uint32_t *frames = calloc(p->function_count + 1, sizeof(*frames));
+
+	for (uint32_t i = p->frame_count; frames && i-- > 0;)
+		if (p->frames[i].mapping || !frames[p->frames[i].function])
+			frames[p->frames[i].function] = i;
+	return frames;
+}

@@ -8,13 +8,15 @@
  *   node.fn       function number
  *   node.up       levels to climb from the node before to this node's parent; 0 = child of the node before
  *   node.self     self value / scale; totals follow by summing
- *   node.flags    bit 0 = inlined; left out when all are 0 */
+ *   node.flags    bit 0 = inlined, bit 1 = guessed; left out when all are 0 */
 #include <errno.h>
 #include <string.h>
 
 #include "api/json_out.h"
 #include "api/quality_json.h"
 #include "api/render/flame_tree.h"
+
+#define FLAGS_SHOWN (PROFILE_FRAME_INLINED | PROFILE_FRAME_GUESSED)
 
 struct column_function {
 	uint32_t function; /* of the profile, or FLAME_PRUNED */
@@ -275,13 +277,13 @@ static void write_nodes(const struct flame *f, int64_t scale, struct json_out *j
 	json_out_open(json, "self", '[');
 	for (uint32_t i = 0; i < tree->count; i++) {
 		json_out_int(json, NULL, tree->nodes[i].self / scale);
-		flags |= (tree->nodes[i].flags & PROFILE_FRAME_INLINED) != 0;
+		flags |= (tree->nodes[i].flags & FLAGS_SHOWN) != 0;
 	}
 	json_out_close(json, ']');
 	if (flags) {
 		json_out_open(json, "flags", '[');
 		for (uint32_t i = 0; i < tree->count; i++)
-			json_out_uint(json, NULL, tree->nodes[i].flags & PROFILE_FRAME_INLINED);
+			json_out_uint(json, NULL, tree->nodes[i].flags & FLAGS_SHOWN);
 		json_out_close(json, ']');
 	}
 	json_out_close(json, '}');

@@ -26,6 +26,8 @@ static void take_frame(struct flame_node *node, const struct profile_frame *fram
 	node->flags &= frame->flags;
 	if (!node->line)
 		node->line = frame->line;
+	if (!node->mapping)
+		node->mapping = frame->mapping;
 }
 
 static int fold_nodes(struct fold *fold)

@@ -22,6 +22,7 @@ struct flame_node {
 	uint8_t kind;	   /* enum profile_frame_kind */
 	uint8_t flags;	   /* enum profile_frame_flag, when all frames of the node have it */
 	uint32_t line;	   /* of one of its frames, 0 if unknown */
+	uint32_t mapping;  /* of one of its frames; 0 = none */
 	int64_t self, total;
 };
 

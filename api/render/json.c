@@ -1,7 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Nested {name, value, self, children[]}: what d3-flame-graph and its relatives read. */
+/* Nested {name, value, self, children[]}: what d3-flame-graph and its relatives read. With details also {file,
+ * line (the function's first), module, buildId, kind, inlined, guessed}. */
 #include "api/json_out.h"
 #include "api/render/flame_tree.h"
+
+static void write_details(const struct profile *p, const struct flame_node *node, struct json_out *json)
+{
+	const struct profile_function *function =
+		node->function == FLAME_PRUNED ? NULL : &p->functions[node->function];
+	const struct profile_mapping *mapping =
+		function && node->mapping < p->mapping_count ? &p->mappings[node->mapping] : NULL;
+	char build_id[RENDER_BUILD_ID_SIZE];
+
+	json_out_text(json, "file", function ? profile_string(p, function->file) : "");
+	json_out_uint(json, "line", function ? function->line : 0);
+	json_out_text(json, "module", mapping ? profile_string(p, mapping->path) : "");
+	json_out_text(json, "buildId", mapping ? render_build_id(mapping, build_id) : "");
+	json_out_text(json, "kind", render_kind_word(node->kind));
+	json_out_bool(json, "inlined", node->flags & PROFILE_FRAME_INLINED);
+	json_out_bool(json, "guessed", node->flags & PROFILE_FRAME_GUESSED);
+}
 
 int render_json(const struct profile *p, const struct render_options *options, struct buf *out,
 		struct err *err)
@@ -26,6 +44,8 @@ int render_json(const struct profile *p, const struct render_options *options, s
 		json_out_text(&json, "name", flame_tree_name(p, node, scratch));
 		json_out_int(&json, "value", node->total);
 		json_out_int(&json, "self", node->self);
+		if (options->details)
+			write_details(p, node, &json);
 		json_out_open(&json, "children", '[');
 		open++;
 	}

@@ -24,6 +24,7 @@ struct render_options {
 	const char *link;     /* page of the session, or NULL */
 	uint32_t root[64];    /* hashes of the frames from the root down to the wanted sub-tree */
 	unsigned root_count;
+	bool details; /* json and csv: file, module, build-id, kind of each frame, too */
 };
 
 typedef int render_fn(const struct profile *p, const struct render_options *options,
@@ -42,6 +43,12 @@ struct render_format {
 const struct render_format *render_format_find(const char *name);
 /* All formats, ended by a NULL name; the first is the default. */
 extern const struct render_format render_formats[];
+
+/* "native", "kernel", …: enum profile_frame_kind as a word. */
+const char *render_kind_word(uint8_t kind);
+#define RENDER_BUILD_ID_SIZE (2 * 32 + 1)
+/* A module's build-id in hexadecimal, "" if it has none. */
+const char *render_build_id(const struct profile_mapping *mapping, char ret[RENDER_BUILD_ID_SIZE]);
 
 /* Service and type, as titles and file names use them. */
 void render_title(const struct profile *p, const struct render_options *options, char *out,

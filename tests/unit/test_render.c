@@ -87,6 +87,35 @@ static void test_json(void **state)
 	assert_null(strstr(text, "</script>"));
 }
 
+/* Every frame says where it comes from when it is asked for. */
+static void test_details(void **state)
+{
+	cleanup(profile) struct profile *p = render_fixture();
+	const struct render_options options = { .value_index = profile_value_index(p), .details = true };
+	struct buf out = { .max = 1u << 20 }, table = { .max = 1u << 20 };
+	cleanup(json) cJSON *root = NULL;
+	const cJSON *child;
+
+	(void)state;
+	assert_int_equal(render_json(p, &options, &out, NULL), 0);
+	root = cJSON_ParseWithLength(out.data, out.len);
+	assert_non_null(root);
+	child = cJSON_GetArrayItem(cJSON_GetObjectItem(root, "children"), 0);
+	assert_non_null(child);
+	for (const char *const *member = (const char *const[]){ "file", "module", "buildId", "kind", NULL }; *member; member++)
+		assert_true(cJSON_IsString(cJSON_GetObjectItem(child, *member)));
+	assert_true(cJSON_IsNumber(cJSON_GetObjectItem(child, "line")));
+	assert_true(cJSON_IsBool(cJSON_GetObjectItem(child, "inlined")));
+	assert_true(cJSON_IsBool(cJSON_GetObjectItem(child, "guessed")));
+	assert_non_null(strstr(out.data, "/src/helper.h"));
+	assert_non_null(strstr(out.data, "\"inlined\":true"));
+	assert_int_equal(render_csv(p, &options, &table, NULL), 0);
+	assert_non_null(strstr(table.data, ",sampleCount,module,buildId,kind\r\n"));
+	assert_non_null(strstr(table.data, ",native\r\n"));
+	buf_deinit(&out);
+	buf_deinit(&table);
+}
+
 /* Pruning keeps the sum: what is cut is a child of its own. */
 static void test_pruning(void **state)
 {
@@ -487,6 +516,7 @@ int main(void)
 		cmocka_unit_test(test_pruning),	 cmocka_unit_test(test_root),
 		cmocka_unit_test(test_flame),	 cmocka_unit_test(test_empty),
 		cmocka_unit_test(test_bound),	 cmocka_unit_test(test_html),
+		cmocka_unit_test(test_details),
 		cmocka_unit_test(test_svg),	 cmocka_unit_test(test_csv),
 		cmocka_unit_test(test_pprof),	 cmocka_unit_test(test_protoc),
 		cmocka_unit_test(test_speedscope),	 cmocka_unit_test(test_firefox),

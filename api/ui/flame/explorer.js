@@ -230,7 +230,8 @@ export class Explorer {
 		if (parent >= 0) rows.push(['Of its caller', percent(m.total[node], m.total[parent])]);
 		if (this.view.zoomed) rows.push(['Of the view', percent(m.total[node], m.total[this.view.zoomed])]);
 		if (d.samples) rows.push(['Samples', '≈ ' + Math.round(d.samples * share).toLocaleString('en')]);
-		if (m.flags?.[node]) rows.push(['Inlined', 'into its caller']);
+		if (m.flags?.[node] & 1) rows.push(['Inlined', 'into its caller']);
+		if (m.flags?.[node] & 2) rows.push(['Guessed', 'no unwind information for this step']);
 		return rows.concat(this.place(f));
 	}
 

@@ -221,9 +221,9 @@ export class FlameView {
 		const sign = !m.delta || Math.abs(m.delta[node]) < 0.05 ? '' : m.delta[node] > 0 ? '▲ ' : '▼ ';
 		const text = sign + this.label(f);
 		c.fillStyle = this.hits && this.hits[f] ? '#1f2328' : grey.text;
-		if (m.flags && m.flags[node]) c.font = 'italic ' + c.font;
+		if (m.flags && m.flags[node] & 1) c.font = 'italic ' + c.font;
 		c.fillText(text.length > letters ? text.slice(0, letters - 1) + '…' : text, x, top + ROW / 2);
-		if (m.flags && m.flags[node]) c.font = c.font.replace('italic ', '');
+		if (m.flags && m.flags[node] & 1) c.font = c.font.replace('italic ', '');
 	}
 
 	outline(node, light) {
