@@ -3,6 +3,8 @@
 
 #include <stddef.h>
 
+#include "agent/base/clock.h"
+
 const char *outcome_name(unsigned id)
 {
 	static const char *const names[PROFILE_OUTCOMES_MAX] = {
@@ -20,6 +22,24 @@ static void known(struct json_out *json, const char *name, double value)
 		json_out_real(json, name, value, 3);
 }
 
+static void probes_json(struct json_out *json, const struct profile_probes *probes)
+{
+	char since[CLOCK_RFC3339_SIZE];
+
+	if (!probes->mode[0])
+		return;
+	clock_format_rfc3339(probes->observed_since_ns, since);
+	json_out_text(json, "mode", probes->mode);
+	json_out_text(json, "observedSince", since);
+	json_out_uint(json, "windows", probes->windows);
+	json_out_uint(json, "hits", probes->hits);
+	json_out_uint(json, "sampled", probes->sampled);
+	json_out_uint(json, "meanGapBytes", probes->gap_bytes);
+	known(json, "dutyPct", probes->duty_pct);
+	known(json, "costPct", probes->cost_pct);
+	known(json, "dilation", probes->dilation);
+}
+
 void quality_json(struct json_out *json, const char *name, const struct profile_quality *quality)
 {
 	uint32_t notes = quality->note_count;
@@ -34,6 +54,7 @@ void quality_json(struct json_out *json, const char *name, const struct profile_
 	known(json, "guessedFramePct", quality->guessed_frame_pct);
 	known(json, "effectiveRate", quality->effective_rate);
 	known(json, "overheadPct", quality->overhead_pct);
+	probes_json(json, &quality->probes);
 	json_out_open(json, "unwindErrors", '{');
 	for (unsigned i = 1; i < PROFILE_OUTCOMES_MAX; i++)
 		if (quality->outcomes[i] && outcome_name(i))

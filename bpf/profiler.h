@@ -267,6 +267,7 @@ enum prof_want {
 	PROF_WANT_ALLOC = 4,
 	PROF_WANT_IO = 8,
 	PROF_WANT_LOCKS = 16, /* with OFFCPU: who holds what is waited for */
+	PROF_WANT_LIVE = 32,  /* with ALLOC: what stays in use */
 	PROF_WANT_MAPPED =
 		0x20000000, /* not a wish: all its mappings are published, it is not young */
 	PROF_WANT_NONE = 0x80000000, /* decided: nothing */

@@ -11,6 +11,7 @@
 #include "agent/base/hash.h"
 #include "agent/base/io.h"
 #include "agent/base/log.h"
+#include "symbolize/alloc_sites.h"
 #include "symbolize/cfi_rows.h"
 #include "symbolize/elf_runtime.h"
 #include "symbolize/module_facts.h"
@@ -146,6 +147,10 @@ static void expect_names(struct symbolizer *s, const struct control_indexed *ans
 
 static void describe(const struct elf_file *file, struct control_indexed *answer)
 {
+	enum alloc_family family;
+
+	answer->alloc_count = (uint8_t)alloc_sites_load(file->elf, answer->alloc_sites, &family);
+	answer->alloc_family = (uint8_t)family;
 	answer->build_id_len = file->identity.build_id_len;
 	memcpy(answer->build_id, file->identity.build_id, sizeof(answer->build_id));
 	answer->runtime = elf_runtime_of(file);

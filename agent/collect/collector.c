@@ -163,6 +163,7 @@ static void timed_work(struct collector *c, struct timers *timers)
 		every_ten_seconds(c, now_ns);
 	}
 	samples_feed_rest(c);
+	alloc_tick(c, now_ns);
 	if (c->rescan_due && now_ns - timers->rescan_ns >= RESCAN_INTERVAL_NS) {
 		timers->rescan_ns = now_ns;
 		c->rescan_due = false;
@@ -183,7 +184,7 @@ static void timed_work(struct collector *c, struct timers *timers)
 
 /* ---- the loop ---------------------------------------------------------------------------------- */
 
-static void poll_kernel(struct collector *c)
+void collector_drain(struct collector *c)
 {
 	struct bpf_sink sink = { .ctx = c,
 				 .on_stack = samples_stack,
@@ -255,10 +256,10 @@ static void run(struct collector *c)
 		int count;
 
 		watch_mappings(c);
-		count = epoll_wait(c->epoll_fd, events, EVENTS_MAX, wait_ms(c));
+		count = epoll_wait(c->epoll_fd, events, EVENTS_MAX, alloc_wait_ms(c, wait_ms(c)));
 		for (int i = 0; i < count && !c->stopping; i++)
 			handle(c, events[i].data.fd);
-		poll_kernel(c);
+		collector_drain(c);
 		timed_work(c, &timers);
 	}
 }
@@ -380,6 +381,7 @@ static void finish(struct collector *c)
 	module_index_destroy(c->index);
 	mmap_batch_deinit(&c->batch);
 	mmap_records_destroy(c->mmaps);
+	alloc_destroy(c->alloc);
 	bpf_agent_destroy(c->bpf);
 	late_stacks_deinit(&c->late);
 	stack_table_destroy(c->stacks);

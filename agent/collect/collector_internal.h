@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "agent/base/channel.h"
+#include "agent/collect/alloc.h"
 #include "agent/collect/bpf_agent.h"
 #include "agent/collect/collector.h"
 #include "agent/collect/feed_writer.h"
@@ -62,6 +63,7 @@ struct collector {
 	uint32_t rate_hz;	    /* in force */
 	bool offcpu;		    /* attached */
 	uint32_t types;		    /* bits of enum prof_want that the feed was told */
+	struct alloc_watch *alloc;  /* NULL until somebody wants allocations */
 
 	/* feed */
 	struct ring *ring;
@@ -89,6 +91,9 @@ static inline bool collector_active(const struct collector *c)
 {
 	return c->demand.types != 0;
 }
+
+/* Reads what the kernel has for us now, events and mappings (collector.c). */
+void collector_drain(struct collector *c);
 
 /* ---- follow.c -------------------------------------------------------------------------------- */
 
@@ -157,6 +162,8 @@ bool publish_is_jit(const struct module *module);
 void samples_stack(void *ctx, const struct prof_stack_event *event);
 void samples_task(void *ctx, const struct prof_task_event *event);
 void samples_sample(void *ctx, const struct prof_sample_event *event);
+/* A sample whose value is final. */
+void samples_feed(struct collector *c, const struct prof_sample_event *event);
 /* stack_table_create: the kernel is to send the stack in full when it is seen again. */
 void samples_evicted(void *ctx, uint64_t hash);
 /* Makes sure that the feed has @proc as it is now. False: the ring is full. */

@@ -31,6 +31,10 @@ void control_send_status(struct collector *c)
 	status.types = PROF_WANT_CPU;
 	if (bpf_load_has_offcpu(&c->options->features))
 		status.types |= PROF_WANT_OFFCPU | PROF_WANT_LOCKS;
+	if (alloc_is_possible(c))
+		status.types |= PROF_WANT_ALLOC;
+	if (alloc_is_possible(c) && features_has(&c->options->features, FEATURE_UPROBE_SESSION))
+		status.types |= PROF_WANT_LIVE;
 	memcpy(status.failure, c->failure, sizeof(status.failure));
 	if (channel_send_wait(c->server_fd, &status, sizeof(status), NULL, 0, STATUS_WAIT_MS) < 0)
 		log_debug("the server did not take the status in time");
@@ -110,6 +114,8 @@ void control_apply_demand(struct collector *c)
 		types &= ~(uint32_t)PROF_WANT_CPU;
 	if (!c->offcpu)
 		types &= ~(uint32_t)(PROF_WANT_OFFCPU | PROF_WANT_LOCKS);
+	if (!alloc_is_possible(c))
+		types &= ~(uint32_t)(PROF_WANT_ALLOC | PROF_WANT_LIVE);
 	if (c->rate_hz == rate_before && types == c->types)
 		return;
 	c->types = types;
@@ -145,6 +151,7 @@ static void on_target(struct collector *c)
 		return;
 	proc->wanted = target->wanted & ~(uint32_t)PROF_WANT_MAPPED;
 	publish_target(c, proc);
+	alloc_follow(c, proc);
 }
 
 static void on_want(struct collector *c)
@@ -179,8 +186,19 @@ static void on_want(struct collector *c)
 				(void)!samples_feed_proc(c, proc);
 			}
 			break;
+		case WANT_ALLOC:
+			proc = id <= UINT32_MAX ? proc_table_by_id(c->procs, (uint32_t)id) : NULL;
+			if (proc && !proc->ended_ns)
+				alloc_ask(c, proc);
+			break;
 		}
 	}
+}
+
+static void on_sweep(struct collector *c)
+{
+	sweep(c, false);
+	alloc_sweep(c);
 }
 
 void control_server(struct collector *c)
@@ -207,7 +225,7 @@ void control_server(struct collector *c)
 		else if (head->kind == CONTROL_WANT)
 			on_want(c);
 		else if (head->kind == CONTROL_SWEEP)
-			sweep(c, false);
+			on_sweep(c);
 		/* CONTROL_FLUSH has done its work by waking the loop. */
 		channel_message_close(&c->message);
 	}

@@ -169,6 +169,22 @@ static int try_vma_walk(const struct btf *btf)
 	return -EOPNOTSUPP;
 }
 
+/* bpf_uprobe_multi_link came with the links (v6.6), the kfunc with sessions (v6.13). Whether loading is
+ * permitted the programs' own loading tells. */
+static int try_uprobe_multi(const struct btf *btf)
+{
+	if (!btf || btf__find_by_name_kind(btf, "bpf_uprobe_multi_link", BTF_KIND_STRUCT) < 0)
+		return -EOPNOTSUPP;
+	return try_loop(btf);
+}
+
+static int try_uprobe_session(const struct btf *btf)
+{
+	if (!btf || btf__find_by_name_kind(btf, "bpf_session_is_return", BTF_KIND_FUNC) < 0)
+		return -EOPNOTSUPP;
+	return try_uprobe_multi(btf);
+}
+
 static const struct probe probes[FEATURE_MAX] = {
 	[FEATURE_BTF] = { "btf", true, "", "a kernel with CONFIG_DEBUG_INFO_BTF=y is needed",
 			  try_btf },
@@ -198,6 +214,11 @@ static const struct probe probes[FEATURE_MAX] = {
 	[FEATURE_IRQ_WORK] = { "irq_work", false, "off-CPU samples have kernel stacks only",
 			       "this kernel has no tracepoint irq_vectors:irq_work_entry",
 			       try_irq_work },
+	[FEATURE_UPROBE_MULTI] = { "uprobe_multi", false, "no memory and alloc of native programs",
+				   "kernel 6.6 or newer has it", try_uprobe_multi },
+	[FEATURE_UPROBE_SESSION] = { "uprobe_session", false,
+				     "no memory of native programs; alloc sees sizes only",
+				     "kernel 6.13 or newer has it", try_uprobe_session },
 };
 
 /* Debian and others let kernel.perf_event_paranoid above 2 refuse perf events to all but

@@ -24,6 +24,8 @@ enum feature {
 	FEATURE_TASK_STORAGE,	 /* off-CPU */
 	FEATURE_VMA_WALK,	 /* young processes unwound at their first sample */
 	FEATURE_IRQ_WORK,	 /* user stacks of off-CPU samples */
+	FEATURE_UPROBE_MULTI,	 /* allocations of native programs */
+	FEATURE_UPROBE_SESSION,	 /* and what becomes of them */
 	FEATURE_MAX,
 };
 

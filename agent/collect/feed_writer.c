@@ -147,3 +147,11 @@ int feed_write_demand(struct feed_writer *writer, uint64_t time_ns, uint32_t rat
 
 	return write_parts(writer, FEED_DEMAND, &record, sizeof(record), NULL, 0);
 }
+
+int feed_write_alloc(struct feed_writer *writer, const struct feed_alloc *alloc, const char *reason)
+{
+	size_t at = 0;
+
+	feed_encode_string(writer->scratch, SCRATCH_BYTES, &at, reason, strlen(reason));
+	return write_parts(writer, FEED_ALLOC, alloc, sizeof(*alloc), writer->scratch, at);
+}

@@ -108,6 +108,25 @@ static void give_up(struct module_index *index, struct module *module, int error
 	index->sink.indexed(index->sink.ctx, module, -1, 0);
 }
 
+/* Without memory for them the file counts as one without an allocator. */
+static void keep_alloc_sites(struct module *module, const struct control_indexed *answer)
+{
+	size_t bytes = answer->alloc_count * sizeof(*answer->alloc_sites);
+
+	free(module->alloc_sites);
+	module->alloc_sites = NULL;
+	module->alloc_family = module->alloc_count = 0;
+	if (!answer->alloc_count || answer->alloc_count > ALLOC_SITES_MAX ||
+	    answer->alloc_family >= ALLOC_FAMILY_MAX)
+		return;
+	module->alloc_sites = malloc(bytes);
+	if (!module->alloc_sites)
+		return;
+	memcpy(module->alloc_sites, answer->alloc_sites, bytes);
+	module->alloc_count = answer->alloc_count;
+	module->alloc_family = answer->alloc_family;
+}
+
 static void accept_answer(struct module_index *index, struct module *module,
 			  const struct control_indexed *answer, int table_fd)
 {
@@ -117,6 +136,7 @@ static void accept_answer(struct module_index *index, struct module *module,
 	if (module->kind == FEED_MODULE_JIT)
 		return; /* its identity is the process, not what was read */
 	module->runtime = answer->runtime;
+	keep_alloc_sites(module, answer);
 	module->build_id_len = answer->build_id_len;
 	memcpy(module->build_id, answer->build_id, sizeof(module->build_id));
 	module_table_set_key(index->modules, module, answer->key);

@@ -34,6 +34,7 @@ void module_table_destroy(struct module_table *table)
 		return;
 	for (size_t i = 0; i < table->modules.count; i++) {
 		free(table->modules.data[i]->path);
+		free(table->modules.data[i]->alloc_sites);
 		free(table->modules.data[i]);
 	}
 	module_vec_deinit(&table->modules);

@@ -53,10 +53,15 @@ struct module {
 	uint64_t used_ns;   /* when a stack last went through it, CLOCK_MONOTONIC */
 	uint8_t build_id_len;
 	uint8_t build_id[FEED_BUILD_ID_MAX];
+	uint8_t alloc_family; /* enum alloc_family */
+	uint8_t alloc_count;
+	struct control_alloc_site *alloc_sites; /* owned; NULL = it defines no allocator */
 	bool fed;	    /* the feed has it */
 	bool changed;	    /* flags or canonical id differ from what is in the BPF tables */
 	bool table_evicted; /* had a table that gave way to others */
 };
+
+struct control_alloc_site;
 
 struct module_table;
 

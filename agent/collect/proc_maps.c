@@ -107,6 +107,7 @@ int proc_maps_parse_line(const char *line, size_t len, struct proc_map *ret)
 	ret->dev_major = (uint32_t)major;
 	ret->dev_minor = (uint32_t)minor;
 	ret->executable = perms[2] == 'x';
+	ret->changeable = perms[1] == 'w' || perms[3] == 's';
 	set_path(ret, (const char *)b.at, bytes_left(&b));
 	return 0;
 }

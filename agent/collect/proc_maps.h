@@ -19,6 +19,7 @@ struct proc_map {
 	uint64_t inode;	   /* 0 = no file */
 	uint32_t dev_major, dev_minor;
 	bool executable;
+	bool changeable; /* writable or shared */
 	bool deleted;	   /* the line said " (deleted)" */
 	char path[PROC_MAPS_PATH_MAX]; /* newlines restored; "[vdso]" and the like; "" = anonymous */
 };

@@ -342,6 +342,7 @@ struct mapping_changes publish_changes(struct publish_context *context)
 
 void publish_withdraw(struct collector *c, struct proc *proc)
 {
+	alloc_end(c, proc);
 	if (!proc->published)
 		return;
 	for (size_t i = 0; i < mapping_set_count(proc->mappings); i++) {

@@ -252,6 +252,8 @@ static void follow_comm(struct proc *proc, const struct prof_sample_event *event
  * released it. */
 static uint32_t holder_of(const struct prof_sample_event *event)
 {
+	if (event->type == PROF_SAMPLE_ALLOC)
+		return event->holder;
 	if (event->holder && event->holder != event->tid &&
 	    proc_facts_is_thread(event->tgid, event->holder))
 		return event->holder;
@@ -261,6 +263,17 @@ static uint32_t holder_of(const struct prof_sample_event *event)
 void samples_sample(void *ctx, const struct prof_sample_event *event)
 {
 	struct collector *c = ctx;
+
+	follow_until(c, event->time_ns);
+	/* What an allocation stands for is known at the end of its period. */
+	if (event->type == PROF_SAMPLE_ALLOC)
+		alloc_event(c, event);
+	else
+		samples_feed(c, event);
+}
+
+void samples_feed(struct collector *c, const struct prof_sample_event *event)
+{
 	struct feed_sample sample = { .time_ns = event->time_ns,
 				      .value = event->value,
 				      .value2 = event->value2,
@@ -274,7 +287,6 @@ void samples_sample(void *ctx, const struct prof_sample_event *event)
 				      .detail = event->detail };
 	struct proc *proc;
 
-	follow_until(c, event->time_ns);
 	proc = follow_sampled(c, event->tgid, event->start_boottime_ns, event->time_ns,
 			      event->comm);
 	if (!proc) {

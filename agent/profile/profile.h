@@ -155,6 +155,20 @@ struct profile_skipped {
 	char reason[156];
 };
 
+/* Label of what is in use: how many frees of its place were seen, the basis of an estimate. */
+#define PROFILE_LABEL_DEATHS "freesSeen"
+
+/* How allocations of programs that are not Go were observed; mode "" = they were not. */
+struct profile_probes {
+	char mode[24];
+	uint64_t windows, hits, sampled;
+	uint64_t gap_bytes;  /* mean distance of two samples */
+	double duty_pct;     /* of the time the probes were open */
+	double cost_pct;     /* of the programs' CPU time; negative: not known */
+	double dilation;     /* share of an open window in which the programs did their own work */
+	uint64_t observed_since_ns; /* realtime */
+};
+
 /* contract.md section 3 "Data quality"; a negative number means: cannot be known for this type. */
 struct profile_quality {
 	int64_t samples;
@@ -170,6 +184,7 @@ struct profile_quality {
 	struct profile_skipped skipped[PROFILE_SKIPPED_MAX];
 	uint32_t note_count;
 	char notes[8][160];
+	struct profile_probes probes;
 };
 
 /* Profiles of one type that cannot be added up or compared. */

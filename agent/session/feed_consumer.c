@@ -7,6 +7,7 @@
 #include <sys/eventfd.h>
 
 #include "agent/base/channel.h"
+#include "agent/session/alloc_session.h"
 #include "agent/session/continuous.h"
 
 #define OUTCOME_DROPPED_FIRST 32 /* bpf/outcome.def: from here on nothing was recorded */
@@ -304,6 +305,9 @@ static bool handle(struct sessions *s, const struct ring_record *record)
 		break;
 	case FEED_GAP:
 		on_gap(s, record);
+		break;
+	case FEED_ALLOC:
+		alloc_session_saw(s, record->data, record->len);
 		break;
 	case FEED_SAMPLE:
 		return on_sample(s, record);

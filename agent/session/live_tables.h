@@ -45,6 +45,10 @@ struct live_process {
 	uint16_t build_looks;	  /* samples in which the build of its executable was looked for */
 	uint32_t build_generation; /* exec_generation + 1 for which it is known; 0 = not yet */
 	uint32_t wanted_sent; /* last CONTROL_TARGET, 0 = none yet */
+	/* Whether its allocator can be probed: when the collector last said so, monotonic, 0 = never, and why
+	 * not, "" = it can. */
+	uint64_t alloc_asked_ns;
+	char alloc_reason[200];
 	/* CPU time as the kernel accounts it: last reading, and the rate between the last two. */
 	uint64_t cpu_read_ns, cpu_ns;
 	double cpus;

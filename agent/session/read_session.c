@@ -24,9 +24,9 @@ bool read_session_takes(enum profile_type type, uint32_t flags)
 {
 	switch (type) {
 	case PROFILE_GOROUTINE:
+		return true;
 	case PROFILE_MEMORY:
 	case PROFILE_ALLOC:
-		return true;
 	case PROFILE_BLOCK:
 	case PROFILE_MUTEX:
 		return flags & FEED_PROC_GO;
@@ -73,10 +73,16 @@ bool read_session_is_decided(struct sessions *s, const char *tenant, const struc
 	return true;
 }
 
+/* Read from Go programs, sampled of others. */
+static bool is_by_runtime(enum profile_type type)
+{
+	return read_session_takes(type, FEED_PROC_GO) && !read_session_takes(type, 0);
+}
+
 bool read_session_waits(const struct sessions *s, const struct session *session)
 {
-	return (session->info.type == PROFILE_BLOCK || session->info.type == PROFILE_MUTEX) &&
-	       session->selector.kind != SELECTOR_HOST && !session_matches_any(s, session);
+	return is_by_runtime(session->info.type) && session->selector.kind != SELECTOR_HOST &&
+	       !session_matches_any(s, session);
 }
 
 static bool has_beginning(enum profile_type type)
@@ -98,10 +104,7 @@ const char *read_session_refusal(enum profile_type type, uint32_t flags)
 	if (type == PROFILE_GOROUTINE)
 		return flags & FEED_PROC_KTHREAD ? "kernel threads cannot be read from outside"
 						 : NULL;
-	if (flags & FEED_PROC_GO)
-		return NULL;
-	return "taken from the Go runtime's own counters, and this is not a Go program: "
-	       "profile a Go service, or use cpu, offcpu or goroutine";
+	return NULL;
 }
 
 static int ignore_record(void *ctx, const struct read_record *record)
@@ -140,43 +143,56 @@ static size_t find_probes(struct sessions *s, const char *tenant, const struct s
 	return matching <= PROBES_MAX || found < PROBES_MAX ? found : PROBES_MAX;
 }
 
-int read_session_check(struct sessions *s, const struct session_request *request,
-		       const struct selector *selector, struct err *err)
+/* 2: one of them can be read. 1: that is not known. 0: none, and the first one's reason is in @first. */
+static int ask_processes(struct sessions *s, const struct session_request *request, const struct selector *selector,
+		 struct err *first)
 {
 	struct reader_request probes[PROBES_MAX];
-	struct err first = { 0 };
-	size_t count;
+	size_t count = find_probes(s, request->tenant, selector, probes);
 
-	bool reads;
-
-	sessions_lock(s);
-	reads = read_session_suits(s, request->tenant, selector, request->type);
-	sessions_unlock(s);
-	if (!reads || request->type == PROFILE_GOROUTINE)
-		return 0;
-	count = find_probes(s, request->tenant, selector, probes);
 	for (size_t i = 0; i < count; i++) {
 		struct err why = { 0 };
 		int rc;
 
 		probes[i].what = read_job_what(request->type);
 		rc = reader_client_ask(s->reader, &probes[i], ignore_record, NULL, &why);
+		if (rc == 0)
+			return 2;
 		/* What says nothing about the program does not refuse it. */
-		if (rc == 0 || rc == -EPIPE || rc == -ETIMEDOUT || rc == -EAGAIN || rc == -EIO ||
+		if (rc == -EPIPE || rc == -ETIMEDOUT || rc == -EAGAIN || rc == -EIO ||
 		    rc == -ESRCH)
-			return 0;
+			return 1;
 		/* Its own profile is off: its goroutines' states are sampled. */
-		if (rc == -ENODATA && request->type != PROFILE_MEMORY &&
-		    request->type != PROFILE_ALLOC)
-			return 0;
-		if (!first.code)
-			first = why;
+		if (rc == -ENODATA && request->type != PROFILE_MEMORY && request->type != PROFILE_ALLOC)
+			return 2;
+		if (!first->code)
+			*first = why;
 	}
-	if (!first.code)
-		return 0;
-	return err_set(err, ENOTSUP, "ProfileTypeUnavailable", "profileType", "%s: %.200s",
-		       profile_type_info(request->type)->word,
-		       first.code == ENOEXEC ? read_session_refusal(request->type, 0) : first.text);
+	return 0;
+}
+
+int read_session_check(struct sessions *s, const struct session_request *request,
+		       const struct selector *selector, bool *ret_reads, struct err *err)
+{
+	const bool by_runtime = is_by_runtime(request->type);
+	const bool heap = request->type == PROFILE_MEMORY || request->type == PROFILE_ALLOC;
+	struct err first = { 0 };
+	bool reads;
+
+	sessions_lock(s);
+	reads = read_session_suits(s, request->tenant, selector, request->type);
+	sessions_unlock(s);
+	/* A program that has just started may not be known to be Go yet: the reader sees it. */
+	if (by_runtime && (reads || heap)) {
+		int can = ask_processes(s, request, selector, &first);
+
+		if (!can && first.code && (reads || first.code != ENOEXEC))
+			return err_set(err, ENOTSUP, "ProfileTypeUnavailable", "profileType", "%s: %.200s",
+				       profile_type_info(request->type)->word, first.text);
+		reads = can > !reads;
+	}
+	*ret_reads = reads;
+	return 0;
 }
 
 /* ---- phases ---------------------------------------------------------------------------------- */

@@ -17,8 +17,8 @@
 struct session;
 struct type_need;
 
-/* Whether this type is taken from a process with these flags (enum feed_proc_flag) by reading it. Block
- * and mutex are for Go programs only: what others wait for is sampled. */
+/* Whether this type is taken from a process with these flags (enum feed_proc_flag) by reading it. Memory,
+ * alloc, block and mutex of Go programs only: others are sampled. */
 bool read_session_takes(enum profile_type type, uint32_t flags);
 /* False while one of the selector's processes is so young that its runtime may not be known yet: block and
  * mutex are read from a Go program and sampled of any other, so the answer to a start waits for it. Takes
@@ -38,9 +38,9 @@ const char *read_session_missing(const struct sessions *s, enum profile_type typ
 const char *read_session_refusal(enum profile_type type, uint32_t flags);
 /* Asks the processes that a new session would follow whether they have what it wants: a Go program
  * may have been linked without its heap profile. Words: ProfileTypeUnavailable. Takes the lock
- * itself. */
+ * itself. @ret_reads: the session is to be taken by reading. */
 int read_session_check(struct sessions *s, const struct session_request *request,
-		       const struct selector *selector, struct err *err) must_use;
+		       const struct selector *selector, bool *ret_reads, struct err *err) must_use;
 
 /* Lock held, feed thread. The beginning has been read, or needs no reading. */
 bool read_session_is_ready(const struct session *session);

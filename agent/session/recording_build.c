@@ -137,6 +137,8 @@ static uint32_t process_of(struct build *b, uint32_t id)
 
 static const char *state_word(const struct chunk_attr *attr)
 {
+	if (attr->type == PROF_SAMPLE_ALLOC)
+		return attr->state == FEED_ALLOC_LIVE && attr->holder ? "estimated" : "";
 	if (attr->type != PROF_SAMPLE_OFFCPU)
 		return "";
 	switch (attr->state >> 4) {
@@ -205,6 +207,17 @@ static int find_locks(struct build *b)
 	return rc;
 }
 
+/* How often a place's memory was seen freed: what its estimate rests on. */
+static struct profile_label deaths_label(struct build *b, const struct chunk_attr *attr)
+{
+	char text[16];
+
+	if (attr->state != FEED_ALLOC_LIVE || !attr->holder)
+		return (struct profile_label){ 0 };
+	(void)snprintf(text, sizeof(text), "%u", attr->holder);
+	return (struct profile_label){ text_id(b, PROFILE_LABEL_DEATHS), text_id(b, text) };
+}
+
 static uint32_t attrs_of(struct build *b, uint32_t id)
 {
 	static const struct chunk_attr unknown = { .process = UINT32_MAX };
@@ -227,12 +240,13 @@ static uint32_t attrs_of(struct build *b, uint32_t id)
 			lock_names_lock(&b->locks, b->builder, "futex", attr->process, attr->object);
 	else
 		entry.extra = text_id(b, kind_word(attr));
-	if (attr->holder != attr->tid)
+	if (attr->type == PROF_SAMPLE_ALLOC)
+		holder = deaths_label(b, attr);
+	else if (attr->holder != attr->tid)
 		holder.value = lock_names_holder(&b->locks, b->builder, attr->process, attr->holder);
-	if (holder.value) {
+	if (holder.value && !holder.name)
 		holder.name = text_id(b, "holder");
-		entry.label_count = 1;
-	}
+	entry.label_count = holder.value != 0;
 	made = profile_builder_attrs(b->builder, &entry, &holder);
 	if (attr != &unknown)
 		b->attrs.data[id] = made;

@@ -145,7 +145,7 @@ static int find_position(struct sessions *s, struct session *session)
 	return session->stored_position > ring_head(s->feed.ring) ? -EPROTO : 0;
 }
 
-static int go_on(struct sessions *s, struct session *session)
+static int go_on(struct sessions *s, const struct found *found, struct session *session)
 {
 	struct chunk_quality *quality = recorder_quality(session->recorder);
 	struct type_need need;
@@ -158,11 +158,15 @@ static int go_on(struct sessions *s, struct session *session)
 	if (rc < 0)
 		return rc;
 	/* One that read the beginning goes on reading. */
-	session->reads = read_session_takes(
-		session->info.type, recorder_has_read(session->recorder, READING_START) ||
-						    recorder_has_read(session->recorder, READING_STATES)
-					    ? FEED_PROC_GO
-					    : 0);
+	session->reads =
+		found->resume.reads
+			? found->resume.reads == 1
+			: read_session_takes(session->info.type,
+					     recorder_has_read(session->recorder, READING_START) ||
+							     recorder_has_read(session->recorder,
+									       READING_STATES)
+						     ? FEED_PROC_GO
+						     : 0);
 	services_type_state(s, session->info.type, session->reads, &need);
 	session->wants = need.wants;
 	session->phase = phase_of(session);
@@ -189,7 +193,7 @@ static int resume_one(struct sessions *s, struct found *found, struct err *err)
 	rc = recorder_reload(session->recorder, s->store, session->info.id, err);
 	if (rc == -ENOENT)
 		rc = 0;
-	if (rc == 0 && is_same_feed(s, found) && go_on(s, session) == 0)
+	if (rc == 0 && is_same_feed(s, found) && go_on(s, found, session) == 0)
 		return 0;
 	if (rc == 0)
 		rc = conclude(s, session, err);

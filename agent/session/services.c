@@ -18,6 +18,10 @@
 	"the kernel lacks what following tasks off the CPU needs (5.15 or newer; "                 \
 	"`profd --features` says which)"
 
+#define NEEDS_UPROBES                                                                              \
+	"programs that are not Go are observed by probes on their allocator, which this kernel or the "  \
+	"service's privileges do not allow: alloc takes Linux 6.6, memory 6.13 (`profd --features`)"
+
 static const struct {
 	uint32_t wants;	    /* bits of enum prof_want; 0: no sampler takes this type */
 	const char *reason; /* why not, or what the host lacks */
@@ -28,6 +32,8 @@ static const struct {
 	[PROFILE_BLOCK] = { PROF_WANT_OFFCPU, NEEDS_OFFCPU },
 	[PROFILE_MUTEX] = { PROF_WANT_OFFCPU | PROF_WANT_LOCKS, NEEDS_OFFCPU },
 	[PROFILE_IO] = { PROF_WANT_OFFCPU, NEEDS_OFFCPU },
+	[PROFILE_ALLOC] = { PROF_WANT_ALLOC, NEEDS_UPROBES },
+	[PROFILE_MEMORY] = { PROF_WANT_ALLOC | PROF_WANT_LIVE, NEEDS_UPROBES },
 };
 
 void services_type_state(const struct sessions *s, enum profile_type type, bool reads,

@@ -377,6 +377,23 @@ static int decode_samples(struct bytes *in, const struct chunk_sink *sink)
 }
 
 /* ---- quality --------------------------------------------------------------------------------- */
+static void encode_alloc(struct buf *out, const struct chunk_alloc *a)
+{
+	buf_add_varint(out, a->since_ns);
+	buf_add_varint(out, a->windows);
+	buf_add_varint(out, a->full);
+	buf_add_varint(out, a->period_ns);
+	buf_add_varint(out, a->window_ns);
+	buf_add_varint(out, a->cpu_ns);
+	buf_add_varint(out, a->cost_ns);
+	buf_add_varint(out, a->hits);
+	buf_add_varint(out, a->sampled);
+	buf_add_varint(out, a->lost);
+	buf_add_varint(out, a->gap_bytes);
+	buf_add_varint(out, a->dilation_sum);
+	buf_add_varint(out, a->families);
+}
+
 void chunk_encode_quality(struct buf *out, const struct chunk_quality *q)
 {
 	buf_add_varint(out, q->last_ns);
@@ -399,6 +416,7 @@ void chunk_encode_quality(struct buf *out, const struct chunk_quality *q)
 		buf_add_varint(out, q->skipped[i].pid);
 		add_text(out, chunk_text_of(q->skipped[i].reason));
 	}
+	encode_alloc(out, &q->alloc);
 }
 
 /* Absent in what was written before it was known. */
@@ -417,6 +435,23 @@ static int decode_skipped(struct bytes *in, struct chunk_quality *q)
 		memcpy(q->skipped[i].reason, reason.text, reason.len);
 	}
 	return 0;
+}
+
+static void decode_alloc(struct bytes *in, struct chunk_alloc *a)
+{
+	a->since_ns = bytes_varint(in);
+	a->windows = bytes_varint(in);
+	a->full = bytes_varint(in);
+	a->period_ns = bytes_varint(in);
+	a->window_ns = bytes_varint(in);
+	a->cpu_ns = bytes_varint(in);
+	a->cost_ns = bytes_varint(in);
+	a->hits = bytes_varint(in);
+	a->sampled = bytes_varint(in);
+	a->lost = bytes_varint(in);
+	a->gap_bytes = bytes_varint(in);
+	a->dilation_sum = bytes_varint(in);
+	a->families = take_u32(in);
 }
 
 static int decode_quality(struct bytes *in, const struct chunk_sink *sink)
@@ -444,7 +479,11 @@ static int decode_quality(struct bytes *in, const struct chunk_sink *sink)
 			return -EPROTO;
 		memcpy(q.notes[i], note.text, note.len);
 	}
-	if (in->failed || decode_skipped(in, &q) < 0 || in->failed)
+	if (in->failed || decode_skipped(in, &q) < 0)
+		return -EPROTO;
+	if (bytes_left(in))
+		decode_alloc(in, &q.alloc);
+	if (in->failed)
 		return -EPROTO;
 	return sink->quality ? sink->quality(sink->ctx, &q) : 0;
 }

@@ -110,6 +110,17 @@ struct chunk_samples {
 	const struct chunk_event *events; /* ascending time */
 };
 
+/* How allocations were observed, summed over periods and processes (struct feed_alloc). */
+struct chunk_alloc {
+	uint64_t since_ns; /* monotonic */
+	uint64_t windows, full;
+	uint64_t period_ns, window_ns, cpu_ns, cost_ns;
+	uint64_t hits, sampled, lost;
+	uint64_t gap_bytes;
+	uint64_t dilation_sum; /* percent */
+	uint32_t families;     /* bits of enum alloc_family */
+};
+
 /* Counters since the session began; the last chunk counts. */
 struct chunk_quality {
 	uint64_t last_ns;	 /* monotonic: everything before is in the file */
@@ -124,6 +135,7 @@ struct chunk_quality {
 	char notes[8][160];
 	uint32_t skipped_count;
 	struct profile_skipped skipped[PROFILE_SKIPPED_MAX];
+	struct chunk_alloc alloc; /* behind all others, absent in files of earlier versions */
 };
 
 struct chunk_name {

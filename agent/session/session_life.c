@@ -12,10 +12,14 @@
 #include <string.h>
 
 #include "agent/base/hash.h"
+#include "agent/session/alloc_session.h"
 #include "agent/session/continuous.h"
 #include "agent/session/session_record.h"
 #include "agent/session/sessions_internal.h"
 #include "agent/session/wait_types.h"
+
+/* What begins before the samples that tell of it, and so is cut at both ends of a session. */
+#define SWEPT_TYPES (PROF_WANT_OFFCPU | PROF_WANT_ALLOC)
 
 #define EXEC_NS (3 * NS_PER_S) /* a process that is replaced by exec is back within this */
 
@@ -34,8 +38,7 @@ static uint64_t to_realtime(const struct sessions *s, uint64_t monotonic_ns)
 /* Of the type by which losses are shared out among sessions. */
 static const uint64_t *host_samples_of(const struct sessions *s, const struct session *session)
 {
-	return &s->host_samples[session->wants & PROF_WANT_CPU ? PROF_SAMPLE_CPU
-							       : PROF_SAMPLE_OFFCPU];
+	return &s->host_samples[session_sample_type(session)];
 }
 
 /* ---- beginning ------------------------------------------------------------------------------- */
@@ -54,7 +57,7 @@ static void begin_sampling(struct sessions *s, struct session *session, uint64_t
 	session->cost_ns_from = s->feed.costs.collector_cpu_ns + s->feed.costs.bpf_run_ns;
 	session->record_dirty = true;
 	quality->clock = s->feed.clock;
-	if (session->wants & PROF_WANT_OFFCPU)
+	if (session->wants & SWEPT_TYPES)
 		s->peers.sweep_due = true;
 	if (session->info.type == PROFILE_IO)
 		recorder_note(session->recorder,
@@ -213,12 +216,14 @@ static bool thin_waits(uint32_t rate_hz, uint64_t seed, struct thinning *thinnin
 bool session_thin(uint32_t rate_hz, uint64_t seed, struct thinning *thinning,
 		  const struct feed_sample *sample, int64_t *value, uint64_t *value2)
 {
+	if (sample->type == PROF_SAMPLE_ALLOC)
+		return true;
 	if (sample->type == PROF_SAMPLE_CPU)
 		return thin_cpu(rate_hz, seed, sample, value);
 	return thin_waits(rate_hz, seed, thinning, sample, value, value2);
 }
 
-static bool is_wanted_type(const struct session *session, const struct feed_sample *sample)
+static bool is_wanted_type(struct session *session, const struct feed_sample *sample)
 {
 	switch (sample->type) {
 	case PROF_SAMPLE_CPU:
@@ -227,7 +232,7 @@ static bool is_wanted_type(const struct session *session, const struct feed_samp
 		return (session->wants & PROF_WANT_OFFCPU) &&
 		       wait_is_wanted(session->info.type, sample);
 	case PROF_SAMPLE_ALLOC:
-		return session->wants & PROF_WANT_ALLOC;
+		return alloc_session_is(session) && alloc_session_takes(session, sample);
 	case PROF_SAMPLE_IO:
 		return session->wants & PROF_WANT_IO;
 	case PROF_SAMPLE_THREAD:
@@ -260,6 +265,9 @@ static bool cut_to_session(const struct session *session, struct feed_sample *sa
 	/* The readings of the end are taken when it is over. */
 	if (sample->type == PROF_SAMPLE_THREAD)
 		return to_ns >= session->start_ns;
+	/* What is in use was allocated before. */
+	if (sample->type == PROF_SAMPLE_ALLOC && sample->state == FEED_ALLOC_LIVE)
+		return true;
 	if (sample->type != PROF_SAMPLE_OFFCPU)
 		return to_ns >= session->start_ns && to_ns < session->end_ns;
 	if (from_ns < session->start_ns || from_ns > to_ns)
@@ -432,6 +440,8 @@ static void try_close(struct sessions *s, struct session *session, uint64_t now_
 	final = now_ns > session->end_ns + SESSION_MISSING_NS || s->peers.collector_fd < 0;
 	if (s->feed.ring && s->feed.cursor != ring_head(s->feed.ring) && !final)
 		return;
+	if (alloc_session_is(session) && !session->alloc_complete && !final)
+		return;
 	if (!session->counted) {
 		session->counted = true;
 		update_quality(s, session);
@@ -520,7 +530,8 @@ static void check_time(struct sessions *s, struct session *session, uint64_t now
 		}
 		if (now_ns >= session->end_ns && !session->swept) {
 			session->swept = true;
-			s->peers.sweep_due |= (session->wants & PROF_WANT_OFFCPU) != 0;
+			session->swept_ns = now_ns;
+			s->peers.sweep_due |= (session->wants & SWEPT_TYPES) != 0;
 			s->peers.flush_due = true;
 		}
 		if (now_ns >= session->end_ns + (reads ? 0 : SESSION_GRACE_NS))
@@ -551,6 +562,7 @@ void session_resume_of(const struct sessions *s, const struct session *session,
 		.seed = session->seed,
 		.feed_identity = s->feed.ring ? ring_identity(s->feed.ring) : 0,
 		.begin_position = session->begin_position,
+		.reads = session->reads ? 1 : 2,
 		.boot_offset_ns = s->feed.clock.realtime_ns - s->feed.clock.monotonic_ns,
 	};
 	(void)snprintf(ret->idempotency_key, sizeof(ret->idempotency_key), "%s",

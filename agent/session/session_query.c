@@ -9,6 +9,7 @@
 #include "agent/base/ulid.h"
 #include "agent/profile/quality.h"
 #include "agent/session/continuous.h"
+#include "agent/session/alloc_session.h"
 #include "agent/session/session_record.h"
 #include "agent/session/sessions_internal.h"
 
@@ -80,7 +81,7 @@ static void describe_quality(const struct sessions *s, const struct session *ses
 {
 	const struct chunk_quality *quality = recorder_counters(session->recorder);
 	struct profile_quality *to = &ret->quality;
-	unsigned type = session->wants & PROF_WANT_CPU ? PROF_SAMPLE_CPU : PROF_SAMPLE_OFFCPU;
+	unsigned type = session_sample_type(session);
 	uint64_t host_samples = session->host_samples_before, host_lost = session->host_lost_before;
 
 	if (session->start_ns) {
@@ -99,6 +100,7 @@ static void describe_quality(const struct sessions *s, const struct session *ses
 			describe_snapshots(s, quality, to);
 		return;
 	}
+	alloc_session_quality(s, quality, to);
 	to->lost = share_of_losses(quality, host_samples, host_lost);
 	recorder_outcomes(session->recorder, to->outcomes);
 	to->truncated_pct =

@@ -45,6 +45,21 @@ static void add_double(cJSON *to, const char *name, double value)
 		(void)cJSON_AddNumberToObject(to, name, value);
 }
 
+static void add_probes(cJSON *to, const struct profile_probes *p)
+{
+	cJSON *json = cJSON_AddObjectToObject(to, "probes");
+
+	(void)cJSON_AddStringToObject(json, "mode", p->mode);
+	add_u64(json, "windows", p->windows);
+	add_u64(json, "hits", p->hits);
+	add_u64(json, "sampled", p->sampled);
+	add_u64(json, "gapBytes", p->gap_bytes);
+	add_u64(json, "sinceNs", p->observed_since_ns);
+	add_double(json, "dutyPct", p->duty_pct);
+	add_double(json, "costPct", p->cost_pct);
+	add_double(json, "dilation", p->dilation);
+}
+
 static void add_quality(cJSON *to, const struct profile_quality *q)
 {
 	cJSON *json = cJSON_AddObjectToObject(to, "quality");
@@ -59,6 +74,8 @@ static void add_quality(cJSON *to, const struct profile_quality *q)
 	add_double(json, "guessedFramePct", q->guessed_frame_pct);
 	add_double(json, "effectiveRate", q->effective_rate);
 	add_double(json, "overheadPct", q->overhead_pct);
+	if (q->probes.mode[0])
+		add_probes(json, &q->probes);
 	for (int i = 0; i < PROFILE_OUTCOMES_MAX; i++)
 		(void)cJSON_AddItemToArray(outcomes, cJSON_CreateNumber((double)q->outcomes[i]));
 	for (uint32_t i = 0; i < q->note_count; i++)
@@ -108,6 +125,7 @@ static void add_resume(cJSON *to, const struct session_resume *resume)
 	add_u64(json, "beginPosition", resume->begin_position);
 	add_u64(json, "bootOffsetNs", resume->boot_offset_ns);
 	add_u64(json, "requestHash", resume->request_hash);
+	add_u64(json, "reads", resume->reads);
 	(void)cJSON_AddStringToObject(json, "idempotencyKey", resume->idempotency_key);
 }
 
@@ -173,6 +191,24 @@ static double get_double(const cJSON *from, const char *name, double fallback)
 	return cJSON_IsNumber(item) ? item->valuedouble : fallback;
 }
 
+static void get_probes(const cJSON *from, struct profile_probes *ret)
+{
+	const cJSON *json = cJSON_GetObjectItemCaseSensitive(from, "probes");
+	const char *mode = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "mode"));
+
+	if (!mode)
+		return;
+	(void)snprintf(ret->mode, sizeof(ret->mode), "%s", mode);
+	ret->windows = get_u64(json, "windows");
+	ret->hits = get_u64(json, "hits");
+	ret->sampled = get_u64(json, "sampled");
+	ret->gap_bytes = get_u64(json, "gapBytes");
+	ret->observed_since_ns = get_u64(json, "sinceNs");
+	ret->duty_pct = get_double(json, "dutyPct", -1);
+	ret->cost_pct = get_double(json, "costPct", -1);
+	ret->dilation = get_double(json, "dilation", -1);
+}
+
 static void get_quality(const cJSON *from, struct profile_quality *ret)
 {
 	const cJSON *json = cJSON_GetObjectItemCaseSensitive(from, "quality"), *item;
@@ -185,6 +221,7 @@ static void get_quality(const cJSON *from, struct profile_quality *ret)
 	ret->guessed_frame_pct = get_double(json, "guessedFramePct", -1);
 	ret->effective_rate = get_double(json, "effectiveRate", -1);
 	ret->overhead_pct = get_double(json, "overheadPct", -1);
+	get_probes(json, &ret->probes);
 	cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(json, "outcomes"))
 	{
 		if (at < PROFILE_OUTCOMES_MAX && cJSON_IsNumber(item) && item->valuedouble > 0)
@@ -254,6 +291,7 @@ static void get_resume(const cJSON *from, struct session_resume *ret)
 		.begin_position = get_u64(json, "beginPosition"),
 		.boot_offset_ns = get_u64(json, "bootOffsetNs"),
 		.request_hash = get_u64(json, "requestHash"),
+		.reads = get_u64(json, "reads"),
 	};
 	get_text(json, "idempotencyKey", ret->idempotency_key, sizeof(ret->idempotency_key));
 }

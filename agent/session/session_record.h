@@ -17,6 +17,7 @@ struct session_resume {
 	uint64_t boot_offset_ns; /* realtime - monotonic when written: tells another boot */
 	char idempotency_key[256];
 	uint64_t request_hash;
+	uint64_t reads; /* 1 = taken by reading processes, 2 = not, 0 = an earlier version wrote it */
 };
 
 const char *session_status_word(enum session_status status);

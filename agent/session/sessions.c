@@ -9,6 +9,7 @@
 #include "agent/base/parse.h"
 #include "agent/base/ulid.h"
 #include "agent/profile/quality.h"
+#include "agent/session/alloc_session.h"
 #include "agent/session/continuous.h"
 #include "agent/session/read_session.h"
 #include "agent/session/session_record.h"
@@ -279,7 +280,6 @@ static int reserve(struct sessions *s, const struct session_request *r, struct s
 	if (s->sampling_off_ns)
 		return err_set(err, EAGAIN, "AgentBusy", NULL,
 			       "sampling was stopped by an administrator; `profctl resume` lets it go on");
-	session->reads = read_session_suits(s, r->tenant, &session->selector, r->type);
 	services_type_state(s, r->type, session->reads, &need);
 	if (!need.available)
 		return err_set(err, ENOTSUP, "ProfileTypeUnavailable", "profileType", "%s: %s",
@@ -332,8 +332,8 @@ static void activate(struct sessions *s, struct session *session, bool stored)
 }
 
 static int start_new(struct sessions *s, const struct session_request *r,
-		     const struct selector *selector, const char *name, struct session_info *ret,
-		     struct err *err)
+		     const struct selector *selector, bool reads, const char *name,
+		     struct session_info *ret, struct err *err)
 {
 	struct session *session = make_session(s, r, selector, name);
 	struct session_resume resume = { 0 };
@@ -341,6 +341,7 @@ static int start_new(struct sessions *s, const struct session_request *r,
 
 	if (!session)
 		return err_set(err, ENOMEM, "StoreUnavailable", NULL, "no memory for a session");
+	session->reads = reads;
 	sessions_lock(s);
 	rc = s->stopping ? err_set(err, EAGAIN, "AgentBusy", NULL, "the agent is stopping")
 			 : reserve(s, r, session, ret, err);
@@ -366,7 +367,8 @@ static int start_new(struct sessions *s, const struct session_request *r,
 static int resolve_patiently(struct sessions *s, const struct session_request *request,
 			     struct selector *ret, char name[SERVICE_NAME_SIZE], struct err *err)
 {
-	bool by_runtime = request->type == PROFILE_BLOCK || request->type == PROFILE_MUTEX;
+	bool by_runtime = read_session_takes(request->type, FEED_PROC_GO) &&
+			  !read_session_takes(request->type, 0);
 	uint64_t begin_ns = clock_monotonic_ns();
 
 	for (;;) {
@@ -410,6 +412,7 @@ int sessions_start(struct sessions *s, const struct session_request *request,
 	const struct idempotency *former;
 	struct err scratch = { 0 };
 	struct selector selector;
+	bool reads = false;
 	int rc;
 
 	if (!err)
@@ -433,10 +436,12 @@ int sessions_start(struct sessions *s, const struct session_request *request,
 	rc = resolve_patiently(s, request, &selector, name, err);
 	if (rc < 0)
 		return rc;
-	rc = read_session_check(s, request, &selector, err);
+	rc = read_session_check(s, request, &selector, &reads, err);
+	if (rc == 0 && !reads)
+		rc = alloc_session_check(s, request, &selector, err);
 	if (rc < 0)
 		return rc;
-	rc = start_new(s, request, &selector, name, ret, err);
+	rc = start_new(s, request, &selector, reads, name, ret, err);
 	return rc < 0 || request->wait_s ? rc : await_sampling(s, ret, err);
 }
 

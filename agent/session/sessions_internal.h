@@ -87,6 +87,9 @@ struct session {
 	uint64_t reloaded_ns;	  /* monotonic */
 	bool stop;		  /* asked to end early */
 	bool swept;		  /* the time is over; what still waits is asked for */
+	uint64_t swept_ns;	  /* monotonic: since then */
+	bool alloc_complete;	  /* what the collector answers to that has been read */
+	uint32_t live_sweep;	  /* the answer whose samples are this session's, 0 = none yet */
 	bool counted;		  /* PHASE_CLOSING: the counters have been brought up to date */
 	bool record_dirty;	  /* the stored record lacks the start time */
 	bool saved;		  /* PHASE_ENDED: its record is written, or it never began */
@@ -246,6 +249,13 @@ void session_free(struct session *session);
 int session_enlist(struct sessions *s, struct session *session) must_use;
 void session_delist(struct sessions *s, struct session *session);
 bool session_is_running(const struct session *session);
+/* Of its samples, enum prof_sample_type: losses are shared out among those of one. */
+static inline unsigned session_sample_type(const struct session *session)
+{
+	if (session->wants & PROF_WANT_CPU)
+		return PROF_SAMPLE_CPU;
+	return session->wants & PROF_WANT_ALLOC ? PROF_SAMPLE_ALLOC : PROF_SAMPLE_OFFCPU;
+}
 /* Fills counters, processes and quality of a running session. -ENOMEM. */
 int session_describe(const struct sessions *s, const struct session *session,
 		     struct session_info *ret) must_use;

@@ -31,6 +31,11 @@ struct feed_sample wait_reduce(enum profile_type type, const struct feed_sample 
 
 	if (sample->type == PROF_SAMPLE_THREAD)
 		return reduced;
+	if (sample->type == PROF_SAMPLE_ALLOC) {
+		reduced.object = 0;
+		reduced.source = 0;
+		return reduced;
+	}
 	if (type != PROFILE_MUTEX)
 		reduced.holder = 0;
 	if (type != PROFILE_MUTEX && type != PROFILE_BLOCK)

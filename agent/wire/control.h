@@ -82,10 +82,11 @@ struct control_target {
 };
 
 #define CONTROL_WANT_MAX 512
-enum control_want_kind { WANT_STACK = 1, WANT_MODULE = 2, WANT_PROC = 3, WANT_ALL = 4, WANT_CPU = 5 };
+enum control_want_kind { WANT_STACK = 1, WANT_MODULE = 2, WANT_PROC = 3, WANT_ALL = 4, WANT_CPU = 5, WANT_ALLOC = 6 };
 struct control_want {
 	struct channel_head head;
-	uint32_t what; /* enum control_want_kind; ALL: modules and processes, CPU: FEED_PROC_CPU of all; count 0 */
+	uint32_t what; /* enum control_want_kind; ALL: modules and processes, CPU: FEED_PROC_CPU of all; count 0.
+			* ALLOC: FEED_ALLOC of these processes, whether they can be observed */
 	uint32_t count;
 	uint64_t ids[CONTROL_WANT_MAX];
 };
@@ -123,6 +124,46 @@ enum control_index_flag {
 	INDEXED_DEBUG = 16,
 };
 
+/* ---- allocators (symbolize/alloc_sites.h) ------------------------------------------------------- */
+
+enum alloc_kind {
+	ALLOC_MALLOC = 1,	  /* (size) */
+	ALLOC_CALLOC = 2,	  /* (count, size) */
+	ALLOC_REALLOC = 3,	  /* (pointer, size) */
+	ALLOC_ALIGNED = 4,	  /* (alignment, size) */
+	ALLOC_POSIX_MEMALIGN = 5, /* (pointer to result, alignment, size) */
+	ALLOC_FREE = 6,		  /* (pointer) */
+	ALLOC_KIND_MAX,
+};
+
+enum alloc_family {
+	ALLOC_FAMILY_NONE = 0, /* the file defines no allocator */
+	ALLOC_FAMILY_OTHER = 1,
+	ALLOC_FAMILY_GLIBC = 2,
+	ALLOC_FAMILY_MUSL = 3,
+	ALLOC_FAMILY_JEMALLOC = 4,
+	ALLOC_FAMILY_TCMALLOC = 5,
+	ALLOC_FAMILY_MIMALLOC = 6,
+	ALLOC_FAMILY_MAX,
+};
+
+enum alloc_site_flag {
+	ALLOC_SITE_STEPPED = 1, /* no instruction that the kernel emulates was found: a hit costs 10 us */
+};
+
+#define ALLOC_SITES_MAX	      16u
+#define ALLOC_SITE_CODE_BYTES 16u
+struct control_alloc_site {
+	uint64_t fo;	     /* file offset of the instruction */
+	uint8_t kind;	     /* enum alloc_kind */
+	uint8_t flags;	     /* enum alloc_site_flag */
+	uint8_t argument[3]; /* register that holds each argument, as x86 numbers them (0 rax … 15 r15) */
+	uint8_t pushed;	     /* words pushed since the function was entered */
+	uint8_t code_len;
+	uint8_t reserved;
+	uint8_t code[ALLOC_SITE_CODE_BYTES]; /* the file's bytes from fo on */
+};
+
 struct control_indexed {
 	struct channel_head head; /* echoes the request */
 	int32_t status;		  /* 0 or negative errno (-ENOEXEC not ELF, -E2BIG over a bound) */
@@ -134,7 +175,10 @@ struct control_indexed {
 	uint32_t runtime;	  /* enum feed_proc_flag bit of the runtime it is (GO, JVM, PYTHON, NODE) */
 	uint8_t build_id_len;
 	uint8_t build_id[FEED_BUILD_ID_MAX];
-	uint8_t reserved[7];
+	uint8_t alloc_family; /* enum alloc_family */
+	uint8_t alloc_count;
+	uint8_t reserved[5];
+	struct control_alloc_site alloc_sites[ALLOC_SITES_MAX];
 };
 
 /* Which file beside a module. What is in it, is checked by the symbolizer. */

@@ -31,6 +31,7 @@ enum feed_kind {
 	FEED_DEMAND = 9,    /* what is sampled has changed */
 	FEED_GAP = 10,	    /* the collector was away */
 	FEED_PROC_CPU = 12,	/* CPU time of every process: at start and when asked (WANT_CPU) */
+	FEED_ALLOC = 13,	/* allocations of a process: a period, or why they are not observed */
 };
 
 struct feed_epoch {
@@ -106,6 +107,34 @@ struct feed_proc_cpu {
 	uint64_t cpu_ns;  /* user and system time of the process so far, at USER_HZ */
 	uint32_t proc;
 	uint32_t last; /* 1 = the last record of this round */
+};
+
+enum feed_alloc_what {
+	FEED_ALLOC_PERIOD = 1,	/* a period is over; its samples came before */
+	FEED_ALLOC_READY = 2,	/* it can be observed */
+	FEED_ALLOC_REFUSED = 3, /* it cannot: the reason follows */
+	FEED_ALLOC_SWEPT = 4,	/* proc 0: the answer to CONTROL_SWEEP is complete */
+};
+
+/* feed_sample.state of PROF_SAMPLE_ALLOC. BIRTH: value bytes allocated, value2 objects in 1/1024, object
+ * their period's number. LIVE: bytes in use, stamped with the time they were allocated; source numbers the
+ * sweep, holder the deaths seen of the site. */
+enum feed_alloc_state { FEED_ALLOC_BIRTH = 1, FEED_ALLOC_LIVE = 2 };
+
+struct feed_alloc {
+	uint64_t time_ns;   /* monotonic */
+	uint64_t since_ns;  /* observed since */
+	uint64_t period_ns, window_ns; /* of this period, and how much of it the probes were open */
+	uint64_t cpu_ns;    /* of the process in the period */
+	uint64_t cost_ns;   /* of it the probes' */
+	uint64_t hits, sampled, lost;
+	uint64_t gap_bytes; /* mean distance of two samples */
+	uint32_t proc;
+	uint8_t what;	    /* enum feed_alloc_what */
+	uint8_t full;	    /* 1 = the probes stayed all the time */
+	uint8_t dilation;   /* percent, see agent/collect/alloc_pace.h */
+	uint8_t family;	    /* enum alloc_family of agent/wire/control.h */
+	/* string: the reason, "" = none */
 };
 
 #define FEED_FRAMES_MAX 640u /* 512 user + 127 kernel + marker */

@@ -1,0 +1,692 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A process under observation goes through
+ *
+ *   NEW (its files are being indexed) -> IDLE -> OPEN -> CLOSED -> IDLE …, or REFUSED
+ *
+ * once a period. Where probes are cheap enough to stay it remains OPEN and its periods only divide time. */
+#include "agent/collect/alloc.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "agent/base/clock.h"
+#include "agent/base/log.h"
+#include "agent/base/u64map.h"
+#include "agent/base/vec.h"
+#include "agent/collect/alloc_check.h"
+#include "agent/collect/alloc_heap.h"
+#include "agent/collect/alloc_pace.h"
+#include "agent/collect/alloc_probes.h"
+#include "agent/collect/collector_internal.h"
+
+#define BUDGET_SHARE	  0.01 /* of the target's CPU time */
+#define HITS_MAX	  50000u /* per CPU and window: beyond, hits do nothing */
+#define BIRTHS_MAX	  8192u /* of a period */
+#define NEW_AGAIN_NS	  (50 * NS_PER_MS)
+#define PATIENCE_NS	  (1 * NS_PER_S) /* for files that hardly are the allocator */
+#define NEW_GIVE_UP_NS	  (10 * NS_PER_S) /* files that are never indexed */
+#define SETTLE_NS	  (5 * NS_PER_MS) /* a period shorter than this is not worth a window */
+#define SWEEP_WINDOWS_MAX 4u		  /* processes that get one more window for a sweep */
+#define WALK_NS		  4000.0 /* a stack of 30 frames, bpf/README.md */
+#define HIT_NS_DEFAULT	  600.0
+#define RETURNED_NS_DEFAULT 350.0
+
+enum state { STATE_NONE, STATE_NEW, STATE_IDLE, STATE_OPEN, STATE_CLOSED, STATE_REFUSED };
+
+VEC_DEFINE(events, struct prof_sample_event);
+
+struct target {
+	enum state state;
+	uint32_t slot;
+	uint32_t proc, tgid;
+	uint64_t start_boottime_ns;
+	uint64_t since_ns;
+	bool track; /* what stays in use is wanted as well */
+	struct alloc_place place;
+	struct module_file file;
+	struct alloc_pace pace;
+	struct alloc_heap *heap; /* owned */
+	clockid_t clock;	 /* CPU time of the process */
+	int link_fd;		 /* -1 = detached */
+	uint32_t window;	 /* number of the last one */
+	/* The period under way. */
+	uint64_t begin_ns, begin_cpu_ns;
+	uint64_t open_ns, open_cpu_ns;
+	uint64_t close_ns, close_cpu_ns;
+	uint64_t next_ns; /* when its state is to change */
+	struct alloc_counts counts;
+	struct events_vec births; /* of its window */
+	uint64_t dropped;
+};
+
+struct alloc_watch {
+	struct alloc_probes *probes; /* owned; NULL = not to be had */
+	char failure[200];
+	struct alloc_costs costs;
+	struct target targets[ALLOC_SLOTS_MAX];
+	uint32_t sweeps;
+	bool draining;
+};
+
+/* ---- small things ------------------------------------------------------------------------------ */
+
+bool alloc_is_possible(const struct collector *c)
+{
+	return c->bpf && features_has(&c->options->features, FEATURE_UPROBE_MULTI) &&
+	       (!c->alloc || c->alloc->probes);
+}
+
+static uint64_t cpu_ns(const struct target *target)
+{
+	struct timespec at;
+
+	if (clock_gettime(target->clock, &at) < 0)
+		return 0;
+	return (uint64_t)at.tv_sec * NS_PER_S + (uint64_t)at.tv_nsec;
+}
+
+/* Uniform in [0, 1). */
+static double draw(void)
+{
+	uint64_t bits = 0;
+
+	if (getrandom(&bits, sizeof(bits), GRND_NONBLOCK) < 0)
+		bits = clock_monotonic_ns() * 0x9e3779b97f4a7c15ull;
+	return (double)(bits >> 11) * 0x1p-53;
+}
+
+static struct target *find_target(struct alloc_watch *watch, uint32_t proc)
+{
+	for (size_t i = 0; watch && i < ARRAY_SIZE(watch->targets); i++)
+		if (watch->targets[i].state != STATE_NONE && watch->targets[i].proc == proc)
+			return &watch->targets[i];
+	return NULL;
+}
+
+static void tell(struct collector *c, uint32_t proc, enum feed_alloc_what what, const char *reason)
+{
+	const struct feed_alloc record = { .time_ns = clock_monotonic_ns(), .proc = proc, .what = what };
+
+	if (feed_write_alloc(&c->feed, &record, reason) < 0)
+		c->own_outcomes[OUTCOME_feed_full]++;
+}
+
+/* ---- attaching and detaching --------------------------------------------------------------------- */
+
+static void refuse(struct collector *c, struct target *target, const char *reason)
+{
+	log_debug("process %u: its allocations are not observed: %s", target->tgid, reason);
+	target->state = STATE_REFUSED;
+	tell(c, target->proc, FEED_ALLOC_REFUSED, reason);
+}
+
+static void begin_period(struct target *target, uint64_t now_ns)
+{
+	const struct alloc_pace *pace = &target->pace;
+	uint64_t spare_ns = pace->next_period_ns - pace->next_window_ns;
+
+	target->begin_ns = now_ns;
+	target->begin_cpu_ns = cpu_ns(target);
+	target->open_ns = target->close_ns = 0;
+	target->dropped = 0;
+	target->births.count = 0;
+	target->next_ns = now_ns + (uint64_t)(draw() * (double)spare_ns);
+}
+
+static void open_slot(struct alloc_watch *watch, struct target *target)
+{
+	const struct alloc_slot slot = { .mean_gap_bytes = target->pace.gap_bytes,
+					 .hits_max = target->pace.full ? UINT64_MAX : HITS_MAX,
+					 .window = ++target->window,
+					 .track = target->track };
+
+	alloc_probes_set_slot(watch->probes, target->slot, &slot);
+	target->open_ns = clock_monotonic_ns();
+	target->open_cpu_ns = cpu_ns(target);
+}
+
+static bool attach(struct collector *c, struct target *target)
+{
+	struct alloc_watch *watch = c->alloc;
+	const struct alloc_attachment attachment = {
+		.path = target->place.path,
+		.tgid = target->tgid,
+		.slot = target->slot,
+		.sites = target->place.sites,
+		.site_count = target->place.site_count,
+		.relays = target->place.family == ALLOC_FAMILY_GLIBC ||
+			  target->place.family == ALLOC_FAMILY_MUSL,
+	};
+	const struct proc *proc = proc_table_by_id(c->procs, target->proc);
+	struct err err = { 0 };
+	int rc;
+
+	if (!proc || proc->ended_ns)
+		return false;
+	rc = alloc_check_bytes(&target->place, &target->file, &err);
+	if (rc == 0) {
+		target->link_fd = alloc_probes_attach(watch->probes, &attachment);
+		rc = target->link_fd;
+		if (rc < 0)
+			(void)err_set(&err, -rc, NULL, NULL, "its allocator cannot be probed: %s",
+				      strerror(-rc));
+	}
+	if (rc < 0) {
+		target->link_fd = -1;
+		refuse(c, target, err.text);
+		return false;
+	}
+	open_slot(watch, target);
+	target->state = STATE_OPEN;
+	target->next_ns = target->open_ns + target->pace.next_window_ns;
+	return true;
+}
+
+static void take_counts(struct alloc_watch *watch, struct target *target)
+{
+	alloc_probes_counts(watch->probes, target->slot, &target->counts);
+	target->close_cpu_ns = cpu_ns(target);
+	target->close_ns = clock_monotonic_ns();
+}
+
+static void detach(struct alloc_watch *watch, struct target *target)
+{
+	const struct alloc_slot closed = { .mean_gap_bytes = 0 };
+
+	if (target->link_fd < 0)
+		return;
+	take_counts(watch, target);
+	(void)close(target->link_fd);
+	target->link_fd = -1;
+	alloc_probes_set_slot(watch->probes, target->slot, &closed);
+	target->state = STATE_CLOSED;
+	target->next_ns = target->begin_ns + target->pace.next_period_ns;
+}
+
+/* ---- the end of a period ------------------------------------------------------------------------- */
+
+static struct alloc_period period_of(const struct target *target, uint64_t now_ns)
+{
+	uint64_t now_cpu_ns = cpu_ns(target);
+
+	return (struct alloc_period){
+		.period_ns = now_ns - target->begin_ns,
+		.window_ns = target->close_ns - target->open_ns,
+		.period_cpu_ns = now_cpu_ns > target->begin_cpu_ns ? now_cpu_ns - target->begin_cpu_ns : 0,
+		.window_cpu_ns = target->close_cpu_ns > target->open_cpu_ns
+					 ? target->close_cpu_ns - target->open_cpu_ns
+					 : 0,
+		.hits = target->counts.hits,
+		.returns = target->counts.returns,
+		.sampled = target->counts.sampled,
+		.squares = target->counts.squares,
+		.allocations = target->counts.allocations,
+		.delay_ns = target->counts.delay_ns,
+		.lost = target->counts.lost + target->dropped,
+		.tracked = alloc_heap_tracked(target->heap),
+		.tracked_max = target->track ? ALLOC_TRACKED_HEAP_MAX : 0,
+	};
+}
+
+static void feed_births(struct collector *c, struct target *target, double weight)
+{
+	for (size_t i = 0; i < target->births.count; i++) {
+		struct prof_sample_event event = target->births.data[i];
+		double objects = weight / alloc_inclusion(event.value, event.value2);
+
+		event.value = (uint64_t)((double)event.value * objects + 0.5);
+		event.value2 = (uint64_t)(objects * 1024 + 0.5);
+		event.time_ns = target->begin_ns;
+		event.object = target->window;
+		event.source = 0;
+		event.state = FEED_ALLOC_BIRTH;
+		event.detail = 0;
+		event.holder = 0;
+		samples_feed(c, &event);
+	}
+}
+
+static void feed_period(struct collector *c, const struct target *target, const struct alloc_period *seen)
+{
+	const struct feed_alloc record = {
+		.time_ns = target->begin_ns,
+		.since_ns = target->since_ns,
+		.period_ns = seen->period_ns,
+		.window_ns = seen->window_ns < seen->period_ns ? seen->window_ns : seen->period_ns,
+		.cpu_ns = seen->period_cpu_ns,
+		.cost_ns = (uint64_t)alloc_pace_cost_ns(&target->pace, seen),
+		.hits = seen->hits,
+		.sampled = seen->sampled,
+		.lost = seen->lost,
+		.gap_bytes = target->pace.gap_bytes,
+		.proc = target->proc,
+		.what = FEED_ALLOC_PERIOD,
+		.full = seen->window_ns >= seen->period_ns,
+		.dilation = (uint8_t)(alloc_pace_dilation(&target->pace) * 100 + 0.5),
+		.family = (uint8_t)target->place.family,
+	};
+
+	if (feed_write_alloc(&c->feed, &record, "") < 0)
+		c->own_outcomes[OUTCOME_feed_full]++;
+}
+
+/* Of samples that found no room the others bear the weight. */
+static double accepted(const struct alloc_period *seen)
+{
+	if (!seen->sampled || seen->lost >= seen->sampled)
+		return 1;
+	return (double)seen->sampled / (double)(seen->sampled - seen->lost);
+}
+
+/* Everything of the window has been read. */
+static void end_period(struct collector *c, struct target *target, uint64_t now_ns)
+{
+	const bool stays = target->link_fd >= 0;
+	struct alloc_period seen;
+	struct alloc_window window;
+	double weight;
+
+	if (stays)
+		take_counts(c->alloc, target);
+	if (stays)
+		now_ns = target->close_ns;
+	seen = period_of(target, now_ns);
+	/* Attached before the period began: it has seen all of it. */
+	if (stays && target->open_ns <= target->begin_ns)
+		seen.window_ns = seen.period_ns;
+	weight = alloc_pace_weight(&target->pace, &seen);
+	feed_births(c, target, weight * accepted(&seen));
+	window = (struct alloc_window){ .open_ns = target->open_ns,
+					.close_ns = target->close_ns,
+					.weight = weight * accepted(&seen),
+					.dilation = alloc_pace_dilation(&target->pace) };
+	alloc_heap_close(target->heap, &window);
+	feed_period(c, target, &seen);
+	log_debug("allocations of %u: period %.1f ms cpu %.2f, window %.2f ms cpu %.2f, hits %llu allocations %llu sampled "
+		  "%llu, cost %.2f ms, delay %.2f ms, threads %.2f, dilation %.3f, weight %.1f",
+		  target->tgid, (double)seen.period_ns / 1e6, (double)seen.period_cpu_ns / 1e6,
+		  (double)seen.window_ns / 1e6, (double)seen.window_cpu_ns / 1e6, (unsigned long long)seen.hits,
+		  (unsigned long long)seen.allocations, (unsigned long long)seen.sampled,
+		  alloc_pace_cost_ns(&target->pace, &seen) / 1e6, (double)seen.delay_ns / 1e6,
+		  seen.squares ? (double)seen.allocations * (double)seen.allocations / (double)seen.squares : 0,
+		  alloc_pace_dilation(&target->pace), weight);
+	alloc_pace_judge(&target->pace, &seen);
+	begin_period(target, now_ns);
+	if (!stays) {
+		target->state = STATE_IDLE;
+	} else if (target->pace.full) {
+		open_slot(c->alloc, target);
+		target->begin_ns = target->open_ns;
+		target->begin_cpu_ns = target->open_cpu_ns;
+		target->next_ns = target->begin_ns + target->pace.next_period_ns;
+	} else {
+		detach(c->alloc, target);
+		target->open_ns = target->close_ns = 0;
+		target->counts = (struct alloc_counts){ 0 };
+		begin_period(target, clock_monotonic_ns());
+		target->state = STATE_IDLE;
+	}
+}
+
+/* ---- events ------------------------------------------------------------------------------------ */
+
+void alloc_event(struct collector *c, const struct prof_sample_event *event)
+{
+	struct alloc_watch *watch = c->alloc;
+	struct target *target = watch && event->holder < ALLOC_SLOTS_MAX ? &watch->targets[event->holder]
+									 : NULL;
+	struct alloc_birth birth = { .stack = event->user_stack_hash,
+				     .time_ns = event->time_ns,
+				     .bytes = event->value,
+				     .gap_bytes = event->value2,
+				     .address = event->object };
+
+	if (!target || target->state < STATE_IDLE || target->tgid != event->tgid)
+		return;
+	if (event->detail != ALLOC_BIRTH) {
+		(void)alloc_heap_gone(target->heap, event->object, event->time_ns,
+				      event->detail == ALLOC_DEATH);
+		return;
+	}
+	if (target->births.count >= BIRTHS_MAX || events_vec_push(&target->births, *event) < 0) {
+		target->dropped++;
+		return;
+	}
+	if (target->track && alloc_heap_birth(target->heap, &birth) < 0)
+		log_debug("process %u: too many places allocate", target->tgid);
+}
+
+/* ---- who is observed --------------------------------------------------------------------------- */
+
+static void open_watch(struct collector *c)
+{
+	struct alloc_watch *watch = calloc(1, sizeof(*watch));
+	struct err err = { 0 };
+	double hit_ns = HIT_NS_DEFAULT, returned_ns = RETURNED_NS_DEFAULT;
+
+	if (!watch)
+		return;
+	c->alloc = watch;
+	for (size_t i = 0; i < ARRAY_SIZE(watch->targets); i++)
+		watch->targets[i].link_fd = -1;
+	if (alloc_probes_create(c->bpf, &watch->probes, &err) < 0) {
+		(void)snprintf(watch->failure, sizeof(watch->failure), "%.199s", err.text);
+		log_warn("%s", err.text);
+		return;
+	}
+	if (alloc_probes_measure(watch->probes, &hit_ns, &returned_ns) < 0)
+		log_warn("the cost of probes could not be measured: %.0f ns are assumed", hit_ns);
+	watch->costs =
+		(struct alloc_costs){ .hit = hit_ns, .returned = returned_ns, .walked = WALK_NS };
+	log_info("allocation probes cost %.0f ns a hit here, %.0f with the return", hit_ns,
+		 hit_ns + returned_ns);
+}
+
+static void drop(struct alloc_watch *watch, struct target *target)
+{
+	uint64_t addresses[256];
+
+	detach(watch, target);
+	for (size_t count = 1; target->heap && count;) {
+		count = alloc_heap_addresses(target->heap, addresses, ARRAY_SIZE(addresses));
+		for (size_t i = 0; i < count; i++) {
+			(void)alloc_heap_gone(target->heap, addresses[i], UINT64_MAX, false);
+			alloc_probes_forget(watch->probes, target->slot, addresses[i]);
+		}
+	}
+	alloc_heap_destroy(target->heap);
+	events_vec_deinit(&target->births);
+	*target = (struct target){ .link_fd = -1 };
+}
+
+/* Finds its allocator; files that nobody has asked about yet are asked for. */
+static int find_place(struct collector *c, struct proc *proc, bool patient, struct alloc_place *ret,
+		      struct err *err)
+{
+	int rc;
+
+	if (!proc->engaged)
+		follow_engage(c, proc);
+	rc = alloc_check_find(proc, c->modules, patient, ret, err);
+	for (size_t i = 0; rc == -EAGAIN && i < mapping_set_count(proc->mappings); i++) {
+		struct module *module =
+			module_table_get(c->modules, mapping_set_at(proc->mappings, i)->module);
+
+		if (module)
+			module_index_ask(c->index, module, true);
+	}
+	return rc;
+}
+
+/* Its allocator is known and sound: observation begins. */
+static void settle(struct collector *c, struct target *target, uint64_t now_ns)
+{
+	struct proc *proc = proc_table_by_id(c->procs, target->proc);
+	const struct module *module;
+	struct err err = { 0 };
+	int rc;
+
+	if (!proc || proc->ended_ns)
+		return;
+	rc = find_place(c, proc, now_ns < target->since_ns + PATIENCE_NS, &target->place, &err);
+	if (rc == -EAGAIN && now_ns < target->since_ns + NEW_GIVE_UP_NS) {
+		target->next_ns = now_ns + NEW_AGAIN_NS;
+		return;
+	}
+	if (rc == -EAGAIN)
+		rc = err_set(&err, EAGAIN, NULL, NULL, "its files are not known yet: try again");
+	module = rc == 0 ? module_table_get(c->modules, target->place.module) : NULL;
+	if (rc == 0) {
+		target->file = module->file;
+		rc = alloc_check_bytes(&target->place, &target->file, &err);
+	}
+	if (rc == 0 && clock_getcpuclockid((pid_t)target->tgid, &target->clock) != 0)
+		rc = err_set(&err, ESRCH, NULL, NULL, "the process is gone");
+	if (rc < 0) {
+		refuse(c, target, err.text);
+		return;
+	}
+	target->heap = alloc_heap_create();
+	if (!target->heap) {
+		refuse(c, target, "out of memory");
+		return;
+	}
+	alloc_pace_init(&target->pace, &c->alloc->costs, BUDGET_SHARE);
+	target->since_ns = now_ns;
+	target->state = STATE_IDLE;
+	tell(c, target->proc, FEED_ALLOC_READY, "");
+	begin_period(target, now_ns);
+}
+
+void alloc_follow(struct collector *c, struct proc *proc)
+{
+	const bool wanted = proc->wanted & (PROF_WANT_ALLOC | PROF_WANT_LIVE);
+	struct target *target = find_target(c->alloc, proc->id), *free_slot = NULL;
+
+	if (!wanted || !c->bpf) {
+		if (target)
+			drop(c->alloc, target);
+		return;
+	}
+	if (!c->alloc)
+		open_watch(c);
+	if (!c->alloc || !c->alloc->probes)
+		return;
+	if (target) {
+		target->track |= (proc->wanted & PROF_WANT_LIVE) != 0;
+		return;
+	}
+	for (size_t i = 0; i + 1 < ARRAY_SIZE(c->alloc->targets) && !free_slot; i++)
+		if (c->alloc->targets[i].state == STATE_NONE)
+			free_slot = &c->alloc->targets[i];
+	if (!free_slot) {
+		tell(c, proc->id, FEED_ALLOC_REFUSED,
+		     "too many processes are observed at once: profile fewer");
+		return;
+	}
+	*free_slot = (struct target){ .state = STATE_NEW,
+				      .slot = (uint32_t)(free_slot - c->alloc->targets),
+				      .proc = proc->id,
+				      .tgid = proc->tgid,
+				      .since_ns = clock_monotonic_ns(),
+				      .track = proc->wanted & PROF_WANT_LIVE,
+				      .link_fd = -1 };
+	settle(c, free_slot, free_slot->since_ns);
+}
+
+void alloc_end(struct collector *c, const struct proc *proc)
+{
+	struct target *target = find_target(c->alloc, proc->id);
+
+	if (target)
+		drop(c->alloc, target);
+}
+
+void alloc_ask(struct collector *c, struct proc *proc)
+{
+	struct target *target = find_target(c->alloc, proc->id);
+	struct alloc_place place;
+	const struct module *module;
+	struct err err = { 0 };
+	int rc;
+
+	if (target && target->state != STATE_NEW && target->state != STATE_REFUSED) {
+		tell(c, proc->id, FEED_ALLOC_READY, "");
+		return;
+	}
+	if (!alloc_is_possible(c)) {
+		tell(c, proc->id, FEED_ALLOC_REFUSED,
+		     c->alloc ? c->alloc->failure : c->options->features.reason[FEATURE_UPROBE_MULTI]);
+		return;
+	}
+	rc = find_place(c, proc, false, &place, &err);
+	if (rc == -EAGAIN)
+		return; /* whoever wants to know asks again */
+	module = rc == 0 ? module_table_get(c->modules, place.module) : NULL;
+	if (rc == 0)
+		rc = alloc_check_bytes(&place, &module->file, &err);
+	tell(c, proc->id, rc == 0 ? FEED_ALLOC_READY : FEED_ALLOC_REFUSED, rc == 0 ? "" : err.text);
+	/* What stood in the way is gone: others that want it are still there. */
+	if (rc == 0 && target && target->state == STATE_REFUSED) {
+		target->state = STATE_NEW;
+		target->since_ns = target->next_ns = clock_monotonic_ns();
+	}
+}
+
+void alloc_destroy(struct alloc_watch *watch)
+{
+	if (!watch)
+		return;
+	for (size_t i = 0; watch->probes && i < ARRAY_SIZE(watch->targets); i++)
+		if (watch->targets[i].state != STATE_NONE)
+			drop(watch, &watch->targets[i]);
+	alloc_probes_destroy(watch->probes);
+	free(watch);
+}
+
+/* ---- time ---------------------------------------------------------------------------------------- */
+
+/* A program may go from a thousand to a million allocations a second at once. */
+static bool is_over(struct alloc_watch *watch, struct target *target)
+{
+	struct alloc_period so_far;
+
+	take_counts(watch, target);
+	so_far = period_of(target, target->close_ns);
+	return alloc_pace_is_over(&target->pace, &so_far);
+}
+
+static void step(struct collector *c, struct target *target, uint64_t now_ns)
+{
+	if (target->state == STATE_OPEN && target->pace.full && is_over(c->alloc, target)) {
+		log_debug("process %u: its allocations cost too much to be watched all the time",
+			  target->tgid);
+		detach(c->alloc, target);
+		target->pace.full = false;
+		target->next_ns = now_ns;
+		return;
+	}
+	if (now_ns < target->next_ns)
+		return;
+	switch (target->state) {
+	case STATE_NEW:
+		settle(c, target, now_ns);
+		break;
+	case STATE_IDLE:
+		(void)attach(c, target);
+		break;
+	case STATE_OPEN:
+		if (target->pace.full && target->window > 1 && target->open_ns <= target->begin_ns)
+			end_period(c, target, now_ns);
+		else if (target->pace.full)
+			/* The window in which it was found to be cheap goes on as the first full period. */
+			end_period(c, target, now_ns);
+		else
+			detach(c->alloc, target);
+		break;
+	case STATE_CLOSED:
+		end_period(c, target, now_ns);
+		break;
+	default:
+		break;
+	}
+}
+
+void alloc_tick(struct collector *c, uint64_t now_ns)
+{
+	if (!c->alloc || !c->alloc->probes)
+		return;
+	for (size_t i = 0; i < ARRAY_SIZE(c->alloc->targets); i++) {
+		struct target *target = &c->alloc->targets[i];
+
+		if (target->state != STATE_NONE && target->state != STATE_REFUSED)
+			step(c, target, now_ns);
+	}
+}
+
+int alloc_wait_ms(const struct collector *c, int max_ms)
+{
+	uint64_t now_ns = clock_monotonic_ns(), least_ns = (uint64_t)max_ms * NS_PER_MS;
+
+	for (size_t i = 0; c->alloc && i < ARRAY_SIZE(c->alloc->targets); i++) {
+		const struct target *target = &c->alloc->targets[i];
+		uint64_t left_ns = target->next_ns > now_ns ? target->next_ns - now_ns : 0;
+
+		if (target->state != STATE_NONE && target->state != STATE_REFUSED && left_ns < least_ns)
+			least_ns = left_ns;
+	}
+	return (int)(least_ns / NS_PER_MS);
+}
+
+/* ---- sweeps -------------------------------------------------------------------------------------- */
+
+struct live_context {
+	struct collector *c;
+	const struct target *target;
+};
+
+static int feed_live(void *ctx, const struct alloc_live *live)
+{
+	const struct live_context *context = ctx;
+	const struct target *target = context->target;
+	struct prof_sample_event event = {
+		.time_ns = live->time_ns,
+		.start_boottime_ns = target->start_boottime_ns,
+		.user_stack_hash = live->stack,
+		.value = (uint64_t)(live->bytes + 0.5),
+		.value2 = (uint64_t)(live->objects * 1024 + 0.5),
+		.tgid = target->tgid,
+		.source = context->c->alloc->sweeps,
+		.type = PROF_SAMPLE_ALLOC,
+		.state = FEED_ALLOC_LIVE,
+		.holder = live->deaths,
+	};
+
+	if (event.value)
+		samples_feed(context->c, &event);
+	return 0;
+}
+
+/* Brings a period to its end now. */
+static void cut(struct collector *c, struct target *target, unsigned *windows)
+{
+	uint64_t now_ns = clock_monotonic_ns();
+
+	if (target->state == STATE_IDLE && now_ns - target->begin_ns > SETTLE_NS &&
+	    *windows < SWEEP_WINDOWS_MAX) {
+		++*windows;
+		if (attach(c, target))
+			clock_sleep_ns(target->pace.next_window_ns < ALLOC_WINDOW_MIN_NS
+					       ? target->pace.next_window_ns
+					       : ALLOC_WINDOW_MIN_NS);
+	}
+	if (target->state == STATE_OPEN && !target->pace.full)
+		detach(c->alloc, target);
+}
+
+void alloc_sweep(struct collector *c)
+{
+	struct alloc_watch *watch = c->alloc;
+	unsigned windows = 0;
+
+	if (watch && watch->probes) {
+		watch->sweeps++;
+		for (size_t i = 0; i < ARRAY_SIZE(watch->targets); i++)
+			if (watch->targets[i].state != STATE_NONE)
+				cut(c, &watch->targets[i], &windows);
+		collector_drain(c);
+		for (size_t i = 0; i < ARRAY_SIZE(watch->targets); i++) {
+			struct target *target = &watch->targets[i];
+			struct live_context context = { c, target };
+
+			if (target->state == STATE_CLOSED || target->state == STATE_OPEN)
+				end_period(c, target, clock_monotonic_ns());
+			if (target->state >= STATE_IDLE && target->state != STATE_REFUSED && target->track)
+				(void)!alloc_heap_each_live(target->heap, clock_monotonic_ns(), feed_live,
+							    &context);
+		}
+	}
+	tell(c, 0, FEED_ALLOC_SWEPT, "");
+}

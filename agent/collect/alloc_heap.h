@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is known of one process's allocations: sampled births by site, which of them were seen freed, and
+ * from both how much of what a site allocated is still in use.
+ *
+ * Probes are open for a small part of the time, so most frees are not seen. What is seen is a hazard: deaths
+ * among the sampled addresses of an age, divided by the time that sampled addresses of that age spent under
+ * observation. The product of all ages' survival gives the share of a birth's bytes that is still there. A
+ * site whose objects never die has no deaths, and everything it allocated counts: leaks come out without
+ * bias. Where the probes stay attached all the time every death is seen and the same estimate is exact but
+ * for sampling.
+ *
+ * An address that turns out to have been freed unseen (handed out again, or free by the allocator's own
+ * headers) leaves the observation without a death: deaths outside windows are represented by those inside.
+ * Pure. */
+#ifndef PROFD_COLLECT_ALLOC_HEAP_H
+#define PROFD_COLLECT_ALLOC_HEAP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "agent/base/cleanup.h"
+
+#define ALLOC_SITES_KNOWN_MAX 16384u /* sites of a process; beyond, births are counted and dropped */
+#define ALLOC_TRACKED_HEAP_MAX 5000u /* addresses followed at once */
+#define ALLOC_COHORTS_MAX     48u    /* births of a site by time; the closest are joined beyond */
+
+struct alloc_heap;
+
+struct alloc_heap *alloc_heap_create(void);
+void alloc_heap_destroy(struct alloc_heap *heap);
+CLEANUP_DEFINE(alloc_heap, struct alloc_heap *, alloc_heap_destroy);
+
+/* A window of the probes: opened at @open_ns, closed at @close_ns, which stands for @weight times itself
+ * when dilated (see alloc_pace.h: @dilation). */
+struct alloc_window {
+	uint64_t open_ns, close_ns;
+	double weight;
+	double dilation;
+};
+
+/* A sampled allocation of the window under way: @stack identifies the site. @address 0 = not known.
+ * -ENOSPC: there are too many sites; -ENOMEM. */
+struct alloc_birth {
+	uint64_t stack;
+	uint64_t time_ns;
+	uint64_t bytes;
+	uint64_t gap_bytes;
+	uint64_t address;
+};
+int alloc_heap_birth(struct alloc_heap *heap, const struct alloc_birth *birth) must_use;
+/* A followed address was freed (seen), or turns out to be free already (not seen). False: not followed. */
+bool alloc_heap_gone(struct alloc_heap *heap, uint64_t address, uint64_t time_ns, bool seen);
+/* The window is over and its weight known: births since the last call become its. */
+void alloc_heap_close(struct alloc_heap *heap, const struct alloc_window *window);
+
+size_t alloc_heap_tracked(const struct alloc_heap *heap);
+/* Followed addresses, in any order: at most @max; returns the number. */
+size_t alloc_heap_addresses(const struct alloc_heap *heap, uint64_t *ret, size_t max);
+
+/* How much of what one site allocated around one time is still in use. */
+struct alloc_live {
+	uint64_t stack;
+	uint64_t time_ns; /* of the births, mean */
+	double bytes, objects;
+	uint32_t samples;
+	uint32_t deaths; /* of the whole site */
+};
+typedef int alloc_live_fn(void *ctx, const struct alloc_live *live);
+/* Calls @visit for every site and cohort with something in use at @now_ns; stops at its first error. */
+int alloc_heap_each_live(const struct alloc_heap *heap, uint64_t now_ns, alloc_live_fn *visit, void *ctx)
+	must_use;
+
+/* 1 - exp(-bytes/gap): the probability with which an allocation is sampled. */
+double alloc_inclusion(uint64_t bytes, uint64_t gap_bytes);
+
+#endif

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/collect/alloc_pace.h"
+
+#include "agent/base/clock.h"
+
+#define FADE	       0.9  /* of what earlier periods brought, per period */
+#define FULL_DUTY      0.9  /* so cheap that detaching is not worth it */
+#define FULL_WINDOWS   3u   /* windows looked at before that is believed */
+#define SHARE_WANTED   0.1  /* of the hits in a window that are sampled */
+#define SHARE_LOW      0.05
+#define SHARE_HIGH     0.15
+#define DILATION_MIN   0.05 /* less is an error of the costs */
+#define CPU_SHARE_MIN  0.05  /* of a CPU: what a process that mostly waits is granted as if it used it */
+#define OVER_FACTOR    3.0
+#define OVER_AFTER_NS  (100 * NS_PER_MS)
+
+void alloc_pace_init(struct alloc_pace *pace, const struct alloc_costs *costs, double budget)
+{
+	*pace = (struct alloc_pace){ .costs = *costs,
+				     .budget = budget,
+				     .gap_bytes = ALLOC_GAP_FIRST,
+				     .next_window_ns = ALLOC_WINDOW_SCOUT_NS,
+				     .next_period_ns = ALLOC_PERIOD_MIN_NS };
+}
+
+double alloc_pace_cost_ns(const struct alloc_pace *pace, const struct alloc_period *seen)
+{
+	return pace->costs.hit * (double)seen->hits + pace->costs.returned * (double)seen->returns +
+	       pace->costs.walked * (double)seen->sampled;
+}
+
+static double clamp(double value, double low, double high)
+{
+	return value < low ? low : value > high ? high : value;
+}
+
+double alloc_pace_dilation(const struct alloc_pace *pace)
+{
+	double used, left = pace->capacity_ns - pace->cost_ns;
+
+	if (pace->window_ns <= 0 || pace->period_ns <= 0)
+		return 1;
+	used = (pace->period_cpu_ns - pace->cost_ns) / pace->period_ns;
+	/* Hardly any work of its own: nothing says that it lost some. */
+	if (used <= 0)
+		return 1;
+	return clamp(left / (used * pace->window_ns), DILATION_MIN, 1);
+}
+
+/* The time that the allocating threads had in a window for their work and for the probes. */
+static double capacity_ns(const struct alloc_period *seen)
+{
+	double threads = 1, capacity;
+
+	if (seen->squares && seen->allocations)
+		threads = (double)seen->allocations * (double)seen->allocations / (double)seen->squares;
+	if (threads < 1)
+		threads = 1;
+	capacity = threads * (double)seen->window_ns - (double)seen->delay_ns;
+	/* What they used they had. */
+	return capacity > (double)seen->window_cpu_ns ? capacity : (double)seen->window_cpu_ns;
+}
+
+double alloc_pace_weight(const struct alloc_pace *pace, const struct alloc_period *seen)
+{
+	double weight;
+
+	if (seen->window_ns >= seen->period_ns || !seen->window_ns)
+		return 1;
+	weight = (double)seen->period_ns / (double)seen->window_ns / alloc_pace_dilation(pace);
+	return weight > 1 ? weight : 1;
+}
+
+/* The gap follows the sizes and the rate: enough samples, but not more walks than wanted. */
+static void judge_gap(struct alloc_pace *pace, const struct alloc_period *seen)
+{
+	double share, walks_hz, factor = 1;
+
+	if (seen->allocations < 50)
+		return;
+	share = (double)seen->sampled / (double)seen->allocations;
+	walks_hz = (double)seen->sampled * 1e9 / (double)seen->period_ns;
+	if (share < SHARE_LOW || share > SHARE_HIGH)
+		factor = clamp(share / SHARE_WANTED, 0.25, 4);
+	if (walks_hz * (factor < 1 ? 1 / factor : 1) > ALLOC_WALKS_MAX_HZ) {
+		double least = walks_hz / ALLOC_WALKS_MAX_HZ;
+
+		factor = factor < least ? least : factor;
+	}
+	if (seen->tracked_max && seen->tracked > seen->tracked_max * 3 / 4 && factor < 2)
+		factor = 2;
+	pace->gap_bytes = (uint64_t)clamp((double)pace->gap_bytes * factor, ALLOC_GAP_MIN, ALLOC_GAP_MAX);
+}
+
+static void judge_duty(struct alloc_pace *pace)
+{
+	double cpu_share = pace->period_cpu_ns / pace->period_ns;
+	double cost = pace->cost_ns / pace->window_ns; /* per ns of window */
+	double duty = 1, window;
+
+	if (cpu_share < CPU_SHARE_MIN)
+		cpu_share = CPU_SHARE_MIN;
+	if (cost > 0)
+		duty = pace->budget * cpu_share / cost;
+	pace->full = duty >= FULL_DUTY && pace->windows >= FULL_WINDOWS;
+	if (pace->full) {
+		pace->next_period_ns = pace->next_window_ns = ALLOC_FULL_PERIOD_NS;
+		return;
+	}
+	if (duty > FULL_DUTY)
+		duty = FULL_DUTY;
+	window = clamp(duty * (double)ALLOC_PERIOD_MIN_NS, (double)ALLOC_WINDOW_MIN_NS,
+		       (double)ALLOC_PERIOD_MIN_NS * FULL_DUTY);
+	pace->next_window_ns = (uint64_t)window;
+	pace->next_period_ns = (uint64_t)clamp(window / duty, (double)ALLOC_PERIOD_MIN_NS,
+					       (double)ALLOC_PERIOD_MAX_NS);
+}
+
+void alloc_pace_judge(struct alloc_pace *pace, const struct alloc_period *seen)
+{
+	if (!seen->window_ns || !seen->period_ns)
+		return;
+	pace->cost_ns = pace->cost_ns * FADE + alloc_pace_cost_ns(pace, seen);
+	pace->window_ns = pace->window_ns * FADE + (double)seen->window_ns;
+	pace->capacity_ns = pace->capacity_ns * FADE + capacity_ns(seen);
+	pace->period_ns = pace->period_ns * FADE + (double)seen->period_ns;
+	pace->period_cpu_ns = pace->period_cpu_ns * FADE + (double)seen->period_cpu_ns;
+	if (pace->windows < FULL_WINDOWS)
+		pace->windows++;
+	judge_gap(pace, seen);
+	judge_duty(pace);
+}
+
+bool alloc_pace_is_over(const struct alloc_pace *pace, const struct alloc_period *so_far)
+{
+	double allowed = pace->budget * (double)so_far->period_cpu_ns;
+
+	/* What a moment allows says little: the cost of a tenth of a second is always granted. */
+	if (so_far->window_ns < OVER_AFTER_NS)
+		return false;
+	return alloc_pace_cost_ns(pace, so_far) > OVER_FACTOR * allowed + 0.001 * 1e9;
+}

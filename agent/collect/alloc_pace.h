@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* When a process's allocator is probed, for how long, and what the allocations seen stand for. Time is
+ * divided into periods, each with one window at a random place; how long both are follows from what hits
+ * cost and how much of the process's own CPU time may be spent on them. Where even all the time is cheap
+ * enough the probes stay. Pure.
+ *
+ * A window stands for its period. Probes slow a program down, so in a window of 10 ms it does the work of
+ * less: the dilation is what it does in a window against what it does otherwise. In a window of length w its
+ * m allocating threads have m w of time, less what they waited for a CPU (d) and what the probes took (k).
+ * Outside they use the share u of a CPU for their work. So they do (m w - d - k) / (u w) of it: a program
+ * that computes all the time loses what the probes take, one that mostly waits loses nothing (at most 1).
+ * All of it is summed over the windows so far, older ones fading. m is the number of threads that would
+ * share the hits equally (participation ratio): a busy thread among idle ones counts as one. */
+#ifndef PROFD_COLLECT_ALLOC_PACE_H
+#define PROFD_COLLECT_ALLOC_PACE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define ALLOC_PERIOD_MIN_NS 250000000ull
+#define ALLOC_PERIOD_MAX_NS 4000000000ull
+#define ALLOC_WINDOW_MIN_NS 10000000ull
+#define ALLOC_WINDOW_SCOUT_NS 3000000ull /* the first one, before anything is known */
+#define ALLOC_FULL_PERIOD_NS 1000000000ull
+#define ALLOC_GAP_FIRST	    8192u
+#define ALLOC_GAP_MIN	    64u
+#define ALLOC_GAP_MAX	    (16u << 20)
+#define ALLOC_WALKS_MAX_HZ  1000.0
+
+/* What hits cost on this machine, ns. */
+struct alloc_costs {
+	double hit, returned, walked; /* returned, walked: on top of hit */
+};
+
+/* What one period brought. */
+struct alloc_period {
+	uint64_t period_ns, window_ns;	    /* wall */
+	uint64_t period_cpu_ns, window_cpu_ns; /* CPU time of the process, probes included */
+	uint64_t hits, returns, sampled, lost;
+	uint64_t squares, delay_ns; /* struct alloc_counts */
+	uint64_t allocations; /* of the hits */
+	uint64_t tracked;    /* addresses followed now */
+	uint64_t tracked_max;
+};
+
+struct alloc_pace {
+	struct alloc_costs costs;
+	double budget; /* share of the process's CPU time */
+	/* Of the windows so far, older ones fading. */
+	double cost_ns, window_ns, capacity_ns, period_ns, period_cpu_ns;
+	unsigned windows; /* since the first, up to a few */
+	/* What to do next. */
+	bool full;	 /* the probes stay attached */
+	uint64_t next_window_ns, next_period_ns;
+	uint64_t gap_bytes; /* mean distance of two samples */
+};
+
+void alloc_pace_init(struct alloc_pace *pace, const struct alloc_costs *costs, double budget);
+/* Takes in a period and decides on the next. */
+void alloc_pace_judge(struct alloc_pace *pace, const struct alloc_period *seen);
+/* 0…1: the share of a window in which the process did its own work. */
+double alloc_pace_dilation(const struct alloc_pace *pace);
+/* What one allocation seen in this period's window stands for, at least 1. */
+double alloc_pace_weight(const struct alloc_pace *pace, const struct alloc_period *seen);
+/* CPU time that the probes took. */
+double alloc_pace_cost_ns(const struct alloc_pace *pace, const struct alloc_period *seen);
+/* The probes stay attached and cost far more than the budget by now: detach at once. */
+bool alloc_pace_is_over(const struct alloc_pace *pace, const struct alloc_period *so_far);
+
+#endif

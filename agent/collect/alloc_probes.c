@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/collect/alloc_probes.h"
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <linux/bpf.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "agent/collect/bpf_internal.h"
+#include "alloc.skel.h"
+#include "profiler.skel.h"
+
+/* include/uapi/linux/bpf.h, enum bpf_attach_type; newer than the headers here. */
+#define ATTACH_UPROBE_MULTI   48
+#define ATTACH_UPROBE_SESSION 57
+#define MEASURE_CALLS	      20000u
+#define MEASURE_SLOT	      (ALLOC_SLOTS_MAX - 1)
+
+struct alloc_probes {
+	struct alloc_bpf *skel; /* owned */
+	unsigned possible_cpus;
+	bool session;
+	struct alloc_counts *counts; /* owned: one per possible CPU */
+};
+
+/* ---- loading ----------------------------------------------------------------------------------- */
+
+/* Draws of the exponential distribution with mean 1 at the middles of equal shares. */
+static void fill_gaps(struct alloc_bpf *skel)
+{
+	uint32_t *gaps = (uint32_t *)(uintptr_t)skel->rodata->gaps;
+
+	for (unsigned i = 0; i < ALLOC_GAPS; i++)
+		gaps[i] = (uint32_t)(-log(1 - (i + 0.5) / ALLOC_GAPS) * ALLOC_GAP_ONE + 0.5);
+}
+
+static int share_maps(struct alloc_bpf *skel, const struct profiler_bpf *from)
+{
+	const struct {
+		struct bpf_map *to, *from;
+	} shared[] = {
+		{ skel->maps.tables, from->maps.tables },
+		{ skel->maps.mappings, from->maps.mappings },
+		{ skel->maps.files, from->maps.files },
+		{ skel->maps.targets, from->maps.targets },
+		{ skel->maps.sent_stacks, from->maps.sent_stacks },
+		{ skel->maps.events, from->maps.events },
+		{ skel->maps.counters, from->maps.counters },
+	};
+	struct bpf_map *const unused[] = { skel->maps.cpu_scratch, skel->maps.switch_scratch,
+					   skel->maps.sweep_scratch, skel->maps.off_states,
+					   skel->maps.kick_rings,    skel->maps.unknown_pcs,
+					   skel->maps.late_scratch };
+	int rc = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(shared) && rc == 0; i++)
+		rc = bpf_map__reuse_fd(shared[i].to, bpf_map__fd(shared[i].from));
+	for (size_t i = 0; i < ARRAY_SIZE(unused) && rc == 0; i++)
+		rc = bpf_map__set_autocreate(unused[i], false);
+	return rc;
+}
+
+static int load_once(struct alloc_probes *probes, const struct bpf_agent *agent, bool session)
+{
+	struct alloc_bpf *skel = alloc_bpf__open();
+	int rc;
+
+	if (!skel)
+		return -errno;
+	skel->rodata->have_task_btf = true;
+	skel->rodata->have_vma_walk = features_has(&agent->features, FEATURE_VMA_WALK);
+	fill_gaps(skel);
+	rc = share_maps(skel, agent->skel);
+	if (rc == 0)
+		rc = bpf_program__set_autoload(session ? skel->progs.alloc_entries : skel->progs.alloc_session,
+					       false);
+	if (rc == 0)
+		rc = bpf_program__set_expected_attach_type(
+			session ? skel->progs.alloc_session : skel->progs.alloc_entries,
+			session ? ATTACH_UPROBE_SESSION : ATTACH_UPROBE_MULTI);
+	if (rc == 0)
+		rc = alloc_bpf__load(skel);
+	if (rc < 0) {
+		alloc_bpf__destroy(skel);
+		return rc;
+	}
+	probes->skel = skel;
+	probes->session = session;
+	return 0;
+}
+
+int alloc_probes_create(struct bpf_agent *agent, struct alloc_probes **ret, struct err *err)
+{
+	cleanup(alloc_probes) struct alloc_probes *probes = calloc(1, sizeof(*probes));
+	int rc;
+
+	if (!probes)
+		return err_set(err, ENOMEM, NULL, NULL, "out of memory");
+	probes->possible_cpus = agent->possible_cpus;
+	probes->counts = calloc(probes->possible_cpus, sizeof(*probes->counts));
+	if (!probes->counts)
+		return err_set(err, ENOMEM, NULL, NULL, "out of memory");
+	rc = features_has(&agent->features, FEATURE_UPROBE_SESSION) ? load_once(probes, agent, true)
+								     : -EOPNOTSUPP;
+	if (rc < 0 && features_has(&agent->features, FEATURE_UPROBE_MULTI))
+		rc = load_once(probes, agent, false);
+	if (rc < 0)
+		return err_set(err, -rc, NULL, NULL,
+			       "allocations of programs cannot be probed: %s; it takes Linux 6.6, and 6.13 "
+			       "to follow what stays in use (`profd --features`)",
+			       strerror(-rc));
+	*ret = take_ptr(probes);
+	return 0;
+}
+
+void alloc_probes_destroy(struct alloc_probes *probes)
+{
+	if (!probes)
+		return;
+	alloc_bpf__destroy(probes->skel);
+	free(probes->counts);
+	free(probes);
+}
+
+bool alloc_probes_tells_addresses(const struct alloc_probes *probes)
+{
+	return probes->session;
+}
+
+/* ---- attaching --------------------------------------------------------------------------------- */
+
+/* union bpf_attr of BPF_LINK_CREATE with its member uprobe_multi (Linux 6.6). */
+struct link_create {
+	uint32_t prog_fd, target_fd, attach_type, flags;
+	uint64_t path, offsets, ref_ctr_offsets, cookies;
+	uint32_t count, multi_flags, pid, padding;
+};
+
+static unsigned arguments_of(uint8_t kind)
+{
+	switch (kind) {
+	case ALLOC_MALLOC:
+	case ALLOC_FREE:
+		return 1;
+	case ALLOC_POSIX_MEMALIGN:
+		return 3;
+	default:
+		return 2;
+	}
+}
+
+bool alloc_probes_can_probe(const struct control_alloc_site *site)
+{
+	/* rax rcx rdx rbx rbp rsi rdi r8 r9: alloc_register() in bpf/alloc.bpf.c */
+	const unsigned known = 0x3ef;
+
+	if (!site->kind || site->kind >= ALLOC_KIND_MAX || site->pushed > ALLOC_PUSHED_MAX ||
+	    site->code_len > ALLOC_SITE_CODE_BYTES)
+		return false;
+	for (unsigned i = 0; i < arguments_of(site->kind); i++)
+		if (site->argument[i] > 15 || !(known >> site->argument[i] & 1))
+			return false;
+	return true;
+}
+
+int alloc_probes_attach(struct alloc_probes *probes, const struct alloc_attachment *a)
+{
+	const struct bpf_program *program = probes->session ? probes->skel->progs.alloc_session
+							    : probes->skel->progs.alloc_entries;
+	uint64_t flags = (a->relays ? ALLOC_COOKIE_RELAYS : 0) |
+			 (probes->session ? ALLOC_COOKIE_SESSION : 0);
+	uint64_t offsets[ALLOC_SITES_MAX], cookies[ALLOC_SITES_MAX];
+	struct link_create attr = {
+		.prog_fd = (uint32_t)bpf_program__fd(program),
+		.attach_type = probes->session ? ATTACH_UPROBE_SESSION : ATTACH_UPROBE_MULTI,
+		.path = (uintptr_t)a->path,
+		.offsets = (uintptr_t)offsets,
+		.cookies = (uintptr_t)cookies,
+		.pid = a->tgid,
+	};
+	int fd;
+
+	for (unsigned i = 0; i < a->site_count && attr.count < ALLOC_SITES_MAX; i++) {
+		const struct control_alloc_site *site = &a->sites[i];
+
+		if (!alloc_probes_can_probe(site))
+			return -EINVAL;
+		/* Without addresses a free says nothing and costs as much. */
+		if (site->kind == ALLOC_FREE && !probes->session)
+			continue;
+		offsets[attr.count] = site->fo;
+		cookies[attr.count++] =
+			ALLOC_COOKIE(site->kind, site->argument[0], site->argument[1], site->argument[2],
+				     site->pushed, a->slot, flags);
+	}
+	fd = (int)syscall(SYS_bpf, BPF_LINK_CREATE, &attr, sizeof(attr));
+	return fd < 0 ? -errno : fd;
+}
+
+void alloc_probes_set_slot(struct alloc_probes *probes, uint32_t slot, const struct alloc_slot *value)
+{
+	struct alloc_slot *at = &probes->skel->bss->slots[slot];
+
+	memset(probes->counts, 0, probes->possible_cpus * sizeof(*probes->counts));
+	(void)bpf_map_update_elem(bpf_map__fd(probes->skel->maps.alloc_counts), &slot, probes->counts,
+				  BPF_ANY);
+	at->window = value->window;
+	at->track = value->track;
+	at->hits_max = value->hits_max;
+	/* Last: it opens the slot. */
+	__atomic_store_n(&at->mean_gap_bytes, value->mean_gap_bytes, __ATOMIC_RELEASE);
+}
+
+void alloc_probes_counts(struct alloc_probes *probes, uint32_t slot, struct alloc_counts *ret)
+{
+	*ret = (struct alloc_counts){ 0 };
+	if (bpf_map_lookup_elem(bpf_map__fd(probes->skel->maps.alloc_counts), &slot, probes->counts) < 0)
+		return;
+	for (unsigned i = 0; i < probes->possible_cpus; i++) {
+		ret->hits += probes->counts[i].hits;
+		ret->allocations += probes->counts[i].allocations;
+		ret->returns += probes->counts[i].returns;
+		ret->sampled += probes->counts[i].sampled;
+		ret->lost += probes->counts[i].lost;
+		ret->capped += probes->counts[i].capped;
+		ret->squares += probes->counts[i].squares;
+		ret->delay_ns += probes->counts[i].delay_ns;
+	}
+}
+
+void alloc_probes_forget(struct alloc_probes *probes, uint32_t slot, uint64_t address)
+{
+	const struct alloc_key key = { .address = address, .slot = slot };
+
+	(void)bpf_map_delete_elem(bpf_map__fd(probes->skel->maps.alloc_live), &key);
+}
+
+uint64_t alloc_probes_map_bytes(const struct alloc_probes *probes)
+{
+	return bpf_map_charged_bytes(bpf_map__fd(probes->skel->maps.alloc_live)) +
+	       bpf_map_charged_bytes(bpf_map__fd(probes->skel->maps.alloc_counts)) +
+	       bpf_map_charged_bytes(bpf_map__fd(probes->skel->maps.alloc_scratch));
+}
+
+/* ---- what hits cost ---------------------------------------------------------------------------- */
+
+/* Begins with an instruction that the kernel emulates, as the sites do. */
+void *alloc_probes_measured(size_t size);
+__asm__(".text\n"
+	".type alloc_probes_measured, @function\n"
+	"alloc_probes_measured:\n"
+	"	push %rbx\n"
+	"	mov %rdi, %rax\n"
+	"	pop %rbx\n"
+	"	ret\n"
+	".size alloc_probes_measured, . - alloc_probes_measured\n");
+
+/* File offset of an address of this process's executable. */
+static int own_offset(uintptr_t address, uint64_t *ret)
+{
+	FILE *maps = fopen("/proc/self/maps", "re");
+	char line[512];
+	int rc = -ENOENT;
+
+	if (!maps)
+		return -errno;
+	while (rc < 0 && fgets(line, sizeof(line), maps)) {
+		unsigned long start, end, offset;
+
+		if (sscanf(line, "%lx-%lx %*4s %lx", &start, &end, &offset) == 3 && address >= start &&
+		    address < end) {
+			*ret = address - start + offset;
+			rc = 0;
+		}
+	}
+	(void)fclose(maps);
+	return rc;
+}
+
+static double timed_calls_ns(void)
+{
+	struct timespec from, to;
+
+	(void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
+	for (unsigned i = 0; i < MEASURE_CALLS; i++)
+		(void)alloc_probes_measured(64);
+	(void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
+	return ((double)(to.tv_sec - from.tv_sec) * 1e9 + (double)(to.tv_nsec - from.tv_nsec)) / MEASURE_CALLS;
+}
+
+/* Gaps so wide that nothing is sampled: what is timed is what every hit pays. */
+static double timed_hits_ns(struct alloc_probes *probes, const struct alloc_attachment *attachment, bool track)
+{
+	const struct alloc_slot open = { .mean_gap_bytes = 1ull << 46,
+					 .hits_max = UINT64_MAX,
+					 .track = track };
+	const struct alloc_slot closed = { .mean_gap_bytes = 0 };
+	double cost;
+	int fd;
+
+	alloc_probes_set_slot(probes, MEASURE_SLOT, &open);
+	fd = alloc_probes_attach(probes, attachment);
+	if (fd < 0)
+		return -1;
+	cost = timed_calls_ns();
+	(void)close(fd);
+	alloc_probes_set_slot(probes, MEASURE_SLOT, &closed);
+	return cost;
+}
+
+int alloc_probes_measure(struct alloc_probes *probes, double *ret_hit_ns, double *ret_returned_ns)
+{
+	struct control_alloc_site site = { .kind = ALLOC_MALLOC, .argument = { 7 } };
+	const struct alloc_attachment attachment = { .path = "/proc/self/exe",
+						     .tgid = (uint32_t)getpid(),
+						     .slot = MEASURE_SLOT,
+						     .sites = &site,
+						     .site_count = 1 };
+	double bare = timed_calls_ns(), hit, returned;
+	int rc = own_offset((uintptr_t)alloc_probes_measured, &site.fo);
+
+	if (rc < 0)
+		return rc;
+	hit = timed_hits_ns(probes, &attachment, false) - bare;
+	returned = probes->session ? timed_hits_ns(probes, &attachment, true) - bare : hit;
+	if (hit <= 0 || returned <= 0)
+		return -EIO;
+	*ret_hit_ns = hit;
+	*ret_returned_ns = returned > hit ? returned - hit : 0;
+	return 0;
+}

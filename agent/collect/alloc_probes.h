@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The allocation programs (bpf/alloc.bpf.c): loaded beside the profiler's object, whose maps they share,
+ * when somebody first asks; attached to one process's allocator by one link that the kernel drops with its
+ * descriptor, so that no probe outlives this process. Single-threaded, like struct bpf_agent. */
+#ifndef PROFD_COLLECT_ALLOC_PROBES_H
+#define PROFD_COLLECT_ALLOC_PROBES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "agent/base/cleanup.h"
+#include "agent/base/err.h"
+#include "agent/collect/bpf_agent.h"
+#include "agent/wire/control.h"
+#include "bpf/alloc.h"
+
+struct alloc_probes;
+
+/* -EOPNOTSUPP, -EPERM, … with one line in @err. */
+int alloc_probes_create(struct bpf_agent *agent, struct alloc_probes **ret, struct err *err) must_use;
+void alloc_probes_destroy(struct alloc_probes *probes);
+CLEANUP_DEFINE(alloc_probes, struct alloc_probes *, alloc_probes_destroy);
+/* Can addresses be told (else sizes alone)? */
+bool alloc_probes_tells_addresses(const struct alloc_probes *probes);
+
+struct alloc_attachment {
+	const char *path; /* of the mapped file; /proc/PID/map_files is one */
+	uint32_t tgid;
+	uint32_t slot;
+	const struct control_alloc_site *sites;
+	unsigned site_count;
+	bool relays; /* enum alloc_cookie_flag */
+};
+/* True if the programs can read the arguments of this site. */
+bool alloc_probes_can_probe(const struct control_alloc_site *site);
+/* The link's descriptor; closing it detaches. -EINVAL, -EPERM, -ESRCH, -EOPNOTSUPP. */
+int alloc_probes_attach(struct alloc_probes *probes, const struct alloc_attachment *attachment) must_use;
+
+/* Opens slot @slot for hits (before attaching) with fresh counts, or closes it (mean_gap_bytes 0). */
+void alloc_probes_set_slot(struct alloc_probes *probes, uint32_t slot, const struct alloc_slot *value);
+/* Counts of all CPUs since the slot was set. */
+void alloc_probes_counts(struct alloc_probes *probes, uint32_t slot, struct alloc_counts *ret);
+/* Stops following an address. */
+void alloc_probes_forget(struct alloc_probes *probes, uint32_t slot, uint64_t address);
+/* Memory charged for its own maps. */
+uint64_t alloc_probes_map_bytes(const struct alloc_probes *probes);
+
+/* Measures what hits cost here, ns: probes a function of this process some ten thousand times. */
+int alloc_probes_measure(struct alloc_probes *probes, double *ret_hit_ns, double *ret_returned_ns) must_use;
+
+#endif

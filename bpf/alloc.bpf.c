@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* Allocations: uprobes on the functions of a process's allocator, attached for short windows by the
+ * collector (agent/collect/alloc_windows.h says when). The object is loaded when somebody first asks, and
+ * shares the maps of profiler.bpf.c.
+ *
+ * A hit counts down bytes; only an allocation at which the count passes zero is looked at: its stack is
+ * walked from the caller, whose registers are known since nothing but pushes has happened, and in a session
+ * only it gets a return probe. The gap between two samples of a thread is drawn anew after each from an
+ * exponential distribution, so that an allocation of s bytes is sampled with probability 1 - exp(-s/gap),
+ * whatever the program does.
+ *
+ * While addresses are tracked every return is looked at: an address that is handed out again had been freed
+ * unseen. */
+#include "bpf/stack.bpf.h"
+#include "bpf/alloc.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+extern bool bpf_session_is_return(void) __ksym __weak;
+
+/* As agent/wire/control.h, enum alloc_kind. */
+enum {
+	KIND_MALLOC = 1,
+	KIND_CALLOC = 2,
+	KIND_REALLOC = 3,
+	KIND_ALIGNED = 4,
+	KIND_POSIX_MEMALIGN = 5,
+	KIND_FREE = 6,
+};
+
+#define RELAYED_ALIGNMENT 16 /* glibc, MALLOC_ALIGNMENT: up to it aligned functions call malloc */
+
+const volatile uint32_t gaps[ALLOC_GAPS] = { 0 };
+struct alloc_slot slots[ALLOC_SLOTS_MAX] = {};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, ALLOC_SLOTS_MAX);
+	__type(key, uint32_t);
+	__type(value, struct alloc_counts);
+} alloc_counts SEC(".maps");
+
+/* Tracked addresses. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, ALLOC_TRACKED_MAX);
+	__type(key, struct alloc_key);
+	__type(value, uint64_t);
+} alloc_live SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, uint32_t);
+	__type(value, struct scratch);
+} alloc_scratch SEC(".maps");
+
+/* A thread: its countdown, and the call that is to be looked at when it returns. */
+struct alloc_task {
+	int64_t left; /* bytes until the next sample; 0 = to be drawn */
+	uint64_t gap; /* that left was drawn for */
+	uint64_t bytes;
+	uint64_t stack;
+	uint64_t sp;	 /* when the call returns; 0 = none */
+	uint64_t result; /* posix_memalign: where the address is put */
+	uint64_t time_ns;
+	uint64_t run_delay_ns; /* sched_info.run_delay at the last hit */
+	uint32_t hits;	       /* in this window */
+	uint32_t window;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct alloc_task);
+} alloc_tasks SEC(".maps");
+
+/* The context must be read at constant offsets: without the barriers clang would choose the address
+ * instead of the value. */
+#define ALLOC_LOAD(name)                                                                           \
+	uint64_t name = ctx->name;                                                                 \
+	asm volatile("" : "+r"(name))
+
+static __always_inline uint64_t alloc_register(const struct arch_regs *ctx, uint32_t number)
+{
+	ALLOC_LOAD(ax);
+	ALLOC_LOAD(bx);
+	ALLOC_LOAD(cx);
+	ALLOC_LOAD(dx);
+	ALLOC_LOAD(si);
+	ALLOC_LOAD(di);
+	ALLOC_LOAD(bp);
+	ALLOC_LOAD(r8);
+	ALLOC_LOAD(r9);
+
+	switch (number & 15) {
+	case 0:
+		return ax;
+	case 1:
+		return cx;
+	case 2:
+		return dx;
+	case 3:
+		return bx;
+	case 5:
+		return bp;
+	case 6:
+		return si;
+	case 8:
+		return r8;
+	case 9:
+		return r9;
+	default:
+		return di;
+	}
+}
+
+static __always_inline struct alloc_counts *alloc_counts_of(uint32_t slot)
+{
+	return bpf_map_lookup_elem(&alloc_counts, &slot);
+}
+
+/* ---- events -------------------------------------------------------------------------------- */
+
+static __always_inline bool alloc_send(struct prof_sample_event *event, struct task_struct *task)
+{
+	event->head.kind = PROF_EVENT_SAMPLE;
+	event->head.size_bytes = sizeof(*event);
+	event->type = PROF_SAMPLE_ALLOC;
+	event->tgid = task->tgid;
+	event->tid = task->pid;
+	event->start_boottime_ns = task->group_leader->start_boottime;
+	event->cpu = bpf_get_smp_processor_id();
+	bpf_get_current_comm(event->comm, sizeof(event->comm));
+	return !bpf_ringbuf_output(&events, event, sizeof(*event), BPF_RB_NO_WAKEUP);
+}
+
+/* What became of a tracked address. */
+static __always_inline void alloc_gone(struct task_struct *task, uint32_t slot, uint64_t address,
+				       uint32_t window, uint8_t how)
+{
+	struct alloc_key key = { .address = address, .slot = slot };
+	struct prof_sample_event event = {
+		.object = address,
+		.source = window,
+		.detail = how,
+		.holder = slot,
+	};
+	struct alloc_counts *counts;
+
+	if (!address || bpf_map_delete_elem(&alloc_live, &key))
+		return;
+	event.time_ns = bpf_ktime_get_ns();
+	counts = alloc_counts_of(slot);
+	if (!alloc_send(&event, task) && counts)
+		counts->lost++;
+}
+
+static __always_inline void alloc_birth(struct task_struct *task, struct alloc_task *state,
+					uint32_t slot, uint32_t window, uint64_t address)
+{
+	struct alloc_key key = { .address = address, .slot = slot };
+	struct prof_sample_event event = {
+		.time_ns = state->time_ns,
+		.user_stack_hash = state->stack,
+		.value = state->bytes,
+		.value2 = state->gap,
+		.object = address,
+		.source = window,
+		.detail = ALLOC_BIRTH,
+		.holder = slot,
+	};
+	struct alloc_counts *counts = alloc_counts_of(slot);
+
+	if (alloc_send(&event, task)) {
+		if (address)
+			bpf_map_update_elem(&alloc_live, &key, &state->time_ns, BPF_ANY);
+	} else if (counts) {
+		counts->lost++;
+	}
+}
+
+/* ---- the stack ----------------------------------------------------------------------------- */
+
+/* From the caller on: only pushes have happened since the call. 0 = could not be taken. */
+static __always_inline uint64_t alloc_stack(struct arch_regs *ctx, struct task_struct *task,
+					    uint64_t return_at)
+{
+	uint32_t tgid = task->tgid, zero = 0;
+	struct prof_target *target = bpf_map_lookup_elem(&targets, &tgid);
+	struct scratch *s = bpf_map_lookup_elem(&alloc_scratch, &zero);
+	uint64_t caller, hash;
+
+	if (!s || bpf_probe_read_user(&caller, sizeof(caller), (void *)return_at))
+		return 0;
+	/* Another thread may come to run here in mid-walk: uprobe programs can be preempted. */
+	if (__sync_lock_test_and_set(&s->busy, 1)) {
+		outcome_count(OUTCOME_scratch_busy);
+		return 0;
+	}
+	s->at.ip = caller;
+	s->at.sp = return_at + sizeof(caller);
+	s->at.fp = ctx->bp;
+	s->at.context_at = 0;
+	s->at.regs[ARCH_REG_RBX] = ctx->bx;
+	s->at.regs[12] = ctx->r12;
+	s->at.regs[13] = ctx->r13;
+	s->at.regs[14] = ctx->r14;
+	s->at.regs[15] = ctx->r15;
+	s->at.regs_known = 1;
+	s->at.is_return = 1;
+	walk_begin(s, tgid, target, true);
+	walk_whole(s);
+	hash = 0;
+	if (s->stack.frame_count) {
+		outcome_count(s->stack.outcome);
+		hash = stack_send(s);
+	}
+	s->busy = 0;
+	return hash;
+}
+
+/* ---- hits ---------------------------------------------------------------------------------- */
+
+static __always_inline void alloc_draw(struct alloc_task *state, const struct alloc_slot *slot)
+{
+	uint32_t at = bpf_get_prandom_u32() & (ALLOC_GAPS - 1);
+
+	state->gap = slot->mean_gap_bytes;
+	state->left = (int64_t)(state->gap * gaps[at] / ALLOC_GAP_ONE) + 1;
+}
+
+/* Bytes of an allocation by what is in its arguments; 0 = none, or one that another site sees. */
+static __always_inline uint64_t alloc_bytes(const struct arch_regs *ctx, uint64_t cookie,
+					    uint32_t kind)
+{
+	uint64_t first = alloc_register(ctx, cookie >> 8), second, bytes;
+	bool relays = cookie >> 40 & ALLOC_COOKIE_RELAYS;
+
+	if (kind == KIND_MALLOC)
+		return first ? first : 1;
+	second = alloc_register(ctx, cookie >> 12);
+	switch (kind) {
+	case KIND_CALLOC:
+		if (first >> 32 || second >> 32)
+			return 0;
+		bytes = first * second;
+		break;
+	case KIND_REALLOC:
+		if ((!first && relays) || (first && !second))
+			return 0;
+		bytes = second;
+		break;
+	case KIND_ALIGNED:
+		if (relays && first <= RELAYED_ALIGNMENT)
+			return 0;
+		bytes = second;
+		break;
+	case KIND_POSIX_MEMALIGN:
+		if (relays && second <= RELAYED_ALIGNMENT)
+			return 0;
+		bytes = alloc_register(ctx, cookie >> 16);
+		break;
+	default:
+		return 0;
+	}
+	return bytes ? bytes : 1;
+}
+
+static __always_inline int alloc_return(struct arch_regs *ctx, struct task_struct *task,
+					uint64_t cookie, struct alloc_slot *slot)
+{
+	struct alloc_task *state = bpf_task_storage_get(&alloc_tasks, task, 0, 0);
+	uint32_t number = cookie >> 32 & 0xff, kind = cookie & 0xff;
+	uint64_t address = ctx->ax, sp = ctx->sp;
+	bool ours = state && state->sp == sp;
+
+	if (kind == KIND_POSIX_MEMALIGN) {
+		if (address || !ours ||
+		    bpf_probe_read_user(&address, sizeof(address), (void *)state->result))
+			address = 0;
+	}
+	if (address)
+		alloc_gone(task, number, address, slot->window, ALLOC_UNSEEN);
+	if (!ours)
+		return 0;
+	state->sp = 0;
+	if (address)
+		alloc_birth(task, state, number, slot->window, address);
+	return 0;
+}
+
+static __always_inline void alloc_count_thread(struct alloc_task *state, struct task_struct *task,
+					       const struct alloc_slot *slot,
+					       struct alloc_counts *counts)
+{
+	uint64_t run_delay_ns = bpf_core_field_exists(struct task_struct, sched_info)
+					? task->sched_info.run_delay
+					: 0;
+
+	if (state->window != slot->window) {
+		state->window = slot->window;
+		state->hits = 0;
+	} else if (run_delay_ns > state->run_delay_ns) {
+		counts->delay_ns += run_delay_ns - state->run_delay_ns;
+	}
+	state->run_delay_ns = run_delay_ns;
+	counts->allocations++;
+	counts->squares += 2 * (uint64_t)state->hits++ + 1;
+}
+
+/* 0: the return is wanted as well. */
+static __always_inline int alloc_entry(struct arch_regs *ctx, struct task_struct *task,
+				       uint64_t cookie, struct alloc_slot *slot,
+				       struct alloc_counts *counts)
+{
+	uint32_t number = cookie >> 32 & 0xff, kind = cookie & 0xff;
+	bool session = cookie >> 40 & ALLOC_COOKIE_SESSION;
+	struct alloc_task *state;
+	uint64_t bytes, return_at;
+	int take = !(session && slot->track);
+
+	if (kind == KIND_FREE || kind == KIND_REALLOC) {
+		if (slot->track)
+			alloc_gone(task, number, alloc_register(ctx, cookie >> 8), slot->window,
+				   ALLOC_DEATH);
+		if (kind == KIND_FREE)
+			return 1;
+	}
+	bytes = alloc_bytes(ctx, cookie, kind);
+	if (!bytes || bytes >> 47)
+		return 1;
+	state = bpf_task_storage_get(&alloc_tasks, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!state) {
+		counts->lost++;
+		return 1;
+	}
+	if (state->gap != slot->mean_gap_bytes)
+		alloc_draw(state, slot);
+	alloc_count_thread(state, task, slot, counts);
+	state->left -= bytes;
+	counts->returns += !take;
+	if (state->left > 0)
+		return take;
+	alloc_draw(state, slot);
+	counts->sampled++;
+	return_at = ctx->sp + (cookie >> 20 & ALLOC_PUSHED_MAX) * sizeof(uint64_t);
+	state->time_ns = bpf_ktime_get_ns();
+	state->bytes = bytes;
+	state->stack = alloc_stack(ctx, task, return_at);
+	state->sp = return_at + sizeof(uint64_t);
+	state->result = kind == KIND_POSIX_MEMALIGN ? alloc_register(ctx, cookie >> 8) : 0;
+	if (!state->stack)
+		counts->lost++;
+	if (take) {
+		state->sp = 0;
+		if (state->stack)
+			alloc_birth(task, state, number, slot->window, 0);
+	} else if (!state->stack) {
+		state->sp = 0;
+	}
+	return take;
+}
+
+static __always_inline struct alloc_slot *alloc_slot_of(uint64_t cookie)
+{
+	struct alloc_slot *slot = &slots[cookie >> 32 & (ALLOC_SLOTS_MAX - 1)];
+
+	return slot->mean_gap_bytes ? slot : NULL;
+}
+
+static __always_inline int alloc_hit(struct arch_regs *ctx, bool is_return)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	uint64_t cookie = bpf_get_attach_cookie(ctx);
+	struct alloc_slot *slot = alloc_slot_of(cookie);
+	struct alloc_counts *counts;
+
+	if (!slot)
+		return 1;
+	if (is_return)
+		return alloc_return(ctx, task, cookie, slot);
+	counts = alloc_counts_of(cookie >> 32 & (ALLOC_SLOTS_MAX - 1));
+	if (!counts)
+		return 1;
+	counts->hits++;
+	if (counts->capped >= slot->hits_max)
+		return 1;
+	counts->capped++;
+	return alloc_entry(ctx, task, cookie, slot, counts);
+}
+
+/* Linux 6.13 and newer: the return value says whether the return is probed. */
+SEC("uprobe")
+int alloc_session(struct arch_regs *ctx)
+{
+	return alloc_hit(ctx, bpf_session_is_return());
+}
+
+/* Linux 6.6 and newer: entries only. */
+SEC("uprobe")
+int alloc_entries(struct arch_regs *ctx)
+{
+	alloc_hit(ctx, false);
+	return 0;
+}

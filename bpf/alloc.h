@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What the allocation programs and the collector share beside bpf/profiler.h. */
+#ifndef PROFD_BPF_ALLOC_H
+#define PROFD_BPF_ALLOC_H
+
+#include "bpf/profiler.h"
+
+#define ALLOC_SLOTS_MAX	  16u	/* processes observed at once */
+#define ALLOC_GAPS	  4096u /* draws of the exponential distribution, scaled by ALLOC_GAP_ONE */
+#define ALLOC_GAP_ONE	  4096u
+#define ALLOC_TRACKED_MAX 65536u /* of all slots */
+
+/* What the hit of a probe is about, from the attach cookie. The registers are x86's numbers. */
+#define ALLOC_COOKIE(kind, first, second, third, pushed, slot, flags)                              \
+	((uint64_t)(kind) | (uint64_t)(first) << 8 | (uint64_t)(second) << 12 |                    \
+	 (uint64_t)(third) << 16 | (uint64_t)(pushed) << 20 | (uint64_t)(slot) << 32 |             \
+	 (uint64_t)(flags) << 40)
+#define ALLOC_PUSHED_MAX 15u
+
+enum alloc_cookie_flag {
+	ALLOC_COOKIE_RELAYS = 1, /* realloc of nothing and small alignments reach malloc's own site */
+	ALLOC_COOKIE_SESSION = 2, /* attached as a session: the return can be asked for */
+};
+
+/* What a probed call turned out to be: prof_sample_event.detail of PROF_SAMPLE_ALLOC from BPF. */
+enum alloc_event {
+	ALLOC_BIRTH = 0,  /* object = address (0 = not known), value = bytes asked for */
+	ALLOC_DEATH = 1,  /* a tracked one was freed */
+	ALLOC_UNSEEN = 2, /* the address of a tracked one was handed out again */
+};
+
+/* One of ALLOC_SLOTS_MAX, written by user space. */
+struct alloc_slot {
+	uint64_t mean_gap_bytes; /* 0 = closed */
+	uint64_t hits_max;	 /* of a window, per CPU; beyond it hits do nothing */
+	uint32_t window;	 /* its number */
+	uint32_t track;		 /* addresses are wanted, and what becomes of them */
+};
+
+/* One per CPU and slot; user space begins it anew with every window. */
+struct alloc_counts {
+	uint64_t hits;
+	uint64_t allocations; /* of them: not frees */
+	uint64_t returns; /* hits that took the return probe as well */
+	uint64_t sampled;
+	uint64_t lost; /* sampled, but the ring, the scratch or the map had no room */
+	uint64_t capped;
+	/* Of the allocating threads: sum of n^2 over the numbers n of their hits, and the time they were
+	 * runnable but had no CPU, between their first and last hit. */
+	uint64_t squares;
+	uint64_t delay_ns;
+};
+
+struct alloc_key {
+	uint64_t address;
+	uint32_t slot;
+	uint32_t reserved;
+};
+
+#ifndef __bpf__
+_Static_assert(sizeof(struct alloc_slot) == 24, "layout");
+_Static_assert(sizeof(struct alloc_counts) == 64, "layout");
+_Static_assert(sizeof(struct alloc_key) == 16, "layout");
+#endif
+
+#endif

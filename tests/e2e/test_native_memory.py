@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""memory and alloc of programs that are not Go, against a program that counts its own allocations
+(tests/workloads/heap.c), and that observing a program does it no harm."""
+
+import contextlib
+import json
+import signal
+import subprocess
+import time
+
+from harness import FAMILY_A, Daemon, check, compile_workload, main, own_name, wait_until
+
+SECONDS = 8
+
+
+class Heap:
+    """The running program; counters() is {function: [bytes allocated, objects, bytes in use, objects]}."""
+
+    def __init__(self, program, *args):
+        self.process = subprocess.Popen([program, *map(str, args)], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True)
+        check(self.process.stdout.readline() == "ready\n", "the program is not ready")
+        self.service = f"pid:{self.process.pid}"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, trace):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+    def counters(self):
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+
+@contextlib.contextmanager
+def heap(*args):
+    with own_name(compile_workload("heap.c", "-O2", "-lpthread")) as program, Heap(program, *args) as running:
+        yield running
+
+
+def observe(daemon, program, kind, seconds=SECONDS):
+    """A session of @kind and what the program counted meanwhile, {function: [bytes, objects]}. A daemon that has
+    just started reads all files of the host first: sessions before count for nothing."""
+    wait_until(lambda: daemon.profile(program.service, 1, kind)["quality"].get("windows"), 90, "probes")
+    session = daemon.start_profile(program.service, 600, kind)
+    before = program.counters()
+    time.sleep(seconds)
+    after = program.counters()
+    result = daemon.stop_profile(session)
+    check(result["status"] == "completed", f"session: {result}")
+    functions = {f["funcName"]: f for f in result["topFunctions"]}
+    return session, result, functions, before, after
+
+
+def test_alloc():
+    """Bytes by function, within what a handful of windows can know."""
+    with heap(100000, 2) as program, Daemon() as daemon:
+        session, result, functions, before, after = observe(daemon, program, "alloc")
+        truth = {name: after[name][0] - before[name][0] for name in after}
+        total = sum(truth.values())
+        quality = result["quality"]
+        check(quality["mode"] in ("windows", "full", "windows and full"), f"mode: {quality}")
+        check(quality["windows"] >= 3 and quality["sampled"] > 50 and quality["hits"] > 500, f"seen: {quality}")
+        check(0 < quality["dutyPct"] <= 100 and 0 < quality["dilation"] <= 1, f"duty: {quality}")
+        check(result["unit"] == "bytes", f"unit: {result['unit']}")
+        check(0.3 < result["totalValue"] / total < 3, f"total {result['totalValue']} of {total}")
+        for name in ("churn", "cache", "grow"):
+            seen, real = functions[name]["selfValue"] / result["totalValue"], truth[name] / total
+            check(abs(seen - real) < 0.25, f"{name}: {seen:.3f} of the bytes, in truth {real:.3f}")
+        for stack, value in daemon.folded(session):
+            if stack[-1] in truth:
+                check("work" in stack, f"stack: {stack}")
+        text = daemon.get(f"{FAMILY_A}/{session}/flamegraph?format=folded").body
+        check(b"churn" in text, "folded stacks")
+
+
+def test_refused():
+    """What cannot be probed is refused with the reason, at once."""
+    with own_name(compile_workload("heap.c", "-O2", "-static", "-s", "-lpthread", output="heap_static")) as program:
+        with Heap(program, 1000) as running, Daemon() as daemon:
+            for kind in ("alloc", "memory"):
+                def ask():
+                    answer = daemon.request("POST", FAMILY_A + "/start", {
+                        "service": running.service, "profileType": kind, "durationSeconds": 1})
+                    return answer if answer.status == 422 else None
+
+                answer = wait_until(ask, 60, "a refusal")
+                check(answer.json()["error_code"] == "ProfileTypeUnavailable" and b"symbol" in answer.body,
+                      f"refused: {answer}")
+
+
+def malloc_code(pid):
+    """The first bytes of malloc in the memory of a process and in its C library."""
+    with open(f"/proc/{pid}/maps") as f:
+        maps = [line.split() for line in f if "/libc.so.6" in line and " r-xp " in line]
+    start, offset, path = int(maps[0][0].split("-")[0], 16), int(maps[0][2], 16), maps[0][5]
+    symbols = subprocess.run(["readelf", "-W", "--dyn-syms", path], capture_output=True, text=True, check=True).stdout
+    value = next(int(line.split()[1], 16) for line in symbols.splitlines() if line.split()[-1:] and
+                 line.split()[-1].split("@")[0] == "malloc")
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        memory.seek(start + value - offset)  # libraries are laid out so that addresses are file offsets here
+        seen = memory.read(32)
+    with open(path, "rb") as file:
+        file.seek(value)
+        return seen, file.read(32)
+
+
+def test_nothing_is_left():
+    """A daemon that is killed while probes are open leaves the program as it was, and running."""
+    with heap(1000, 1) as program:
+        with Daemon() as daemon:
+            wait_until(lambda: daemon.profile(program.service, 1, "alloc")["quality"].get("windows"), 90, "probes")
+            daemon.start_profile(program.service, 600, "alloc")
+
+            def probed():
+                seen, original = malloc_code(program.process.pid)
+                return seen != original
+
+            wait_until(probed, 60, "an open probe")
+            daemon.stop(signal.SIGKILL)
+        wait_until(lambda: not probed(), 60, "the probes to go")
+        before = program.counters()["churn"][1]
+        wait_until(lambda: program.counters()["churn"][1] > before + 100, 60, "the program to go on")
+
+
+if __name__ == "__main__":
+    main(test_alloc, test_refused, test_nothing_is_left)

@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Sites of allocators, the pace of probing and what survives: pure parts of memory and alloc. */
+#include <errno.h>
+#include <fcntl.h>
+#include <gelf.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/base/clock.h"
+#include "agent/collect/alloc_heap.h"
+#include "agent/collect/alloc_pace.h"
+#include "agent/collect/alloc_probes.h"
+#include "symbolize/alloc_sites.h"
+
+#define RDI 7
+#define RSI 6
+#define RAX 0
+
+/* ---- sites --------------------------------------------------------------------------------------- */
+
+struct site_case {
+	const char *what;
+	enum alloc_kind kind;
+	uint8_t code[24];
+	uint8_t len;
+	uint8_t fo, first, second, pushed, flags;
+};
+
+static void test_site_find(void **state)
+{
+	static const struct site_case cases[] = {
+		{ "push at once", ALLOC_MALLOC, { 0x41, 0x54, 0x55, 0x53 }, 4, 0, RDI, 0, 0, 0 },
+		{ "endbr64 is stepped, push after it", ALLOC_MALLOC, { 0xf3, 0x0f, 0x1e, 0xfa, 0x53 }, 5, 4, RDI, 0, 0, 0 },
+		{ "test; je", ALLOC_FREE, { 0x48, 0x85, 0xff, 0x74, 0x10, 0x53 }, 6, 3, RDI, 0, 0, 0 },
+		{ "the argument moves before it is lost: mov rax,rdi; xor edi,edi; push",
+		  ALLOC_MALLOC, { 0x48, 0x89, 0xf8, 0x31, 0xff, 0x53 }, 6, 5, RAX, 0, 0, 0 },
+		{ "the argument is lost: xor edi,edi; push", ALLOC_MALLOC, { 0x31, 0xff, 0x53, 0xc3 }, 4, 0, RDI, 0, 0,
+		  ALLOC_SITE_STEPPED },
+		{ "half of it is lost: mov edi,edi", ALLOC_MALLOC, { 0x89, 0xff, 0x53, 0xc3 }, 4, 0, RDI, 0, 0,
+		  ALLOC_SITE_STEPPED },
+		{ "mul destroys rax and rdx", ALLOC_CALLOC, { 0x48, 0x89, 0xf8, 0x48, 0xf7, 0xe6, 0x70, 0x10 }, 8, 6, RDI,
+		  RSI, 0, 0 },
+		{ "jmp to the real one", ALLOC_MALLOC, { 0xe9, 1, 2, 3, 4 }, 5, 0, RDI, 0, 0, 0 },
+		{ "sub rsp hides the return address", ALLOC_MALLOC, { 0x48, 0x83, 0xec, 0x18, 0x53 }, 5, 0, RDI, 0, 0,
+		  ALLOC_SITE_STEPPED },
+		{ "unknown (vex)", ALLOC_MALLOC, { 0xc5, 0xf8, 0x77, 0x53 }, 4, 0, RDI, 0, 0, ALLOC_SITE_STEPPED },
+		{ "a branch with a 66 prefix is stepped", ALLOC_MALLOC, { 0x66, 0xe9, 1, 2, 3, 4, 0x53 }, 7, 0, RDI, 0, 0,
+		  ALLOC_SITE_STEPPED },
+		{ "cut off", ALLOC_MALLOC, { 0x48, 0x8d }, 2, 0, RDI, 0, 0, ALLOC_SITE_STEPPED },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		const struct site_case *c = &cases[i];
+		struct control_alloc_site site = { 0 };
+
+		assert_int_equal(alloc_site_find(c->code, c->len, c->kind, &site), 0);
+		if (site.fo != c->fo || site.flags != c->flags || site.argument[0] != c->first ||
+		    site.pushed != c->pushed || (c->second && site.argument[1] != c->second))
+			fail_msg("%s: at %d, flags %d, register %d", c->what, (int)site.fo, site.flags,
+				 site.argument[0]);
+	}
+	assert_true(alloc_site_find(cases[0].code, 0, ALLOC_MALLOC, &(struct control_alloc_site){ 0 }) < 0);
+}
+
+/* Every byte sequence is survived and the site lies within. */
+static void test_site_find_any_bytes(void **state)
+{
+	uint64_t random = 88172645463325252ull;
+
+	for (int i = 0; i < 20000; i++) {
+		uint8_t code[ALLOC_SITE_SCAN_BYTES];
+		size_t len = 1 + (size_t)i % sizeof(code);
+		struct control_alloc_site site;
+
+		for (size_t k = 0; k < sizeof(code); k++) {
+			random ^= random << 13;
+			random ^= random >> 7;
+			random ^= random << 17;
+			code[k] = (uint8_t)random;
+		}
+		assert_int_equal(alloc_site_find(code, len, (enum alloc_kind)(1 + i % 6), &site), 0);
+		assert_true(site.fo < len);
+	}
+}
+
+/* The C library that this test runs with. */
+static void test_sites_of_libc(void **state)
+{
+	struct control_alloc_site sites[ALLOC_SITES_MAX];
+	enum alloc_family family;
+	unsigned count, seen = 0;
+	char path[512] = "";
+	unsigned long start;
+	char line[1024];
+	FILE *maps = fopen("/proc/self/maps", "r");
+	Elf *elf;
+	int fd;
+
+	assert_non_null(maps);
+	while (fgets(line, sizeof(line), maps))
+		if (strstr(line, "/libc.so.6") && sscanf(line, "%lx-%*x %*s %*s %*s %*s %511s", &start, path) == 2)
+			break;
+	(void)fclose(maps);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	(void)elf_version(EV_CURRENT);
+	elf = elf_begin(fd, ELF_C_READ, NULL);
+	assert_non_null(elf);
+	count = alloc_sites_load(elf, sites, &family);
+	assert_int_equal(family, ALLOC_FAMILY_GLIBC);
+	for (unsigned i = 0; i < count; i++) {
+		seen |= 1u << sites[i].kind;
+		assert_true(alloc_probes_can_probe(&sites[i]));
+		assert_int_equal(sites[i].code_len, ALLOC_SITE_CODE_BYTES);
+	}
+	for (int kind = ALLOC_MALLOC; kind < ALLOC_KIND_MAX; kind++)
+		assert_true(seen >> kind & 1);
+	(void)elf_end(elf);
+	(void)close(fd);
+}
+
+/* ---- pace ---------------------------------------------------------------------------------------- */
+
+static const struct alloc_costs costs = { .hit = 500, .returned = 300, .walked = 4000 };
+
+/* A period of a single busy thread that makes @per_s calls a second when left alone. */
+static struct alloc_period busy(const struct alloc_pace *pace, double per_s)
+{
+	double window = (double)pace->next_window_ns, period = (double)pace->next_period_ns;
+	/* work and probes share the window */
+	double calls = window / (1e9 / per_s + 500 + 400);
+
+	if (pace->next_window_ns == pace->next_period_ns)
+		period = window;
+	return (struct alloc_period){ .period_ns = (uint64_t)period,
+				      .window_ns = (uint64_t)window,
+				      .period_cpu_ns = (uint64_t)period,
+				      .window_cpu_ns = (uint64_t)window,
+				      .hits = (uint64_t)calls,
+				      .allocations = (uint64_t)calls,
+				      .squares = (uint64_t)(calls * calls),
+				      .sampled = (uint64_t)(calls / 10) };
+}
+
+static void test_pace_keeps_the_budget(void **state)
+{
+	static const double rates[] = { 2e4, 2e5, 2e6, 1e7 };
+
+	for (size_t i = 0; i < ARRAY_SIZE(rates); i++) {
+		struct alloc_pace pace;
+		double cost = 0, cpu = 0, seen_calls = 0, calls = 0;
+
+		alloc_pace_init(&pace, &costs, 0.01);
+		for (int k = 0; k < 100; k++) {
+			struct alloc_period seen = busy(&pace, rates[i]);
+
+			if (k >= 10) {
+				cost += alloc_pace_cost_ns(&pace, &seen);
+				cpu += (double)seen.period_cpu_ns;
+				seen_calls += (double)seen.hits * alloc_pace_weight(&pace, &seen);
+				calls += rates[i] * (double)seen.period_ns / 1e9;
+			}
+			alloc_pace_judge(&pace, &seen);
+		}
+		if (cost / cpu > 0.0125)
+			fail_msg("%.0f calls a second cost %.2f %%", rates[i], 100 * cost / cpu);
+		/* What the probes took from the program's time is added again. */
+		if (fabs(seen_calls / calls - 1) > 0.05)
+			fail_msg("%.0f calls a second: %.3f of them", rates[i], seen_calls / calls);
+	}
+}
+
+static void test_pace_of_a_waiting_program(void **state)
+{
+	struct alloc_pace pace;
+
+	alloc_pace_init(&pace, &costs, 0.01);
+	for (int k = 0; k < 50; k++) {
+		/* 10,000 calls a second whatever happens; 2 % of a CPU without probes */
+		double calls = 1e4 * (double)pace.next_window_ns / 1e9;
+		struct alloc_period seen = { .period_ns = pace.next_period_ns,
+					     .window_ns = pace.next_window_ns,
+					     .period_cpu_ns = pace.next_period_ns / 50,
+					     .window_cpu_ns = pace.next_window_ns / 50 +
+							      (uint64_t)(calls * 900),
+					     .hits = (uint64_t)calls,
+					     .allocations = (uint64_t)calls,
+					     .squares = (uint64_t)(calls * calls),
+					     .sampled = (uint64_t)(calls / 10) };
+
+		alloc_pace_judge(&pace, &seen);
+		assert_true(alloc_pace_dilation(&pace) > 0.99);
+		assert_true(pace.next_period_ns >= pace.next_window_ns);
+	}
+	assert_false(pace.full);
+}
+
+static void test_pace_stays_where_it_is_cheap(void **state)
+{
+	struct alloc_pace pace;
+	struct alloc_period seen;
+
+	alloc_pace_init(&pace, &costs, 0.01);
+	for (int k = 0; k < 20; k++) {
+		seen = busy(&pace, 1000);
+		alloc_pace_judge(&pace, &seen);
+	}
+	assert_true(pace.full);
+	assert_float_equal(alloc_pace_weight(&pace, &seen), 1, 1e-9);
+	/* and leaves when the program goes wild */
+	seen.period_ns = seen.window_ns = 200 * NS_PER_MS;
+	seen.period_cpu_ns = seen.window_cpu_ns = 200 * NS_PER_MS;
+	assert_false(alloc_pace_is_over(&pace, &(struct alloc_period){ .period_ns = NS_PER_S }));
+	seen.hits = 200000;
+	assert_true(alloc_pace_is_over(&pace, &seen));
+}
+
+static void test_pace_of_nothing(void **state)
+{
+	struct alloc_pace pace;
+
+	alloc_pace_init(&pace, &costs, 0.01);
+	alloc_pace_judge(&pace, &(struct alloc_period){ .period_ns = 0 });
+	alloc_pace_judge(&pace, &(struct alloc_period){ .period_ns = NS_PER_S, .window_ns = NS_PER_MS });
+	assert_float_equal(alloc_pace_dilation(&pace), 1, 1e-9);
+	assert_true(pace.next_window_ns && pace.next_period_ns >= pace.next_window_ns);
+}
+
+/* ---- what survives ------------------------------------------------------------------------------- */
+
+struct sums {
+	double bytes[4], objects[4];
+	uint32_t deaths[4];
+};
+
+static int add_live(void *ctx, const struct alloc_live *live)
+{
+	struct sums *sums = ctx;
+
+	assert_true(live->stack < 4);
+	sums->bytes[live->stack] += live->bytes;
+	sums->objects[live->stack] += live->objects;
+	sums->deaths[live->stack] = live->deaths;
+	return 0;
+}
+
+static double draw(uint64_t *random)
+{
+	*random ^= *random << 13;
+	*random ^= *random >> 7;
+	*random ^= *random << 17;
+	return (double)(*random >> 11) * 0x1p-53;
+}
+
+#define KEPT 0
+#define SOON 1 /* freed after 0.1 ms */
+#define LATE 2 /* exponential life of 2 s */
+#define LATE_S 2.0
+
+struct object {
+	uint64_t address, birth_ns, death_ns;
+	uint32_t site;
+	bool tracked;
+};
+
+#define RUN_S 30
+
+/* Half a minute with windows of 20 ms each 200 ms: births are seen in windows only, and so are deaths. */
+static void test_survival(void **state)
+{
+	cleanup(alloc_heap) struct alloc_heap *heap = alloc_heap_create();
+	const uint64_t step_ns = NS_PER_MS / 10, window_ns = 20 * NS_PER_MS, period_ns = 200 * NS_PER_MS;
+	uint64_t random = 88172645463325252ull, address = 1;
+	static struct object objects[400000];
+	size_t count = 0, first = 0;
+	double kept = 0, late = 0;
+	struct sums sums = { 0 };
+
+	assert_non_null(heap);
+	for (uint64_t t = 0; t < RUN_S * NS_PER_S; t += step_ns) {
+		bool open = t % period_ns < window_ns;
+
+		for (uint32_t site = KEPT; site <= LATE; site++) {
+			/* 20 a second kept, 2,000 soon freed, 500 late */
+			double p = site == KEPT ? 0.002 : site == SOON ? 0.2 : 0.05;
+			double life = site == LATE ? -log(1 - draw(&random)) * LATE_S * 1e9 : 1e5;
+
+			if (draw(&random) >= p || count >= ARRAY_SIZE(objects))
+				continue;
+			objects[count] = (struct object){ .address = address++,
+							  .birth_ns = t,
+							  .death_ns = site == KEPT ? UINT64_MAX
+										   : t + (uint64_t)life,
+							  .site = site,
+							  .tracked = open };
+			if (open)
+				assert_int_equal(alloc_heap_birth(heap, &(struct alloc_birth){
+										.stack = site,
+										.time_ns = t,
+										.bytes = 100,
+										.address = objects[count].address }),
+						 0);
+			count++;
+		}
+		for (size_t i = first; i < count && open; i++) {
+			struct object *o = &objects[i];
+
+			if (o->tracked && o->death_ns <= t + step_ns) {
+				o->tracked = false;
+				/* seen only if it happens while probes are open */
+				(void)alloc_heap_gone(heap, o->address,
+						      o->death_ns > t ? o->death_ns : t - t % period_ns,
+						      o->death_ns >= t - t % period_ns);
+			}
+		}
+		if ((t + step_ns) % period_ns == window_ns) {
+			const struct alloc_window window = { .open_ns = t + step_ns - window_ns,
+							     .close_ns = t + step_ns,
+							     .weight = (double)period_ns / (double)window_ns,
+							     .dilation = 1 };
+
+			alloc_heap_close(heap, &window);
+			while (first < count && !objects[first].tracked && objects[first].site != LATE)
+				first++;
+		}
+	}
+	for (size_t i = 0; i < count; i++) {
+		kept += objects[i].site == KEPT ? 100 : 0;
+		late += objects[i].site == LATE && objects[i].death_ns > RUN_S * NS_PER_S ? 100 : 0;
+	}
+	assert_int_equal(alloc_heap_each_live(heap, RUN_S * NS_PER_S, add_live, &sums), 0);
+	assert_int_equal(sums.deaths[KEPT], 0);
+	assert_true(sums.bytes[KEPT] > kept * 0.6 && sums.bytes[KEPT] < kept * 1.5);
+	assert_true(sums.deaths[SOON] > 1000 && sums.bytes[SOON] < kept * 0.1);
+	assert_true(sums.deaths[LATE] > 50);
+	assert_true(sums.bytes[LATE] > late * 0.5 && sums.bytes[LATE] < late * 2);
+}
+
+static int add_first(void *ctx, const struct alloc_live *live)
+{
+	double *objects = ctx;
+
+	*objects += live->stack == 1 ? live->objects : 0;
+	return 0;
+}
+
+static void test_heap_bounds(void **state)
+{
+	double objects = 0;
+	cleanup(alloc_heap) struct alloc_heap *heap = alloc_heap_create();
+	struct alloc_birth birth = { .bytes = 10, .gap_bytes = 1000 };
+	uint64_t addresses[8];
+	size_t refused = 0;
+
+	for (uint64_t i = 0; i < ALLOC_SITES_KNOWN_MAX + 10; i++) {
+		birth.stack = i + 1;
+		birth.address = (i + 1) * 16;
+		birth.time_ns = i;
+		refused += alloc_heap_birth(heap, &birth) == -ENOSPC;
+	}
+	assert_int_equal(refused, 10);
+	assert_int_equal(alloc_heap_tracked(heap), ALLOC_TRACKED_HEAP_MAX);
+	assert_int_equal(alloc_heap_addresses(heap, addresses, ARRAY_SIZE(addresses)), ARRAY_SIZE(addresses));
+	assert_false(alloc_heap_gone(heap, 7, 1, true));
+	assert_true(alloc_heap_gone(heap, 32, 1, true));
+	assert_false(alloc_heap_gone(heap, 32, 1, true));
+	/* many windows of one site keep a bounded history and lose nothing */
+	for (uint64_t i = 0; i < 500; i++) {
+		const struct alloc_window window = { .open_ns = i * NS_PER_S,
+						     .close_ns = i * NS_PER_S + 10,
+						     .weight = 1,
+						     .dilation = 1 };
+
+		birth = (struct alloc_birth){ .stack = 1, .time_ns = i * NS_PER_S + 1, .bytes = 100 };
+		assert_int_equal(alloc_heap_birth(heap, &birth), 0);
+		alloc_heap_close(heap, &window);
+	}
+	assert_int_equal(alloc_heap_each_live(heap, 500 * NS_PER_S, add_first, &objects), 0);
+	assert_true(objects > 500 && objects < 620); /* and the first one, which stood for 100 */
+}
+
+static void test_inclusion(void **state)
+{
+	assert_float_equal(alloc_inclusion(1000, 1000), 0.632, 0.001);
+	assert_float_equal(alloc_inclusion(1, 1000000), 1e-6, 1e-8);
+	assert_float_equal(alloc_inclusion(5, 0), 1, 1e-9);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_site_find),
+		cmocka_unit_test(test_site_find_any_bytes),
+		cmocka_unit_test(test_sites_of_libc),
+		cmocka_unit_test(test_pace_keeps_the_budget),
+		cmocka_unit_test(test_pace_of_a_waiting_program),
+		cmocka_unit_test(test_pace_stays_where_it_is_cheap),
+		cmocka_unit_test(test_pace_of_nothing),
+		cmocka_unit_test(test_survival),
+		cmocka_unit_test(test_heap_bounds),
+		cmocka_unit_test(test_inclusion),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
