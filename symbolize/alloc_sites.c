@@ -118,9 +118,20 @@ static uint32_t low_reg(const struct decoder *d, uint8_t op)
 	return (op & 7u) | (d->rex & 1 ? 8u : 0u);
 }
 
+static bool is_among(uint8_t op, const uint8_t *ops, size_t count)
+{
+	return memchr(ops, op, count) != NULL;
+}
+
 /* 0f xx */
 static void decode_two_bytes(struct decoder *d, struct insn *insn)
 {
+	/* Vector moves, hints, endbr64, bt: no general register changes. */
+	static const uint8_t quiet[] = { 0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0x19,
+					 0x1a, 0x1b, 0x1c, 0x1d, 0x1e, 0x1f, 0x28, 0x29, 0x2e, 0x2f,
+					 0x57, 0x6c, 0x6e, 0x6f, 0x7f, 0xa3, 0xd6, 0xef };
+	/* imul, movzx, movsx, bit scans; and cmov. */
+	static const uint8_t to_reg[] = { 0xaf, 0xb6, 0xb7, 0xb8, 0xbc, 0xbd, 0xbe, 0xbf };
 	uint8_t op = next_byte(d);
 
 	if (op >> 4 == 8) {
@@ -134,13 +145,10 @@ static void decode_two_bytes(struct decoder *d, struct insn *insn)
 		return;
 	}
 	modrm(d);
-	if ((op >= 0x10 && op <= 0x17) || (op >= 0x18 && op <= 0x1f) || op == 0x28 || op == 0x29 ||
-	    op == 0x2e || op == 0x2f || op == 0x57 || op == 0x6e || op == 0x6f || op == 0x7f || op == 0xef ||
-	    op == 0x6c || op == 0xd6 || op == 0xa3)
-		return; /* vector moves, hints, endbr64, bt */
-	if (op >> 4 == 4 || op == 0xaf || op == 0xb6 || op == 0xb7 || op == 0xbe || op == 0xbf ||
-	    op == 0xbc || op == 0xbd || op == 0xb8) {
-		insn->writes = 1u << d->reg; /* cmov, imul, movzx, movsx, bit scans */
+	if (is_among(op, quiet, sizeof(quiet)))
+		return;
+	if (op >> 4 == 4 || is_among(op, to_reg, sizeof(to_reg))) {
+		insn->writes = 1u << d->reg;
 	} else if (op >> 4 == 9 || op == 0x7e || op == 0xab) {
 		insn->writes = rm_bit(d); /* setcc, movd, bts */
 	} else if (op == 0xba) {
