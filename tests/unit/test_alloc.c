@@ -276,7 +276,7 @@ static void test_survival(void **state)
 {
 	cleanup(alloc_heap) struct alloc_heap *heap = alloc_heap_create();
 	const uint64_t step_ns = NS_PER_MS / 10, window_ns = 20 * NS_PER_MS, period_ns = 200 * NS_PER_MS;
-	uint64_t random = 88172645463325252ull, address = 1;
+	uint64_t random = 88172645463325252ull;
 	static struct object objects[400000];
 	size_t count = 0, first = 0;
 	double kept = 0, late = 0;
@@ -293,7 +293,7 @@ static void test_survival(void **state)
 
 			if (draw(&random) >= p || count >= ARRAY_SIZE(objects))
 				continue;
-			objects[count] = (struct object){ .address = address++,
+			objects[count] = (struct object){ .address = (uint64_t)count + 1,
 							  .birth_ns = t,
 							  .death_ns = site == KEPT ? UINT64_MAX
 										   : t + (uint64_t)life,
