@@ -8,7 +8,7 @@
 
 #include "agent/base/parse.h"
 #include "agent/base/ulid.h"
-#include "agent/session/history.h"
+#include "agent/session/continuous.h"
 #include "agent/session/session_record.h"
 #include "agent/session/sessions_internal.h"
 
@@ -226,9 +226,13 @@ static int store_baseline(struct sessions *s, const struct baseline_info *info,
 	record.body_len = strlen(body);
 	/* The data first: a record without data must not exist, data without record only costs
 	 * space. */
-	(void)pthread_mutex_lock(&s->file_lock);
-	rc = store_session_copy(s->store, info->session_id, info->id, err);
-	(void)pthread_mutex_unlock(&s->file_lock);
+	if (session->continuous) {
+		rc = spans_copy(s, session, info->id, err);
+	} else {
+		(void)pthread_mutex_lock(&s->file_lock);
+		rc = store_session_copy(s->store, info->session_id, info->id, err);
+		(void)pthread_mutex_unlock(&s->file_lock);
+	}
 	if (rc < 0 && rc != -ENOENT)
 		return rc;
 	rc = store_put(s->store, &record, err);

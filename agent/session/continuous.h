@@ -93,6 +93,9 @@ int spans_delete(struct sessions *s, const struct span *span, struct err *err) m
 /* Everything of @window; service NULL = all. @meta says how it is labelled. -ENOENT: nothing is stored. */
 int spans_profile(struct sessions *s, const struct history_window *window,
 		  const struct profile_meta *meta, struct profile **ret, struct err *err) must_use;
+/* Copies the data of a span, with its names, into the session file @to. */
+int spans_copy(struct sessions *s, const struct session_info *span, const char *to,
+	       struct err *err) must_use;
 /* Deletes days whose time is over; the oldest first when the budget is passed. */
 void spans_expire(struct sessions *s);
 /* Begin of the oldest day that is stored; now, if there is none; 0 when that cannot be told. */

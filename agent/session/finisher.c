@@ -33,14 +33,28 @@ static void collect_names(void *ctx, struct sessions *s, const struct profile *p
 	(void)!names_client_used(s->names, add_name, chunk);
 }
 
+static int append_names(struct sessions *s, const char *id, const struct name_chunk *names,
+			struct err *err)
+{
+	cleanup_buf struct buf bytes = { .max = STORE_CHUNK_MAX };
+	struct store_chunk chunk = { .kind = STORE_CHUNK_NAMES };
+	uint64_t identity = 0, position = 0;
+
+	name_chunk_encode(names, &bytes);
+	if (bytes.error)
+		return err_set(err, -bytes.error, NULL, NULL, "too many names");
+	chunk.data = bytes.data;
+	chunk.len = bytes.len;
+	if (store_session_position(s->store, id, &identity, &position, NULL) < 0)
+		return -ENOENT; /* no data, no names */
+	return store_session_append(s->store, id, &chunk, 1, identity, position, err);
+}
+
 /* The session may have been deleted meanwhile: then nothing is written. File lock held. */
 static int write_names(struct sessions *s, const struct session_info *info,
 		       const struct name_chunk *names, struct err *err)
 {
 	cleanup_free char *body = NULL;
-	cleanup_buf struct buf bytes = { .max = STORE_CHUNK_MAX };
-	struct store_chunk chunk = { .kind = STORE_CHUNK_NAMES };
-	uint64_t identity = 0, position = 0;
 	struct session_resume resume = { 0 };
 	struct session_info stored;
 	size_t len;
@@ -51,18 +65,25 @@ static int write_names(struct sessions *s, const struct session_info *info,
 	if (session_record_decode(body, len, &stored, &resume) == 0)
 		session_info_deinit(&stored);
 	if (name_chunk_count(names)) {
-		name_chunk_encode(names, &bytes);
-		if (bytes.error)
-			return err_set(err, -bytes.error, NULL, NULL, "too many names");
-		chunk.data = bytes.data;
-		chunk.len = bytes.len;
-		if (store_session_position(s->store, info->id, &identity, &position, NULL) < 0)
-			return 0; /* no data, no names */
-		rc = store_session_append(s->store, info->id, &chunk, 1, identity, position, err);
+		rc = append_names(s, info->id, names, err);
 		if (rc < 0)
-			return rc;
+			return rc == -ENOENT ? 0 : rc;
 	}
 	return session_record_put(s->store, info, &resume, err);
+}
+
+int finisher_keep_names(struct sessions *s, const struct session_info *info, struct err *err)
+{
+	cleanup(name_chunk) struct name_chunk *names = name_chunk_create();
+	cleanup(profile) struct profile *profile = NULL;
+	int rc = names ? session_profile_build(s, info, collect_names, names, &profile, err) : -ENOMEM;
+
+	if (rc < 0 || !name_chunk_count(names))
+		return rc;
+	(void)pthread_mutex_lock(&s->file_lock);
+	rc = append_names(s, info->id, names, err);
+	(void)pthread_mutex_unlock(&s->file_lock);
+	return rc;
 }
 
 /* What was taken is not what it stands for where each thread's time is known exactly. */

@@ -260,7 +260,7 @@ int recording_add_window(struct recording *recording, uint64_t minute_ns, const 
 	struct add_sum add = { recording, minute_ns, keep };
 	int rc;
 
-	recording->windowed = true;
+	recording->windowed = recording->sums = true;
 	rc = chunk_decode_window(data, len, add_sum, &add);
 	if (rc != -EPROTO)
 		return rc;
@@ -295,6 +295,11 @@ int recording_add_pairs(struct recording *recording, int kind, const void *data,
 	if (rc == 0 && kind == STORE_CHUNK_SAMPLES)
 		rc = chunk_decode(kind, data, len, &sink);
 	return rc == -EPROTO ? 0 : rc; /* counted by the second pass */
+}
+
+void recording_set_sums(struct recording *recording)
+{
+	recording->sums = true;
 }
 
 void recording_note_damage(struct recording *recording, unsigned count)

@@ -35,6 +35,12 @@ int recording_add_pairs(struct recording *recording, int kind, const void *data,
 			size_t len) must_use;
 /* @count pieces could not be read: said in the profile's quality. */
 void recording_note_damage(struct recording *recording, unsigned count);
+/* The recording as chunks of a session of its own: sums of minutes become events, so that a reader of them must call
+ * recording_set_sums(). -ENOMEM, -E2BIG, or what @emit returned. */
+typedef int recording_chunk_fn(void *ctx, const struct store_chunk *chunk);
+int recording_encode(const struct recording *recording, recording_chunk_fn *emit, void *ctx) must_use;
+/* Events are sums of minutes in realtime, as recording_add_window() leaves them. Before the chunks are added. */
+void recording_set_sums(struct recording *recording);
 size_t recording_event_count(const struct recording *recording);
 
 struct recording_options {

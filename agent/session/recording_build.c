@@ -254,7 +254,7 @@ static uint32_t attrs_of(struct build *b, uint32_t id)
 }
 
 /* One event's values in the order of its type. */
-static void values_of(enum profile_type type, bool windowed, const struct chunk_event *event,
+static void values_of(enum profile_type type, bool sums, const struct chunk_event *event,
 		      int64_t ret[PROFILE_VALUES_MAX])
 {
 	memset(ret, 0, PROFILE_VALUES_MAX * sizeof(*ret));
@@ -262,7 +262,7 @@ static void values_of(enum profile_type type, bool windowed, const struct chunk_
 		ret[0] = event->value;
 		return;
 	}
-	ret[0] = type == PROFILE_CPU && !windowed ? 1 : (int64_t)(event->value2 + 512) / 1024;
+	ret[0] = type == PROFILE_CPU && !sums ? 1 : (int64_t)(event->value2 + 512) / 1024;
 	ret[1] = event->value;
 }
 
@@ -317,7 +317,7 @@ static int find_totals(struct build *b)
 	const struct profile_meta *meta = &b->options->meta;
 	int rc = 0;
 
-	if ((meta->type != PROFILE_OFFCPU && meta->type != PROFILE_WALL) || recording->windowed)
+	if ((meta->type != PROFILE_OFFCPU && meta->type != PROFILE_WALL) || recording->sums)
 		return 0;
 	for (size_t i = 0; rc == 0 && i < recording->events.count; i++) {
 		const struct chunk_event *event = &recording->events.data[i];
@@ -395,7 +395,7 @@ static int add_event(struct build *b, const struct chunk_event *stored,
 						  event.value);
 	timed.value = event.value;
 	timed.attrs = attrs_of(b, event.attr);
-	values_of(b->options->meta.type, recording->windowed, &event, values);
+	values_of(b->options->meta.type, recording->sums, &event, values);
 	profile_builder_sample(b->builder, timed.node, timed.attrs, values);
 	if (!b->options->events)
 		return 0;

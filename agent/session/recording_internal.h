@@ -49,7 +49,8 @@ struct recording {
 	struct chunk_quality quality;
 	uint64_t dropped; /* events beyond RECORDING_EVENTS_MAX */
 	unsigned damaged;
-	bool windowed;	      /* events are sums of minutes: realtime, value2 counts */
+	bool windowed;	      /* windows come first: only what they need is kept */
+	bool sums;	      /* events are sums of minutes: realtime, value2 counts */
 	struct u64map needed; /* windowed: stack ids of the pairs that occur */
 	struct u64map pairs_used;
 	size_t used_until; /* of events, in pairs_used */

@@ -348,6 +348,8 @@ int baseline_session_info(struct sessions *s, const char *tenant, const char *id
 
 /* Takes over what ran when the server died; called before the feed thread starts. */
 int resume_sessions(struct sessions *s, struct err *err) must_use;
+/* Fetches the names of what @info's data holds and keeps them with it (with its record, of a session). */
+int finisher_keep_names(struct sessions *s, const struct session_info *info, struct err *err) must_use;
 int finisher_start(struct sessions *s) must_use;
 void finisher_stop(struct sessions *s);
 /* Lock held. */

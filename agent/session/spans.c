@@ -445,6 +445,87 @@ int spans_profile(struct sessions *s, const struct history_window *window,
 	return rc;
 }
 
+/* ---- copies ---------------------------------------------------------------------------------- */
+
+struct chunk_copy {
+	struct sessions *s;
+	const char *to;
+	struct err *err;
+};
+
+static int append_chunk(void *ctx, const struct store_chunk *chunk)
+{
+	const struct chunk_copy *copy = ctx;
+
+	return store_session_append(copy->s->store, copy->to, chunk, 1, 0, 0, copy->err);
+}
+
+struct best_day {
+	struct day_part part;
+	struct recording *recording; /* of the file that holds most of the span */
+};
+
+/* Files of one day number their stacks each for itself: the larger part is copied. */
+static int read_best(void *ctx, const struct store_day *day, uint64_t bytes)
+{
+	struct best_day *best = ctx;
+	uint64_t begin_ns = day->day * CONTINUOUS_DAY_NS;
+	cleanup(recording) struct recording *recording = NULL;
+	struct recording *worse;
+	int rc;
+
+	if (begin_ns >= best->part.window->to_ns ||
+	    begin_ns + CONTINUOUS_DAY_NS <= best->part.window->from_ns)
+		return 0;
+	recording = best->part.recording = recording_create();
+	if (!recording)
+		return err_set(best->part.err, ENOMEM, NULL, NULL, "no memory to read the history");
+	rc = read_day(&best->part, day);
+	if (rc < 0)
+		return rc == -ENOENT ? 0 : rc;
+	if (best->recording &&
+	    recording_event_count(recording) <= recording_event_count(best->recording))
+		return 0;
+	worse = best->recording;
+	best->recording = take_ptr(recording);
+	recording_destroy(worse);
+	return 0;
+}
+
+int spans_copy(struct sessions *s, const struct session_info *span, const char *to, struct err *err)
+{
+	const struct history_window window = {
+		.tenant = span->tenant,
+		.service = span->service,
+		.type = span->type,
+		.from_ns = span->created_at_ns,
+		.to_ns = span->created_at_ns + s->options.continuous_span_ns,
+	};
+	struct best_day best = { .part = { .s = s,
+					   .window = &window,
+					   .rows = { .tenant = window.tenant,
+						     .service = window.service,
+						     .type = profile_type_info(window.type)->word,
+						     .from_ns = window.from_ns,
+						     .to_ns = window.to_ns,
+						     .with_data = true },
+					   .err = err } };
+	struct chunk_copy copy = { s, to, err };
+	struct session_info copied = *span;
+	int rc = store_history_days(s->store, read_best, &best, err);
+
+	if (rc == 0 && best.recording)
+		rc = recording_encode(best.recording, append_chunk, &copy);
+	recording_destroy(best.recording);
+	if (rc < 0)
+		return rc;
+	/* Names that cannot be had now are asked for when it is shown. */
+	(void)snprintf(copied.id, sizeof(copied.id), "%s", to);
+	if (best.recording && finisher_keep_names(s, &copied, err) < 0)
+		*err = (struct err){ 0 };
+	return 0;
+}
+
 /* ---- retention ------------------------------------------------------------------------------- */
 
 struct expire {

@@ -318,6 +318,17 @@ static void test_windows_and_points(void **state)
 	assert_string_equal(err.word, "InvalidParam");
 }
 
+static int note_day(void *ctx, const struct store_day *day, uint64_t bytes)
+{
+	void *const *to = ctx;
+	struct store_day *days = to[0];
+	size_t *count = to[1];
+
+	assert_true(*count < 4);
+	days[(*count)++] = *day;
+	return 0;
+}
+
 /* Pages of sessions and spans mixed: each once, whatever the limit. */
 static void test_pages(void **state)
 {
@@ -368,6 +379,55 @@ static void test_pages(void **state)
 	}
 }
 
+/* A baseline of a span has its own copy: it is the same when the history is gone. */
+static void test_baseline_of_a_span_outlives_it(void **state)
+{
+	struct session_fixture *f = *state;
+	struct continuous_setting setting = setting_of("default", "web", 99);
+	struct baseline_request request = { .tenant = "default", .label = "then", .type = PROFILE_CPU,
+					    .description = "" };
+	struct store_day days[4];
+	struct baseline_info info;
+	struct session_list list;
+	struct profile *p = NULL;
+	struct err err = { 0 };
+	uint64_t now_ns = clock_monotonic_ns(), before_ns = now_ns - 660 * NS_PER_S;
+	size_t count = 0;
+
+	if (now_ns < 660 * NS_PER_S) {
+		print_message("skip: this machine is up for less than the length of a span\n");
+		return;
+	}
+	put(f, &setting);
+	wait_for_rate(f, 99);
+	/* In a span that is over. */
+	for (int i = 0; i < 30; i++)
+		fake_feed_sample(&f->feed, 1, 100, 1 + (uint64_t)i % 3 / 2, before_ns + (uint64_t)i, PERIOD_99);
+	wait_for_samples(f, "default", "web", 30);
+	list = list_of(f, "default", "web");
+	assert_int_equal(list.count, 1);
+	assert_int_equal(list.items[0].status, SESSION_COMPLETED);
+	request.session_id = list.items[0].id;
+	if (sessions_baseline_create(f->sessions, &request, &info, &err) < 0)
+		fail_msg("%s", err.text);
+	session_list_deinit(&list);
+	kill_server(f);
+	session_fixture_open(f);
+	assert_int_equal(store_history_days(f->store, note_day, (void *[]){ days, &count }, &err), 0);
+	assert_true(count > 0);
+	for (size_t i = 0; i < count; i++)
+		assert_int_equal(store_history_drop(f->store, &days[i], &err), 0);
+	f->feed.mute_names = true; /* nobody knows the names any more */
+	if (sessions_profile(f->sessions, "default", info.id, &p, &err) < 0)
+		fail_msg("%s", err.text);
+	assert_int_equal(p->totals[0], 30);
+	assert_int_equal(session_fixture_self(p, "f_100"), 20 * PERIOD_99);
+	assert_int_equal(session_fixture_self(p, "f_200"), 10 * PERIOD_99);
+	assert_int_equal(p->events[0].time_ns % MINUTE, 0);
+	(void)profile_unref(p);
+	baseline_info_deinit(&info);
+}
+
 int main(void)
 {
 #define T(name)                                                                                    \
@@ -380,6 +440,7 @@ int main(void)
 		T(test_each_owner_its_rate),
 		T(test_windows_and_points),
 		T(test_pages),
+		T(test_baseline_of_a_span_outlives_it),
 	};
 
 	return cmocka_run_group_tests_name("continuous", tests, NULL, NULL);
