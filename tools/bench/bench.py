@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 
+import goroutines_bench
 import names_bench
 import stacks_bench
 from harness import FAMILY_A, Daemon, build_truth, check, compile_workload, running
@@ -250,6 +251,11 @@ def names(_):
     names_bench.run(row, absolute, child_cpu_s)
 
 
+def goroutines(_):
+    """Goroutines of a Go program: CPU of the reader, and what it costs the program."""
+    goroutines_bench.run(row, absolute)
+
+
 def unseen(_):
     """Programs that profd has never seen: from their start to their first whole stack."""
     stacks_bench.unseen(absolute)
@@ -270,7 +276,7 @@ def tables(_):
     stacks_bench.tables(row)
 
 
-BENCHES = [names, busy, busy_fp, idle, switches, memory, loss, startup, unseen, storm, throughput, tables]
+BENCHES = [names, goroutines, busy, busy_fp, idle, switches, memory, loss, startup, unseen, storm, throughput, tables]
 
 
 def main():
