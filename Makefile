@@ -140,9 +140,10 @@ fuzz: $(addprefix $(O)/fuzz/,$(or $(T),$(FUZZERS))) ## fuzz all targets for 10 s
 			|| { echo "not ok $$t: see $(O)/fuzz/$$t.log"; tail -n 20 $(O)/fuzz/$$t.log; bad=1; }; \
 	done; [ -z "$$bad" ]
 
-check-long: ## packages in a clean root and a booted machine, the README's first minute on a bare host (as root)
+check-long: $(O)/tests/bpf/test_reader_go ## packages, the README's first minute on a bare host, Go programs of all versions (as root)
 	tests/long/package
 	tests/long/bare
+	tests/long/goroutines
 
 fuzz-replay: $(FUZZERS:%=$(O)/fuzz/%) ## every fuzz target over its corpus and 2,000 fresh inputs
 	@for t in fuzz_cfi_rows fuzz_elf_file; do mkdir -p $(O)/fuzz/corpus/$$t; \

@@ -39,7 +39,9 @@ static const struct go_build all_builds[] = {
 	{ "situations", "go1.23.12", "cgo-pie" },  { "situations", "go1.22.12", "stripped" },
 	{ "situations", "go1.22.12", "cgo" },	   { "situations", "go1.21.13", "cgo" },
 	{ "situations", "go1.20.14", "stripped" }, { "situations", "go1.18.10", "stripped" },
-	{ "situations", "go1.18.10", "pie" },
+	{ "situations", "go1.18.10", "pie" },	   { "situations", "go1.19.13", "stripped" },
+	{ "situations", "go1.17.13", "stripped" }, { "situations", "go1.17.13", "pie" },
+	{ "situations", "go1.16.15", "stripped" }, { "situations", "go1.16.15", "pie" },
 };
 
 /* ---- a program under observation ------------------------------------------------------------- */
@@ -607,6 +609,26 @@ static void compare_events(struct observed *o, struct go_workload *w, uint32_t w
 	read_collect_deinit(&c);
 }
 
+/* Asked for waits for locks alone: two on a sync.Mutex, one each on both sides of a sync.RWMutex, whatever
+ * word the version has for that. */
+static void count_lock_waits(struct observed *o)
+{
+	struct read_collect c;
+	unsigned on_mutex = 0;
+
+	snapshot(o, READER_LOCKS_ONLY, 5 * NS_PER_S, &c);
+	assert_int_equal(c.goroutines.count, 4);
+	for (size_t i = 0; i < c.goroutines.count; i++) {
+		const struct read_goroutine *g = c.goroutines.data[i].goroutine;
+
+		assert_true(g->flags & READ_GOROUTINE_LOCK_WAIT);
+		assert_int_not_equal(g->stack, 0);
+		on_mutex += (g->flags & READ_GOROUTINE_ON_LOCK) != 0;
+	}
+	assert_int_equal(on_mutex, 2);
+	read_collect_deinit(&c);
+}
+
 static void test_one_build(const struct go_build *build)
 {
 	struct observed o;
@@ -618,6 +640,7 @@ static void test_one_build(const struct go_build *build)
 	go_workload_start(&w, path, NULL);
 	observe(&o, w.pid);
 	compare_goroutines(&o, &w, build);
+	count_lock_waits(&o);
 	compare_module_key(&o, path);
 	compare_memory(&o, &w);
 	compare_events(&o, &w, READER_BLOCK);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //go:build !cgo
+// +build !cgo
 
 package main
 

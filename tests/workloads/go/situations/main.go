@@ -113,8 +113,6 @@ type embedding struct{ *plain }
 // Goes through a wrapper that the compiler makes for the promoted method.
 func viaInterface(w waiter) { w.wait(forever) }
 
-func generic[T any](c chan T) { <-c }
-
 func deferring() {
 	defer func() { <-forever }()
 	runtime.Goexit()
@@ -210,8 +208,7 @@ func startAll() {
 	go inlinedCaller()
 	go viaInterface(&plain{})
 	go viaInterface(embedding{&plain{}})
-	go generic(make(chan string))
-	go generic(forever)
+	startGenerics()
 	go deferring()
 	go recovering()
 	closureParent()
