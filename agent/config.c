@@ -634,5 +634,6 @@ void config_deinit(struct config *config)
 	for (unsigned i = 0; i < config->disabled_feature_count; i++)
 		free(config->disabled_features[i]);
 	free(config->replay_file);
+	free(config->record_file);
 	*config = (struct config){ 0 };
 }

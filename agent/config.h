@@ -89,6 +89,7 @@ struct config {
 	char *disabled_features[16];
 	unsigned disabled_feature_count;
 	char *replay_file; /* recorded feed instead of the kernel */
+	char *record_file; /* what is sampled goes into this new file, too */
 };
 
 /* Defaults, then @path (absent default path is fine, absent given path is not) and its conf.d. Errors name

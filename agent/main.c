@@ -41,6 +41,7 @@ static int run_collector(const struct child_context *c)
 		.exclude = (const char *const *)config->exclude,
 		.exclude_count = config->exclude_count,
 		.memory_budget_bytes = config->memory_budget_bytes,
+		.record_path = config->record_file,
 		.cpu_budget_pct = config->cpu_budget_pct,
 		.on_demand_budget_pct = config->target_budget_pct,
 		.features = host_features,

@@ -17,6 +17,7 @@ enum {
 	KEY_CHECK,
 	KEY_FEATURES,
 	KEY_REPLAY,
+	KEY_RECORD,
 	KEY_SET,
 };
 
@@ -29,6 +30,7 @@ static const struct argp_option option_table[] = {
 	{ "no-collect", KEY_NO_COLLECT, NULL, 0, "serve the store without profiling this host", 0 },
 	{ "set", KEY_SET, "SECTION.KEY=VALUE", 0, "any key of the configuration, as limits.connections=64", 0 },
 	{ "disable-feature", KEY_DISABLE_FEATURE, "NAME", 0, "act as if the kernel lacked NAME (see --features)", 0 },
+	{ "record", KEY_RECORD, "FILE", 0, "also write what is sampled into a new FILE, for --replay", 0 },
 	{ "replay", KEY_REPLAY, "FILE", 0, "play recorded events instead of the kernel's; needs no privilege", 0 },
 	{ "check", KEY_CHECK, NULL, 0, "check configuration and privileges, then exit", 0 },
 	{ "features", KEY_FEATURES, NULL, 0, "print the kernel features found and what falls back", 0 },
@@ -59,6 +61,9 @@ static error_t on_option(int key, char *arg, struct argp_state *state)
 		return 0;
 	case KEY_REPLAY:
 		o->replay_file = arg;
+		return 0;
+	case KEY_RECORD:
+		o->record_file = arg;
 		return 0;
 	case KEY_NO_COLLECT:
 		o->no_collect = true;
@@ -152,6 +157,7 @@ int options_apply(const struct options *options, struct config *config, struct e
 	rc = rc < 0 ? rc : replace(&config->store_url, options->store);
 	rc = rc < 0 ? rc : replace(&config->data_dir, options->data_dir);
 	rc = rc < 0 ? rc : replace(&config->replay_file, options->replay_file);
+	rc = rc < 0 ? rc : replace(&config->record_file, options->record_file);
 	for (unsigned i = 0; rc == 0 && i < options->disabled_feature_count; i++)
 		rc = replace(&config->disabled_features[config->disabled_feature_count++],
 			     options->disabled_features[i]);

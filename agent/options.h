@@ -21,6 +21,7 @@ struct options {
 	const char *disabled_features[16];
 	unsigned disabled_feature_count;
 	const char *replay_file; /* NULL = the kernel */
+	const char *record_file; /* NULL = none */
 	bool no_collect, check, features, verbose;
 };
 

@@ -11,17 +11,22 @@
 #include "agent/base/log.h"
 #include "agent/base/ring.h"
 #include "agent/collect/feed_file.h"
+#include "agent/collect/module_index.h"
 #include "agent/wire/control.h"
 #include "agent/wire/feed.h"
 
 #define RETRY_MS  5    /* the ring is full: the server will read */
 #define STEP_MS	  20   /* records closer than this are played together */
+#define REPLAY_MODULES_MAX     65536u
+#define REPLAY_INDEXED_AT_ONCE 8
 
 struct replay {
 	const struct replay_options *options;
 	struct feed_file *file;
 	struct ring *ring;
 	int server_fd; /* -1 = none yet */
+	struct module_table *modules; /* files of the recording, under numbers of our own */
+	struct module_index *index;
 	bool demanded;
 	bool stopping;
 	bool playing; /* the first sample has been played */
@@ -108,6 +113,43 @@ void replay_shift(uint32_t kind, void *data, size_t len, const struct clock_trip
 			 to->boottime_ns - from->boottime_ns);
 }
 
+/* ---- names ------------------------------------------------------------------------------------- */
+
+/* The symbolizer names frames by what a file holds, so one of this host that is not the recorded one gives no
+ * names. Whatever cannot be opened here stays unknown. */
+static void expect_names(struct replay *r, const void *data, size_t len)
+{
+	struct feed_module record;
+	struct feed_string path;
+	struct module *module;
+	const void *tail;
+	size_t tail_len;
+	char text[4096];
+
+	if (feed_decode(data, len, &record, sizeof(record), &tail, &tail_len) < 0 ||
+	    feed_decode_strings(tail, tail_len, &path, 1) < 0 || record.kind != FEED_MODULE_ELF ||
+	    path.len >= sizeof(text) || module_table_count(r->modules) >= REPLAY_MODULES_MAX)
+		return;
+	memcpy(text, path.text, path.len);
+	text[path.len] = '\0';
+	module = module_table_add(r->modules, FEED_MODULE_ELF, text);
+	if (module)
+		module_index_ask(r->index, module, false);
+}
+
+static void on_indexed(void *ctx, struct module *module, int table_fd, uint64_t table_bytes)
+{
+}
+
+static int open_names(struct replay *r)
+{
+	const struct module_index_sink sink = { .indexed = on_indexed };
+
+	r->modules = module_table_create();
+	r->index = r->modules ? module_index_create(r->modules, &sink) : NULL;
+	return r->index ? 0 : -ENOMEM;
+}
+
 /* ---- control ----------------------------------------------------------------------------------- */
 
 static void on_supervisor(struct replay *r)
@@ -121,6 +163,9 @@ static void on_supervisor(struct replay *r)
 		if (r->server_fd >= 0)
 			(void)close(r->server_fd);
 		r->server_fd = take_fd(&r->message.fds[0]);
+	} else if (peer->head.kind == CONTROL_PEER && r->message.len == sizeof(*peer) &&
+		   peer->role == ROLE_SYMBOLIZER && r->message.fd_count == 1) {
+		module_index_set_peer(r->index, take_fd(&r->message.fds[0]));
 	}
 }
 
@@ -157,11 +202,14 @@ static void receive_all(struct replay *r, int *fd, void (*on_message)(struct rep
 /* Waits at most @ms for messages and handles them. */
 static void serve(struct replay *r, int ms)
 {
-	struct pollfd fds[2] = { { .fd = r->options->control_fd, .events = POLLIN },
-				 { .fd = r->server_fd, .events = POLLIN } };
+	struct pollfd fds[3] = { { .fd = r->options->control_fd, .events = POLLIN },
+				 { .fd = r->server_fd, .events = POLLIN },
+				 { .fd = module_index_fd(r->index), .events = POLLIN } };
 	int control_fd = r->options->control_fd;
 
-	(void)poll(fds, 2, ms);
+	module_index_pump(r->index, clock_monotonic_ns());
+	(void)poll(fds, 3, ms);
+	module_index_receive(r->index, REPLAY_INDEXED_AT_ONCE);
 	receive_all(r, &control_fd, on_supervisor);
 	receive_all(r, &r->server_fd, on_server);
 }
@@ -234,6 +282,8 @@ static void play_record(struct replay *r, uint32_t kind, void *data, size_t len)
 			pace(r, time_ns);
 		move(r, kind, data, len);
 	}
+	if (kind == FEED_MODULE)
+		expect_names(r, data, len);
 	write_record(r, kind, data, len);
 }
 
@@ -300,7 +350,9 @@ int replay_run(const struct replay_options *options)
 		return 1;
 	r->options = options;
 	r->server_fd = -1;
-	if (open_all(r, &err) < 0) {
+	if (open_names(r) < 0) {
+		status = 1;
+	} else if (open_all(r, &err) < 0) {
 		status = fail(r, &err);
 	} else {
 		(void)!channel_send_wait(options->control_fd, &ready, sizeof(ready), NULL, 0, 1000);
@@ -308,6 +360,8 @@ int replay_run(const struct replay_options *options)
 		while (!r->stopping)
 			serve(r, 1000);
 	}
+	module_index_destroy(r->index);
+	module_table_destroy(r->modules);
 	(void)feed_file_close(r->file);
 	ring_destroy(r->ring);
 	if (r->server_fd >= 0)

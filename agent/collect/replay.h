@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plays a recording (agent/collect/feed_file.h) into the ring in place of the collector: the whole agent
  * without a kernel and without root. Everything before the first sample is played at once, so that the
- * services of the recording are known; samples begin when a session asks for something.
+ * services of the recording are known; samples begin when a session asks for something. Files of the recording
+ * that this host has are given to the symbolizer, so that their frames have names; the kernel's have none.
  *
  * In real time, stamps are moved so that the recording's first sample is taken now and records keep their
  * distances; at full speed every stamp stays as it was recorded, for exact goldens. */

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one daemon records another one plays, without any privilege: the same program, functions and shares."""
+
+import os
+import shutil
+import tempfile
+
+from harness import BUILD, FAMILY_A, Daemon, build_truth, check, cpu_ns, main, running, wait_until
+
+CPU_SECONDS = 2
+NOBODY = 65534
+
+
+def shares(stacks):
+    """{leaf function: share} of the program's functions whose chains reach main."""
+    whole = [(s, v) for s, v in stacks if "main" in s]
+    total = sum(v for _, v in whole)
+    found = {}
+    for stack, value in whole:
+        leaf = next((f for f in reversed(stack) if f.startswith("leaf_")), None)
+        if leaf:
+            found[leaf] = found.get(leaf, 0) + value / total
+    return found
+
+
+def record(folder, program):
+    with Daemon("--record", os.path.join(folder, "recording")) as daemon, running(program, "600") as process:
+        session = daemon.start_profile(os.path.basename(program), 600, rate=199, waitSeconds=60)
+        wait_until(lambda: daemon.get(f"{FAMILY_A}/{session}").json()["startedAt"], 60, "sampling to begin")
+        start = cpu_ns(process.pid)
+        wait_until(lambda: cpu_ns(process.pid) - start > CPU_SECONDS * 1e9, 120, "the program to run")
+        daemon.stop_profile(session)
+        return wait_until(lambda: shares(daemon.folded(session)), 30, "names")
+
+
+def recording_plays_without_privileges():
+    """Everything is in a folder that everybody may read: the checkout need not be."""
+    built = build_truth()
+    with tempfile.TemporaryDirectory(prefix="profd-e2e-") as folder:
+        os.chmod(folder, 0o755)
+        program = shutil.copy(built, os.path.join(folder, f"replayed-{os.getpid()}"))
+        shutil.copy(os.path.join(os.path.dirname(built), "libtruth.so"), folder)
+        recorded = record(folder, program)
+        os.chmod(os.path.join(folder, "recording"), 0o644)
+        data = os.path.join(folder, "data")
+        os.mkdir(data)
+        os.chown(data, NOBODY, NOBODY)
+        daemon = Daemon("--replay", os.path.join(folder, "recording"), data_dir=data)
+        daemon.program = shutil.copy(os.path.join(BUILD, "profd"), folder)
+        daemon.prefix = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+        with daemon:
+            session = daemon.start_profile(os.path.basename(program), 600, rate=199, waitSeconds=60)
+            wait_until(lambda: daemon.get(f"{FAMILY_A}/{session}").json()["sampleCount"] > 200, 120, "the recording to play")
+            daemon.stop_profile(session)
+            played = wait_until(lambda: shares(daemon.folded(session)), 30, "names")
+    check(set(played) == set(recorded), f"functions: {sorted(played)}, recorded {sorted(recorded)}")
+    for leaf, share in recorded.items():
+        check(abs(played[leaf] - share) < 0.12, f"{leaf}: {played[leaf]:.2f}, recorded {share:.2f}")
+
+
+if __name__ == "__main__":
+    main(recording_plays_without_privileges)
