@@ -152,6 +152,18 @@ static int open_names(struct replay *r)
 
 /* ---- control ----------------------------------------------------------------------------------- */
 
+/* What a collector says that samples: of whatever types the recording has. */
+static void send_status(struct replay *r)
+{
+	const struct control_status status = { .head = { .kind = CONTROL_STATUS },
+					       .sampling = r->playing,
+					       .types = PROF_WANT_CPU | PROF_WANT_OFFCPU |
+							PROF_WANT_LOCKS };
+
+	if (channel_send_wait(r->server_fd, &status, sizeof(status), NULL, 0, 100) < 0)
+		log_debug("the server did not take the status in time");
+}
+
 static void on_supervisor(struct replay *r)
 {
 	const struct control_peer *peer = (const void *)r->message.data;
@@ -163,6 +175,7 @@ static void on_supervisor(struct replay *r)
 		if (r->server_fd >= 0)
 			(void)close(r->server_fd);
 		r->server_fd = take_fd(&r->message.fds[0]);
+		send_status(r);
 	} else if (peer->head.kind == CONTROL_PEER && r->message.len == sizeof(*peer) &&
 		   peer->role == ROLE_SYMBOLIZER && r->message.fd_count == 1) {
 		module_index_set_peer(r->index, take_fd(&r->message.fds[0]));

@@ -49,6 +49,7 @@ def recording_plays_without_privileges():
         daemon.program = shutil.copy(os.path.join(BUILD, "profd"), folder)
         daemon.prefix = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
         with daemon:
+            wait_until(lambda: daemon.request("GET", "/readyz").json().get("collector"), 60, "the recording to be there")
             session = daemon.start_profile(os.path.basename(program), 600, rate=199, waitSeconds=60)
             wait_until(lambda: daemon.get(f"{FAMILY_A}/{session}").json()["sampleCount"] > 200, 120, "the recording to play")
             daemon.stop_profile(session)
