@@ -26,6 +26,7 @@
 #define MAPPINGS_MAX	   262144u /* not preallocated: about 110 bytes each when used */
 #define FILES_MAX	   8192u
 #define LOAD_TRIES	   4
+#define VMLINUX_BTF	   "/sys/kernel/btf/vmlinux"
 
 /* libbpf says why only in text; its last complaint becomes part of the error. */
 static _Thread_local char complaint[192];
@@ -131,10 +132,13 @@ static int set_features(struct bpf_agent *agent)
 
 static int load_once(struct bpf_agent *agent, unsigned try)
 {
+	/* Naming the file keeps libbpf from looking for types that this kernel has not in the modules' BTF,
+	 * which takes CAP_SYS_ADMIN: bpf_core_find_cands() of libbpf. */
+	LIBBPF_OPTS(bpf_object_open_opts, opts, .btf_custom_path = VMLINUX_BTF);
 	int rc;
 
 	complaint[0] = '\0';
-	agent->skel = profiler_bpf__open();
+	agent->skel = profiler_bpf__open_opts(&opts);
 	if (!agent->skel)
 		return -errno;
 	rc = set_sizes(agent, try);

@@ -9,7 +9,9 @@ with open(path, errors="replace") as f:
     text = f.read().replace("\r", "")
 try:
     result = json.loads(text.split("=== result\n")[1].split("=== folded")[0])
-    folded = text.split("=== folded\n")[1].split("=== end")[0]
+    folded, truth = text.split("=== folded\n")[1].split("=== end")[0].split("=== truth\n")
+    # What the program says of itself: on an emulated CPU its slices end late by their own amounts.
+    truth = json.loads(truth[truth.index("{"):])
     stacks = [line.rsplit(" ", 1) for line in folded.splitlines() if " " in line]
     stacks = [(stack.split(";"), int(value)) for stack, value in stacks]
     total = sum(value for _, value in stacks)
@@ -17,10 +19,12 @@ try:
     assert total and result["sampleCount"] > 200, f"{result['sampleCount']} samples"
     complete = 100 * sum(v for s, v in stacks if "main" in s) / total
     assert complete >= 97, f"{complete:.1f} % of the stacks reach main"
-    for leaf, share in (("leaf_a", 44), ("leaf_b", 25), ("leaf_c", 15), ("leaf_s", 10), ("leaf_t", 6)):
-        got = 100 * sum(v for s, v in stacks if leaf in s) / total
+    in_leaves = sum(v for s, v in stacks if truth.keys() & set(s))
+    for leaf, ns in truth.items():
+        got = 100 * sum(v for s, v in stacks if leaf in s) / in_leaves
+        share = 100 * ns / sum(truth.values())
         # an emulated machine's clocks are coarse: a wider band than on the host
-        assert abs(got - share) < 6, f"{leaf}: {got:.1f} % instead of {share} %"
+        assert abs(got - share) < 6, f"{leaf}: {got:.1f} % instead of {share:.1f} %"
     print(f"ok {kernel}: {result['sampleCount']} samples, {complete:.1f} % complete")
 except (AssertionError, IndexError, ValueError) as error:
     print(f"not ok {kernel}: {error}")

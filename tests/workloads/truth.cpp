@@ -24,6 +24,7 @@ typedef void (*leaf_fn)();
 extern "C" void lib_bounce(int depth, void (*down)(int));
 
 static double seconds_to_run;
+static uint64_t round_scale = 1;
 
 static uint64_t thread_cpu_ns()
 {
@@ -137,10 +138,11 @@ static void *run(void *total)
 	uint64_t random = 1;
 
 	// Rounds of 10 to 30 ms, so that a profile over any part of the run sees the same shares. Of unequal
-	// length, because equal ones fall into step with a sampling period that nearly divides them.
+	// length, because equal ones fall into step with a sampling period that nearly divides them. A third
+	// argument makes them so many times longer: on an emulated CPU a slice ends a part of a millisecond late.
 	while (thread_cpu_ns() < end) {
 		random = random * 6364136223846793005u + 1442695040888963407u;
-		uint64_t round_ns = 10000000u + (random >> 32) % 20000000u;
+		uint64_t round_ns = round_scale * (10000000u + (random >> 32) % 20000000u);
 
 		for (int which = 0; which < 5; which++) {
 			mine.slice_end = thread_cpu_ns() + uint64_t(share_pct[which]) * round_ns / 100;
@@ -174,6 +176,7 @@ int main(int argc, char **argv)
 	int count = argc > 2 ? atoi(argv[2]) : 1;
 
 	seconds_to_run = argc > 1 ? atof(argv[1]) : 5;
+	round_scale = argc > 3 ? strtoull(argv[3], nullptr, 10) : 1;
 	signal(SIGUSR1, on_signal);
 	printf("ready\n");
 	fflush(stdout);
