@@ -38,6 +38,8 @@ QUERIES = {
     f"GET {A}/{{profileId}}/flamegraph": ["format=folded", "format=html"],
     "GET /api/v1/observability/services": ["", "sparkline=cpu"],
     f"GET {B}/sessions": ["service={service}", ""],
+    f"GET {A}/findings": ["service={service}", ""],
+    f"GET {B}/findings": ["service={service}", ""],
     f"GET {B}/baselines": ["service={service}", "tag=redtag", ""],
     f"GET {B}/trend": ["profileType=cpu&funcName=main&service={service}", "profileType=cpu&funcName=main"],
     f"GET {B}/goroutine-flame/{{sessionId}}": ["format=folded"],
@@ -57,6 +59,7 @@ BODIES = {
                        {"baseId": "{baseline}", "compareId": "{other}", "type": "cpu"}],
     f"POST {B}/baselines": [{"label": "mine", "sessionId": "{session}", "profileType": "cpu"}],
     f"POST {B}/regression/check": [{"baselineId": "{baseline}", "compareId": "{session}"}],
+    f"POST {B}/findings/check": [{"service": "{service}"}, {}],
     "POST /api/v1/keys": [{"name": "x", "role": "read", "tenant": "red"}, {"name": "x", "role": "admin", "tenant": "red"}],
     "POST /sign-in": [{"token": "{key}"}],
 }
