@@ -120,7 +120,7 @@ static int decompress(unsigned type, uint64_t size, uint64_t max, const uint8_t 
 	cleanup_free void *plain = NULL;
 	int rc;
 
-	if (size > max)
+	if (size > max || (size > ELF_DEBUG_RATIO_FREE && size / ELF_DEBUG_RATIO_MAX > from_len))
 		return -E2BIG;
 	plain = malloc(size ? size : 1);
 	if (!plain)

@@ -16,6 +16,8 @@
 
 #define ELF_DEBUG_SEGMENTS_MAX	64u
 #define ELF_DEBUG_SECTION_MAX	(4ull << 30) /* bytes of one section, decompressed */
+#define ELF_DEBUG_RATIO_MAX	128u	     /* a section's size over that of its compressed form: real ones have */
+#define ELF_DEBUG_RATIO_FREE	(1u << 20)   /* 2 to 20; and this much in any case. zlib can do 1032, zstd more */
 #define ELF_DEBUG_MINIDEBUG_MAX (8u << 20)   /* bytes of .gnu_debugdata, compressed */
 
 /* Loadable segments of the main file. Addresses are ELF virtual addresses (st_value, DWARF), "_ev";

@@ -23,6 +23,9 @@ BUILD = os.environ.get("O", os.path.join(ROOT, "build"))
 WORKLOADS = os.path.join(BUILD, "workloads")
 FAMILY_A = "/api/v1/observability/profiling"
 
+# nested JSON of stacks that are 500 frames deep
+sys.setrecursionlimit(20000)
+
 
 class Skip(Exception):
     """Raised with the reason why a test cannot run here."""

@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that lie about themselves: damaged and boobytrapped ELF files, perf maps that are not theirs, endless or
+full of markup. They spoil their own names at most; sampling, names and memory of everything else stay as they are."""
+
+import contextlib
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import zlib
+
+from harness import FAMILY_A, WORKLOADS, Daemon, band, build_truth, check, compile_workload, cpu_ns, main, own_name, running, wait_until
+
+MEMORY_KB_MAX = 700 << 10  # of the symbolizer, at any time
+BOMB_BYTES = 1 << 30
+MAPPER = """
+import mmap, os, sys
+held = []
+for name in sys.argv[1:]:
+    with open(name, "rb") as f:
+        held.append(mmap.mmap(f.fileno(), os.path.getsize(name), prot=mmap.PROT_READ | mmap.PROT_EXEC, flags=mmap.MAP_PRIVATE))
+print("ready", flush=True)
+x = 0
+while True:
+    x = x * 31 + 1 & 0xffff
+"""
+
+
+class Elf:
+    """Section headers of a 64-bit file, to be lied about."""
+
+    def __init__(self, path):
+        with open(path, "rb") as f:
+            self.data = bytearray(f.read())
+        self.shoff, = struct.unpack_from("<Q", self.data, 0x28)
+        self.count, = struct.unpack_from("<H", self.data, 0x3c)
+        names_at, = struct.unpack_from("<H", self.data, 0x3e)
+        strings, = struct.unpack_from("<Q", self.data, self.shoff + 64 * names_at + 0x18)
+        self.at = {}
+        for i in range(self.count):
+            head = self.shoff + 64 * i
+            start = strings + struct.unpack_from("<I", self.data, head)[0]
+            self.at[bytes(self.data[start:self.data.index(0, start)]).decode()] = head
+
+    def place(self, name):
+        return struct.unpack_from("<QQ", self.data, self.at[name] + 0x18)
+
+    def set(self, name, offset, value):
+        struct.pack_into("<Q", self.data, self.at[name] + offset, value)
+
+
+def truncated(elf):
+    del elf.data[len(elf.data) // 2:]
+
+
+def headers_beyond(elf):
+    struct.pack_into("<Q", elf.data, 0x28, 1 << 60)
+
+
+def endless_section(elf):
+    elf.set(".debug_info", 0x20, 1 << 60)
+
+
+def entries_of_nothing(elf):
+    elf.set(".symtab", 0x38, 0)
+    elf.set(".dynsym", 0x38, 0)
+
+
+def sections_on_each_other(elf):
+    for name in (".debug_abbrev", ".debug_line", ".debug_str", ".symtab", ".eh_frame"):
+        offset, _ = elf.place(".debug_info")
+        elf.set(name, 0x18, offset)
+
+
+def noise(name):
+    def change(elf):
+        offset, size = elf.place(name)
+        state = 1
+        for i in range(size):
+            state = (state * 1103515245 + 12345) & 0x7fffffff
+            elf.data[offset + i] = state >> 16 & 0xff
+    change.__name__ = "noise_" + name.lstrip(".")
+    return change
+
+
+def all_ones(name):
+    def change(elf):
+        offset, size = elf.place(name)
+        elf.data[offset:offset + size] = b"\xff" * size
+    change.__name__ = "ones_" + name.lstrip(".")
+    return change
+
+
+def bomb(elf):
+    """A gigabyte of zeros in a megabyte."""
+    packer = zlib.compressobj(1)
+    packed = b"".join([packer.compress(bytes(1 << 20)) for _ in range(BOMB_BYTES >> 20)] + [packer.flush()])
+    elf.set(".debug_info", 0x8, 0x800)  # SHF_COMPRESSED
+    elf.set(".debug_info", 0x18, len(elf.data))
+    elf.data += struct.pack("<IIQQ", 1, 0, BOMB_BYTES, 1) + packed
+    elf.set(".debug_info", 0x20, 24 + len(packed))
+
+
+LIES = [truncated, headers_beyond, endless_section, entries_of_nothing, sections_on_each_other, bomb,
+        *(noise(n) for n in (".debug_info", ".debug_abbrev", ".debug_line", ".eh_frame", ".symtab", ".strtab")),
+        *(all_ones(n) for n in (".debug_info", ".debug_abbrev", ".debug_line", ".eh_frame", ".dynsym"))]
+
+
+def hostile_files(folder):
+    """One file per lie, each a build of its own."""
+    source = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "workloads/truth_lib.cpp")
+    plain = os.path.join(folder, "plain.so")
+    subprocess.run(["g++", "-O2", "-g", "-gdwarf-5", "-fPIC", "-shared", "-Wl,--build-id=none", "-o", plain, source], check=True)
+    paths = []
+    for lie in LIES:
+        elf = Elf(plain)
+        lie(elf)
+        paths.append(os.path.join(folder, lie.__name__ + ".so"))
+        with open(paths[-1], "wb") as f:
+            f.write(elf.data)
+    return paths
+
+
+def memory_kb(pid):
+    with open(f"/proc/{pid}/status") as f:
+        return next(int(line.split()[1]) for line in f if line.startswith("VmHWM:"))
+
+
+def builders(daemon):
+    """Processes that the symbolizer has reading a file now; none of them may grow."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError, StopIteration), open(f"/proc/{pid}/stat") as f:
+            if int(f.read().rsplit(") ", 1)[1].split()[1]) == daemon.children()["profd-symbols"]:
+                found.append(pid)
+                check(memory_kb(pid) < MEMORY_KB_MAX, f"a builder used {memory_kb(pid) >> 10} MB")
+    return found
+
+
+def lying_files():
+    with tempfile.TemporaryDirectory() as folder, own_name(build_truth()) as truth:
+        paths = hostile_files(folder)
+        with Daemon() as daemon, running(truth, "300", "1") as program:
+            before = daemon.children()
+            session = daemon.start_profile(f"pid:{program.pid}", 300, rate=199)
+            start = cpu_ns(program.pid)
+            with running(sys.executable, "-c", MAPPER, *paths) as mapper:
+                beside = daemon.start_profile(f"pid:{mapper.pid}", 300, rate=199)
+                wait_until(lambda: cpu_ns(program.pid) - start > 2e9 and cpu_ns(mapper.pid) > 2e9, 120, "both to run")
+                used = cpu_ns(program.pid) - start
+                result = daemon.stop_profile(session)
+                daemon.stop_profile(beside)
+                wait_until(lambda: not builders(daemon), 120, "names of all files to be built")
+            daemon.folded(beside)
+            due = used / 1e9 * 199
+            check(abs(result["sampleCount"] - due) < 0.1 * due + 20, f"{result['sampleCount']} samples, {due:.0f} are due")
+            check(result["quality"]["lost"] == 0, f"lost samples: {result['quality']}")
+            stacks = daemon.folded(session)
+            total = sum(v for _, v in stacks)
+            named = sum(v for s, v in stacks if any(f.startswith("leaf_") for f in s)) / total
+            check(named > 0.9, f"only {100 * named:.1f} % of the honest program is named")
+            after = daemon.children()
+            for comm in ("profd-collect", "profd-server"):
+                check(before[comm] == after[comm], f"{comm} was restarted")
+            used_kb = memory_kb(after["profd-symbols"])
+            check(used_kb < MEMORY_KB_MAX, f"the symbolizer used {used_kb >> 10} MB")
+
+
+@contextlib.contextmanager
+def jitted(make_map):
+    """A program with code of its own making, whose map @make_map(path, lines) writes; lines: what a true one has."""
+    with running(compile_workload("jit.c", "-O2"), "300", "none") as process:
+        path = f"/tmp/perf-{process.pid}.map"
+        with open(f"/proc/{process.pid}/maps") as f:
+            code = next(line.split("-")[0] for line in f if " r-xp 00000000 00:00 0" in line and "[" not in line)
+        light = f"{int(code, 16) + 2048:x}"
+        try:
+            make_map(path, lambda heavy, lightly: f"{code} b {heavy}\n{light} b {lightly}\n")
+            yield process
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+
+
+def of_map(daemon, make_map):
+    """(stacks, samples, id) of a program with that map."""
+    with jitted(make_map) as process:
+        session = daemon.start_profile(f"pid:{process.pid}", 300, rate=199)
+        start = cpu_ns(process.pid)
+        wait_until(lambda: cpu_ns(process.pid) - start > 1e9, 120, "the program to run")
+        result = daemon.stop_profile(session)
+        return daemon.folded(session), result["sampleCount"], session
+
+
+def write(path, text):
+    with open(path, "w") as f:
+        f.write(text)
+
+
+def share(stacks, text):
+    return sum(v for s, v in stacks if any(text in f for f in s)) / sum(v for _, v in stacks)
+
+
+def lying_maps():
+    elsewhere = os.path.join(WORKLOADS, f"elsewhere-{os.getpid()}.map")
+
+    def linked(path, lines):
+        write(elsewhere, lines("stolen", "stolen"))
+        os.symlink(elsewhere, path)
+
+    def foreign(path, lines):
+        write(path, lines("stolen", "stolen"))
+        os.chown(path, 12345, 12345)
+
+    def endless(path, lines):
+        write(path, "")
+        os.truncate(path, 10 << 30)
+
+    def markup(path, lines):
+        write(path, "0 ffffffffffffffff all of it\n-5 10 negative\nfffffffffffffff0 100 wraps\n" +
+              lines("<script>alert(1)</script>;b\x1b[31m", "plain"))
+
+    with Daemon() as daemon:
+        try:
+            for make_map in (linked, foreign, endless):
+                stacks, _, _ = of_map(daemon, make_map)
+                check(share(stacks, "[jit]") > 0.9 and not share(stacks, "stolen"), f"{make_map.__name__}: {stacks[:3]}")
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(elsewhere)
+        stacks, samples, session = of_map(daemon, markup)
+        got = share(stacks, "script")
+        check(abs(got - 2 / 3) * 100 < 3 + band(2 / 3, samples), f"a name with markup has {100 * got:.1f} %")
+        check(all("\x1b" not in f for s, _ in stacks for f in s), "an escape sequence came through")
+        page = daemon.get(f"{FAMILY_A}/{session}/flamegraph?format=html").body.decode()
+        check("<script>alert(1)" not in page, "markup came through")
+        used_kb = memory_kb(daemon.children()["profd-symbols"])
+        check(used_kb < MEMORY_KB_MAX, f"the symbolizer used {used_kb >> 10} MB")
+
+
+if __name__ == "__main__":
+    main(lying_files, lying_maps)
