@@ -154,10 +154,10 @@ fuzz-replay: $(FUZZERS:%=$(O)/fuzz/%) ## every fuzz target over its corpus and 2
 			&& echo "ok $$t" || { echo "not ok $$t: see $(O)/fuzz/$$t.log"; tail -n 20 $(O)/fuzz/$$t.log; bad=1; }; \
 	done; [ -z "$$bad" ]
 
-$(O)/tools/bench/names: $(O)/tools/bench/names.o $(LIB)
+$(O)/tools/bench/%: $(O)/tools/bench/%.o $(LIB)
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
-bench: all $(O)/tools/bench/names ## overhead and throughput, as ratios against perf in the same run (as root)
+bench: all $(O)/tools/bench/names $(O)/tools/bench/compare $(O)/tests/unit/test_share_test ## overhead and throughput, as ratios against perf in the same run (as root)
 	tools/bench/run
 
 insns: $(SKELS) ## instructions per BPF program against the budget in bpf/README.md

@@ -5,9 +5,10 @@
 #include <string.h>
 
 #include "agent/base/buf.h"
+#include "agent/base/hash.h"
 #include "agent/store/sqlite_db.h"
 
-#define SCHEMA_VERSION 1
+#define SCHEMA_VERSION 2
 
 /* A rowid table: bodies may be large, and WITHOUT ROWID would drag them through the index. */
 static const char schema[] =
@@ -17,10 +18,13 @@ static const char schema[] =
 	"  service TEXT NOT NULL, type TEXT NOT NULL, status TEXT NOT NULL,"
 	"  created_ns INTEGER NOT NULL, body BLOB NOT NULL);"
 	"CREATE UNIQUE INDEX IF NOT EXISTS records_id ON records (kind, tenant, id);"
-	"CREATE INDEX IF NOT EXISTS records_time ON records (kind, tenant, created_ns, id);"
+	/* Counting and filtering never touch the rows, whose bodies are large. */
+	"DROP INDEX IF EXISTS records_time;"
+	"CREATE INDEX IF NOT EXISTS records_list ON records (kind, tenant, created_ns, id, service,"
+	"  type, status);"
 	"CREATE INDEX IF NOT EXISTS records_service ON records (kind, tenant, service, created_ns, "
 	"id);"
-	"PRAGMA user_version = 1;"
+	"PRAGMA user_version = 2;"
 	"COMMIT";
 
 /* ---- connections ----------------------------------------------------------------------------- */
@@ -120,8 +124,12 @@ static void bind_text(sqlite3_stmt *stmt, int at, const char *text)
 static int run_write(struct sqlite_records *records, sqlite3_stmt *stmt, const char *what,
 		     struct err *err)
 {
-	int rc = sqlite_db_step(records->writer, stmt, what, err);
+	int rc;
 
+	/* Before and after: no total that was counted meanwhile is taken for the new one. */
+	atomic_fetch_add(&records->changes, 1);
+	rc = sqlite_db_step(records->writer, stmt, what, err);
+	atomic_fetch_add(&records->changes, 1);
 	(void)sqlite3_reset(stmt);
 	(void)sqlite3_clear_bindings(stmt);
 	return rc;
@@ -288,6 +296,60 @@ static int count_rows(sqlite3 *db, const struct store_query *query, uint64_t *re
 	return 0;
 }
 
+/* What a total depends on. */
+static uint64_t total_key(const struct store_query *query)
+{
+	const char *const texts[] = { query->kind, query->tenant, query->service, query->type,
+				      query->status };
+	uint64_t hash = hash_combine(query->from_ns, query->to_ns);
+
+	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+		hash = texts[i] ? hash_bytes(texts[i], strlen(texts[i]) + 1, hash)
+				: hash_combine(hash, i);
+	return hash;
+}
+
+static bool known_total(struct sqlite_records *records, uint64_t key, uint64_t *ret)
+{
+	uint64_t now = atomic_load(&records->changes);
+	bool found = false;
+
+	(void)pthread_mutex_lock(&records->read_lock);
+	for (unsigned i = 0; i < SQLITE_TOTALS_MAX && !found; i++) {
+		const struct sqlite_total *total = &records->totals[i];
+
+		found = total->valid && total->key == key && total->changes == now;
+		if (found)
+			*ret = total->count;
+	}
+	(void)pthread_mutex_unlock(&records->read_lock);
+	return found;
+}
+
+static void keep_total(struct sqlite_records *records, uint64_t key, uint64_t changes,
+		       uint64_t count)
+{
+	(void)pthread_mutex_lock(&records->read_lock);
+	records->totals[records->next_total++ % SQLITE_TOTALS_MAX] =
+		(struct sqlite_total){ true, key, changes, count };
+	(void)pthread_mutex_unlock(&records->read_lock);
+}
+
+/* The pages of one list have one total: it is counted once while nothing is written. */
+static int find_total(struct sqlite_records *records, sqlite3 *db, const struct store_query *query,
+		      uint64_t changes, uint64_t *ret, struct err *err)
+{
+	uint64_t key = total_key(query);
+	int rc;
+
+	if (known_total(records, key, ret))
+		return 0;
+	rc = count_rows(db, query, ret, err);
+	if (rc == 0)
+		keep_total(records, key, changes, *ret);
+	return rc;
+}
+
 static int visit_rows(sqlite3 *db, const struct store_query *query, store_visit_fn *visit,
 		      void *ctx, struct err *err)
 {
@@ -323,7 +385,7 @@ static int visit_rows(sqlite3 *db, const struct store_query *query, store_visit_
 int sqlite_records_list(struct sqlite_records *records, const struct store_query *query,
 			store_visit_fn *visit, void *ctx, uint64_t *ret_total, struct err *err)
 {
-	uint64_t total = 0;
+	uint64_t total = 0, changes = atomic_load(&records->changes);
 	sqlite3 *db = NULL;
 	int rc = take_reader(records, &db, err);
 
@@ -332,7 +394,7 @@ int sqlite_records_list(struct sqlite_records *records, const struct store_query
 	/* One snapshot for the total and the page. */
 	rc = sqlite_db_exec(db, "BEGIN", err);
 	if (rc == 0 && ret_total)
-		rc = count_rows(db, query, &total, err);
+		rc = find_total(records, db, query, changes, &total, err);
 	if (rc == 0 && visit)
 		rc = visit_rows(db, query, visit, ctx, err);
 	if (sqlite3_get_autocommit(db) == 0)

@@ -5,20 +5,31 @@
 #define PROFD_STORE_SQLITE_RECORDS_H
 
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <sqlite3.h>
 
 #include "agent/store/store.h"
 
 #define SQLITE_READERS_MAX 4u
+#define SQLITE_TOTALS_MAX  16u
+
+struct sqlite_total {
+	bool valid;
+	uint64_t key, changes, count;
+};
 
 struct sqlite_records {
 	char *path;
 	pthread_mutex_t write_lock; /* writer, put_stmt, remove_stmt */
 	sqlite3 *writer;
 	sqlite3_stmt *put_stmt, *remove_stmt;
-	pthread_mutex_t read_lock; /* idle */
+	_Atomic uint64_t changes; /* grows with every write */
+	pthread_mutex_t read_lock; /* idle, totals */
 	sqlite3 *idle[SQLITE_READERS_MAX];
 	unsigned idle_count;
+	struct sqlite_total totals[SQLITE_TOTALS_MAX]; /* of queries asked last */
+	unsigned next_total;
 };
 
 /* -EUCLEAN: the file is damaged (the caller sets it aside and tries again). @records is zeroed by

@@ -16,6 +16,7 @@ import tempfile
 import time
 
 import goroutines_bench
+import history_bench
 import names_bench
 import stacks_bench
 from harness import FAMILY_A, Daemon, build_truth, check, compile_workload, running
@@ -276,7 +277,17 @@ def tables(_):
     stacks_bench.tables(row)
 
 
-BENCHES = [names, goroutines, busy, busy_fp, idle, switches, memory, loss, startup, unseen, storm, throughput, tables]
+def history(seconds):
+    """Bytes of a sample, merges, pages, comparisons."""
+    history_bench.run(row, absolute, seconds)
+
+
+def verdicts(_):
+    """The null and power tables of the comparison, in full: about half an hour."""
+    history_bench.tables(absolute)
+
+
+BENCHES = [names, goroutines, busy, busy_fp, idle, switches, memory, loss, startup, unseen, storm, throughput, tables, history, verdicts]
 
 
 def main():
