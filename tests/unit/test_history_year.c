@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A year of continuous data: retention deletes exactly what is due, each service by its own; the byte cap takes the
+ * oldest first and holds; baselines stay. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "agent/base/clock.h"
+#include "agent/base/hash.h"
+#include "agent/session/sessions_run.h"
+#include "agent/store/store.h"
+
+#define NS_PER_DAY (86400 * NS_PER_S)
+#define DAYS	   365u
+#define BYTES	   4000u
+#define WAIT_MS	   60000u
+
+static const uint32_t retentions[] = { 7, 30, 400 };
+
+struct fixture {
+	char dir[64];
+	struct store *store;
+	uint32_t today;
+};
+
+static int setup(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+	struct err err = { 0 };
+
+	strcpy(f->dir, access("/dev/shm", W_OK) == 0 ? "/dev/shm/profd-year-XXXXXX" : "/tmp/profd-year-XXXXXX");
+	assert_non_null(mkdtemp(f->dir));
+	if (store_open(f->dir, NULL, &f->store, &err) < 0)
+		fail_msg("%s", err.text);
+	f->today = (uint32_t)(clock_realtime_ns() / NS_PER_DAY);
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+	char command[128];
+
+	store_close(f->store);
+	(void)snprintf(command, sizeof(command), "rm -rf '%s'", f->dir);
+	assert_int_equal(system(command), 0);
+	free(f);
+	return 0;
+}
+
+static void add_day(struct fixture *f, uint32_t day, uint32_t retention)
+{
+	const struct store_day which = { day, retention };
+	uint8_t data[BYTES];
+	const struct store_window window = { .service = "web", .type = "cpu", .owners = ",default:19,",
+					     .from_ns = day * NS_PER_DAY, .whole = true,
+					     .samples = 1, .value = 1, .data = data, .len = BYTES };
+	struct err err = { 0 };
+
+	for (size_t i = 0; i < BYTES; i++) /* nothing to compress */
+		data[i] = (uint8_t)hash_mix64(((uint64_t)day << 32) + i);
+	if (store_history_append(f->store, &which, NULL, 0, &window, 1, 1, 1, &err) < 0)
+		fail_msg("%s", err.text);
+	store_history_seal(f->store, &which);
+}
+
+static void put_baseline(struct fixture *f)
+{
+	static const struct store_record record = { .kind = "baseline", .tenant = "default", .id = "bl-1",
+						    .service = "web", .type = "cpu",
+						    .status = "completed", .created_ns = 1,
+						    .body = "{}", .body_len = 2 };
+	static const struct store_chunk chunk = { STORE_CHUNK_STACKS, "data", 4 };
+	struct err err = { 0 };
+
+	assert_int_equal(store_put(f->store, &record, &err), 0);
+	assert_int_equal(store_session_append(f->store, "bl-1", &chunk, 1, 1, 1, &err), 0);
+}
+
+struct kept {
+	unsigned count[3];
+	uint32_t oldest[3];
+	uint64_t bytes;
+};
+
+static int keep(void *ctx, const struct store_day *day, uint64_t bytes)
+{
+	struct kept *kept = ctx;
+
+	for (size_t i = 0; i < ARRAY_SIZE(retentions); i++) {
+		if (day->retention_days != retentions[i])
+			continue;
+		if (!kept->count[i]++)
+			kept->oldest[i] = day->day;
+	}
+	kept->bytes += bytes;
+	return 0;
+}
+
+static struct kept kept_now(struct fixture *f)
+{
+	struct kept kept = { 0 };
+	struct err err = { 0 };
+
+	assert_int_equal(store_history_days(f->store, keep, &kept, &err), 0);
+	return kept;
+}
+
+static void check_baseline(struct fixture *f)
+{
+	cleanup_free char *body = NULL;
+	struct err err = { 0 };
+
+	assert_int_equal(store_get(f->store, "baseline", "default", "bl-1", &body, NULL, &err), 0);
+	assert_true(store_session_bytes(f->store, "bl-1") > 0);
+}
+
+static struct sessions *run(struct fixture *f, uint64_t budget)
+{
+	const struct sessions_options options = { .store = f->store, .feed_fd = -1, .disk_budget_bytes = budget };
+	struct sessions *s = NULL;
+	struct err err = { 0 };
+
+	if (sessions_create(&options, &s, &err) < 0)
+		fail_msg("%s", err.text);
+	return s;
+}
+
+static void test_retention_is_exact(void **state)
+{
+	struct fixture *f = *state;
+	struct sessions *s;
+	struct kept kept;
+
+	put_baseline(f);
+	for (uint32_t back = 0; back < DAYS; back++)
+		for (size_t i = 0; i < ARRAY_SIZE(retentions); i++)
+			if (back <= retentions[i] + 3)
+				add_day(f, f->today - back, retentions[i]);
+	s = run(f, 0);
+	for (unsigned i = 0; i < WAIT_MS / 20; i++) {
+		kept = kept_now(f);
+		/* Today and so many whole days before it. */
+		if (kept.count[0] == 8 && kept.count[1] == 31)
+			break;
+		clock_sleep_ns(20 * NS_PER_MS);
+	}
+	sessions_destroy(s);
+	kept = kept_now(f);
+	/* Midnight may have passed meanwhile. */
+	assert_in_range(kept.count[0], 7, 8);
+	assert_in_range(kept.count[1], 30, 31);
+	assert_int_equal(kept.count[2], DAYS);
+	assert_true(kept.oldest[0] >= f->today - 7 && kept.oldest[1] >= f->today - 30);
+	assert_int_equal(kept.oldest[2], f->today - DAYS + 1);
+	check_baseline(f);
+}
+
+static void test_byte_cap_takes_the_oldest(void **state)
+{
+	struct fixture *f = *state;
+	struct kept before, kept;
+	struct sessions *s;
+	uint64_t budget;
+
+	put_baseline(f);
+	for (uint32_t back = 0; back < 100; back++)
+		add_day(f, f->today - back, 400);
+	before = kept_now(f);
+	assert_int_equal(before.count[2], 100);
+	budget = store_bytes(f->store) / 2;
+	s = run(f, budget);
+	for (unsigned i = 0; i < WAIT_MS / 20 && store_bytes(f->store) > budget; i++)
+		clock_sleep_ns(20 * NS_PER_MS);
+	sessions_destroy(s);
+	kept = kept_now(f);
+	assert_true(store_bytes(f->store) <= budget);
+	/* Not much more than had to go, and the youngest stay. */
+	assert_in_range(kept.count[2], 30, 60);
+	assert_int_equal(kept.oldest[2], f->today - kept.count[2] + 1);
+	check_baseline(f);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_retention_is_exact, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_byte_cap_takes_the_oldest, setup, teardown),
+	};
+
+	return cmocka_run_group_tests_name("history_year", tests, NULL, NULL);
+}
