@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "agent/base/clock.h"
+#include "agent/profile/interval.h"
 #include "api/breakdown.h"
 #include "api/links.h"
 #include "api/quality_json.h"
@@ -51,6 +52,14 @@ static void module_json(struct json_out *json, const struct profile *p, const st
 	json_out_text(json, "buildId", render_build_id(mapping, build_id));
 }
 
+static void interval_json(struct json_out *json, const struct profile_interval *interval)
+{
+	json_out_open(json, "confidenceInterval", '[');
+	json_out_real(json, NULL, interval->lo, 0);
+	json_out_real(json, NULL, interval->hi, 0);
+	json_out_close(json, ']');
+}
+
 int top_functions_json(struct json_out *json, const char *name, const struct profile *p,
 		       uint32_t top, bool sample_count_as_text)
 {
@@ -59,8 +68,11 @@ int top_functions_json(struct json_out *json, const char *name, const struct pro
 	int64_t total = p->totals[profile_value_index(p)];
 	double percent = total ? 100.0 / (double)total : 0;
 	size_t count = 0;
+	cleanup_free struct profile_interval *intervals = NULL;
 	int rc = profile_top_functions(p, &rows, &count);
 
+	if (rc == 0 && profile_is_estimate(p))
+		rc = profile_intervals(p, &intervals);
 	if (rc < 0)
 		return rc;
 	json_out_open(json, name, '[');
@@ -79,6 +91,8 @@ int top_functions_json(struct json_out *json, const char *name, const struct pro
 		json_out_real(json, "cumulativePct", (double)rows[i].cumulative * percent, 4);
 		json_out_int(json, "selfValue", rows[i].self);
 		json_out_int(json, "cumulativeValue", rows[i].cumulative);
+		if (intervals)
+			interval_json(json, &intervals[rows[i].function]);
 		(void)snprintf(text, sizeof(text), "%llu", (unsigned long long)rows[i].count);
 		if (sample_count_as_text)
 			json_out_text(json, "sampleCount", text);

@@ -16,6 +16,7 @@
 #include "agent/base/u64map.h"
 #include "agent/base/vec.h"
 #include "agent/collect/alloc_check.h"
+#include "agent/collect/alloc_headers.h"
 #include "agent/collect/alloc_heap.h"
 #include "agent/collect/alloc_pace.h"
 #include "agent/collect/alloc_probes.h"
@@ -29,7 +30,7 @@
 #define NEW_GIVE_UP_NS	  (10 * NS_PER_S) /* files that are never indexed */
 #define SETTLE_NS	  (5 * NS_PER_MS) /* a period shorter than this is not worth a window */
 #define SWEEP_WINDOWS_MAX 4u		  /* processes that get one more window for a sweep */
-#define WALK_NS		  4000.0 /* a stack of 30 frames, bpf/README.md */
+#define WALK_NS		  2500.0 /* a stack of 30 frames, bpf/README.md */
 #define HIT_NS_DEFAULT	  600.0
 #define RETURNED_NS_DEFAULT 350.0
 
@@ -41,13 +42,13 @@ struct target {
 	enum state state;
 	uint32_t slot;
 	uint32_t proc, tgid;
-	uint64_t start_boottime_ns;
 	uint64_t since_ns;
 	bool track; /* what stays in use is wanted as well */
 	struct alloc_place place;
 	struct module_file file;
 	struct alloc_pace pace;
 	struct alloc_heap *heap; /* owned */
+	struct alloc_headers headers;
 	clockid_t clock;	 /* CPU time of the process */
 	int link_fd;		 /* -1 = detached */
 	uint32_t window;	 /* number of the last one */
@@ -147,6 +148,36 @@ static void open_slot(struct alloc_watch *watch, struct target *target)
 	target->open_cpu_ns = cpu_ns(target);
 }
 
+struct looking {
+	struct alloc_watch *watch;
+	struct target *target;
+};
+
+static void on_free_already(void *ctx, uint64_t address)
+{
+	const struct looking *looking = ctx;
+
+	(void)alloc_heap_gone(looking->target->heap, address, UINT64_MAX, false);
+	alloc_probes_forget(looking->watch->probes, looking->target->slot, address);
+}
+
+/* Lets go of addresses that were freed since the last window. */
+static void look_at_headers(struct alloc_watch *watch, struct target *target)
+{
+	struct looking looking = { watch, target };
+	cleanup_free uint64_t *addresses = NULL;
+	size_t count = target->track ? alloc_heap_tracked(target->heap) : 0;
+
+	if (!count || target->place.family != ALLOC_FAMILY_GLIBC)
+		return;
+	addresses = malloc(count * sizeof(*addresses));
+	if (!addresses)
+		return;
+	count = alloc_heap_addresses(target->heap, addresses, count);
+	if (alloc_headers_look(&target->headers, addresses, count, on_free_already, &looking) < 0)
+		log_debug("process %u: its heap cannot be looked at", target->tgid);
+}
+
 static bool attach(struct collector *c, struct target *target)
 {
 	struct alloc_watch *watch = c->alloc;
@@ -165,6 +196,7 @@ static bool attach(struct collector *c, struct target *target)
 
 	if (!proc || proc->ended_ns)
 		return false;
+	look_at_headers(watch, target);
 	rc = alloc_check_bytes(&target->place, &target->file, &err);
 	if (rc == 0) {
 		target->link_fd = alloc_probes_attach(watch->probes, &attachment);
@@ -397,6 +429,7 @@ static void drop(struct alloc_watch *watch, struct target *target)
 		}
 	}
 	alloc_heap_destroy(target->heap);
+	alloc_headers_deinit(&target->headers);
 	events_vec_deinit(&target->births);
 	*target = (struct target){ .link_fd = -1 };
 }
@@ -448,6 +481,7 @@ static void settle(struct collector *c, struct target *target, uint64_t now_ns)
 		refuse(c, target, err.text);
 		return;
 	}
+	alloc_headers_init(&target->headers, target->tgid);
 	target->heap = alloc_heap_create();
 	if (!target->heap) {
 		refuse(c, target, "out of memory");
@@ -631,9 +665,10 @@ static int feed_live(void *ctx, const struct alloc_live *live)
 {
 	const struct live_context *context = ctx;
 	const struct target *target = context->target;
+	const struct proc *proc = proc_table_by_id(context->c->procs, target->proc);
 	struct prof_sample_event event = {
 		.time_ns = live->time_ns,
-		.start_boottime_ns = target->start_boottime_ns,
+		.start_boottime_ns = proc ? proc->start_boottime_ns : 0,
 		.user_stack_hash = live->stack,
 		.value = (uint64_t)(live->bytes + 0.5),
 		.value2 = (uint64_t)(live->objects * 1024 + 0.5),
@@ -644,7 +679,7 @@ static int feed_live(void *ctx, const struct alloc_live *live)
 		.holder = live->deaths,
 	};
 
-	if (event.value)
+	if (event.value && proc)
 		samples_feed(context->c, &event);
 	return 0;
 }

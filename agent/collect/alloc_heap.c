@@ -182,6 +182,20 @@ static void add_risk(struct site *site, double from_ns, double to_ns, double sca
 	}
 }
 
+/* One that died counts as observed for the rest of its bin, as far as the window went: that is what those
+ * who did not die in it are compared with. */
+static uint64_t observed_until(const struct tracked *tracked, const struct alloc_window *window)
+{
+	double age_ns = (double)(tracked->gone_ns - tracked->birth_ns), end_ns;
+
+	if (!tracked->gone_ns)
+		return window->close_ns;
+	end_ns = (double)tracked->gone_ns;
+	if (tracked->seen)
+		end_ns = (double)tracked->birth_ns + bin_end_ns(bin_of(age_ns));
+	return end_ns < (double)window->close_ns ? (uint64_t)end_ns : window->close_ns;
+}
+
 /* The time that followed addresses spent in the window, and those of them that died. */
 static void observe(struct alloc_heap *heap, const struct alloc_window *window)
 {
@@ -189,9 +203,7 @@ static void observe(struct alloc_heap *heap, const struct alloc_window *window)
 		const struct tracked *tracked = &heap->tracked.data[i];
 		struct site *site = &heap->sites.data[tracked->site];
 		uint64_t from_ns = tracked->birth_ns > window->open_ns ? tracked->birth_ns : window->open_ns;
-		uint64_t to_ns = tracked->gone_ns && !tracked->seen && tracked->gone_ns < window->close_ns
-					 ? tracked->gone_ns
-					 : window->close_ns;
+		uint64_t to_ns = observed_until(tracked, window);
 
 		if (from_ns < to_ns)
 			add_risk(site, (double)(from_ns - tracked->birth_ns),

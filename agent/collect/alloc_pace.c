@@ -6,9 +6,9 @@
 #define FADE	       0.9  /* of what earlier periods brought, per period */
 #define FULL_DUTY      0.9  /* so cheap that detaching is not worth it */
 #define FULL_WINDOWS   3u   /* windows looked at before that is believed */
-#define SHARE_WANTED   0.1  /* of the hits in a window that are sampled */
-#define SHARE_LOW      0.05
-#define SHARE_HIGH     0.15
+#define SHARE_WANTED   0.12 /* of the hits in a window that are sampled */
+#define SHARE_LOW      0.08
+#define SHARE_HIGH     0.16
 #define DILATION_MIN   0.05 /* less is an error of the costs */
 #define CPU_SHARE_MIN  0.05  /* of a CPU: what a process that mostly waits is granted as if it used it */
 #define OVER_FACTOR    3.0

@@ -19,7 +19,7 @@
 
 #define ALLOC_PERIOD_MIN_NS 250000000ull
 #define ALLOC_PERIOD_MAX_NS 4000000000ull
-#define ALLOC_WINDOW_MIN_NS 10000000ull
+#define ALLOC_WINDOW_MIN_NS 6000000ull
 #define ALLOC_WINDOW_SCOUT_NS 3000000ull /* the first one, before anything is known */
 #define ALLOC_FULL_PERIOD_NS 1000000000ull
 #define ALLOC_GAP_FIRST	    8192u

@@ -82,6 +82,32 @@ static bool find_stack(const struct recording *recording, uint64_t id, struct st
 	return true;
 }
 
+static bool is_heap(const struct build *b)
+{
+	return b->options->meta.type == PROFILE_MEMORY || b->options->meta.type == PROFILE_ALLOC;
+}
+
+/* What allocates in C++ is who says new, not operator new. */
+static struct stack_frames without_allocator(const struct build *b, struct stack_frames stack)
+{
+	struct name_frame names[NAMES_INLINE_MAX];
+	struct stack_module module;
+
+	while (b->names && stack.count > 1 && prof_frame_kind(stack.frames[0]) == PROF_FRAME_MODULE &&
+	       find_module((void *)(uintptr_t)b->recording, prof_frame_module_id(stack.frames[0]), &module)) {
+		uint64_t offset = prof_frame_offset(stack.frames[0]);
+
+		if ((stack.frames[0] & PROF_FRAME_RETURN) && offset)
+			offset--;
+		if (b->names->find(b->names->ctx, module.key, offset, names) < 1 ||
+		    strncmp(names[0].function, "operator new", strlen("operator new")) != 0)
+			break;
+		stack.frames++;
+		stack.count--;
+	}
+	return stack;
+}
+
 static int node_of(struct build *b, uint32_t pair, uint32_t *ret)
 {
 	struct stack_frames user, kernel;
@@ -102,6 +128,8 @@ static int node_of(struct build *b, uint32_t pair, uint32_t *ret)
 	}
 	whole = find_stack(b->recording, b->recording->pairs.data[pair].user, &user);
 	whole &= find_stack(b->recording, b->recording->pairs.data[pair].kernel, &kernel);
+	if (is_heap(b))
+		user = without_allocator(b, user);
 	if (!user.count && !kernel.count)
 		*ret = whole ? marker_node(b, "[no stack]") : marker_node(b, "[unknown]");
 	else {

@@ -8,9 +8,9 @@ import signal
 import subprocess
 import time
 
-from harness import FAMILY_A, Daemon, check, compile_workload, main, own_name, wait_until
+from harness import FAMILY_A, Daemon, check, compile_workload, main, own_name, running, wait_until
 
-SECONDS = 8
+SECONDS = 5
 
 
 class Heap:
@@ -39,8 +39,8 @@ class Heap:
 
 @contextlib.contextmanager
 def heap(*args):
-    with own_name(compile_workload("heap.c", "-O2", "-lpthread")) as program, Heap(program, *args) as running:
-        yield running
+    with own_name(compile_workload("heap.c", "-O2", "-lpthread")) as program, Heap(program, *args) as process:
+        yield process
 
 
 def observe(daemon, program, kind, seconds=SECONDS):
@@ -79,14 +79,41 @@ def test_alloc():
         check(b"churn" in text, "folded stacks")
 
 
+def test_memory():
+    """What is never freed is in use; what is freed at once is not. Bands as wide as a dozen samples allow."""
+    with heap(20000, 2) as program, Daemon() as daemon:
+        session, result, functions, before, after = observe(daemon, program, "memory", 8)
+        quality = result["quality"]
+        check(quality["mode"] and quality["observedSince"] and result["unit"] == "bytes", f"quality: {quality}")
+        allocated = {name: after[name][0] - before[name][0] for name in after}
+        churn = functions.get("churn", {"selfValue": 0})["selfValue"]
+        check(churn < allocated["churn"] / 5, f"churn: {churn} in use of {allocated['churn']} allocated")
+        cache = functions["cache"]
+        check(0.1 < cache["selfValue"] / after["cache"][2] < 10, f"cache: {cache}, in truth {after['cache']}")
+        low, high = cache["confidenceInterval"]
+        check(low <= cache["cumulativeValue"] <= high, f"interval: {cache}")
+
+
+def test_leak_in_cpp():
+    """A leak is what grows: named first, although far more is allocated elsewhere."""
+    with own_name(compile_workload("leaks.cpp", "-O2")) as program, running(program) as process, \
+            Daemon() as daemon:
+        service = f"pid:{process.pid}"
+        wait_until(lambda: daemon.profile(service, 1, "memory")["quality"].get("windows"), 90, "probes")
+        result = daemon.profile(service, 8, "memory")
+        functions = {f["funcName"].split("(")[0]: f["cumulativeValue"] for f in result["topFunctions"]}
+        check("leak" in functions and "operator new" not in functions, f"functions: {functions}")
+        check(functions["leak"] > functions.get("pass", 0), f"functions: {functions}")
+
+
 def test_refused():
     """What cannot be probed is refused with the reason, at once."""
     with own_name(compile_workload("heap.c", "-O2", "-static", "-s", "-lpthread", output="heap_static")) as program:
-        with Heap(program, 1000) as running, Daemon() as daemon:
+        with Heap(program, 1000) as process, Daemon() as daemon:
             for kind in ("alloc", "memory"):
                 def ask():
                     answer = daemon.request("POST", FAMILY_A + "/start", {
-                        "service": running.service, "profileType": kind, "durationSeconds": 1})
+                        "service": process.service, "profileType": kind, "durationSeconds": 1})
                     return answer if answer.status == 422 else None
 
                 answer = wait_until(ask, 60, "a refusal")
@@ -129,4 +156,4 @@ def test_nothing_is_left():
 
 
 if __name__ == "__main__":
-    main(test_alloc, test_refused, test_nothing_is_left)
+    main(test_alloc, test_memory, test_leak_in_cpp, test_refused, test_nothing_is_left)

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "agent/base/clock.h"
+#include "agent/collect/alloc_headers.h"
 #include "agent/collect/alloc_heap.h"
 #include "agent/collect/alloc_pace.h"
 #include "agent/collect/alloc_probes.h"
@@ -385,6 +386,75 @@ static void test_heap_bounds(void **state)
 	assert_true(objects > 500 && objects < 620); /* and the first one, which stood for 100 */
 }
 
+/* ---- glibc's headers ----------------------------------------------------------------------------- */
+
+static void test_chunks(void **state)
+{
+	const uint64_t at = 0x55555555a010, key = 0x1122334455667788;
+	const struct {
+		const char *what;
+		struct alloc_chunk chunk;
+		bool is_free;
+	} cases[] = {
+		{ "in use", { at, { 0, 0x71, 1, 2 }, 0x71, 0x71, key }, false },
+		{ "its size changed", { at, { 0, 0x91, 1, 2 }, 0x71, 0x71, key }, true },
+		{ "the one before was freed", { at, { 0, 0x70, 1, 2 }, 0x71, 0x71, key }, false },
+		{ "the next says so", { at, { 0, 0x71, 1, 2 }, 0x71, 0x70, key }, true },
+		{ "in a thread cache", { at, { 0, 0x71, 1, key }, 0x71, 0x71, key }, true },
+		{ "no key known", { at, { 0, 0x71, 1, key }, 0x71, 0x71, 0 }, false },
+		{ "end of a fast bin", { at, { 0, 0x71, at >> 12, 2 }, 0x71, 0x71, key }, true },
+		{ "linked in a fast bin", { at, { 0, 0x71, at >> 12 ^ (at + 0x1000), 2 }, 0x71, 0x71, key }, true },
+		{ "a list of the program's own", { at, { 0, 0x71, at + 0x1000, 2 }, 0x71, 0x71, key }, false },
+		{ "mapped by itself", { at, { 0, 0x41002, 0, 0 }, 0, 0, key }, false },
+		{ "no size", { at, { 0, 0, 0, 0 }, 0, 0, key }, true },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
+		if (alloc_chunk_is_free(&cases[i].chunk) != cases[i].is_free)
+			fail_msg("%s", cases[i].what);
+	assert_int_equal(alloc_chunk_next(&cases[0].chunk), at - 16 + 0x70 + 8);
+	assert_int_equal(alloc_chunk_next(&cases[9].chunk), 0);
+}
+
+static uint64_t seen_free[8];
+static size_t seen_free_count;
+
+static void note_free(void *ctx, uint64_t address)
+{
+	if (seen_free_count < ARRAY_SIZE(seen_free))
+		seen_free[seen_free_count++] = address;
+}
+
+/* Chunks of this very process. */
+static void test_headers_of_a_process(void **state)
+{
+	struct alloc_headers headers;
+	uint64_t addresses[5];
+	void *blocks[5], *volatile keep;
+
+	for (size_t i = 0; i < ARRAY_SIZE(blocks); i++) {
+		blocks[i] = malloc(3000 + i * 64);
+		memset(blocks[i], 1, 3000);
+		addresses[i] = (uintptr_t)blocks[i];
+	}
+	keep = malloc(64); /* so that the last one does not join the top */
+	addresses[4] = 64; /* not mapped */
+	free(blocks[4]);
+	alloc_headers_init(&headers, (uint32_t)getpid());
+	seen_free_count = 0;
+	assert_int_equal(alloc_headers_look(&headers, addresses, ARRAY_SIZE(addresses), note_free, NULL), 0);
+	assert_int_equal(seen_free_count, 1);
+	assert_int_equal(seen_free[0], 64);
+	free(blocks[1]); /* the neighbours are in use: it goes to a bin, and the next one's flag says so */
+	seen_free_count = 0;
+	assert_int_equal(alloc_headers_look(&headers, addresses, 4, note_free, NULL), 0);
+	assert_int_equal(seen_free_count, 1);
+	assert_int_equal(seen_free[0], addresses[1]);
+	alloc_headers_deinit(&headers);
+	free(keep);
+	free(blocks[0]), free(blocks[2]), free(blocks[3]);
+}
+
 static void test_inclusion(void **state)
 {
 	assert_float_equal(alloc_inclusion(1000, 1000), 0.632, 0.001);
@@ -404,6 +474,8 @@ int main(void)
 		cmocka_unit_test(test_pace_of_nothing),
 		cmocka_unit_test(test_survival),
 		cmocka_unit_test(test_heap_bounds),
+		cmocka_unit_test(test_chunks),
+		cmocka_unit_test(test_headers_of_a_process),
 		cmocka_unit_test(test_inclusion),
 	};
 

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/profile/interval.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NORMAL_95 1.96
+
+/* Of one function, or of the total. */
+struct moments {
+	double sum, squares; /* over windows */
+	double window;	     /* of the window under way */
+	double deaths;	     /* variance by deaths */
+	uint32_t event;	     /* last one that was added, from 1 */
+};
+
+struct work {
+	const struct profile *p;
+	struct moments *moments; /* function_count + 1 */
+	double *places;		 /* by node: value in use that rests on deaths */
+	double *deaths;		 /* by node: how many */
+	double windows;
+};
+
+bool profile_is_estimate(const struct profile *p)
+{
+	return p->quality.probes.mode[0] && p->event_count > 0;
+}
+
+static void add_to(struct moments *m, uint32_t event, double value)
+{
+	/* A function that calls itself counts once. */
+	if (m->event == event)
+		return;
+	m->event = event;
+	m->window += value;
+}
+
+static void end_window(struct work *w)
+{
+	for (uint32_t i = 0; i <= w->p->function_count; i++) {
+		struct moments *m = &w->moments[i];
+
+		m->sum += m->window;
+		m->squares += m->window * m->window;
+		m->window = 0;
+	}
+	w->windows++;
+}
+
+/* Frees seen of the place of these attributes, 0 = none. */
+static double deaths_of(const struct profile *p, uint32_t attrs)
+{
+	const struct profile_attrs *a = &p->attrs[attrs];
+
+	for (uint32_t i = 0; i < a->label_count; i++) {
+		const struct profile_label *label = &p->labels[a->label_first + i];
+
+		if (strcmp(profile_string(p, label->name), PROFILE_LABEL_DEATHS) == 0)
+			return strtod(profile_string(p, label->value), NULL);
+	}
+	return 0;
+}
+
+static void add_event(struct work *w, uint32_t at)
+{
+	const struct profile *p = w->p;
+	const struct profile_event *event = &p->events[at];
+	double value = (double)event->value, deaths = deaths_of(p, event->attrs);
+
+	for (uint32_t node = event->node; node; node = p->nodes[node].parent)
+		add_to(&w->moments[p->frames[p->nodes[node].frame].function], at + 1, value);
+	add_to(&w->moments[p->function_count], at + 1, value);
+	if (deaths > 0) {
+		w->places[event->node] += value;
+		w->deaths[event->node] = deaths;
+	}
+}
+
+static void add_deaths(struct work *w)
+{
+	const struct profile *p = w->p;
+
+	for (uint32_t i = 0; i < p->node_count; i++) {
+		uint32_t mark = p->event_count + 1 + i;
+		double variance = w->deaths[i] > 0 ? w->places[i] * w->places[i] / w->deaths[i] : 0;
+
+		if (variance <= 0)
+			continue;
+		for (uint32_t node = i; node; node = p->nodes[node].parent) {
+			struct moments *m = &w->moments[p->frames[p->nodes[node].frame].function];
+
+			m->deaths += m->event == mark ? 0 : variance;
+			m->event = mark;
+		}
+		w->moments[p->function_count].deaths += variance;
+	}
+}
+
+/* Never below 0 and wider upwards: the interval of a logarithm with the same relative spread. */
+static struct profile_interval interval_of(const struct moments *m, double windows)
+{
+	double spread = m->squares, relative;
+
+	if (m->sum <= 0)
+		return (struct profile_interval){ 0, 0 };
+	if (windows > 1)
+		spread = windows / (windows - 1) * (m->squares - m->sum * m->sum / windows);
+	relative = (spread > 0 ? spread : 0) + m->deaths;
+	relative = sqrt(log1p(relative / (m->sum * m->sum)));
+	return (struct profile_interval){ m->sum * exp(-NORMAL_95 * relative),
+					  m->sum * exp(NORMAL_95 * relative) };
+}
+
+static int compute(struct work *w, struct profile_interval *ret)
+{
+	const struct profile *p = w->p;
+
+	if (!w->moments || !w->places || !w->deaths)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < p->event_count; i++) {
+		add_event(w, i);
+		if (i + 1 == p->event_count || p->events[i + 1].time_ns != p->events[i].time_ns)
+			end_window(w);
+	}
+	add_deaths(w);
+	for (uint32_t i = 0; i <= p->function_count; i++)
+		ret[i] = interval_of(&w->moments[i], w->windows);
+	return 0;
+}
+
+int profile_intervals(const struct profile *p, struct profile_interval **ret)
+{
+	cleanup_free struct profile_interval *intervals = NULL;
+	struct work work = { .p = p };
+	int rc;
+
+	if (!profile_is_estimate(p))
+		return -ENODATA;
+	intervals = calloc(p->function_count + 1u, sizeof(*intervals));
+	work.moments = calloc(p->function_count + 1u, sizeof(*work.moments));
+	work.places = calloc(p->node_count + 1u, sizeof(*work.places));
+	work.deaths = calloc(p->node_count + 1u, sizeof(*work.deaths));
+	rc = intervals ? compute(&work, intervals) : -ENOMEM;
+	free(work.moments);
+	free(work.places);
+	free(work.deaths);
+	if (rc == 0)
+		*ret = take_ptr(intervals);
+	return rc;
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How far the values of a profile of probed allocations may be from the truth. What was seen comes in
+ * windows, and events of one window share a time, so the spread of a function's value between windows is
+ * seen in the data: with sums x_1 … x_k the sum of all has the variance k/(k-1) * (sum of x^2 - (sum of x)^2/k),
+ * which holds the sampling inside windows as well. What is in use rests on deaths seen besides: a place with d
+ * of them adds value^2/d. Pure. */
+#ifndef PROFD_PROFILE_INTERVAL_H
+#define PROFD_PROFILE_INTERVAL_H
+
+#include "agent/profile/profile.h"
+
+struct profile_interval {
+	double lo, hi; /* 95 % */
+};
+
+/* Are this profile's values such estimates? */
+bool profile_is_estimate(const struct profile *p);
+/* Of every function's cumulative value, by function id, and of the total behind them: function_count + 1
+ * entries, the caller's (free). -ENODATA if it is no estimate, -ENOMEM. */
+int profile_intervals(const struct profile *p, struct profile_interval **ret) must_use;
+
+#endif
