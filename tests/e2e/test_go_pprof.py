@@ -11,7 +11,7 @@ import tempfile
 import threading
 import urllib.request
 
-from harness import Daemon, build_go, check, main, own_name, running
+from harness import Daemon, build_go, check, main, own_name, running, wait_until
 
 OBJECT_BYTES = 4096  # of tests/workloads/go/served
 
@@ -43,6 +43,15 @@ def served():
         yield process, os.path.basename(program), fetch
 
 
+def await_names(daemon, pid):
+    """A daemon that has just started looks at every file that the host runs: until it has seen ours."""
+    def are_known():
+        url = f"http://127.0.0.1:{daemon.port}/debug/pprof/goroutine?service=pid:{pid}"
+        return "main.park" in top(url, "goroutine")[1]
+
+    wait_until(are_known, 60, "names of the program")
+
+
 def save(url, folder):
     """What @url answers, in a file."""
     path = os.path.join(folder, "profile.pb.gz")
@@ -70,6 +79,7 @@ def save_during(url, folder, work):
 
 def test_heap_is_what_the_program_says():
     with Daemon() as daemon, served() as (process, name, fetch), tempfile.TemporaryDirectory() as folder:
+        await_names(daemon, process.pid)
         fetch("/keep?n=700")
         fetch("/gc")
         base = f"http://127.0.0.1:{daemon.port}"
@@ -88,6 +98,7 @@ def test_heap_is_what_the_program_says():
 
 def test_counters_over_a_time():
     with Daemon() as daemon, served() as (process, _name, fetch), tempfile.TemporaryDirectory() as folder:
+        await_names(daemon, process.pid)
         base = f"http://127.0.0.1:{daemon.port}/debug/pprof"
         for path, index, work, function in (("allocs", "alloc_space", "/waste?n=100", "main.waste"),
                                             ("block", "delay", "/contend?n=2", "main.awaitLock"),
@@ -100,6 +111,7 @@ def test_counters_over_a_time():
 
 def test_goroutines():
     with Daemon() as daemon, served() as (process, _name, _fetch):
+        await_names(daemon, process.pid)
         kind, found = top(f"http://127.0.0.1:{daemon.port}/debug/pprof/goroutine?service=pid:{process.pid}", "goroutine")
         check(kind == "goroutine", f"{kind}")
         # Three of each of the seven situations, and the leaks: five below grow, one labelled, one in a closure.

@@ -38,6 +38,16 @@ def functions(result):
     return {f["funcName"]: f for f in result["topFunctions"]}
 
 
+def named(daemon, result):
+    """@result, as soon as the program's functions have names: a daemon that has just started looks at every file that
+    the host runs."""
+    def are_known():
+        again = daemon.get(f"{FAMILY_A}/{result['id']}?top=1000").json()
+        return again if any(name.startswith("main.") for name in functions(again)) else None
+
+    return wait_until(are_known, 60, "names of the program")
+
+
 def waited(before, after, name):
     return after[name] - before[name]
 
@@ -63,6 +73,7 @@ def test_waits_equal_what_the_program_measured():
         after = program.sums()
         results = {"block": daemon.stop_profile(block), "mutex": daemon.stop_profile(mutex)}
         for kind, result in results.items():
+            result = named(daemon, result)
             check(result["status"] == "completed" and result["unit"] == "nanoseconds", f"{kind}: {result}")
             found = functions(result)
             quality = result["quality"]
@@ -118,7 +129,7 @@ def test_method_is_chosen_when_the_service_appears():
         stack.enter_context(Contended(copy))
         result = daemon.finish_profile(session)
         check(result["status"] == "completed", f"{result}")
-        found = functions(result)
+        found = functions(named(daemon, result))
         check("main.leakedSite" in found and "main.lockSite" in found, f"{list(found)} {result['quality']}")
         check(1e9 < found["main.leakedSite"]["cumulativeValue"] <= 3.1e9, f"{found['main.leakedSite']}")
 
