@@ -106,6 +106,7 @@ const struct route routes[] = {
 	{ "GET", "/g/{profileId}", handle_page, NULL, READ, ROUTE_HTML },
 	{ "GET", "/compare", handle_page, NULL, READ, ROUTE_HTML },
 	{ "GET", "/baselines", handle_page, NULL, READ, ROUTE_HTML },
+	{ "GET", "/findings", handle_page, NULL, READ, ROUTE_HTML },
 	{ "GET", "/trend", handle_page, NULL, READ, ROUTE_HTML },
 	{ "GET", "/status", handle_page, NULL, READ, ROUTE_HTML },
 	{ "GET", "/settings", handle_page, NULL, READ, ROUTE_HTML },

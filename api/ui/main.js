@@ -11,12 +11,13 @@ const PAGES = [
 	[/^\/g\/([^/]+)$/, () => import('./pages/goroutines.js')],
 	[/^\/compare$/, () => import('./pages/compare.js')],
 	[/^\/baselines$/, () => import('./pages/baselines.js')],
+	[/^\/findings$/, () => import('./pages/findings.js')],
 	[/^\/trend$/, () => import('./pages/trend.js')],
 	[/^\/status$/, () => import('./pages/status.js')],
 	[/^\/settings$/, () => import('./pages/settings.js')],
 	[/^\/sign-in$/, () => import('./pages/sign_in.js')],
 ];
-const NAVIGATION = [['/', 'Services', 'h'], ['/compare', 'Compare', 'c'], ['/baselines', 'Baselines', 'b'], ['/trend', 'Trend', 't'], ['/status', 'Agent', 's'], ['/settings', 'Settings', 'k']];
+const NAVIGATION = [['/', 'Services', 'h'], ['/compare', 'Compare', 'c'], ['/baselines', 'Baselines', 'b'], ['/findings', 'Findings', 'f'], ['/trend', 'Trend', 't'], ['/status', 'Agent', 's'], ['/settings', 'Settings', 'k']];
 
 function header() {
 	const theme = h('button', { type: 'button', title: 'Dark or light', onclick: turnTheme }, isDark() ? 'Light' : 'Dark');

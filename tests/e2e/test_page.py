@@ -221,7 +221,7 @@ def continuous_and_two_times():
 
 def words_for_what_is_missing():
     with Daemon() as daemon, Site(daemon) as page:
-        for path, word in (("/p/sess-00000000000000000000000000", "no such profile"), ("/s/nobody", "does not run"), ("/baselines", "No baseline yet"), ("/settings", "administrators"),
+        for path, word in (("/p/sess-00000000000000000000000000", "no such profile"), ("/s/nobody", "does not run"), ("/baselines", "No baseline yet"), ("/findings", "Nothing was found"), ("/settings", "administrators"),
                            ("/status", "costs"), ("/compare", "Choose two")):
             page.visit(path)
             page.wait(f"document.querySelector('main').textContent.includes({json.dumps(word)})", f"{path}: {word}")
@@ -295,7 +295,7 @@ def barriers():
             for path, ready in (("/", "document.querySelector('.name')"), ("/s/page-axe", "document.querySelector('form')"),
                                 (f"/p/{first}", GRAPH), (f"/g/{threads}", "document.querySelector('.stack')"),
                                 (f"/compare?base={first}&cmp={second}", "document.querySelector('.explorer')?.dataset.ready"),
-                                ("/baselines", "document.querySelector('.card')"), ("/trend", "document.querySelector('form')"),
+                                ("/baselines", "document.querySelector('.card')"), ("/findings", "document.querySelector('.note')"), ("/trend", "document.querySelector('form')"),
                                 ("/status", "document.querySelector('.card')"), ("/settings", "document.querySelector('h2')"),
                                 ("/sign-in", "document.querySelector('form')")):
                 page.visit(path, ready)

@@ -24,19 +24,22 @@ export async function continuousSwitch(service, types, trouble) {
 		title.textContent = now.enabled ? `Continuous profiling is on: ${now.profileTypes.join(', ')} at ${now.sampleRate} Hz, kept ${now.retentionDays} days` : 'Continuous profiling is off';
 		const on = h('input', { type: 'checkbox', checked: now.enabled }), number = (v, min, max) => h('input', { type: 'number', value: String(v), min: String(min), max: String(max), required: true });
 		const rate = number(now.sampleRate, 1, 1000), days = number(now.retentionDays, 1, 3650);
+		const against = h('input', { value: now.watch?.against || '', placeholder: 'nothing', list: 'watch-against', spellcheck: 'false', autocomplete: 'off' });
 		const chosen = types.map(t => [t.type, h('input', { type: 'checkbox', checked: now.profileTypes.includes(t.type) })]);
 		const form = h('form', { class: 'fields', 'aria-label': 'Continuous profiling' }, h('label', { class: 'check' }, on, 'On'), chosen.map(([type, input]) => h('label', { class: 'check' }, input, type)),
-			h('label', {}, 'Samples per second', rate), h('label', {}, 'Keep days', days), h('button', { class: 'primary' }, 'Save'));
+			h('label', {}, 'Samples per second', rate), h('label', {}, 'Keep days', days), h('label', {}, 'Compare each hour with (a baseline\u2019s id, previous-version, history)', against),
+			h('datalist', { id: 'watch-against' }, ['history', 'previous-version'].map(value => h('option', { value }))), h('button', { class: 'primary' }, 'Save'));
 		form.addEventListener('submit', e => {
 			e.preventDefault();
-			save({ enabled: on.checked, profileTypes: chosen.filter(c => c[1].checked).map(c => c[0]), sampleRate: Number(rate.value), retentionDays: Number(days.value) });
+			save({ enabled: on.checked, profileTypes: chosen.filter(c => c[1].checked).map(c => c[0]), sampleRate: Number(rate.value), retentionDays: Number(days.value),
+				...(against.value.trim() ? { watch: { ...now.watch, against: against.value.trim() } } : {}) });
 		});
 		const s = now.status;
 		body.replaceChildren(form, s ? h('p', { class: 'facts' }, s.activeSince ? ['Since ', ago(s.activeSince), ' · '] : '', `${s.sessions} spans, ${value(s.bytes, 'bytes')}`, s.overheadPct === null || s.overheadPct === undefined ? '' : ` · costs ${s.overheadPct.toFixed(2)}\u00a0% of the host`) : '');
 	}
 	turn.addEventListener('click', () => {
-		const { profileTypes, sampleRate, retentionDays, enabled } = now;
-		save({ profileTypes, sampleRate, retentionDays, enabled: !enabled });
+		const { profileTypes, sampleRate, retentionDays, enabled, watch } = now;
+		save({ profileTypes, sampleRate, retentionDays, enabled: !enabled, ...(watch ? { watch } : {}) });
 	});
 	draw();
 	box.append(title, body);
