@@ -76,9 +76,13 @@ static int points_json(struct http_call *call, struct json_out *json,
 static int merged_json(struct http_call *call, struct json_out *json,
 		       const struct history_window *window)
 {
+	struct history_window totals = *window;
 	cleanup(profile) struct profile *p = NULL;
 	char link[LINK_SIZE];
-	int rc = sessions_window_profile(call->api->options.sessions, window, &p, call->err);
+	int rc;
+
+	totals.totals = true;
+	rc = sessions_window_profile(call->api->options.sessions, &totals, &p, call->err);
 
 	/* Nothing stored is an empty merge, not a failure of the list. */
 	if (rc < 0 && call->err->word && strcmp(call->err->word, "NotFound") == 0) {

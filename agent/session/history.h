@@ -126,6 +126,7 @@ struct history_window {
 	const char *service;
 	enum profile_type type;
 	uint64_t from_ns, to_ns; /* realtime, to exclusive */
+	bool totals;		 /* the profile needs no time order: quicker, and it has no events */
 };
 
 /* Everything stored for the window as one profile: continuous data where there is some, else the

@@ -36,6 +36,7 @@ void recording_destroy(struct recording *recording)
 	attrs_vec_deinit(&recording->attrs);
 	events_vec_deinit(&recording->events);
 	reading_forget(&recording->readings);
+	u64map_deinit(&recording->event_at);
 	u64map_deinit(&recording->needed);
 	u64map_deinit(&recording->pairs_used);
 	free(recording);
@@ -233,6 +234,22 @@ static uint64_t draw(const struct add_sum *add, const struct chunk_sum *sum, uin
 	return kept;
 }
 
+static int add_up(struct recording *recording, const struct chunk_event *event)
+{
+	uint64_t key = (uint64_t)event->pair << 32 | event->attr, at = recording->events.count;
+	struct chunk_event *to;
+	int rc;
+
+	if (!u64map_get(&recording->event_at, key, &at)) {
+		rc = u64map_put(&recording->event_at, key, at);
+		return rc < 0 ? rc : events_vec_push(&recording->events, *event);
+	}
+	to = &recording->events.data[at];
+	to->value += event->value;
+	to->value2 += event->value2;
+	return 0;
+}
+
 static int add_sum(void *ctx, const struct chunk_sum *sum)
 {
 	const struct add_sum *add = ctx;
@@ -251,7 +268,13 @@ static int add_sum(void *ctx, const struct chunk_sum *sum)
 			(int64_t)((double)sum->value * (double)kept / ((double)count * add->keep));
 		event.value2 = kept * 1024;
 	}
-	return events_vec_push(&add->recording->events, event);
+	return add->recording->added_up ? add_up(add->recording, &event)
+					: events_vec_push(&add->recording->events, event);
+}
+
+void recording_add_up(struct recording *recording)
+{
+	recording->added_up = true;
 }
 
 int recording_add_window(struct recording *recording, uint64_t minute_ns, const void *data,

@@ -33,6 +33,8 @@ int recording_add_window(struct recording *recording, uint64_t minute_ns, const 
 			 size_t len, double keep) must_use;
 int recording_add_pairs(struct recording *recording, int kind, const void *data,
 			size_t len) must_use;
+/* Windows are added up as they come: their times are lost. Before the first. */
+void recording_add_up(struct recording *recording);
 /* @count pieces could not be read: said in the profile's quality. */
 void recording_note_damage(struct recording *recording, unsigned count);
 /* The recording as chunks of a session of its own: sums of minutes become events, so that a reader of them must call

@@ -364,7 +364,7 @@ static int build_day(struct day_part *part)
 	struct recording_options options = { .meta = *part->meta,
 					     .quality = quality_empty(),
 					     .nodes_max = 1u << 23,
-					     .events = true };
+					     .events = !part->window->totals };
 	struct profile *profile;
 	int rc;
 
@@ -401,6 +401,8 @@ static int add_day(void *ctx, const struct store_day *day, uint64_t bytes)
 	part->lost = 0;
 	if (!recording)
 		return err_set(part->err, ENOMEM, NULL, NULL, "no memory to read the history");
+	if (part->window->totals)
+		recording_add_up(recording);
 	rc = read_day(part, day);
 	if (rc == -ENOENT)
 		return 0; /* dropped meanwhile */

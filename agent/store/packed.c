@@ -47,7 +47,24 @@ int packed_make(const void *data, size_t len, void **ret, size_t *ret_len)
 	return 0;
 }
 
+/* zstd's context under our name: nobody else needs its header. */
+struct packed_reader *packed_reader_create(void)
+{
+	return (struct packed_reader *)ZSTD_createDCtx();
+}
+
+void packed_reader_destroy(struct packed_reader *reader)
+{
+	(void)ZSTD_freeDCtx((ZSTD_DCtx *)reader);
+}
+
 int packed_open(const void *packed, size_t len, void **ret, size_t *ret_len)
+{
+	return packed_open_with(NULL, packed, len, ret, ret_len);
+}
+
+int packed_open_with(struct packed_reader *reader, const void *packed, size_t len, void **ret,
+		     size_t *ret_len)
 {
 	struct packed_head head;
 	const char *bytes;
@@ -65,7 +82,9 @@ int packed_open(const void *packed, size_t len, void **ret, size_t *ret_len)
 	if (!out)
 		return -ENOMEM;
 	if (head.flags & PACKED_ZSTD) {
-		got = ZSTD_decompress(out, head.raw_len, bytes, stored);
+		got = reader ? ZSTD_decompressDCtx((ZSTD_DCtx *)reader, out, head.raw_len, bytes,
+						   stored)
+			     : ZSTD_decompress(out, head.raw_len, bytes, stored);
 		if (ZSTD_isError(got) || got != head.raw_len)
 			return -EUCLEAN;
 	} else {

@@ -11,5 +11,11 @@
 int packed_make(const void *data, size_t len, void **ret, size_t *ret_len) must_use;
 /* The same back. -EUCLEAN when it is damaged. */
 int packed_open(const void *packed, size_t len, void **ret, size_t *ret_len) must_use;
+/* Many in succession: making what zstd needs costs ten times what a minute of data does. NULL = made for the call. */
+struct packed_reader;
+struct packed_reader *packed_reader_create(void); /* NULL: no memory */
+void packed_reader_destroy(struct packed_reader *reader);
+int packed_open_with(struct packed_reader *reader, const void *packed, size_t len, void **ret,
+		     size_t *ret_len) must_use;
 
 #endif

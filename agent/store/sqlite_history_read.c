@@ -20,11 +20,13 @@
 struct reader {
 	sqlite3 *db;
 	bool sums; /* rows have checksums */
+	struct packed_reader *packed; /* NULL: slower */
 };
 
 static void close_reader(struct reader *reader)
 {
 	sqlite_db_close(reader->db);
+	packed_reader_destroy(reader->packed);
 }
 #define cleanup_reader __attribute__((__cleanup__(close_reader)))
 
@@ -58,6 +60,7 @@ static int open_reader(const struct sqlite_history *history, const struct store_
 	else
 		(void)err_set(err, -rc, rc == -ENOENT ? NULL : "StoreUnavailable", NULL,
 			      "nothing is stored for that day");
+	ret->packed = packed_reader_create();
 	return rc < 0 ? rc : check_version(ret, path, err);
 }
 
@@ -85,7 +88,7 @@ struct pieces {
 	unsigned damaged;
 };
 
-static int visit_piece(sqlite3_stmt *stmt, struct pieces *pieces)
+static int visit_piece(const struct reader *reader, sqlite3_stmt *stmt, struct pieces *pieces)
 {
 	struct store_chunk chunk = { .kind = (enum store_chunk_kind)sqlite3_column_int(stmt, 1) };
 	cleanup_free void *data = NULL;
@@ -93,8 +96,8 @@ static int visit_piece(sqlite3_stmt *stmt, struct pieces *pieces)
 
 	pieces->last = sqlite3_column_int64(stmt, 0);
 	if (sqlite3_column_int(stmt, 3))
-		rc = packed_open(sqlite3_column_blob(stmt, 2),
-				 (size_t)sqlite3_column_bytes(stmt, 2), &data, &chunk.len);
+		rc = packed_open_with(reader->packed, sqlite3_column_blob(stmt, 2),
+				      (size_t)sqlite3_column_bytes(stmt, 2), &data, &chunk.len);
 	if (rc == -EUCLEAN) {
 		pieces->damaged++;
 		return 0;
@@ -120,7 +123,7 @@ static int read_pieces(const struct reader *reader, int64_t from, int64_t to,
 	(void)sqlite3_bind_int64(stmt, 1, from);
 	(void)sqlite3_bind_int64(stmt, 2, to);
 	while ((rc = sqlite_db_step(reader->db, stmt, "reading the history", err)) == 1) {
-		rc = visit_piece(stmt, pieces);
+		rc = visit_piece(reader, stmt, pieces);
 		if (rc < 0)
 			break;
 	}
@@ -204,7 +207,7 @@ struct windows {
 	bool refused; /* by the visitor, not by damage */
 };
 
-static int visit_window(sqlite3_stmt *stmt, struct windows *windows)
+static int visit_window(const struct reader *reader, sqlite3_stmt *stmt, struct windows *windows)
 {
 	struct store_window window = {
 		.service = (const char *)sqlite3_column_text(stmt, 0),
@@ -220,8 +223,8 @@ static int visit_window(sqlite3_stmt *stmt, struct windows *windows)
 	int rc = sqlite3_column_int(stmt, 8) ? 0 : -EUCLEAN;
 
 	if (rc == 0 && windows->query->with_data)
-		rc = packed_open(sqlite3_column_blob(stmt, 9),
-				 (size_t)sqlite3_column_bytes(stmt, 9), &data, &window.len);
+		rc = packed_open_with(reader->packed, sqlite3_column_blob(stmt, 9),
+				      (size_t)sqlite3_column_bytes(stmt, 9), &data, &window.len);
 	if (rc == -EUCLEAN) {
 		windows->damaged++;
 		return 0;
@@ -255,7 +258,7 @@ static int read_windows(const struct reader *reader, struct windows *windows, in
 		bind_number(stmt, ":to", to_s);
 	}
 	while ((rc = sqlite_db_step(reader->db, stmt, "reading the history", err)) == 1) {
-		rc = visit_window(stmt, windows);
+		rc = visit_window(reader, stmt, windows);
 		if (rc < 0)
 			break;
 	}

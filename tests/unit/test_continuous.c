@@ -280,6 +280,7 @@ static void test_windows_and_points(void **state)
 					 .service = "web",
 					 .type = PROFILE_CPU };
 	struct history_points points;
+	struct profile *all = NULL;
 	struct err err = { 0 };
 	uint64_t samples = 0;
 	int64_t value = 0;
@@ -301,6 +302,15 @@ static void test_windows_and_points(void **state)
 	assert_int_equal(samples, 40);
 	assert_int_equal(value, 40 * PERIOD_99);
 	history_points_deinit(&points);
+	/* The same sums without the order in time. */
+	window.totals = true;
+	assert_int_equal(sessions_window_profile(f->sessions, &window, &all, &err), 0);
+	assert_int_equal(all->totals[0], 40);
+	assert_int_equal(session_fixture_self(all, "f_100"), 10 * PERIOD_99);
+	assert_int_equal(session_fixture_self(all, "f_200"), 30 * PERIOD_99);
+	assert_int_equal(all->event_count, 0);
+	(void)profile_unref(all);
+	window.totals = false;
 	assert_int_equal(sessions_points(f->sessions, &window, 10 * MINUTE, "f_200", &points, &err),
 			 0);
 	assert_int_equal(points.count, 1);
