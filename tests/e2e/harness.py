@@ -212,7 +212,9 @@ def compile_workload(name, *flags, sources=None, compiler=None, output=None):
     source = os.path.join(ROOT, "tests/workloads", name)
     target = os.path.join(WORKLOADS, output or os.path.splitext(name)[0])
     tool = compiler or ("g++" if name.endswith(".cpp") else "gcc")
-    subprocess.run([tool, "-o", target, source, *flags], check=True)
+    fresh = f"{target}.{os.getpid()}"  # another suite may be building or copying the same one
+    subprocess.run([tool, "-o", fresh, source, *flags], check=True)
+    os.replace(fresh, target)
     return target
 
 
@@ -222,8 +224,10 @@ def build_go(program, *flags):
         raise Skip("the Go compiler is not installed")
     os.makedirs(WORKLOADS, exist_ok=True)
     target = os.path.join(WORKLOADS, "go_" + program)
-    subprocess.run(["go", "build", "-buildvcs=false", *flags, "-o", target, "./" + program], check=True,
+    fresh = f"{target}.{os.getpid()}"
+    subprocess.run(["go", "build", "-buildvcs=false", *flags, "-o", fresh, "./" + program], check=True,
                    cwd=os.path.join(ROOT, "tests/workloads/go"), env=dict(os.environ, CGO_ENABLED="0"))
+    os.replace(fresh, target)
     return target
 
 

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# tools/test: beside others
 """Configuration: files, drop-ins in their order, environment and command line over them; every mistake is named with
 its place; SIGHUP takes a new one over without losing a running session."""
 

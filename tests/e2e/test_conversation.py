@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# tools/test: beside others
 """One long conversation with the API as its clients lead it: every operation of /openapi.json succeeds at least once,
 and every error that the documentation names is provoked."""
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# tools/test: beside others
 """The flame graph page in Chromium, put together from api/ui/flame and the script that tools/build_ui joins as api/render/html.c does, with documents made
 here: what is drawn, found and said is known independently of profd."""
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# tools/test: beside others
 """Files of profd in the programs they are made for: the Firefox profiler's own code opens its format and perf script
 text, LLVM and Go compile with their profiles, callgrind_annotate and speedscope's schema accept theirs; and what they
 show is what the API says."""

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# tools/test: beside others
 """One real profile in every format: each parses with a reader of its own kind and carries the same total,
 the trees are equal, and the tools of the formats' owners agree on the first function."""
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# tools/test: beside others
 """Two tenants, three roles, every route of /openapi.json. What belongs to red is invisible to blue: an id of red's
 is answered like an id that nobody has, byte for byte, lists and counts hold nothing of red, and nothing blue does
 changes what red has. Red itself sees all of it, so that the silence means something."""

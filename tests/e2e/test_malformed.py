@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# tools/test: beside others
 """Malformed and impossible requests against the running daemon: each gets its documented status and a
 problem document that names the field; nothing is started by one, and the same processes serve on."""
 

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# tools/test: beside others
 """What is installed beside the programs: the unit's exposure and syntax, the maintainer's scripts, the Prometheus rules and
 the Grafana dashboard against the metrics of a live daemon. The packages themselves are built and installed by
 tests/long/package."""

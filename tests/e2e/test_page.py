@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# tools/test: beside others
 """The page in Chromium against a running daemon, as a person uses it; and the page's modules under node."""
 
 import json

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# tools/test: beside others
 """profctl for those who run the daemon: continuous profiling, the switch over all sampling, backup and restore, the
 live view on a terminal, colours, formats, and a manual that names what each command takes."""
 

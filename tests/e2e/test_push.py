@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# tools/test: beside others
 """Push to receivers that are away, busy, in a hurry or wrong: what arrives is decoded with the schema that
 OpenTelemetry publishes, equals the sessions, and arrives once."""
 

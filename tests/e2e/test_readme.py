@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# tools/test: beside others
 """What the README says is so: its commands run against a live daemon, its options, keys, files and make targets
 exist."""
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# tools/test: beside others
 """Thousands of requests made from /openapi.json by schemathesis, valid and invalid, with one seed: no server error, no
 status, content type, header or body that is not described, no invalid request accepted. And the linters of the
 OpenAPI trade find nothing."""

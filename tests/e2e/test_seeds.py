@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# tools/test: beside others
 """Every field of the published API pages, in answers made from real profiles: names, types, required ones,
 and their example requests word for word with only host, token and identifiers changed."""
 

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# tools/test: beside others
 """Starts that cannot work say in one line what is missing and what to do, exit non-zero and leave nothing
 behind; the informational commands answer."""
 
