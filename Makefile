@@ -186,15 +186,19 @@ lint: ## include directions, sizes, headers alone, SPDX, static analysis, shell 
 		tests/long/in-machine
 	@echo "ok lint"
 
-GENERATED := $(O)/profctl.1 $(O)/profctl.bash $(O)/profctl.zsh $(O)/profctl.fish
+GENERATED := $(O)/profd.conf.5 $(O)/profctl.1 $(O)/profctl.bash $(O)/profctl.zsh $(O)/profctl.fish
 
 $(O)/profctl.%: $(O)/profctl
 	$(call say,GEN,$@)$(O)/profctl --generate $(if $(filter 1,$*),man,$*) > $@
+
+$(O)/profd.conf.5: tools/packaging/conf_man tools/packaging/profd.conf
+	$(call say,GEN,$@)tools/packaging/conf_man tools/packaging/profd.conf > $@
 
 install: all $(GENERATED) ## install below $(DESTDIR)$(prefix), with the systemd unit
 	install -D -m 755 $(O)/profd $(DESTDIR)$(prefix)/sbin/profd
 	install -D -m 755 $(O)/profctl $(DESTDIR)$(prefix)/bin/profctl
 	install -D -m 644 tools/packaging/profd.8 $(DESTDIR)$(prefix)/share/man/man8/profd.8
+	install -D -m 644 $(O)/profd.conf.5 $(DESTDIR)$(prefix)/share/man/man5/profd.conf.5
 	install -D -m 644 $(O)/profctl.1 $(DESTDIR)$(prefix)/share/man/man1/profctl.1
 	install -D -m 644 $(O)/profctl.bash $(DESTDIR)$(prefix)/share/bash-completion/completions/profctl
 	install -D -m 644 $(O)/profctl.zsh $(DESTDIR)$(prefix)/share/zsh/vendor-completions/_profctl

@@ -45,9 +45,23 @@ def what_make_install_installs():
         run("make", "-s", f"O={BUILD}", "install", f"DESTDIR={folder}", cwd=ROOT)
         for path in ("usr/sbin/profd", "usr/bin/profctl", "etc/profd/profd.conf", "lib/systemd/system/profd.service",
                      "usr/lib/sysusers.d/profd.conf", "usr/lib/sysctl.d/50-profd.conf", "usr/share/man/man8/profd.8",
+                     "usr/share/man/man5/profd.conf.5",
                      "usr/share/man/man1/profctl.1", "usr/share/bash-completion/completions/profctl",
                      "usr/share/profd/profd-alerts.yml", "usr/share/profd/profd-dashboard.json"):
             check(os.path.getsize(os.path.join(folder, path)) > 0, path)
+        for page in ("man8/profd.8", "man5/profd.conf.5", "man1/profctl.1"):
+            if shutil.which("man"):
+                done = subprocess.run(["man", "--warnings", "-l", os.path.join(folder, "usr/share/man", page)],
+                                      capture_output=True, text=True, env=dict(os.environ, MANWIDTH="100", LC_ALL="C.UTF-8"))
+                check(done.returncode == 0 and not done.stderr, done.stderr)
+        with open(os.path.join(folder, "usr/share/man/man5/profd.conf.5")) as f:
+            described = set(re.findall(r"^\.B ([a-z0-9_]+) =", f.read(), re.M))
+        with open(os.path.join(folder, "etc/profd/profd.conf")) as f:
+            check(described == set(re.findall(r"^#([a-z0-9_]+) =", f.read(), re.M)), f"profd.conf(5): {described}")
+        with open(os.path.join(folder, "usr/share/man/man8/profd.8")) as f:
+            manual = f.read().replace("\\-", "-")
+        for option in re.findall(r"--[a-z-]+", run(os.path.join(folder, "usr/sbin/profd"), "--help")):
+            check(option in manual or option in ("--help", "--usage"), f"profd(8) has no {option}")
         run(os.path.join(folder, "usr/sbin/profd"), "--check", "--no-collect", "--config",
             os.path.join(folder, "etc/profd/profd.conf"))
         # no path of the machine that built it, in what is not debug information
