@@ -89,6 +89,8 @@ static __always_inline uint32_t arch_wait_of_syscall(uint64_t number)
 		return PROF_WAIT_FUTEX;
 	case 34:  /* pause */
 	case 35:  /* nanosleep */
+	case 128: /* rt_sigtimedwait */
+	case 130: /* rt_sigsuspend */
 	case 230: /* clock_nanosleep */
 		return PROF_WAIT_SLEEP;
 	case 42:  /* connect */
@@ -120,6 +122,11 @@ static __always_inline uint32_t arch_wait_of_syscall(uint64_t number)
 	case 61:  /* wait4 */
 	case 247: /* waitid */
 		return PROF_WAIT_CHILD;
+	case 69:  /* msgsnd */
+	case 70:  /* msgrcv */
+	case 242: /* mq_timedsend */
+	case 243: /* mq_timedreceive */
+		return PROF_WAIT_PIPE;
 	case 0:	  /* read */
 	case 1:	  /* write */
 	case 17:  /* pread64 */

@@ -81,7 +81,12 @@ struct inode {
 	unsigned long i_ino;
 };
 
+struct qstr {
+	const unsigned char *name;
+};
+
 struct dentry {
+	struct qstr d_name;
 	struct inode *d_inode;
 };
 
@@ -91,6 +96,7 @@ struct path {
 
 struct file {
 	uint32_t f_mode;
+	struct path f_path;
 	struct inode *f_inode;
 };
 

@@ -107,11 +107,28 @@ static __always_inline void off_leave(struct task_struct *task, bool preempted, 
 
 /* ---- what it waited for -------------------------------------------------------------------- */
 
+/* Files without an inode of their own are told by the name that the kernel gave them (fs/eventfd.c,
+ * fs/timerfd.c, fs/signalfd.c): a counter that another thread raises is as good as a pipe. */
+static __always_inline uint32_t wait_of_nameless(struct file *file)
+{
+	const unsigned char *at = BPF_CORE_READ(file, f_path.dentry, d_name.name);
+	char name[7] = "";
+
+	if (bpf_probe_read_kernel(name, sizeof(name), at) || name[0] != '[')
+		return PROF_WAIT_OTHER;
+	if (name[1] == 'e' && name[2] == 'v' && name[3] == 'e' && name[6] == 'f')
+		return PROF_WAIT_PIPE; /* [eventfd] */
+	if ((name[1] == 't' && name[2] == 'i' && name[5] == 'r' && name[6] == 'f') ||
+	    (name[1] == 's' && name[2] == 'i' && name[5] == 'a' && name[6] == 'l'))
+		return PROF_WAIT_SLEEP; /* [timerfd], [signalfd] */
+	return PROF_WAIT_OTHER;
+}
+
 static __always_inline uint32_t wait_of_file(struct task_struct *task, uint64_t number)
 {
 	struct fdtable *table = BPF_CORE_READ(task, files, fdt);
 	struct file **slots = BPF_CORE_READ(table, fd), *file;
-	uint32_t mode;
+	uint32_t mode, named;
 
 	if (number >= BPF_CORE_READ(table, max_fds) ||
 	    bpf_probe_read_kernel(&file, sizeof(file), slots + number))
@@ -121,6 +138,9 @@ static __always_inline uint32_t wait_of_file(struct task_struct *task, uint64_t 
 		return PROF_WAIT_PIPE;
 	if (mode == S_IFSOCK)
 		return PROF_WAIT_SOCKET;
+	named = wait_of_nameless(file);
+	if (named != PROF_WAIT_OTHER)
+		return named;
 	if (mode == S_IFREG || mode == S_IFBLK || mode == S_IFDIR)
 		return PROF_WAIT_DISK;
 	return PROF_WAIT_OTHER;

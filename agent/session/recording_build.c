@@ -320,7 +320,7 @@ static enum thread_class class_of(const struct chunk_attr *attr)
 static bool is_exact(const struct chunk_attr *attr, const struct chunk_event *event)
 {
 	return attr->type == PROF_SAMPLE_OFFCPU && attr->state >> 4 != PROF_OFF_RUNQUEUE &&
-	       event->value2 <= 1024;
+	       (event->value2 == 0 || event->value2 == 1024);
 }
 
 static int read_thread(struct build *b, const struct chunk_attr *attr,

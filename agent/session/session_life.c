@@ -207,7 +207,8 @@ static bool thin_waits(uint32_t rate_hz, uint64_t seed, struct thinning *thinnin
 		if (!keeps(seed, sample, p))
 			return false;
 		*value = thinning->threshold;
-		*value2 = (uint64_t)((double)*value2 / p + 0.5);
+		/* a part of an event stays less than one, but shows that it stands for others */
+		*value2 = *value2 ? (uint64_t)((double)*value2 / p + 0.5) : 1;
 	}
 	thinning->kept++;
 	return true;

@@ -10,6 +10,8 @@
 
 /* Exact samples and the kernel's sums differ by clocks and ticks, not by more. */
 #define DRIFT_MAX 0.05
+/* So many samples may be missing by chance where one was due. */
+#define CHANCE_MAX 4
 /* Readings must cover so much of a thread's time to stand for it. */
 #define COVERED_MIN 0.9
 
@@ -40,6 +42,7 @@ struct thread_totals {
 	struct threads_vec threads;
 	struct u64map at; /* pid << 32 | tid -> index of threads */
 	uint64_t from_ns, to_ns;
+	double largest_ns[THREAD_CLASS_MAX]; /* sample that stands for others, of all threads */
 };
 
 struct thread_totals *thread_totals_create(void)
@@ -119,6 +122,7 @@ void thread_totals_add(struct thread_totals *totals, uint32_t pid, uint32_t tid,
 	}
 	sum->sampled_ns += (double)value;
 	sum->samples++;
+	totals->largest_ns[class] = fmax(totals->largest_ns[class], (double)value);
 }
 
 /* ---- settling -------------------------------------------------------------------------------- */
@@ -157,8 +161,8 @@ static bool add_due(const struct thread_totals *totals, struct life *life, doubl
 }
 
 /* The sampled part takes up what its number allows it to be off; what is left after that is either a
- * difference of clocks, spread over all, or time that no sample saw. */
-static void settle_class(struct class_sum *sum)
+ * difference of clocks or chance, spread over all, or time that no sample saw. */
+static void settle_class(struct class_sum *sum, double largest_ns)
 {
 	double all, spread;
 
@@ -172,7 +176,7 @@ static void settle_class(struct class_sum *sum)
 			sum->sampled_factor = fmin(sum->sampled_factor, 1 + 4 * spread);
 	}
 	all = sum->exact_ns + sum->sampled_ns * sum->sampled_factor;
-	if (all > 0 && sum->due_ns <= all * (1 + DRIFT_MAX)) {
+	if (all > 0 && sum->due_ns - all <= fmax(all * DRIFT_MAX, CHANCE_MAX * largest_ns)) {
 		sum->exact_factor *= sum->due_ns / all;
 		sum->sampled_factor *= sum->due_ns / all;
 		all = sum->due_ns;
@@ -193,7 +197,7 @@ static void settle(const struct thread_totals *totals, struct thread *thread, bo
 	}
 	for (int class = on_cpu ? 0 : THREAD_WAITS; class < THREAD_CLASS_MAX && thread->known; class ++) {
 		thread->classes[class].due_ns = due_ns[class];
-		settle_class(&thread->classes[class]);
+		settle_class(&thread->classes[class], totals->largest_ns[class]);
 	}
 }
 

@@ -30,8 +30,9 @@ static const char waits_source[] =
 	"#define _GNU_SOURCE\n#include <errno.h>\n#include <fcntl.h>\n#include <poll.h>\n"
 	"#include <pthread.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n"
 	"#include <sys/epoll.h>\n#include <sys/socket.h>\n#include <sys/wait.h>\n"
-	"#include <sys/eventfd.h>\n#include <time.h>\n#include <unistd.h>\n"
-	"static int pipes[2], socks[2], events, ep;\n"
+	"#include <sys/eventfd.h>\n#include <sys/timerfd.h>\n#include <signal.h>\n#include <time.h>\n"
+	"#include <unistd.h>\n"
+	"static int pipes[2], socks[2], events, ep, ticks;\n"
 	"static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;\n"
 	"static pthread_cond_t cond = PTHREAD_COND_INITIALIZER;\n"
 	"static void futex(void) { struct timespec t; clock_gettime(CLOCK_REALTIME, &t);"
@@ -44,17 +45,25 @@ static const char waits_source[] =
 	"static void sleep_(void) { usleep(10000); }\n"
 	"static void child(void) { pid_t p = vfork(); if (!p) { usleep(10000); _exit(0); }"
 	" waitpid(p, 0, 0); }\n"
-	"static void other(void) { uint64_t b; read(events, &b, 8); }\n"
+	"static void event(void) { uint64_t b; read(events, &b, 8); }\n"
+	"static void signal_(void) { sigset_t s; struct timespec t = { 0, 10000000 };"
+	" sigemptyset(&s); sigaddset(&s, SIGUSR1); sigtimedwait(&s, 0, &t); }\n"
+	"static void timer(void) { struct itimerspec t = { .it_value = { 0, 10000000 } }; uint64_t b;"
+	" timerfd_settime(ticks, 0, &t, 0); read(ticks, &b, 8); }\n"
 	"static void feed(void) { uint64_t b = 1; usleep(10000); write(pipes[1], &b, 1);"
 	" write(socks[1], &b, 1); write(events, &b, 8); }\n"
 	"static const struct { const char *name; void (*wait)(void); } kinds[] = {"
 	" { \"futex\", futex }, { \"pipe\", pipe_ }, { \"socket\", socket_ }, { \"epoll\", epoll },"
-	" { \"sleep\", sleep_ }, { \"child\", child }, { \"other\", other }, { \"feed\", feed } };\n"
+	" { \"sleep\", sleep_ }, { \"child\", child }, { \"event\", event }, { \"signal\", signal_ }, { \"timer\", timer },"
+	" { \"feed\", feed } };\n"
 	"static void *run(void *p) { int k = (long)p;"
 	" pthread_setname_np(pthread_self(), kinds[k].name); for (;;) kinds[k].wait(); }\n"
 	"int main(void) { pthread_t t; pipe(pipes); socketpair(AF_UNIX, SOCK_STREAM, 0, socks);"
 	" events = eventfd(0, 0); ep = epoll_create1(0);"
-	" for (long k = 0; k < 8; k++) pthread_create(&t, 0, run, (void *)k);"
+	" ticks = timerfd_create(CLOCK_MONOTONIC, 0);"
+	" sigset_t set; sigemptyset(&set); sigaddset(&set, SIGUSR1);"
+	" pthread_sigmask(SIG_BLOCK, &set, 0);"
+	" for (long k = 0; k < 10; k++) pthread_create(&t, 0, run, (void *)k);"
 	" puts(\"x\"); fflush(stdout); pause(); }\n";
 
 /* Two threads on one CPU want all of it; a third sleeps there for 1 ms at a time. */
@@ -224,7 +233,8 @@ static void test_waits(void **state)
 		{ "futex", PROF_WAIT_FUTEX }, { "pipe", PROF_WAIT_PIPE },
 		{ "socket", PROF_WAIT_SOCKET }, { "epoll", PROF_WAIT_EPOLL },
 		{ "sleep", PROF_WAIT_SLEEP }, { "child", PROF_WAIT_CHILD },
-		{ "other", PROF_WAIT_OTHER },
+		{ "event", PROF_WAIT_PIPE },
+		{ "signal", PROF_WAIT_SLEEP },		{ "timer", PROF_WAIT_SLEEP },
 	};
 	uint64_t elapsed;
 

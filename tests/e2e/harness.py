@@ -4,6 +4,7 @@ HTTP client, workloads built from tests/workloads, and a runner that prints one 
 line per test (read by tools/test)."""
 
 import contextlib
+import datetime
 import http.client
 import json
 import math
@@ -204,6 +205,13 @@ class Daemon:
             stack, value = line.rsplit(" ", 1)
             stacks.append((stack.split(";"), int(value)))
         return stacks
+
+
+def lasted_ns(result):
+    """Of a session; its durationSeconds are whole ones."""
+    start, end = (datetime.datetime.fromisoformat(result[name].replace("Z", "+00:00"))
+                  for name in ("startedAt", "completedAt"))
+    return (end - start).total_seconds() * 1e9
 
 
 def compile_workload(name, *flags, sources=None, compiler=None, output=None):

@@ -4,14 +4,13 @@ function, why, for which lock."""
 
 import collections
 import contextlib
-import datetime
 import json
 import math
 import os
 import subprocess
 import time
 
-from harness import FAMILY_A, WORKLOADS, Daemon, check, compile_workload, main, own_name, running, wait_until
+from harness import FAMILY_A, WORKLOADS, Daemon, check, compile_workload, lasted_ns, main, own_name, running, wait_until
 
 SECONDS = 5
 # function: the wait kind of its blocked time, the smallest part that has it
@@ -46,12 +45,6 @@ class Waits:
         self.process.stdin.write("\n")
         self.process.stdin.flush()
         return json.loads(self.process.stdout.readline())
-
-
-def lasted_ns(result):
-    start, end = (datetime.datetime.fromisoformat(result[name].replace("Z", "+00:00"))
-                  for name in ("startedAt", "completedAt"))
-    return (end - start).total_seconds() * 1e9
 
 
 @contextlib.contextmanager
