@@ -175,6 +175,35 @@ static __always_inline uint32_t arch_detail_of_syscall(uint64_t number)
 	}
 }
 
+/* Does this system call return how many bytes it has moved? FILE where the kind depends on the file. */
+static __always_inline uint32_t arch_moves_bytes(uint64_t number)
+{
+	switch (number) {
+	case 0:	  /* read */
+	case 1:	  /* write */
+	case 17:  /* pread64 */
+	case 18:  /* pwrite64 */
+	case 19:  /* readv */
+	case 20:  /* writev */
+	case 40:  /* sendfile */
+	case 275: /* splice */
+	case 276: /* tee */
+	case 295: /* preadv */
+	case 296: /* pwritev */
+	case 326: /* copy_file_range */
+	case 327: /* preadv2 */
+	case 328: /* pwritev2 */
+		return PROF_DETAIL_FILE;
+	case 44: /* sendto */
+	case 45: /* recvfrom */
+	case 46: /* sendmsg */
+	case 47: /* recvmsg */
+		return PROF_DETAIL_SOCKET;
+	default:
+		return PROF_DETAIL_NONE;
+	}
+}
+
 /* Does this futex call wait for a lock? include/uapi/linux/futex.h: the operation without its flags
  * is 0 WAIT, 9 WAIT_BITSET, 6 LOCK_PI, 13 LOCK_PI2. A wait for a lock expects the value that says
  * "locked, with waiters": 2 in glibc, musl, Rust and Go, FUTEX_WAITERS | tid in robust mutexes, 3

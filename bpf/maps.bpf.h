@@ -202,6 +202,28 @@ struct {
 	__type(value, struct late);
 } late_scratch SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, uint32_t);
+	__type(value, struct scratch);
+} io_scratch SEC(".maps");
+
+/* How densely a CPU records calls that move bytes, see io.bpf.h. */
+struct io_rate {
+	uint64_t since_ns; /* of the window */
+	uint64_t bytes;	   /* moved in it */
+	uint64_t threshold;
+	uint64_t count; /* recorded since the threshold was set */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, uint32_t);
+	__type(value, struct io_rate);
+} io_rates SEC(".maps");
+
 /* A thread off the CPU. Lives and dies with the thread. */
 struct off_state {
 	uint64_t since_ns;     /* 0 = on the CPU */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* The profiler's BPF object: the CPU sampler, the off-CPU programs (offcpu.bpf.h) and the life of
+/* The profiler's BPF object: the CPU sampler, the off-CPU programs (offcpu.bpf.h), bytes (io.bpf.h) and the life of
  * processes. See bpf/README.md. */
-#include "bpf/offcpu.bpf.h"
+#include "bpf/io.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 

@@ -180,10 +180,10 @@ struct prof_sample_event {
 	uint64_t start_boottime_ns; /* of the process (group leader) */
 	uint64_t user_stack_hash;   /* 0 = none */
 	uint64_t kernel_stack_hash; /* 0 = none */
-	uint64_t value;		    /* cpu: the sampling period in ns; offcpu: weighted ns; thread:
-				     * ns on a CPU, up to a scheduler tick old */
-	uint64_t value2;	    /* offcpu: events represented in 1/1024; io: bytes; thread: ns on
-				     * run queues */
+	uint64_t value;		    /* cpu: the sampling period in ns; offcpu: weighted ns; io: weighted
+				     * bytes; thread: ns on a CPU, up to a scheduler tick old */
+	uint64_t value2;	    /* offcpu, io: events represented in 1/1024; thread: ns on run
+				     * queues */
 	uint32_t tgid;
 	uint32_t tid;
 	uint32_t source; /* 0 = host sampler, else the session slot of a task event */
@@ -194,7 +194,7 @@ struct prof_sample_event {
 	uint64_t object; /* offcpu, futex: its address; thread: when it began, CLOCK_MONOTONIC ns */
 	uint32_t holder; /* LOCK: the word where glibc keeps the owner's tid, as the wait began; a
 			  * claim of the program's memory. 0 = unknown */
-	uint8_t detail;	 /* offcpu: enum prof_detail */
+	uint8_t detail;	 /* offcpu, io: enum prof_detail */
 	uint8_t reserved[3];
 	uint32_t waker; /* LOCK: the thread of its process that woke it; 0 = unknown */
 	uint32_t reserved2;
@@ -302,6 +302,7 @@ enum prof_program {
 	PROF_PROGRAM_SWITCH = 1, /* every context switch of the host */
 	PROF_PROGRAM_LIFE = 2,	 /* exec, fork, exit */
 	PROF_PROGRAM_RESUME = 3, /* user stacks of threads that come back to the CPU */
+	PROF_PROGRAM_IO = 4,	 /* every system call of the host that succeeds */
 	PROF_PROGRAM_MAX,
 };
 

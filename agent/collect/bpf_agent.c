@@ -203,6 +203,25 @@ int bpf_agent_set_wakers(struct bpf_agent *agent, bool on)
 	return skel->links.off_waking ? 0 : -errno;
 }
 
+int bpf_agent_set_io(struct bpf_agent *agent, bool on)
+{
+	struct profiler_bpf *skel = agent->skel;
+	bool loop = bpf_program__autoload(skel->progs.io_exit);
+	struct bpf_program *program = loop ? skel->progs.io_exit : skel->progs.io_exit_compat;
+	struct bpf_link **link = loop ? &skel->links.io_exit : &skel->links.io_exit_compat;
+
+	if (!on) {
+		(void)bpf_link__destroy(*link);
+		*link = NULL;
+		return 0;
+	}
+	if (!bpf_program__autoload(program))
+		return -EOPNOTSUPP;
+	if (!*link)
+		*link = bpf_program__attach_trace(program);
+	return *link ? 0 : -errno;
+}
+
 int bpf_agent_sweep(struct bpf_agent *agent, bool all)
 {
 	struct profiler_bpf *skel = agent->skel;

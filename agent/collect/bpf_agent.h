@@ -31,6 +31,9 @@ int bpf_agent_set_offcpu(struct bpf_agent *agent, bool on, uint64_t threshold_ns
 /* Whether it is noted who wakes a thread, at the cost of a program at every wakeup of the host. -EOPNOTSUPP
  * while the off-CPU programs are not attached. */
 int bpf_agent_set_wakers(struct bpf_agent *agent, bool on) must_use;
+/* Whether calls that move bytes are recorded. While they are, every system call of the host takes longer.
+ * -EOPNOTSUPP on kernels without off-CPU types. */
+int bpf_agent_set_io(struct bpf_agent *agent, bool on) must_use;
 /* Turns the time that every thread of wanted processes is off the CPU so far into samples; with @all
  * that of every thread begins. -EOPNOTSUPP while the off-CPU programs are not attached. */
 int bpf_agent_sweep(struct bpf_agent *agent, bool all) must_use;

@@ -112,6 +112,8 @@ static int set_features(struct bpf_agent *agent)
 		{ skel->progs.off_sweep, offcpu },
 		{ skel->progs.off_exit, offcpu },
 		{ skel->progs.off_waking, offcpu },
+		{ skel->progs.io_exit, offcpu && loop },
+		{ skel->progs.io_exit_compat, offcpu && !loop },
 		{ skel->progs.off_resume, resume && loop },
 		{ skel->progs.off_resume_compat, resume && !loop },
 	};

@@ -61,7 +61,7 @@ struct collector {
 	struct control_demand demand;
 	struct governor governor;
 	uint32_t rate_hz;	    /* in force */
-	bool offcpu;		    /* attached */
+	bool offcpu, io;	    /* attached */
 	uint32_t types;		    /* bits of enum prof_want that the feed was told */
 	struct alloc_watch *alloc;  /* NULL until somebody wants allocations */
 

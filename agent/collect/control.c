@@ -19,7 +19,7 @@
 void control_send_status(struct collector *c)
 {
 	struct control_status status = { .head = { .kind = CONTROL_STATUS },
-					 .sampling = c->rate_hz > 0 || c->offcpu,
+					 .sampling = c->rate_hz > 0 || c->offcpu || c->io,
 					 .hardware = c->bpf && bpf_agent_uses_hardware(c->bpf) };
 
 	if (c->server_fd < 0)
@@ -30,7 +30,7 @@ void control_send_status(struct collector *c)
 	}
 	status.types = PROF_WANT_CPU;
 	if (bpf_load_has_offcpu(&c->options->features))
-		status.types |= PROF_WANT_OFFCPU | PROF_WANT_LOCKS;
+		status.types |= PROF_WANT_OFFCPU | PROF_WANT_LOCKS | PROF_WANT_IO;
 	if (alloc_is_possible(c))
 		status.types |= PROF_WANT_ALLOC;
 	if (alloc_is_possible(c) && features_has(&c->options->features, FEATURE_UPROBE_SESSION))
@@ -79,6 +79,16 @@ static void apply_offcpu(struct collector *c, bool on)
 		sweep(c, true);
 }
 
+static void apply_io(struct collector *c, bool on)
+{
+	int rc = bpf_agent_set_io(c->bpf, on);
+
+	if (rc < 0)
+		log_error("cannot follow what is read and written: %s", strerror(-rc));
+	else
+		c->io = on;
+}
+
 /* Samples taken before the unwind tables of what runs are there would be cut: a first session begins when
  * they are, or after a bounded time on a host where new programs never cease. */
 static bool tables_are_awaited(struct collector *c)
@@ -98,7 +108,7 @@ void control_apply_demand(struct collector *c)
 	uint32_t types = c->demand.types;
 	uint32_t rate = types & PROF_WANT_CPU ? governor_rate(&c->governor, c->demand.rate_hz) : 0;
 	uint32_t rate_before = c->rate_hz;
-	bool offcpu = types & PROF_WANT_OFFCPU;
+	bool offcpu = types & PROF_WANT_OFFCPU, io = types & PROF_WANT_IO;
 
 	if (!c->bpf)
 		return;
@@ -109,11 +119,15 @@ void control_apply_demand(struct collector *c)
 		apply_rate(c, rate);
 	if (offcpu || c->offcpu)
 		apply_offcpu(c, offcpu);
+	if (io || c->io)
+		apply_io(c, io);
 	/* What could not be started is not claimed: whoever waits for it is told why by the status. */
 	if (!c->rate_hz)
 		types &= ~(uint32_t)PROF_WANT_CPU;
 	if (!c->offcpu)
 		types &= ~(uint32_t)(PROF_WANT_OFFCPU | PROF_WANT_LOCKS);
+	if (!c->io)
+		types &= ~(uint32_t)PROF_WANT_IO;
 	if (!alloc_is_possible(c))
 		types &= ~(uint32_t)(PROF_WANT_ALLOC | PROF_WANT_LIVE);
 	if (c->rate_hz == rate_before && types == c->types)

@@ -232,8 +232,10 @@ void recorder_count(struct recorder *r, const struct chunk_event *event)
 		return; /* what it counted, not what was taken of it */
 	r->pairs.data[event->pair].samples++;
 	process->samples++;
-	process->value += event->value;
 	r->quality.samples++;
+	if (r->attrs.data[event->attr].type == PROF_SAMPLE_IO)
+		return; /* bytes; the value is time */
+	process->value += event->value;
 	r->quality.value += event->value;
 	r->quality.value2 += (int64_t)event->value2;
 }

@@ -281,11 +281,27 @@ static uint32_t attrs_of(struct build *b, uint32_t id)
 	return made;
 }
 
+/* Time comes from the waits, bytes and operations from the calls that moved some; of those that move none
+ * (fsync) the wait is all there is. */
+static void values_of_io(const struct chunk_attr *attr, const struct chunk_event *event,
+			 int64_t ret[PROFILE_VALUES_MAX])
+{
+	bool moved = attr && attr->type == PROF_SAMPLE_IO;
+
+	if (moved || (attr && attr->detail == PROF_DETAIL_SYNC))
+		ret[0] = (int64_t)(event->value2 + 512) / 1024;
+	ret[moved ? 2 : 1] = event->value;
+}
+
 /* One event's values in the order of its type. */
-static void values_of(enum profile_type type, bool sums, const struct chunk_event *event,
-		      int64_t ret[PROFILE_VALUES_MAX])
+static void values_of(enum profile_type type, bool sums, const struct chunk_attr *attr,
+		      const struct chunk_event *event, int64_t ret[PROFILE_VALUES_MAX])
 {
 	memset(ret, 0, PROFILE_VALUES_MAX * sizeof(*ret));
+	if (type == PROFILE_IO) {
+		values_of_io(attr, event, ret);
+		return;
+	}
 	if (profile_type_info(type)->value_count == 1) {
 		ret[0] = event->value;
 		return;
@@ -421,11 +437,11 @@ static int add_event(struct build *b, const struct chunk_event *stored,
 		event.value = thread_totals_scale(b->totals, pid_of(recording, attr), attr->tid,
 						  class_of(attr), is_exact(attr, stored),
 						  event.value);
-	timed.value = event.value;
 	timed.attrs = attrs_of(b, event.attr);
-	values_of(b->options->meta.type, recording->sums, &event, values);
+	values_of(b->options->meta.type, recording->sums, attr, &event, values);
 	profile_builder_sample(b->builder, timed.node, timed.attrs, values);
-	if (!b->options->events)
+	timed.value = values[profile_type_info(b->options->meta.type)->value_index];
+	if (!b->options->events || !timed.value)
 		return 0;
 	timed.time_ns = clock_to_realtime_ns(&recording->quality.clock, event.time_ns);
 	profile_builder_event(b->builder, &timed);

@@ -77,7 +77,7 @@ struct session {
 	enum session_choice choice;
 	uint64_t choice_asked_ns, choice_retry_ns; /* monotonic */
 	uint64_t seed;	/* of thinning */
-	struct thinning thinning;
+	struct thinning thinning, thinning_of_bytes;
 	uint64_t asked_ns, start_ns, end_ns; /* monotonic; start 0 = not yet, end UINT64_MAX = open */
 	uint64_t wait_until_ns;		     /* for the first process */
 	struct recorder *recorder;

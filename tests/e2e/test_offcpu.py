@@ -233,6 +233,42 @@ def io_by_kind():
         check(any("bytes" in note for note in result["quality"]["notes"]), f"{result['quality']}")
 
 
+def io_counts_bytes():
+    """Also of calls that never wait; what is sampled is right in the mean."""
+    program = compile_workload("off_io.c", "-O2", "-fomit-frame-pointer", "-lpthread")
+    kinds = {"read_file": "file", "write_file": "file", "write_pipe": "pipe", "send_socket": "socket"}
+    with Daemon() as daemon, own_name(program) as name, subprocess.Popen(
+            [name, WORKLOADS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            def counters():
+                process.stdin.write("\n")
+                process.stdin.flush()
+                return json.loads(process.stdout.readline())
+
+            check(process.stdout.readline() == "ready\n", "the program is not ready")
+            daemon.profile(os.path.basename(name), 1, "io", 1000)  # unwind tables are there
+            outer = [counters()]
+            session = daemon.start_profile(os.path.basename(name), 600, "io", 1000)
+            inner = [counters()]
+            time.sleep(4)
+            inner.append(counters())
+            result = daemon.stop_profile(session)
+            outer.append(counters())
+            moved = daemon.folded(session, "&groupBy=kind&value=bytes")
+            calls = daemon.folded(session, "&groupBy=kind&value=operations")
+        finally:
+            process.kill()
+        for function, kind in kinds.items():
+            # a tenth of some thousand samples at least: four standard deviations are 20 %
+            for which, stacks in enumerate((moved, calls)):
+                due = tuple(last[function][which] - first[function][which] for first, last in (inner, outer))
+                near(f"{function} {which}", 1e6 * values(stacks, function), tuple(1e6 * d for d in due), 30, 1e12)
+                right = sum(v for s, v in stacks if function in s and s[0] == kind)
+                check(right >= 0.97 * values(stacks, function), f"{function}: {right} of {values(stacks, function)} {kind}")
+        check(any("estimated" in note for note in result["quality"]["notes"]), f"{result['quality']}")
+
+
 if __name__ == "__main__":
     main(offcpu_of_every_function, waits_across_both_ends, wall_is_all_of_every_thread,
-         blocked_time_is_what_the_kernel_leaves, mutex_names_lock_and_waiter, mutex_names_every_holder, block_counts_contentions, io_by_kind)
+         blocked_time_is_what_the_kernel_leaves, mutex_names_lock_and_waiter, mutex_names_every_holder, block_counts_contentions, io_by_kind,
+         io_counts_bytes)

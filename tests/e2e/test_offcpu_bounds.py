@@ -68,9 +68,9 @@ def nothing_stays_attached():
     with Daemon() as daemon, Crowd("threads", "2") as crowd:
         before = links(daemon)
         check(before, "exec, fork and exit are always followed")
-        sessions = [daemon.start_profile(crowd.service, 600, kind) for kind in ("offcpu", "wall", "mutex")]
+        sessions = [daemon.start_profile(crowd.service, 600, kind) for kind in ("offcpu", "wall", "mutex", "io")]
         during = links(daemon)
-        check(len(during) >= len(before) + 4, f"{during}")
+        check(len(during) >= len(before) + 5, f"{during}")
         time.sleep(0.5)
         for session in sessions:
             daemon.stop_profile(session)
