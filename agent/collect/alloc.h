@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Following the allocations of processes: which are observed, when their probes are open, and what comes
- * of it in the feed. Works inside the collector's loop: alloc_tick() does what is due, attaching and
- * detaching included (10 and 25 to 50 ms of waiting for the kernel's grace periods), one process at a time.
+ * of it in the feed. Works inside the collector's loop: alloc_tick() does what is due, attaching
+ * included (10 ms of waiting for the kernel's grace period), one process at a time.
  *
  * In the feed: samples of PROF_SAMPLE_ALLOC with weighted bytes and objects, stamped with the beginning of
  * their period so that those of one window share a time; FEED_ALLOC for every period with what it cost; and

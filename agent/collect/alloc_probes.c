@@ -4,11 +4,14 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/bpf.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -20,6 +23,7 @@
 /* include/uapi/linux/bpf.h, enum bpf_attach_type; newer than the headers here. */
 #define ATTACH_UPROBE_MULTI   48
 #define ATTACH_UPROBE_SESSION 57
+#define HOLDER_FDS_MAX	      4096 /* descriptors of ours that a holder lets go of */
 #define MEASURE_CALLS	      20000u
 #define MEASURE_SLOT	      (ALLOC_SLOTS_MAX - 1)
 
@@ -116,6 +120,8 @@ int alloc_probes_create(struct bpf_agent *agent, struct alloc_probes **ret, stru
 			       "allocations of programs cannot be probed: %s; it takes Linux 6.6, and 6.13 "
 			       "to follow what stays in use (`profd --features`)",
 			       strerror(-rc));
+	/* Nobody waits for the processes that hold links. */
+	(void)signal(SIGCHLD, SIG_IGN);
 	*ret = take_ptr(probes);
 	return 0;
 }
@@ -170,6 +176,58 @@ bool alloc_probes_can_probe(const struct control_alloc_site *site)
 	return true;
 }
 
+/* Holds the link until the other end of @life_fd is closed, and ends: the kernel detaches on the way out. */
+static _Noreturn void hold(const struct link_create *attr, int answer_fd, int life_fd)
+{
+	int link_fd = (int)syscall(SYS_bpf, BPF_LINK_CREATE, attr, sizeof(*attr));
+	int rc = link_fd < 0 ? -errno : 0;
+	char nothing;
+
+	(void)prctl(PR_SET_NAME, "profd-probes");
+	if (write(answer_fd, &rc, sizeof(rc)) != sizeof(rc) || rc < 0)
+		_exit(1);
+	(void)close(answer_fd);
+	/* Nobody else's descriptors stay open by this one's life. */
+	for (int fd = 0; fd < HOLDER_FDS_MAX; fd++)
+		if (fd != link_fd && fd != life_fd)
+			(void)close(fd);
+	while (read(life_fd, &nothing, 1) < 0 && errno == EINTR)
+		;
+	_exit(0);
+}
+
+/* Attaches in a process of its own. A SIGKILL that arrives while the kernel detaches makes it give up half
+ * way (get_user_pages() returns -EINTR, "failed to unregister, leaking uprobe"), and the program keeps the
+ * breakpoints. A process that is ending already cannot be killed again, so detaching is left to the end of
+ * one that does nothing else; it also spares us the waiting. Returns the descriptor that keeps it alive. */
+static int start_holder(const struct link_create *attr)
+{
+	cleanup_close int answer_fd = -1, life_fd = -1;
+	int answer[2], life[2], rc = -EIO;
+	pid_t pid;
+
+	if (pipe2(answer, O_CLOEXEC) < 0)
+		return -errno;
+	if (pipe2(life, O_CLOEXEC) < 0) {
+		rc = -errno;
+		(void)close(answer[0]), (void)close(answer[1]);
+		return rc;
+	}
+	pid = fork();
+	if (pid == 0) {
+		(void)close(answer[0]), (void)close(life[1]);
+		hold(attr, answer[1], life[0]);
+	}
+	(void)close(answer[1]), (void)close(life[0]);
+	answer_fd = answer[0];
+	life_fd = life[1];
+	if (pid < 0)
+		return -EAGAIN;
+	while (read(answer_fd, &rc, sizeof(rc)) < 0 && errno == EINTR)
+		;
+	return rc < 0 ? rc : take_fd(&life_fd);
+}
+
 int alloc_probes_attach(struct alloc_probes *probes, const struct alloc_attachment *a)
 {
 	const struct bpf_program *program = probes->session ? probes->skel->progs.alloc_session
@@ -185,7 +243,6 @@ int alloc_probes_attach(struct alloc_probes *probes, const struct alloc_attachme
 		.cookies = (uintptr_t)cookies,
 		.pid = a->tgid,
 	};
-	int fd;
 
 	for (unsigned i = 0; i < a->site_count && attr.count < ALLOC_SITES_MAX; i++) {
 		const struct control_alloc_site *site = &a->sites[i];
@@ -200,8 +257,7 @@ int alloc_probes_attach(struct alloc_probes *probes, const struct alloc_attachme
 			ALLOC_COOKIE(site->kind, site->argument[0], site->argument[1], site->argument[2],
 				     site->pushed, a->slot, flags);
 	}
-	fd = (int)syscall(SYS_bpf, BPF_LINK_CREATE, &attr, sizeof(attr));
-	return fd < 0 ? -errno : fd;
+	return start_holder(&attr);
 }
 
 void alloc_probes_set_slot(struct alloc_probes *probes, uint32_t slot, const struct alloc_slot *value)

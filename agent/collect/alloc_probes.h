@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The allocation programs (bpf/alloc.bpf.c): loaded beside the profiler's object, whose maps they share,
- * when somebody first asks; attached to one process's allocator by one link that the kernel drops with its
- * descriptor, so that no probe outlives this process. Single-threaded, like struct bpf_agent. */
+ * when somebody first asks; attached to one process's allocator by one link, held by a process that does
+ * nothing else and ends with ours, so that no probe outlives us. Ignores SIGCHLD from then on. Single-threaded,
+ * like struct bpf_agent. */
 #ifndef PROFD_COLLECT_ALLOC_PROBES_H
 #define PROFD_COLLECT_ALLOC_PROBES_H
 
@@ -33,7 +34,8 @@ struct alloc_attachment {
 };
 /* True if the programs can read the arguments of this site. */
 bool alloc_probes_can_probe(const struct control_alloc_site *site);
-/* The link's descriptor; closing it detaches. -EINVAL, -EPERM, -ESRCH, -EOPNOTSUPP. */
+/* A descriptor that keeps the probes; when it is closed, by whatever end of this process, they are detached
+ * within some 50 ms. -EINVAL, -EPERM, -ESRCH, -EOPNOTSUPP, -EAGAIN (no process could be made). */
 int alloc_probes_attach(struct alloc_probes *probes, const struct alloc_attachment *attachment) must_use;
 
 /* Opens slot @slot for hits (before attaching) with fresh counts, or closes it (mean_gap_bytes 0). */
