@@ -328,6 +328,82 @@ static void test_windows_and_points(void **state)
 	assert_string_equal(err.word, "InvalidParam");
 }
 
+/* CPU, waits and both together of one service, each a span of its own; windows begin with the minute. */
+static void test_several_types(void **state)
+{
+	struct session_fixture *f = *state;
+	struct continuous_setting setting = setting_of("default", "web", 99);
+	struct history_window window = { .tenant = "default", .service = "web" };
+	struct session_list list = { 0 };
+	struct err err = { 0 };
+	uint64_t now_ns = clock_monotonic_ns();
+	bool complete = false;
+
+	setting.types = 1u << PROFILE_CPU | 1u << PROFILE_OFFCPU | 1u << PROFILE_WALL;
+	put(f, &setting);
+	wait_for_rate(f, 99);
+	assert_int_equal(f->feed.types & (PROF_WANT_CPU | PROF_WANT_OFFCPU), PROF_WANT_CPU | PROF_WANT_OFFCPU);
+	for (uint64_t i = 0; i < 20; i++) {
+		fake_feed_sample(&f->feed, 1, 100, 1, now_ns + i, PERIOD_99);
+		fake_feed_wait(&f->feed, 1, 100, 2, now_ns + i, 5 * NS_PER_MS, PROF_OFF_BLOCKED << 4);
+	}
+	for (int i = 0; i < 6000 && !complete; i++) {
+		clock_sleep_ns(10 * NS_PER_MS);
+		session_list_deinit(&list);
+		list = list_of(f, "default", "web");
+		complete = list.count >= 3;
+		for (uint32_t j = 0; j < list.count; j++)
+			complete &= list.items[j].sample_count >=
+				    (list.items[j].type == PROFILE_WALL ? 40u : 20u);
+	}
+	assert_int_equal(list.count, 3);
+	for (uint32_t j = 0; j < list.count; j++) {
+		cleanup(profile) struct profile *p = NULL;
+
+		assert_true(list.items[j].continuous);
+		assert_int_equal(list.items[j].started_at_ns % MINUTE, 0);
+		window.type = list.items[j].type;
+		window.from_ns = list.items[j].created_at_ns;
+		window.to_ns = window.from_ns + 600 * NS_PER_S;
+		assert_int_equal(sessions_window_profile(f->sessions, &window, &p, &err), 0);
+		for (uint32_t i = 0; i < p->event_count; i++)
+			assert_int_equal(p->events[i].time_ns % MINUTE, 0);
+		assert_int_equal(session_fixture_self(p, "f_100"),
+				 window.type == PROFILE_OFFCPU ? -1 : 20 * (int64_t)PERIOD_99);
+		assert_int_equal(session_fixture_self(p, "f_200"),
+				 window.type == PROFILE_CPU ? -1 : 20 * 5 * (int64_t)NS_PER_MS);
+	}
+	session_list_deinit(&list);
+}
+
+/* One setting for everything: each of 200 services has its own windows, those that appear later too. */
+static void test_two_hundred_services(void **state)
+{
+	enum { SERVICES = 200, EACH = 19 };
+	struct session_fixture *f = *state;
+	struct continuous_setting setting = setting_of("default", "*", 19);
+	struct continuous_info info;
+	struct err err = { 0 };
+	char name[32];
+
+	put(f, &setting);
+	wait_for_rate(f, 19);
+	for (uint32_t i = 0; i < SERVICES; i++) {
+		(void)snprintf(name, sizeof(name), "/system.slice/svc-%03u.service", i);
+		fake_feed_proc(&f->feed, &(struct fake_proc){ .proc = 1000 + i, .tgid = 1000 + i, .comm = "svc",
+							      .exe = "/usr/bin/svc", .cgroup = name });
+		for (uint64_t k = 0; k < EACH; k++)
+			fake_feed_sample(&f->feed, 1000 + i, 1000 + i, 1 + k % 2,
+					 clock_monotonic_ns() + k, NS_PER_S / 19);
+	}
+	for (uint32_t i = 0; i < SERVICES; i += i < SERVICES - 34 ? 33 : 1) {
+		(void)snprintf(name, sizeof(name), "svc-%03u", i);
+		wait_for_samples(f, "default", name, EACH);
+	}
+	assert_int_equal(sessions_continuous_get(f->sessions, "default", "*", &info, &err), 0);
+	assert_true(info.status.sessions >= SERVICES && info.status.bytes > 0);
+}
+
 static int note_day(void *ctx, const struct store_day *day, uint64_t bytes)
 {
 	void *const *to = ctx;
@@ -449,6 +525,8 @@ int main(void)
 		T(test_kills_lose_nothing),
 		T(test_each_owner_its_rate),
 		T(test_windows_and_points),
+		T(test_several_types),
+		T(test_two_hundred_services),
 		T(test_pages),
 		T(test_baseline_of_a_span_outlives_it),
 	};
