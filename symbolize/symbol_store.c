@@ -2,12 +2,14 @@
 #include "symbolize/symbol_store.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <string.h>
 
 struct open_index {
 	uint64_t key;
 	uint64_t bytes;
 	uint64_t used; /* tick of the last use */
+	bool is_cached; /* mapped from the cache */
 	struct symbol_index *index; /* owned */
 };
 
@@ -62,7 +64,8 @@ static void make_room(struct symbol_store *store, uint64_t bytes)
 	}
 }
 
-static const struct symbol_index *add(struct symbol_store *store, uint64_t key, struct symbol_index *index)
+static const struct symbol_index *add(struct symbol_store *store, uint64_t key, struct symbol_index *index,
+				      bool is_cached)
 {
 	size_t bytes;
 
@@ -72,6 +75,7 @@ static const struct symbol_index *add(struct symbol_store *store, uint64_t key, 
 	store->open[store->count++] = (struct open_index){ .key = key,
 							   .bytes = bytes,
 							   .used = ++store->tick,
+							   .is_cached = is_cached,
 							   .index = index };
 	return index;
 }
@@ -104,7 +108,14 @@ const struct symbol_index *symbol_store_get(struct symbol_store *store, uint64_t
 		return store->open[i].index;
 	}
 	index = open_cached(store, key);
-	return index ? add(store, key, index) : NULL;
+	return index ? add(store, key, index, true) : NULL;
+}
+
+void symbol_store_rest(struct symbol_store *store)
+{
+	for (unsigned i = store->count; i-- > 0;)
+		if (store->open[i].is_cached)
+			close_at(store, i);
 }
 
 int symbol_store_put_take(struct symbol_store *store, uint64_t key, struct symbol_index *index)
@@ -124,6 +135,6 @@ int symbol_store_put_take(struct symbol_store *store, uint64_t key, struct symbo
 		symbol_index_destroy(index);
 		return 0;
 	}
-	(void)add(store, key, index);
+	(void)add(store, key, index, false);
 	return 0;
 }

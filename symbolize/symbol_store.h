@@ -21,6 +21,8 @@ CLEANUP_DEFINE(symbol_store, struct symbol_store *, symbol_store_destroy);
 
 /* The index of @key, borrowed until the next call; NULL if there is none. */
 const struct symbol_index *symbol_store_get(struct symbol_store *store, uint64_t key);
+/* Closes what can be opened from the cache again. */
+void symbol_store_rest(struct symbol_store *store);
 /* A new index of @key, in place of a former one: stored in the cache and opened from there, or kept as it is
  * if that fails. Takes it on success. -ENOMEM. */
 int symbol_store_put_take(struct symbol_store *store, uint64_t key, struct symbol_index *index) must_use;

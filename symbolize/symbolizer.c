@@ -4,6 +4,7 @@
 #include "symbolize/symbolizer.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <poll.h>
 #include <string.h>
 
@@ -160,9 +161,15 @@ static void finish_build(struct symbolizer *s)
 
 enum { POLL_CONTROL, POLL_COLLECTOR, POLL_SERVER, POLL_BUILDER, POLL_FILES, POLL_FETCHER, POLL_COUNT };
 
+static bool has_deadline(const struct symbolizer *s)
+{
+	return s->names_count || s->modules.waiting || s->question.asked_ns || s->jit.behind;
+}
+
+/* Number of descriptors with events. */
 static int wait_for_events(const struct symbolizer *s, struct pollfd polls[POLL_COUNT])
 {
-	bool deadline = s->names_count || s->modules.waiting || s->question.asked_ns;
+	int count;
 	short server = (s->names_count < SYMBOLIZER_NAMES_MAX ? POLLIN : 0) |
 		       (s->server_full ? POLLOUT : 0);
 
@@ -172,9 +179,20 @@ static int wait_for_events(const struct symbolizer *s, struct pollfd polls[POLL_
 	polls[POLL_BUILDER] = (struct pollfd){ .fd = s->builder.pidfd, .events = POLLIN };
 	polls[POLL_FETCHER] = (struct pollfd){ .fd = s->fetch_fd, .events = POLLIN };
 	polls[POLL_FILES] = (struct pollfd){ .fd = s->builder.files_fd, .events = POLLIN };
-	if (poll(polls, POLL_COUNT, s->jit.behind ? 0 : deadline ? TICK_MS : -1) < 0 && errno != EINTR)
-		return -errno;
-	return 0;
+	count = poll(polls, POLL_COUNT,
+		     s->jit.behind ? 0
+		     : has_deadline(s) ? TICK_MS
+		     : s->rested   ? -1
+				   : SYMBOLIZER_REST_MS);
+	return count < 0 && errno != EINTR ? -errno : count < 0 ? 1 : count;
+}
+
+/* Names are asked for in bursts, hours apart: what the last one needed is opened again in milliseconds. */
+static void rest(struct symbolizer *s)
+{
+	symbol_store_rest(s->store);
+	(void)malloc_trim(0);
+	s->rested = true;
 }
 
 static int turn(struct symbolizer *s)
@@ -184,6 +202,11 @@ static int turn(struct symbolizer *s)
 
 	if (rc < 0)
 		return rc;
+	if (!rc && !has_deadline(s) && !s->rested && name_builder_is_idle(&s->builder)) {
+		rest(s);
+		return 0;
+	}
+	s->rested = s->rested && !rc;
 	if (polls[POLL_CONTROL].revents && receive_some(s, s->control_fd) == -EPIPE)
 		s->stopping = true; /* the supervisor is gone */
 	/* A descriptor may be another peer's by now: the revents are only a hint. */

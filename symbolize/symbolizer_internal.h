@@ -13,6 +13,7 @@
 #include "symbolize/symbol_store.h"
 #include "symbolize/symbolizer.h"
 
+#define SYMBOLIZER_REST_MS	  3000		   /* without an event: memory is given back */
 #define SYMBOLIZER_NAMES_MAX	  32		   /* CONTROL_NAMES waiting for their answer */
 #define SYMBOLIZER_INDEX_WALL_S	  10		   /* of one CONTROL_INDEX, before the process dies of it */
 #define SYMBOLIZER_DEBUG_WAIT_NS  (2 * NS_PER_S)   /* for the collector to find a debug file */
@@ -36,6 +37,7 @@ struct symbolizer {
 	int server_fd;
 	int fetch_fd; /* to the server's fetcher; -1 = nothing is fetched */
 	bool stopping;
+	bool rested; /* nothing has happened since memory was given back */
 	uint64_t debug_again_ns;
 	struct module_cache *cache; /* NULL = none */
 	struct symbol_store *store;

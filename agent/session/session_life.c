@@ -8,6 +8,7 @@
  * CLOCK_MONOTONIC. Events count by their own time, so that late delivery neither adds nor loses
  * any. */
 #include <errno.h>
+#include <malloc.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -695,6 +696,10 @@ void session_life_tick(struct sessions *s, uint64_t now_ns)
 		s->flush_at_ns = now_ns + s->options.flush_interval_ns;
 		flush_all(s);
 		continuous_flush(s, false);
+		/* Building and rendering a profile of the host takes tens of MB for a moment, in pieces: the
+		 * C library keeps what is free until it is told to give it back. */
+		if (atomic_exchange(&s->has_built, false))
+			(void)malloc_trim(0);
 	}
 	save_records(s, now_ns);
 }

@@ -170,6 +170,7 @@ int session_profile_build(struct sessions *s, const struct session_info *info,
 	if (rc == 0 && done)
 		done(ctx, s, profile);
 	names_client_end(s->names);
+	atomic_store(&s->has_built, true);
 	(void)pthread_mutex_unlock(&s->build_lock);
 	if (rc == 0)
 		*ret = profile;

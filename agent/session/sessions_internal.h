@@ -10,6 +10,7 @@
 #define PROFD_SESSION_SESSIONS_INTERNAL_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "agent/base/clock.h"
 #include "agent/base/log.h"
@@ -210,6 +211,7 @@ struct sessions {
 	pthread_mutex_t build_lock; /* names, building profiles */
 	struct names_client *names;
 	struct profile_cache cache; /* own lock */
+	atomic_bool has_built;	    /* a profile, since memory was given back last */
 
 	pthread_mutex_t file_lock; /* deleting a session against writing its names */
 	pthread_cond_t finisher_wake;
