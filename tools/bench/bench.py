@@ -222,15 +222,15 @@ def memory(_):
             stack.enter_context(running("python3", "-c", "import json,ssl,time;print('ready',flush=True);time.sleep(600)"))
         with Daemon() as daemon:
             daemon.profile("*", 10, rate=99)
-            pss = pss_kb(daemon)
+            pss = pss_kb(*pids_of(daemon))
             maps = map_bytes(daemon)
             absolute("memory with 200 processes, MB", pss / 1024 + maps / 1048576, 100,
                      f"PSS {pss / 1024:.0f}, BPF maps {maps / 1048576:.0f}")
 
 
-def pss_kb(daemon):
+def pss_kb(*pids):
     total = 0
-    for pid in pids_of(daemon):
+    for pid in pids:
         with open(f"/proc/{pid}/smaps_rollup") as f:
             total += sum(int(line.split()[1]) for line in f if line.startswith("Pss:"))
     return total
@@ -252,8 +252,9 @@ def memory_after(_):
             subprocess.run(command, check=True, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         daemon.stop_profile(session)
         daemon.folded(session)
-        time.sleep(13)
-        absolute("PSS after clang, node, a JVM, chromium and 200 small programs, MB", pss_kb(daemon) / 1024, 60)
+        time.sleep(20)
+        absolute("PSS after clang, node, a JVM, chromium and 200 small programs, MB", pss_kb(*pids_of(daemon)) / 1024, 60,
+                 ", ".join(f"{comm[6:]} {pss_kb(pid) / 1024:.0f}" for comm, pid in sorted(daemon.children().items())))
         absolute("BPF maps then, MB", map_bytes(daemon) / 1048576, 40)
 
 
