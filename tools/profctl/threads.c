@@ -43,6 +43,8 @@ static int print_analysis(const cJSON *analysis)
 		     output_number(analysis, "goroutineGrowthRate"),
 		     *output_text(analysis, "comparedWith") ? output_text(analysis, "comparedWith")
 							    : "(nothing to compare with)");
+	add_stacks(&table, cJSON_GetObjectItem(analysis, "suspectedLeaks"), "leak?");
+	add_stacks(&table, cJSON_GetObjectItem(analysis, "deadlockCandidates"), "stuck?");
 	add_stacks(&table, cJSON_GetObjectItem(analysis, "blockedGoroutines"), "blocked");
 	add_stacks(&table, cJSON_GetObjectItem(analysis, "topStacks"), "all");
 	return table_print(&table) < 0;
