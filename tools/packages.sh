@@ -38,6 +38,8 @@ install_missing() {
 	echo "installing:$missing"
 	export DEBIAN_FRONTEND=noninteractive
 	apt-get update -qq
+	# Slim images have no man pages, not even the folder that a JDK links into.
+	mkdir -p /usr/share/man/man1
 	# shellcheck disable=SC2086 # a list of words on purpose
 	apt-get install -y -qq --no-install-recommends $missing >/dev/null
 }
