@@ -79,6 +79,8 @@ int api_create(const struct api_options *options, struct api **ret, struct err *
 	if (rc == 0)
 		rc = rate_limit_create(api->options.requests_per_second, api->options.request_burst,
 				       &api->callers);
+	if (rc == 0)
+		rc = answer_cache_create(API_ANSWERS_BYTES, &api->answers);
 	if (rc < 0)
 		return rc;
 	*ret = take_ptr(api);
@@ -90,6 +92,7 @@ void api_destroy(struct api *api)
 	if (!api)
 		return;
 	push_destroy(api->push);
+	answer_cache_destroy(api->answers);
 	rate_limit_destroy(api->addresses);
 	rate_limit_destroy(api->callers);
 	jwt_verifier_destroy(api->jwt);

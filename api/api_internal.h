@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "api/answer_cache.h"
 #include "api/api.h"
 #include "api/http.h"
 #include "api/jwt.h"
@@ -17,6 +18,7 @@
 #define API_ROUTES_MAX	 96
 #define API_STATUSES_MAX 64 /* distinct status codes counted per route */
 #define API_REFUSALS_MAX 16
+#define API_ANSWERS_BYTES (32u << 20) /* of rendered profiles kept */
 
 struct api_counters {
 	/* [route][slot]; the last route is "no route". Slots by http_status_slot(). */
@@ -34,6 +36,7 @@ struct api {
 	struct keys *keys;
 	struct jwt_verifier *jwt; /* NULL = not configured */
 	struct rate_limit *addresses, *callers;
+	struct answer_cache *answers; /* of rendered profiles */
 	struct links links;
 	pthread_rwlock_t links_lock; /* of links.secret */
 	uint64_t started_ns; /* monotonic */

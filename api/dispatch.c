@@ -345,7 +345,7 @@ static void finish(const struct http_request *request, struct http_answer *answe
 	struct buf *body = &answer->body;
 
 	/* A line for people at a terminal. */
-	if (body->len && body->data[body->len - 1] == '}')
+	if (body->len && body->data[body->len - 1] == '}' && !answer->no_compress)
 		buf_add_char(body, '\n');
 	http_answer_header(answer, "X-Request-ID", "%s", request->request_id);
 	http_answer_header(answer, "X-Content-Type-Options", "nosniff");

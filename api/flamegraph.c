@@ -7,6 +7,7 @@
 
 #include "agent/base/clock.h"
 #include "api/api_internal.h"
+#include "api/compress.h"
 #include "api/negotiate.h"
 #include "api/render/html.h"
 
@@ -169,13 +170,38 @@ static void offer_file(struct http_answer *answer, const struct render_format *f
 			   format->extension);
 }
 
+static int make_body(struct http_call *call, const struct profile *p,
+		     const struct render_format *format, const struct render_options *options,
+		     bool packed)
+{
+	struct buf *body = &call->answer->body, plain = { .max = body->max };
+	int rc = format->render(p, options, packed ? &plain : body, call->err);
+
+	if (rc == 0 && packed)
+		rc = compress_gzip(plain.data, plain.len, 1, body);
+	buf_deinit(&plain);
+	return rc;
+}
+
 static int render(struct http_call *call, const struct profile *p,
 		  const struct render_format *format, const struct render_options *options,
 		  const char *name, bool download)
 {
+	const char *encodings = http_header(call->request, "Accept-Encoding");
+	bool packed = !format->packed && encodings && strstr(encodings, "gzip");
+	/* The request says which data and which view. */
+	const char *const texts[] = { call->request->tenant, call->request->target, format->name,
+				      packed ? "gzip" : "" };
+	struct answer_key key = answer_key_of(p, texts, ARRAY_SIZE(texts));
 	struct http_answer *answer = call->answer;
-	int rc = format->render(p, options, &answer->body, call->err);
+	int rc = 0;
 
+	if (!answer_cache_get(call->api->answers, &key, &answer->body)) {
+		rc = make_body(call, p, format, options, packed);
+		if (rc == 0 && !answer->body.error)
+			answer_cache_put(call->api->answers, &key, answer->body.data,
+					 answer->body.len);
+	}
 	if (rc == -ENOENT)
 		return err_set(call->err, ENOENT, "NotFound", "root",
 			       "the path in root leads nowhere in this profile");
@@ -184,8 +210,10 @@ static int render(struct http_call *call, const struct profile *p,
 			       "this profile cannot be written as %s", format->name);
 	if (rc < 0)
 		return rc;
+	if (packed)
+		http_answer_header(answer, "Content-Encoding", "gzip");
 	answer->content_type = format->content_type;
-	answer->no_compress = format->packed;
+	answer->no_compress = format->packed || packed;
 	if (strcmp(format->name, "html") == 0) {
 		http_answer_header(answer, "Content-Security-Policy", "%s; frame-ancestors 'none'",
 				   html_content_policy());

@@ -206,6 +206,19 @@ static void activity_metrics(const struct sessions_health *health, struct buf *o
 	       health->rate_hz);
 }
 
+static void cache_metrics(const struct api *api, struct buf *out)
+{
+	struct answer_cache_counts counts;
+
+	answer_cache_count(api->answers, &counts);
+	single(out, "profd_answer_cache_hits_total", "counter", "Rendered answers found kept.",
+	       (double)counts.hits);
+	single(out, "profd_answer_cache_misses_total", "counter", "Rendered answers made.",
+	       (double)counts.misses);
+	single(out, "profd_answer_cache_bytes", "gauge", "Bytes of rendered answers kept.",
+	       (double)counts.bytes);
+}
+
 int handle_metrics(struct http_call *call)
 {
 	struct buf *out = &call->answer->body;
@@ -222,6 +235,7 @@ int handle_metrics(struct http_call *call)
 		http_metrics(call->api, out);
 		refusal_metrics(call->api, out);
 		push_metrics(call->api->push, out);
+		cache_metrics(call->api, out);
 	}
 	limit_metrics(call->api, out);
 	call->answer->content_type = "text/plain; version=0.0.4; charset=utf-8";

@@ -107,7 +107,7 @@ static int write_pyroscope(const struct profile *p, const struct session_info *i
 	json_out_open(&json, NULL, '{');
 	json_out_text(&json, "ID", id);
 	json_out_key(&json, "rawProfile");
-	buf_add_char(out, '"');
+	json_out_raw(&json, "\"");
 	add_base64(out, (const uint8_t *)pprof.data, pprof.len);
 	buf_add_char(out, '"');
 	json_out_close(&json, '}');

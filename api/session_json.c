@@ -6,6 +6,7 @@
 
 #include "agent/base/clock.h"
 #include "agent/profile/interval.h"
+#include "api/api_internal.h"
 #include "api/breakdown.h"
 #include "api/links.h"
 #include "api/quality_json.h"
@@ -140,6 +141,33 @@ static void times_json(struct json_out *json, const struct session_info *info)
 	json_out_uint(json, "requestedDurationSeconds", info->requested_duration_s);
 }
 
+/* The table of a large profile takes ten milliseconds; the same ones are shown again and again. */
+static int kept_functions_json(struct json_out *json, struct api *api, const struct profile *p,
+			       uint32_t top)
+{
+	struct buf text = { .max = json->buf->max };
+	struct json_out own = json_out_to(&text);
+	struct answer_key key;
+	char number[16];
+	int rc = 0;
+
+	(void)snprintf(number, sizeof(number), "%u", top);
+	key = answer_key_of(p, (const char *const[]){ "topFunctions", number }, 2);
+	if (!answer_cache_get(api->answers, &key, &text)) {
+		rc = top_functions_json(&own, NULL, p, top, false);
+		if (rc == 0 && !text.error)
+			answer_cache_put(api->answers, &key, text.data, text.len);
+	}
+	buf_add(&text, "", 1);
+	if (rc == 0 && !text.error) {
+		json_out_key(json, "topFunctions");
+		json_out_raw(json, text.data);
+	}
+	rc = rc < 0 ? rc : text.error;
+	buf_deinit(&text);
+	return rc;
+}
+
 void session_json(struct json_out *json, const char *name, struct api *api,
 		  const struct session_info *info, const struct session_json_options *options)
 {
@@ -163,7 +191,7 @@ void session_json(struct json_out *json, const char *name, struct api *api,
 		json_out_text(json, "stackRole",
 			      info->source == PROFILE_SOURCE_UNLOCKERS ? "unlocker" : "waiter");
 	if (!options->profile ||
-	    top_functions_json(json, "topFunctions", options->profile, options->top, false) < 0) {
+	    kept_functions_json(json, api, options->profile, options->top) < 0) {
 		json_out_open(json, "topFunctions", '[');
 		json_out_close(json, ']');
 	}

@@ -17,6 +17,7 @@ import time
 
 import goroutines_bench
 import history_bench
+import http_bench
 import names_bench
 import stacks_bench
 from harness import FAMILY_A, Daemon, build_truth, check, compile_workload, running
@@ -274,6 +275,11 @@ def startup(_):
         absolute("start-up CPU, s", cpu_s(pids_of(daemon)), 0.3, f"{len([p for p in os.listdir('/proc') if p.isdigit()])} processes")
 
 
+def api(_):
+    """The HTTP API under load."""
+    http_bench.run(absolute)
+
+
 def names(_):
     """Names and unwind tables of large files, beside LLVM's and binutils' tools."""
     names_bench.run(row, absolute, child_cpu_s)
@@ -314,7 +320,7 @@ def verdicts(_):
     history_bench.tables(absolute)
 
 
-BENCHES = [names, goroutines, busy, busy_fp, idle, switches, memory, memory_after, loss, startup, unseen, storm, throughput, tables, history, verdicts]
+BENCHES = [names, goroutines, busy, busy_fp, idle, switches, memory, memory_after, loss, startup, unseen, storm, throughput, tables, history, verdicts, api]
 
 
 def main():

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers of the API at a hundred requests a second, the server on one core: times from when a request was due, and CPU
+time of the server for each."""
+
+import http.client
+import json
+import os
+import threading
+import time
+
+from harness import FAMILY_A, Daemon, check, compile_workload, cpu_ns, own_name, running, wait_until
+
+RATE, SECONDS, CLIENTS = 100, 10, 16
+NODES = 100_000
+
+
+def large_session(daemon, service):
+    """A session whose flame graph has 100,000 nodes."""
+    session = daemon.start_profile(service, 600, rate=999)
+    wait_until(lambda: daemon.get(f"{FAMILY_A}/{session}?top=1").json()["sampleCount"] > 3000, 120, "enough samples")
+    daemon.stop_profile(session)
+    graph = json.loads(daemon.get(f"{FAMILY_A}/{session}/flamegraph?format=flame&maxNodes={NODES}").body)
+    nodes = len(graph["node"]["fn"])
+    check(nodes > 0.9 * NODES, f"only {nodes} nodes")
+    return session
+
+
+def load(daemon, server, path, headers):
+    """(sorted seconds, CPU seconds a request, bytes of an answer)"""
+    times, sizes, failures = [], [], []
+    begin = time.monotonic() + 0.2
+    cpu = cpu_ns(server)
+
+    def client(number):
+        connection = http.client.HTTPConnection("127.0.0.1", daemon.port, timeout=120)
+        for i in range(number, RATE * SECONDS, CLIENTS):
+            due = begin + i / RATE
+            time.sleep(max(0.0, due - time.monotonic()))
+            connection.request("GET", path, headers=headers)
+            answer = connection.getresponse()
+            sizes.append(len(answer.read()))
+            times.append(time.monotonic() - due)
+            if answer.status not in (200, 304):
+                failures.append(answer.status)
+
+    threads = [threading.Thread(target=client, args=(n,)) for n in range(CLIENTS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    check(not failures, f"{path}: {failures[:5]}")
+    return sorted(times), (cpu_ns(server) - cpu) / 1e9 / len(times), sizes[0]
+
+
+def run(absolute):
+    program = compile_workload("many_stacks.c", "-O1", "-fno-optimize-sibling-calls", "-fno-omit-frame-pointer")
+    with own_name(program) as copy, Daemon() as daemon:
+        with running(copy, ready=False):
+            session = large_session(daemon, os.path.basename(copy))
+        server = daemon.children()["profd-server"]
+        for task in os.listdir(f"/proc/{server}/task"):
+            os.sched_setaffinity(int(task), {0})
+        packed = {"Accept-Encoding": "gzip"}
+        begin = cpu_ns(server)
+        etag = daemon.get(f"{FAMILY_A}/{session}/flamegraph?format=flame", headers=packed).headers["ETag"]
+        first_ms = (cpu_ns(server) - begin) / 1e6
+        for name, path, headers in (
+                ("GET of a session", f"{FAMILY_A}/{session}", packed),
+                ("GET of a page of 20 sessions", f"{FAMILY_A}/history", packed),
+                ("GET of a flame graph of 100,000 nodes, seen before", f"{FAMILY_A}/{session}/flamegraph?format=flame",
+                 {**packed, "If-None-Match": etag}),
+                ("GET of a flame graph of 100,000 nodes", f"{FAMILY_A}/{session}/flamegraph?format=flame", packed)):
+            times, cpu, size = load(daemon, server, path, headers)
+            absolute(f"{name}, p99 ms at {RATE}/s on one core", 1e3 * times[int(len(times) * 0.99)], 100,
+                     f"p50 {1e3 * times[len(times) // 2]:.2f}, CPU {1e6 * cpu:.0f} us a request, {size} bytes"
+                     + (f"; made the first time in {first_ms:.0f} ms of CPU" if "flame" in name else ""))
