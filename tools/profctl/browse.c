@@ -105,8 +105,10 @@ int command_status(const struct arguments *args)
 			(void)cJSON_AddItemToObject(version, "ready", take_ptr(ready));
 		output_json(version);
 	} else {
+		const char *address = client_address(args->client);
+
 		(void)printf("profd %s at %s\n%s\n", output_text(version, "version"),
-			     client_address(args->client), health);
+			     *address ? address : "its Unix socket", health);
 	}
 	return status != 200;
 }

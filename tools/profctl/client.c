@@ -98,7 +98,7 @@ void client_destroy(struct client *client)
 
 const char *client_address(const struct client *client)
 {
-	return client->url;
+	return client->socket ? "" : client->url;
 }
 
 char *client_escape(struct client *client, const char *text)

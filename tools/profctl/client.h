@@ -48,7 +48,7 @@ char *client_escape(struct client *client, const char *text);
 /* Adds "name=value", escaped, behind '?' or '&'; nothing for a NULL value. */
 void client_add_parameter(struct client *client, struct buf *path, const char *name,
 			  const char *value);
-/* The address shown to people: the URL, or http://localhost for a socket. */
+/* What stands before paths that are shown to people: the URL, or "" for a socket. */
 const char *client_address(const struct client *client);
 
 #endif

@@ -52,6 +52,7 @@ static int print_top(const cJSON *session)
 static int print_session(const struct arguments *args, const cJSON *session)
 {
 	const char *failure = output_text(session, "failureReason");
+	const char *flames = output_text(session, "flameGraphUrl");
 	char value[64];
 
 	if (args->format == OUTPUT_JSON) {
@@ -67,8 +68,8 @@ static int print_session(const struct arguments *args, const cJSON *session)
 	if (*failure)
 		(void)printf("failed     %s\n", failure);
 	print_quality(session);
-	if (*output_text(session, "flameGraphUrl"))
-		(void)printf("flames     %s\n", output_text(session, "flameGraphUrl"));
+	if (*flames)
+		(void)printf("flames     %s%s\n", *flames == '/' ? client_address(args->client) : "", flames);
 	(void)printf("\n");
 	return print_top(session);
 }
