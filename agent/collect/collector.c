@@ -22,7 +22,8 @@
 #define POLL_CALM_HZ	   250
 #define POLL_ACTIVE_MS	   100
 #define POLL_FULL_MS	   10  /* the BPF ring is filling */
-#define POLL_PENDING_MS	   20  /* modules or mappings are being settled */
+#define POLL_PENDING_MS	   20  /* files are being indexed */
+#define SWEEP_MS	   50  /* between two rounds over all processes */
 #define POLL_IDLE_MS	   250
 #define FILL_HIGH	   0.25
 #define MMAP_HOLD_MS	   20  /* from one wakeup by mapping records to the next */
@@ -162,7 +163,6 @@ static void timed_work(struct collector *c, struct timers *timers)
 		timers->ten_seconds_ns = now_ns;
 		every_ten_seconds(c, now_ns);
 	}
-	samples_feed_rest(c);
 	alloc_tick(c, now_ns);
 	if (c->rescan_due && now_ns - timers->rescan_ns >= RESCAN_INTERVAL_NS) {
 		timers->rescan_ns = now_ns;
@@ -173,10 +173,11 @@ static void timed_work(struct collector *c, struct timers *timers)
 	module_index_pump(c->index, now_ns);
 	if (c->hold_until_ns)
 		control_apply_demand(c);
-	if (now_ns - timers->sweep_ns >= POLL_PENDING_MS * NS_PER_MS) {
+	if (now_ns - timers->sweep_ns >= SWEEP_MS * NS_PER_MS) {
 		/* Whole tables are gone through: not at every event of a host that forks all the time. */
 		timers->sweep_ns = now_ns;
 		follow_look_again(c, now_ns);
+		samples_feed_rest(c);
 		publish_sweep(c, now_ns);
 	}
 	late_sweep(c, now_ns);
@@ -224,8 +225,10 @@ static void watch_mappings(struct collector *c)
 
 static int wait_ms(const struct collector *c)
 {
-	if (module_index_pending(c->index) > 0 || c->sweep_due)
+	if (module_index_pending(c->index) > 0)
 		return POLL_PENDING_MS;
+	if (c->sweep_due)
+		return SWEEP_MS;
 	if (!collector_active(c))
 		return POLL_IDLE_MS;
 	if (c->bpf && bpf_agent_fill(c->bpf) > FILL_HIGH)

@@ -334,8 +334,14 @@ void samples_feed_all(struct collector *c)
 	struct proc *proc;
 	size_t at = 0;
 
-	while ((proc = proc_table_next(c->procs, &at)))
+	while ((proc = proc_table_next_kept(c->procs, &at))) {
 		proc->fed = false;
+		if (!proc->ended_ns)
+			continue;
+		/* Its last samples may be on their way: it is told again with them. */
+		proc->fed_once = false;
+		proc->exit_fed = false;
+	}
 	for (uint32_t id = 1; id <= module_table_count(c->modules); id++)
 		module_table_get(c->modules, id)->fed = false;
 	c->names_due = true;
