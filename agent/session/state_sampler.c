@@ -336,7 +336,7 @@ static int hand_over(struct sessions *s, struct state_sampler *sampler, struct w
 }
 
 /* Everything summed so far becomes part of the session. */
-static int flush(struct sessions *s, struct state_sampler *sampler, uint64_t until_ns)
+static int flush(struct sessions *s, struct state_sampler *sampler, uint64_t until_ns, bool last)
 {
 	struct session *session;
 	int rc = 0;
@@ -350,7 +350,8 @@ static int flush(struct sessions *s, struct state_sampler *sampler, uint64_t unt
 		struct watched *w = sampler->processes.data[i];
 
 		sampler->had_any |= w->was_read;
-		if (!w->was_read && w->reason[0])
+		/* It may still be read; the reader may just be starting again. */
+		if (!w->was_read && w->reason[0] && (last || !w->lives))
 			recorder_skip(session->recorder, w->target.p.tgid, w->reason);
 		if (!w->sums.sum.items.count)
 			continue;
@@ -397,7 +398,7 @@ static void run_round(struct sessions *s, struct state_sampler *sampler)
 								   sampler->rate_hz));
 	if (now_ns < sampler->flush_at_ns && !is_full(sampler))
 		return;
-	(void)!flush(s, sampler, now_ns);
+	(void)!flush(s, sampler, now_ns, false);
 	sampler->flush_at_ns = now_ns + FLUSH_NS;
 	/* Those that have ended and given everything. */
 	for (size_t i = 0; i < sampler->processes.count; i++) {
@@ -473,7 +474,7 @@ void state_samplers_finish(struct sessions *s, const struct read_job *job)
 	if (sampler) {
 		for (size_t i = 0; i < sampler->processes.count; i++)
 			settle_held(sampler->processes.data[i], end_ns);
-		rc = session ? flush(s, sampler, end_ns) : 0;
+		rc = session ? flush(s, sampler, end_ns, true) : 0;
 		*at = sampler->next;
 	}
 	sessions_lock(s);

@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import math
 import os
+import signal
 import subprocess
 
 from harness import FAMILY_A, Daemon, build_go, check, main, wait_until
@@ -134,6 +135,28 @@ def test_method_is_chosen_when_the_service_appears():
         check(1e9 < found["main.leakedSite"]["cumulativeValue"] <= 3.1e9, f"{found['main.leakedSite']}")
 
 
+def test_sampling_survives_the_server():
+    with Daemon() as daemon, Contended(build_go("contended")) as program:
+        session = daemon.start_profile(f"pid:{program.process.pid}", 3600, "block")
+        before = program.sums()
+
+        def is_back():
+            with contextlib.suppress(OSError):
+                return daemon.request("GET", f"{FAMILY_A}/{session}").status == 200
+            return False
+
+        # The sums reach the store after a second; what is sampled later reaches it from the next server.
+        wait_until(lambda: waited(before, program.sums(), "main.leakedSite") > 2e9, 60, "waits")
+        os.kill(daemon.children()["profd-server"], signal.SIGKILL)
+        wait_until(is_back, 60, "another server")
+        wait_until(lambda: waited(before, program.sums(), "main.leakedSite") > 4e9, 60, "waits")
+        result = named(daemon, daemon.stop_profile(session))
+        check(result["status"] == "completed", f"{result}")
+        check(not result["quality"]["processesSkipped"], f"{result['quality']}")
+        leaked = functions(result)["main.leakedSite"]["cumulativeValue"]
+        check(abs(leaked - result["durationNanos"]) < 0.25 * result["durationNanos"], f"{leaked} {result['durationNanos']}")
+
+
 if __name__ == "__main__":
-    main(test_waits_equal_what_the_program_measured, test_own_profile_is_preferred,
+    main(test_waits_equal_what_the_program_measured, test_sampling_survives_the_server, test_own_profile_is_preferred,
          test_method_is_chosen_when_the_service_appears)
