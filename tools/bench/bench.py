@@ -20,6 +20,7 @@ import history_bench
 import http_bench
 import names_bench
 import stacks_bench
+import verdict_bench
 from harness import FAMILY_A, Daemon, build_truth, check, compile_workload, running
 
 STATS = "/proc/sys/kernel/bpf_stats_enabled"
@@ -320,7 +321,12 @@ def verdicts(_):
     history_bench.tables(absolute)
 
 
-BENCHES = [names, goroutines, busy, busy_fp, idle, switches, memory, memory_after, loss, startup, unseen, storm, throughput, tables, history, verdicts, api]
+def lives(seconds):
+    """Lives of the same programs, and of one with a planted change: some 90 minutes."""
+    verdict_bench.run(absolute, seconds)
+
+
+BENCHES = [names, goroutines, busy, busy_fp, idle, switches, memory, memory_after, loss, startup, unseen, storm, throughput, tables, history, verdicts, api, lives]
 
 
 def main():
