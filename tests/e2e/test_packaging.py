@@ -141,6 +141,39 @@ def prometheus_and_grafana():
         check("disk_budget_bytes" in limits, limits)
 
 
+def without_npm():
+    """`make` says that the page is served as separate modules, and the daemon serves it so."""
+    with tempfile.TemporaryDirectory(prefix="profd-e2e-") as folder:
+        tools, build = os.path.join(folder, "bin"), os.path.join(folder, "build")
+        os.mkdir(tools)
+        for place in reversed(os.environ["PATH"].split(":")):
+            for name in os.listdir(place) if os.path.isdir(place) else ():
+                link = os.path.join(tools, name)
+                if name not in ("node", "nodejs", "npm", "npx"):
+                    if os.path.lexists(link):
+                        os.unlink(link)
+                    os.symlink(os.path.join(place, name), link)
+        # The objects that are there, but for the page's.
+        os.mkdir(build)
+        for name in ("agent", "api", "symbolize", "tools", "gen", "bpf", "libprofd.a"):
+            run("cp", "-a", os.path.join(BUILD, name), build)
+        shutil.rmtree(os.path.join(build, "ui"), ignore_errors=True)
+        os.unlink(os.path.join(build, "gen/ui_files.h"))
+        os.unlink(os.path.join(build, "api/assets.o"))
+        done = subprocess.run(["make", "-s", f"O={build}", os.path.join(build, "profd")], cwd=ROOT, capture_output=True,
+                              text=True, timeout=600, env=dict(os.environ, PATH=tools))
+        check(done.returncode == 0, done.stderr[-1500:])
+        check("node and npm are not there" in done.stderr, done.stderr)
+        daemon = Daemon("--no-collect")
+        daemon.program = os.path.join(build, "profd")
+        with daemon:
+            page = daemon.get("/", headers={"Accept": "text/html"}).body.decode()
+            files = re.findall(r'(?:src|href)="(/ui/[^"]+)"', page)
+            check("<html" in page and files, page[:500])
+            for path in files:
+                check(daemon.get(path).body, path)
+
+
 def runs_by_the_notify_protocol():
     """READY=1 when it serves, STOPPING=1 when it is told to end, RELOADING=1 for SIGHUP: what Type=notify goes by."""
     with tempfile.TemporaryDirectory(prefix="profd-e2e-") as folder:
@@ -166,4 +199,4 @@ def runs_by_the_notify_protocol():
 
 
 if __name__ == "__main__":
-    main(what_make_install_installs, the_unit, maintainer_scripts, prometheus_and_grafana, runs_by_the_notify_protocol)
+    main(what_make_install_installs, the_unit, maintainer_scripts, prometheus_and_grafana, without_npm, runs_by_the_notify_protocol)
