@@ -186,8 +186,8 @@ def pull(talk, busy, go_program):
 
 
 def the_agent(talk):
-    for path in ("/healthz", "/readyz", "/version", "/openapi.json", "/metrics", "/", "/s/x", "/p/x", "/g/x", "/compare",
-                 "/baselines", "/trend", "/status", "/settings", "/sign-in", "/api/v1/sampling"):
+    pages = [name.split(" ")[1] for name in talk.all_operations() if re.match(r"GET /[\w.-]*$", name)]
+    for path in (*pages, "/s/x", "/p/x", "/g/x", "/api/v1/sampling"):
         talk.say("GET", path)
     page = talk.daemon.get("/").body.decode()
     files = re.findall(r'(?:src|href)="(/ui/[^"]+)"', page)
