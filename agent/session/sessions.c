@@ -367,8 +367,8 @@ static int start_new(struct sessions *s, const struct session_request *r,
 static int resolve_patiently(struct sessions *s, const struct session_request *request,
 			     struct selector *ret, char name[SERVICE_NAME_SIZE], struct err *err)
 {
-	bool by_runtime = read_session_takes(request->type, FEED_PROC_GO) &&
-			  !read_session_takes(request->type, 0);
+	/* For memory and alloc the reader is asked what it is. */
+	bool by_runtime = request->type == PROFILE_BLOCK || request->type == PROFILE_MUTEX;
 	uint64_t begin_ns = clock_monotonic_ns();
 
 	for (;;) {

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 
+import allocations_bench
 import goroutines_bench
 import history_bench
 import http_bench
@@ -291,6 +292,11 @@ def goroutines(_):
     goroutines_bench.run(row, absolute)
 
 
+def allocations(_):
+    """Allocations of a native program: what observing them costs it."""
+    allocations_bench.run(row)
+
+
 def unseen(_):
     """Programs that profd has never seen: from their start to their first whole stack."""
     stacks_bench.unseen(absolute)
@@ -326,7 +332,7 @@ def lives(seconds):
     verdict_bench.run(absolute, seconds)
 
 
-BENCHES = [names, goroutines, busy, busy_fp, idle, switches, memory, memory_after, loss, startup, unseen, storm, throughput, tables, history, verdicts, api, lives]
+BENCHES = [names, goroutines, allocations, busy, busy_fp, idle, switches, memory, memory_after, loss, startup, unseen, storm, throughput, tables, history, verdicts, api, lives]
 
 
 def main():
