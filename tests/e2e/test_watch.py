@@ -76,7 +76,7 @@ def rewrite(folder, normal, changed, hours):
         if path != source:
             shutil.copy(source, path)
         with contextlib.closing(sqlite3.connect(path)) as db:
-            db.executemany("INSERT INTO win VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+            db.executemany("INSERT INTO win (series, ts, part, samples, lost, value, z) VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
             db.commit()
 
 
