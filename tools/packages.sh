@@ -24,6 +24,7 @@ install_missing() {
 			python3) command -v python3 >/dev/null 2>&1 && continue ;;
 			nodejs) command -v node >/dev/null 2>&1 && continue ;;
 			npm) command -v npm >/dev/null 2>&1 && continue ;;
+			openjdk-17-jdk-headless) command -v javac >/dev/null 2>&1 && continue ;;
 			esac
 			missing="$missing $package"
 			;;
