@@ -52,6 +52,7 @@ static const struct key keys[] = {
 	{ "collect", "cpu_budget_pct", KEY_DOUBLE, AT(cpu_budget_pct), 0, 0.01, 100, "1" },
 	{ "collect", "target_budget_pct", KEY_DOUBLE, AT(target_budget_pct), 0, 0.01, 100, "10" },
 	{ "collect", "memory_budget", KEY_SIZE, AT(memory_budget_bytes), 0, 16 << 20, 1e12, "64M" },
+	{ "collect", "native_memory", KEY_BOOL, AT(native_memory), 0, 0, 0, "yes" },
 	TEXT("collect", "debuginfod_urls", debuginfod_urls, ""),
 	{ "continuous", "span", KEY_DURATION, AT(continuous_span_ns), 0, 60 * SECOND,
 	  86400 * SECOND, "10m" },

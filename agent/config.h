@@ -67,6 +67,7 @@ struct config {
 	unsigned exclude_count;
 	double cpu_budget_pct, target_budget_pct;
 	uint64_t memory_budget_bytes;
+	bool native_memory;    /* memory and alloc of programs that are not Go may be probed */
 	char *debuginfod_urls; /* "" = off */
 	/* [continuous] */
 	uint64_t continuous_span_ns; /* 10 min */

@@ -103,11 +103,15 @@ static int probe_features(const struct config *config, struct err *err)
 {
 	features_probe(&host_features);
 	for (unsigned i = 0; i < config->disabled_feature_count; i++) {
-		int rc = features_disable(&host_features, config->disabled_features[i], err);
+		int rc = features_disable(&host_features, config->disabled_features[i],
+					  "--disable-feature", err);
 
 		if (rc < 0)
 			return rc;
 	}
+	if (!config->native_memory)
+		return features_disable(&host_features, "uprobe_multi", "[collect] native_memory = no",
+					err);
 	return 0;
 }
 

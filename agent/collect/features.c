@@ -272,7 +272,7 @@ void features_probe(struct features *features)
 	libbpf_set_print(print);
 }
 
-int features_disable(struct features *features, const char *name, struct err *err)
+int features_disable(struct features *features, const char *name, const char *by, struct err *err)
 {
 	char names[256] = "";
 	size_t used = 0;
@@ -280,6 +280,8 @@ int features_disable(struct features *features, const char *name, struct err *er
 	for (size_t i = 0; i < FEATURE_MAX; i++) {
 		if (!strcmp(probes[i].name, name)) {
 			features->disabled[i] = true;
+			(void)snprintf(features->reason[i], sizeof(features->reason[i]),
+				       "switched off by %s", by);
 			return 0;
 		}
 		used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", i ? ", " : "",
@@ -296,11 +298,10 @@ void features_print(const struct features *features, FILE *out)
 			features->disabled[i] ? "disabled"
 			: features->found[i]  ? "yes"
 					      : "no");
-		if (!features->found[i])
+		if (!features->found[i] || features->disabled[i])
 			fprintf(out, " %s", features->reason[i]);
 		if (!features_has(features, (enum feature)i))
-			fprintf(out, "%s%s", features->found[i] ? " " : "; ",
-				probes[i].required ? "required" : "instead: ");
+			fprintf(out, "; %s", probes[i].required ? "required" : "instead: ");
 		if (!features_has(features, (enum feature)i) && !probes[i].required)
 			fputs(probes[i].fallback, out);
 		fputc('\n', out);

@@ -41,8 +41,10 @@ static inline bool features_has(const struct features *features, enum feature fe
 {
 	return features->found[feature] && !features->disabled[feature];
 }
-/* -EINVAL: no feature of this name (the names are listed in @err). */
-int features_disable(struct features *features, const char *name, struct err *err) must_use;
+/* Counts as absent from now on, with @by (an option, a key) in its reason. -EINVAL: no feature of this name (the
+ * names are listed in @err). */
+int features_disable(struct features *features, const char *name, const char *by, struct err *err)
+	must_use;
 /* One line per feature: name, found or not, reason, what falls back. */
 void features_print(const struct features *features, FILE *out);
 /* 0, or the first required feature that is missing, as -EOPNOTSUPP/-EPERM with one line in @err. */

@@ -178,7 +178,7 @@ def problems(daemon, session, build):
             found.append(f"names in a stripped program: {wrong}")
         # a tick may come before the mapping of a library is known
         bad = [(f, v) for s, v in stacks for f in s if f.startswith("[unknown]") and not re.fullmatch(r"\[unknown\] \S+\+0x[0-9a-f]+", f)]
-        if sum(v for _, v in bad) > (1 - FRESH) * total:
+        if sum(v for _, v in bad) > (1 - WHOLE) * total:
             found.append(f"unknown frames without a place: {bad}")
     # a stack guessed by frame pointers reaches the entry too, but without its leaf's caller
     wrong = sum(v for s, v in whole for leaf, (_, chain, count) in build.truth.items()

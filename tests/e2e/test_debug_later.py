@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# tools/test: beside others
 """Debug information that appears after a program was profiled: installed on the host, or in a debuginfod server.
 Stored sessions answer with the better names, also when the program is long gone and the daemon another one."""
 
@@ -15,7 +16,7 @@ import time
 import urllib.error
 import urllib.request
 
-from harness import FAMILY_A, WORKLOADS, Daemon, check, compile_workload, cpu_ns, main, wait_until
+from harness import FAMILY_A, Daemon, check, compile_workload, cpu_ns, main, wait_until
 
 LEAVES = {"leaf_a": 0.6, "leaf_b": 0.4}
 

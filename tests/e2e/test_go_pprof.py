@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# tools/test: beside others
 """What `go tool pprof` reads from the agent about a real Go program: /debug/pprof/{heap,allocs,block,mutex,goroutine}
 and a pipeline's heap profile."""
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
+# tools/test: beside others
 """Programs that lie to whoever reads their memory: a clear reason in processesSkipped or in the failure, and an
 agent that goes on."""
 
 import contextlib
-import os
 import re
 import subprocess
 

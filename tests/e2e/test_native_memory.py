@@ -134,6 +134,13 @@ def test_refused():
                       f"refused: {answer}")
 
 
+def test_switched_off():
+    with Daemon("--set", "collect.native_memory=no") as daemon, running("sleep", "600", ready=False) as process:
+        answer = daemon.request("POST", FAMILY_A + "/start", {
+            "service": f"pid:{process.pid}", "profileType": "alloc", "durationSeconds": 1, "waitSeconds": 10})
+        check(answer.status == 422 and b"native_memory = no" in answer.body, f"refused: {answer}")
+
+
 def malloc_code(pid):
     """The first bytes of malloc in the memory of a process and in its C library."""
     with open(f"/proc/{pid}/maps") as f:
@@ -169,4 +176,4 @@ def test_nothing_is_left():
 
 
 if __name__ == "__main__":
-    main(test_alloc, test_memory, test_leak_in_cpp, test_refused, test_nothing_is_left)
+    main(test_alloc, test_memory, test_leak_in_cpp, test_refused, test_switched_off, test_nothing_is_left)

@@ -8,7 +8,7 @@ import os
 import subprocess
 import time
 
-from harness import FAMILY_A, Daemon, check, compile_workload, lasted_ns, main, own_name, wait_until
+from harness import Daemon, check, compile_workload, lasted_ns, main, own_name, wait_until
 
 
 class Crowd:

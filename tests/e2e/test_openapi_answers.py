@@ -4,7 +4,6 @@
 """What the daemon answers is what /openapi.json says: status, content type and every JSON body against its schema
 (JSON Schema 2020-12), for good calls and refused ones."""
 
-import json
 
 from harness import FAMILY_A as A
 from harness import Daemon, Skip, check, main

@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 
-from harness import FAMILY_A, ROOT, Daemon, check, main, own_name, running, wait_until
+from harness import ROOT, Daemon, check, main, own_name, running, wait_until
 from registry import pypi_import
 
 pypi_import("opentelemetry-proto==1.45.2", "protobuf==6.33.0")

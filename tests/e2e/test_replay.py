@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# tools/test: beside others
 """What one daemon records another one plays, without any privilege: the same program, functions and shares."""
 
 import os

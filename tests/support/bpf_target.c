@@ -63,7 +63,7 @@ struct features bpf_target_features(const char *disable)
 
 	features_probe(&features);
 	if (disable)
-		assert_int_equal(features_disable(&features, disable, NULL), 0);
+		assert_int_equal(features_disable(&features, disable, "the test", NULL), 0);
 	return features;
 }
 

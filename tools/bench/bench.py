@@ -22,7 +22,7 @@ import http_bench
 import names_bench
 import stacks_bench
 import verdict_bench
-from harness import FAMILY_A, Daemon, build_truth, check, compile_workload, running
+from harness import Daemon, build_truth, check, compile_workload, running
 
 STATS = "/proc/sys/kernel/bpf_stats_enabled"
 STATS_FLOOR_NS = 57  # performance.md, 1: cost of one measured run of an empty program

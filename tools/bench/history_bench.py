@@ -4,7 +4,6 @@ month, pages of a long list, one comparison, and the statistical tables in full.
 
 import contextlib
 import datetime
-import json
 import os
 import re
 import shutil
