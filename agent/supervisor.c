@@ -39,6 +39,7 @@ struct supervisor {
 	bool announced;
 	bool stopping;
 	bool reload; /* SIGHUP */
+	uint64_t alive_ns; /* when the manager was last told */
 	int exit_status;
 };
 
@@ -67,6 +68,7 @@ static const enum role stop_order[] = { ROLE_COLLECTOR, ROLE_SERVER, ROLE_READER
 /* ---- service manager ---------------------------------------------------------------------------- */
 
 /* sd_notify(3): a datagram to the socket named in NOTIFY_SOCKET; nothing to do when there is none. */
+/* A manager that does not read must not hold the daemon: what does not fit is left out. */
 static void notify_manager(const char *state)
 {
 	const char *path = getenv("NOTIFY_SOCKET");
@@ -80,7 +82,8 @@ static void notify_manager(const char *state)
 		address.sun_path[0] = '\0';
 	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd >= 0)
-		(void)sendto(fd, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&address,
+		(void)sendto(fd, state, strlen(state), MSG_NOSIGNAL | MSG_DONTWAIT,
+			     (struct sockaddr *)&address,
 			     (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path)));
 }
 
@@ -363,7 +366,10 @@ static void wait_for_events(struct supervisor *s, int timeout_ms)
 			s->children[role].control_fd = -1;
 		}
 	read_signals(s);
-	notify_manager("WATCHDOG=1");
+	if (clock_monotonic_ns() - s->alive_ns >= NS_PER_S) {
+		s->alive_ns = clock_monotonic_ns();
+		notify_manager("WATCHDOG=1");
+	}
 }
 
 /* ---- another configuration --------------------------------------------------------------------- */
