@@ -133,9 +133,9 @@ $(O)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(O)/fuzz/libprofd.a
 	$(call say,FUZZ-LD,$@)$(FUZZ_CC) -fsanitize=fuzzer,address,undefined -o $@ $^ $(LDLIBS)
 
 fuzz: $(addprefix $(O)/fuzz/,$(or $(T),$(FUZZERS))) ## fuzz all targets for 10 s each, or one: make fuzz T=fuzz_cfi_rows S=300
-	@for t in $(or $(T),$(FUZZERS)); do mkdir -p $(O)/fuzz/corpus/$$t; \
+	@for t in $(or $(T),$(FUZZERS)); do tests/fuzz/seeds $$t $(O)/fuzz/corpus/$$t || exit; \
 		$(O)/fuzz/$$t -max_total_time=$(S) -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
-			$(O)/fuzz/corpus/$$t $$(ls -d tests/fuzz/corpus/$$t 2>/dev/null) >$(O)/fuzz/$$t.log 2>&1 \
+			$(O)/fuzz/corpus/$$t >$(O)/fuzz/$$t.log 2>&1 \
 			&& echo "ok $$t: $$(sed -n 's/.*number_of_executed_units: *//p' $(O)/fuzz/$$t.log) inputs" \
 			|| { echo "not ok $$t: see $(O)/fuzz/$$t.log"; tail -n 20 $(O)/fuzz/$$t.log; bad=1; }; \
 	done; [ -z "$$bad" ]
@@ -146,11 +146,9 @@ check-long: $(O)/tests/bpf/test_reader_go ## packages, the README's first minute
 	tests/long/goroutines
 
 fuzz-replay: $(FUZZERS:%=$(O)/fuzz/%) ## every fuzz target over its corpus and 2,000 fresh inputs
-	@for t in fuzz_cfi_rows fuzz_elf_file; do mkdir -p $(O)/fuzz/corpus/$$t; \
-		echo 'int twice(int x) { return 2 * x; }' | $(CC) -g -O1 -shared -fPIC -x c - -o $(O)/fuzz/corpus/$$t/seed.so; done
-	@for t in $(FUZZERS); do mkdir -p $(O)/fuzz/corpus/$$t; \
+	@for t in $(FUZZERS); do tests/fuzz/seeds $$t $(O)/fuzz/corpus/$$t || exit; \
 		$(O)/fuzz/$$t -runs=2000 -timeout=10 -rss_limit_mb=2048 -seed=1 $(O)/fuzz/corpus/$$t \
-			$$(ls -d tests/fuzz/corpus/$$t 2>/dev/null) >$(O)/fuzz/$$t.log 2>&1 \
+			>$(O)/fuzz/$$t.log 2>&1 \
 			&& echo "ok $$t" || { echo "not ok $$t: see $(O)/fuzz/$$t.log"; tail -n 20 $(O)/fuzz/$$t.log; bad=1; }; \
 	done; [ -z "$$bad" ]
 

@@ -2,7 +2,8 @@
 # shellcheck shell=bash disable=SC2034,SC2154
 # Bare Debian 12 roots for the long tests. Sourced; $work is where they are kept.
 
-mirror=${MIRROR:-http://deb.debian.org/debian}
+# where this host gets its own packages from
+mirror=${MIRROR:-$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' | head -n 1)}
 
 # bare_root FOLDER: a fresh root of the base system alone, from a copy that is made once.
 bare_root() {
