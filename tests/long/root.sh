@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# shellcheck shell=bash disable=SC2034,SC2154
+# shellcheck shell=bash disable=SC2016,SC2034,SC2154
 # Bare Debian 12 roots for the long tests. Sourced; $work is where they are kept.
 
 # where this host gets its own packages from
