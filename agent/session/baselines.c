@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Baselines: a record, and a copy of the session's data under the baseline's id, so that it
  * survives the session. The record embeds the session's own record as it was. */
-#include <cjson/cJSON.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -9,6 +8,7 @@
 #include "agent/base/parse.h"
 #include "agent/base/ulid.h"
 #include "agent/session/continuous.h"
+#include "agent/session/record_json.h"
 #include "agent/session/session_record.h"
 #include "agent/session/sessions_internal.h"
 
@@ -16,12 +16,6 @@
 #define BASELINES_MAX	1000u /* a tenant's (contract.md section 8) */
 #define LABEL_MAX	200u
 #define DESCRIPTION_MAX 2000u
-
-static void delete_json(cJSON *json)
-{
-	cJSON_Delete(json);
-}
-CLEANUP_DEFINE(json, cJSON *, delete_json);
 
 void baseline_info_deinit(struct baseline_info *info)
 {
@@ -61,13 +55,6 @@ static char *encode(const struct baseline_info *info, const struct session_info 
 	return json ? cJSON_PrintUnformatted(json) : NULL;
 }
 
-static const char *text_of(const cJSON *json, const char *name)
-{
-	const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, name));
-
-	return text ? text : "";
-}
-
 static int decode_session(const cJSON *json, struct session_info *ret)
 {
 	cleanup_free char *text =
@@ -88,7 +75,7 @@ static int fill_texts(const cJSON *json, struct baseline_info *info)
 			(void)snprintf(info->tags[info->tag_count++], BASELINE_TAG_SIZE, "%s",
 				       text);
 	}
-	info->description = strdup(text_of(json, "description"));
+	info->description = strdup(record_text(json, "description"));
 	info->top_functions = cJSON_IsString(top) ? strdup(top->valuestring) : NULL;
 	if (info->description && (info->top_functions || !cJSON_IsString(top)))
 		return 0;
@@ -107,9 +94,9 @@ static int decode(const char *body, size_t len, struct baseline_info *ret,
 
 	if (rc < 0)
 		return rc;
-	(void)snprintf(info.id, sizeof(info.id), "%s", text_of(json, "id"));
-	(void)snprintf(info.label, sizeof(info.label), "%s", text_of(json, "label"));
-	info.created_at_ns = strtoull(text_of(json, "createdNs"), NULL, 10);
+	(void)snprintf(info.id, sizeof(info.id), "%s", record_text(json, "id"));
+	(void)snprintf(info.label, sizeof(info.label), "%s", record_text(json, "label"));
+	info.created_at_ns = strtoull(record_text(json, "createdNs"), NULL, 10);
 	memcpy(info.tenant, source.tenant, sizeof(info.tenant));
 	memcpy(info.session_id, source.id, sizeof(info.session_id));
 	memcpy(info.service, source.service, sizeof(info.service));

@@ -1,28 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cjson/cJSON.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <string.h>
 
 #include "agent/base/parse.h"
 #include "agent/session/continuous.h"
-
-static void delete_json(cJSON *json)
-{
-	cJSON_Delete(json);
-}
-CLEANUP_DEFINE(json, cJSON *, delete_json);
+#include "agent/session/record_json.h"
 
 /* ---- records -----------------------------------------------------------------------------------
  */
-
-static void add_number(cJSON *json, const char *name, uint64_t value)
-{
-	char text[24];
-
-	(void)snprintf(text, sizeof(text), "%" PRIu64, value);
-	(void)cJSON_AddStringToObject(json, name, text);
-}
 
 static char *encode(const struct continuous_source *source)
 {
@@ -41,25 +26,9 @@ static char *encode(const struct continuous_source *source)
 	(void)cJSON_AddBoolToObject(json, "enabled", setting->enabled);
 	(void)cJSON_AddStringToObject(json, "watchAgainst", setting->watch_against);
 	(void)cJSON_AddStringToObject(json, "watchWebhook", setting->watch_webhook);
-	add_number(json, "createdNs", source->created_at_ns);
-	add_number(json, "updatedNs", source->updated_at_ns);
+	record_add_u64(json, "createdNs", source->created_at_ns);
+	record_add_u64(json, "updatedNs", source->updated_at_ns);
 	return json ? cJSON_PrintUnformatted(json) : NULL;
-}
-
-static uint64_t get_number(const cJSON *json, const char *name)
-{
-	const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, name);
-
-	if (cJSON_IsString(item))
-		return strtoull(item->valuestring, NULL, 10);
-	return cJSON_IsNumber(item) && item->valuedouble > 0 ? (uint64_t)item->valuedouble : 0;
-}
-
-static void get_text(const cJSON *json, const char *name, char *out, size_t size)
-{
-	const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, name));
-
-	(void)snprintf(out, size, "%s", text ? text : "");
 }
 
 /* Where the service's words lead; -EINVAL when they make no sense as a standing wish. */
@@ -85,13 +54,13 @@ static int decode(const struct store_record *record, struct continuous_source *r
 		if (cJSON_IsString(word) && profile_type_parse(word->valuestring, &type) == 0)
 			setting->types |= 1u << type;
 	}
-	setting->rate_hz = (uint32_t)get_number(json, "rateHz");
-	setting->retention_days = (uint32_t)get_number(json, "retentionDays");
+	setting->rate_hz = (uint32_t)record_u64(json, "rateHz");
+	setting->retention_days = (uint32_t)record_u64(json, "retentionDays");
 	setting->enabled = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "enabled"));
-	get_text(json, "watchAgainst", setting->watch_against, sizeof(setting->watch_against));
-	get_text(json, "watchWebhook", setting->watch_webhook, sizeof(setting->watch_webhook));
-	ret->created_at_ns = get_number(json, "createdNs");
-	ret->updated_at_ns = get_number(json, "updatedNs");
+	record_copy_text(json, "watchAgainst", setting->watch_against, sizeof(setting->watch_against));
+	record_copy_text(json, "watchWebhook", setting->watch_webhook, sizeof(setting->watch_webhook));
+	ret->created_at_ns = record_u64(json, "createdNs");
+	ret->updated_at_ns = record_u64(json, "updatedNs");
 	return setting->rate_hz && setting->retention_days ? find_selector(ret) : -EPROTO;
 }
 

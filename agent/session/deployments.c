@@ -1,23 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /* When a program of a service began to run from another build. The build is the one of the module that is mapped
  * from the process's executable, found in the stacks of its samples. */
-#include <cjson/cJSON.h>
 #include <errno.h>
 #include <string.h>
 
 #include "agent/base/hash.h"
 #include "agent/base/ulid.h"
+#include "agent/session/record_json.h"
 #include "agent/session/watch.h"
 
 #define KIND	       "deployment"
 #define PROGRAMS_MAX   8192u
 #define LOOKS_MAX      200u /* samples of a process, before its build is taken as not to be known */
-
-static void delete_json(cJSON *json)
-{
-	cJSON_Delete(json);
-}
-CLEANUP_DEFINE(json, cJSON *, delete_json);
 
 static uint64_t program_key(const char *service, const char *exe)
 {
@@ -38,23 +32,16 @@ static const char *base_name(const char *path)
 
 /* ---- records ----------------------------------------------------------------------------------- */
 
-static const char *text_of(const cJSON *json, const char *name)
-{
-	const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, name));
-
-	return text ? text : "";
-}
-
 static void decode(const struct store_record *record, struct deployment_info *ret)
 {
 	cleanup(json) cJSON *json = cJSON_ParseWithLength(record->body, record->body_len);
 
 	*ret = (struct deployment_info){ .at_ns = record->created_ns };
 	(void)snprintf(ret->service, sizeof(ret->service), "%s", record->service);
-	(void)snprintf(ret->exe, sizeof(ret->exe), "%s", text_of(json, "exe"));
-	(void)snprintf(ret->build_id, sizeof(ret->build_id), "%s", text_of(json, "buildId"));
+	(void)snprintf(ret->exe, sizeof(ret->exe), "%s", record_text(json, "exe"));
+	(void)snprintf(ret->build_id, sizeof(ret->build_id), "%s", record_text(json, "buildId"));
 	(void)snprintf(ret->previous_build_id, sizeof(ret->previous_build_id), "%s",
-		       text_of(json, "previousBuildId"));
+		       record_text(json, "previousBuildId"));
 }
 
 static int put(struct sessions *s, const char *tenant, const struct deployment_info *info,

@@ -1,20 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What the watch found, as records: written when an alarm opens, written again when it closes. */
-#include <cjson/cJSON.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
 #include "agent/base/ulid.h"
+#include "agent/session/record_json.h"
 #include "agent/session/watch.h"
 
 #define FINDING_KIND "finding"
-
-static void delete_json(cJSON *json)
-{
-	cJSON_Delete(json);
-}
-CLEANUP_DEFINE(json, cJSON *, delete_json);
 
 void finding_info_deinit(struct finding_info *info)
 {
@@ -29,26 +23,6 @@ void finding_make_id(uint64_t at_ns, char out[SESSION_ID_SIZE])
 }
 
 /* ---- records ----------------------------------------------------------------------------------- */
-
-static void add_number(cJSON *json, const char *name, uint64_t value)
-{
-	char text[24];
-
-	(void)snprintf(text, sizeof(text), "%" PRIu64, value);
-	(void)cJSON_AddStringToObject(json, name, text);
-}
-
-static const char *text_of(const cJSON *json, const char *name)
-{
-	const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, name));
-
-	return text ? text : "";
-}
-
-static uint64_t number_of(const cJSON *json, const char *name)
-{
-	return strtoull(text_of(json, name), NULL, 10);
-}
 
 int finding_put(struct sessions *s, const struct finding_info *info,
 		const struct finding_delivery *delivery, struct err *err)
@@ -71,8 +45,8 @@ int finding_put(struct sessions *s, const struct finding_info *info,
 	(void)cJSON_AddStringToObject(json, "service", info->service);
 	(void)cJSON_AddStringToObject(json, "type", record.type);
 	(void)cJSON_AddStringToObject(json, "against", info->against);
-	add_number(json, "atNs", info->at_ns);
-	add_number(json, "closedNs", info->closed_at_ns);
+	record_add_u64(json, "atNs", info->at_ns);
+	record_add_u64(json, "closedNs", info->closed_at_ns);
 	(void)cJSON_AddRawToObject(json, "comparison", info->comparison);
 	(void)cJSON_AddStringToObject(json, "webhook", delivery->webhook);
 	(void)cJSON_AddStringToObject(json, "delivered", delivery->delivered);
@@ -84,26 +58,21 @@ int finding_put(struct sessions *s, const struct finding_info *info,
 	return store_put(s->store, &record, err);
 }
 
-static void copy_text(const cJSON *json, const char *name, char *out, size_t size)
-{
-	(void)snprintf(out, size, "%s", text_of(json, name));
-}
-
 static int decode(const char *body, size_t len, struct finding_info *ret,
 		  struct finding_delivery *ret_delivery)
 {
 	cleanup(json) cJSON *json = cJSON_ParseWithLength(body, len);
-	struct finding_info info = { .at_ns = number_of(json, "atNs"),
-				     .closed_at_ns = number_of(json, "closedNs") };
+	struct finding_info info = { .at_ns = record_u64(json, "atNs"),
+				     .closed_at_ns = record_u64(json, "closedNs") };
 
-	if (!json || profile_type_parse(text_of(json, "type"), &info.type) < 0)
+	if (!json || profile_type_parse(record_text(json, "type"), &info.type) < 0)
 		return -EPROTO;
-	copy_text(json, "id", info.id, sizeof(info.id));
-	copy_text(json, "tenant", info.tenant, sizeof(info.tenant));
-	copy_text(json, "service", info.service, sizeof(info.service));
-	copy_text(json, "against", info.against, sizeof(info.against));
-	copy_text(json, "webhook", ret_delivery->webhook, sizeof(ret_delivery->webhook));
-	copy_text(json, "delivered", ret_delivery->delivered, sizeof(ret_delivery->delivered));
+	record_copy_text(json, "id", info.id, sizeof(info.id));
+	record_copy_text(json, "tenant", info.tenant, sizeof(info.tenant));
+	record_copy_text(json, "service", info.service, sizeof(info.service));
+	record_copy_text(json, "against", info.against, sizeof(info.against));
+	record_copy_text(json, "webhook", ret_delivery->webhook, sizeof(ret_delivery->webhook));
+	record_copy_text(json, "delivered", ret_delivery->delivered, sizeof(ret_delivery->delivered));
 	info.comparison =
 		cJSON_PrintUnformatted(cJSON_GetObjectItemCaseSensitive(json, "comparison"));
 	if (!info.comparison)

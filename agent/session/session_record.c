@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/session/session_record.h"
 
-#include <cjson/cJSON.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
-static void delete_json(cJSON *json)
-{
-	cJSON_Delete(json);
-}
-CLEANUP_DEFINE(json, cJSON *, delete_json);
+#include "agent/session/record_json.h"
 
 static const char *const statuses[] = { "running", "completed", "failed" };
 static const char *const sources[PROFILE_SOURCE_MAX] = { "usual", "states", "unlockers" };
@@ -22,14 +17,6 @@ const char *session_status_word(enum session_status status)
 }
 
 /* ---- encoding -------------------------------------------------------------------------------- */
-
-static void add_u64(cJSON *to, const char *name, uint64_t value)
-{
-	char text[24];
-
-	(void)snprintf(text, sizeof(text), "%" PRIu64, value);
-	(void)cJSON_AddStringToObject(to, name, text);
-}
 
 static void add_i64(cJSON *to, const char *name, int64_t value)
 {
@@ -50,11 +37,11 @@ static void add_probes(cJSON *to, const struct profile_probes *p)
 	cJSON *json = cJSON_AddObjectToObject(to, "probes");
 
 	(void)cJSON_AddStringToObject(json, "mode", p->mode);
-	add_u64(json, "windows", p->windows);
-	add_u64(json, "hits", p->hits);
-	add_u64(json, "sampled", p->sampled);
-	add_u64(json, "gapBytes", p->gap_bytes);
-	add_u64(json, "sinceNs", p->observed_since_ns);
+	record_add_u64(json, "windows", p->windows);
+	record_add_u64(json, "hits", p->hits);
+	record_add_u64(json, "sampled", p->sampled);
+	record_add_u64(json, "gapBytes", p->gap_bytes);
+	record_add_u64(json, "sinceNs", p->observed_since_ns);
 	add_double(json, "dutyPct", p->duty_pct);
 	add_double(json, "costPct", p->cost_pct);
 	add_double(json, "dilation", p->dilation);
@@ -98,7 +85,7 @@ static void add_lists(cJSON *to, const struct session_info *info)
 		cJSON *item = cJSON_CreateObject();
 
 		(void)cJSON_AddNumberToObject(item, "pid", info->processes[i].pid);
-		add_u64(item, "startedNs", info->processes[i].started_at_ns);
+		record_add_u64(item, "startedNs", info->processes[i].started_at_ns);
 		(void)cJSON_AddStringToObject(item, "exe", info->processes[i].exe);
 		add_i64(item, "value", info->processes[i].value);
 		(void)cJSON_AddItemToArray(processes, item);
@@ -116,16 +103,16 @@ static void add_resume(cJSON *to, const struct session_resume *resume)
 {
 	cJSON *json = cJSON_AddObjectToObject(to, "resume");
 
-	add_u64(json, "askedNs", resume->asked_ns);
-	add_u64(json, "startNs", resume->start_ns);
-	add_u64(json, "endNs", resume->end_ns);
-	add_u64(json, "waitUntilNs", resume->wait_until_ns);
-	add_u64(json, "seed", resume->seed);
-	add_u64(json, "feedIdentity", resume->feed_identity);
-	add_u64(json, "beginPosition", resume->begin_position);
-	add_u64(json, "bootOffsetNs", resume->boot_offset_ns);
-	add_u64(json, "requestHash", resume->request_hash);
-	add_u64(json, "reads", resume->reads);
+	record_add_u64(json, "askedNs", resume->asked_ns);
+	record_add_u64(json, "startNs", resume->start_ns);
+	record_add_u64(json, "endNs", resume->end_ns);
+	record_add_u64(json, "waitUntilNs", resume->wait_until_ns);
+	record_add_u64(json, "seed", resume->seed);
+	record_add_u64(json, "feedIdentity", resume->feed_identity);
+	record_add_u64(json, "beginPosition", resume->begin_position);
+	record_add_u64(json, "bootOffsetNs", resume->boot_offset_ns);
+	record_add_u64(json, "requestHash", resume->request_hash);
+	record_add_u64(json, "reads", resume->reads);
 	(void)cJSON_AddStringToObject(json, "idempotencyKey", resume->idempotency_key);
 }
 
@@ -144,15 +131,15 @@ char *session_record_encode(const struct session_info *info, const struct sessio
 	(void)cJSON_AddStringToObject(json, "status", session_status_word(info->status));
 	(void)cJSON_AddBoolToObject(json, "stoppedEarly", info->stopped_early);
 	(void)cJSON_AddBoolToObject(json, "continuous", info->continuous);
-	add_u64(json, "createdNs", info->created_at_ns);
-	add_u64(json, "startedNs", info->started_at_ns);
-	add_u64(json, "completedNs", info->completed_at_ns);
-	add_u64(json, "durationNs", info->duration_ns);
+	record_add_u64(json, "createdNs", info->created_at_ns);
+	record_add_u64(json, "startedNs", info->started_at_ns);
+	record_add_u64(json, "completedNs", info->completed_at_ns);
+	record_add_u64(json, "durationNs", info->duration_ns);
 	(void)cJSON_AddNumberToObject(json, "requestedSeconds", info->requested_duration_s);
 	(void)cJSON_AddNumberToObject(json, "rateHz", info->rate_hz);
-	add_u64(json, "samples", info->sample_count);
+	record_add_u64(json, "samples", info->sample_count);
 	add_i64(json, "value", info->total_value);
-	add_u64(json, "bytes", info->raw_data_bytes);
+	record_add_u64(json, "bytes", info->raw_data_bytes);
 	(void)cJSON_AddStringToObject(json, "failure", info->failure);
 	add_quality(json, &info->quality);
 	add_lists(json, info);
@@ -162,20 +149,6 @@ char *session_record_encode(const struct session_info *info, const struct sessio
 }
 
 /* ---- decoding -------------------------------------------------------------------------------- */
-
-static void get_text(const cJSON *from, const char *name, char *out, size_t size)
-{
-	const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(from, name));
-
-	(void)snprintf(out, size, "%s", text ? text : "");
-}
-
-static uint64_t get_u64(const cJSON *from, const char *name)
-{
-	const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(from, name));
-
-	return text ? strtoull(text, NULL, 10) : 0;
-}
 
 static int64_t get_i64(const cJSON *from, const char *name)
 {
@@ -199,11 +172,11 @@ static void get_probes(const cJSON *from, struct profile_probes *ret)
 	if (!mode)
 		return;
 	(void)snprintf(ret->mode, sizeof(ret->mode), "%s", mode);
-	ret->windows = get_u64(json, "windows");
-	ret->hits = get_u64(json, "hits");
-	ret->sampled = get_u64(json, "sampled");
-	ret->gap_bytes = get_u64(json, "gapBytes");
-	ret->observed_since_ns = get_u64(json, "sinceNs");
+	ret->windows = record_u64(json, "windows");
+	ret->hits = record_u64(json, "hits");
+	ret->sampled = record_u64(json, "sampled");
+	ret->gap_bytes = record_u64(json, "gapBytes");
+	ret->observed_since_ns = record_u64(json, "sinceNs");
 	ret->duty_pct = get_double(json, "dutyPct", -1);
 	ret->cost_pct = get_double(json, "costPct", -1);
 	ret->dilation = get_double(json, "dilation", -1);
@@ -243,7 +216,7 @@ static void get_quality(const cJSON *from, struct profile_quality *ret)
 		if (ret->skipped_count >= PROFILE_SKIPPED_MAX)
 			break;
 		skipped->pid = (uint32_t)get_double(item, "pid", 0);
-		get_text(item, "reason", skipped->reason, sizeof(skipped->reason));
+		record_copy_text(item, "reason", skipped->reason, sizeof(skipped->reason));
 		ret->skipped_count++;
 	}
 }
@@ -263,16 +236,16 @@ static int get_lists(const cJSON *from, struct session_info *ret)
 		struct session_process *process = &ret->processes[ret->process_count++];
 
 		process->pid = (uint32_t)get_double(item, "pid", 0);
-		process->started_at_ns = get_u64(item, "startedNs");
-		get_text(item, "exe", process->exe, sizeof(process->exe));
+		process->started_at_ns = record_u64(item, "startedNs");
+		record_copy_text(item, "exe", process->exe, sizeof(process->exe));
 		process->value = get_i64(item, "value");
 	}
 	cJSON_ArrayForEach(item, labels)
 	{
 		struct session_label *label = &ret->labels[ret->label_count++];
 
-		get_text(item, "name", label->name, sizeof(label->name));
-		get_text(item, "value", label->value, sizeof(label->value));
+		record_copy_text(item, "name", label->name, sizeof(label->name));
+		record_copy_text(item, "value", label->value, sizeof(label->value));
 	}
 	return 0;
 }
@@ -282,32 +255,32 @@ static void get_resume(const cJSON *from, struct session_resume *ret)
 	const cJSON *json = cJSON_GetObjectItemCaseSensitive(from, "resume");
 
 	*ret = (struct session_resume){
-		.asked_ns = get_u64(json, "askedNs"),
-		.start_ns = get_u64(json, "startNs"),
-		.end_ns = get_u64(json, "endNs"),
-		.wait_until_ns = get_u64(json, "waitUntilNs"),
-		.seed = get_u64(json, "seed"),
-		.feed_identity = get_u64(json, "feedIdentity"),
-		.begin_position = get_u64(json, "beginPosition"),
-		.boot_offset_ns = get_u64(json, "bootOffsetNs"),
-		.request_hash = get_u64(json, "requestHash"),
-		.reads = get_u64(json, "reads"),
+		.asked_ns = record_u64(json, "askedNs"),
+		.start_ns = record_u64(json, "startNs"),
+		.end_ns = record_u64(json, "endNs"),
+		.wait_until_ns = record_u64(json, "waitUntilNs"),
+		.seed = record_u64(json, "seed"),
+		.feed_identity = record_u64(json, "feedIdentity"),
+		.begin_position = record_u64(json, "beginPosition"),
+		.boot_offset_ns = record_u64(json, "bootOffsetNs"),
+		.request_hash = record_u64(json, "requestHash"),
+		.reads = record_u64(json, "reads"),
 	};
-	get_text(json, "idempotencyKey", ret->idempotency_key, sizeof(ret->idempotency_key));
+	record_copy_text(json, "idempotencyKey", ret->idempotency_key, sizeof(ret->idempotency_key));
 }
 
 static int get_words(const cJSON *json, struct session_info *ret)
 {
 	char word[32];
 
-	get_text(json, "type", word, sizeof(word));
+	record_copy_text(json, "type", word, sizeof(word));
 	if (profile_type_parse(word, &ret->type) < 0)
 		return -EPROTO;
-	get_text(json, "source", word, sizeof(word));
+	record_copy_text(json, "source", word, sizeof(word));
 	for (int i = 0; i < PROFILE_SOURCE_MAX; i++)
 		if (strcmp(word, sources[i]) == 0)
 			ret->source = (enum profile_source)i;
-	get_text(json, "status", word, sizeof(word));
+	record_copy_text(json, "status", word, sizeof(word));
 	for (size_t i = 0; i < ARRAY_SIZE(statuses); i++) {
 		if (strcmp(word, statuses[i]) == 0) {
 			ret->status = (enum session_status)i;
@@ -326,23 +299,23 @@ int session_record_decode(const char *body, size_t len, struct session_info *ret
 
 	if (!cJSON_IsObject(json) || get_words(json, &info) < 0)
 		return -EPROTO;
-	get_text(json, "id", info.id, sizeof(info.id));
-	get_text(json, "tenant", info.tenant, sizeof(info.tenant));
-	get_text(json, "service", info.service, sizeof(info.service));
-	get_text(json, "selector", info.selector, sizeof(info.selector));
-	get_text(json, "host", info.host, sizeof(info.host));
-	get_text(json, "failure", info.failure, sizeof(info.failure));
+	record_copy_text(json, "id", info.id, sizeof(info.id));
+	record_copy_text(json, "tenant", info.tenant, sizeof(info.tenant));
+	record_copy_text(json, "service", info.service, sizeof(info.service));
+	record_copy_text(json, "selector", info.selector, sizeof(info.selector));
+	record_copy_text(json, "host", info.host, sizeof(info.host));
+	record_copy_text(json, "failure", info.failure, sizeof(info.failure));
 	info.stopped_early = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "stoppedEarly"));
 	info.continuous = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "continuous"));
-	info.created_at_ns = get_u64(json, "createdNs");
-	info.started_at_ns = get_u64(json, "startedNs");
-	info.completed_at_ns = get_u64(json, "completedNs");
-	info.duration_ns = get_u64(json, "durationNs");
+	info.created_at_ns = record_u64(json, "createdNs");
+	info.started_at_ns = record_u64(json, "startedNs");
+	info.completed_at_ns = record_u64(json, "completedNs");
+	info.duration_ns = record_u64(json, "durationNs");
 	info.requested_duration_s = (uint32_t)get_double(json, "requestedSeconds", 0);
 	info.rate_hz = (uint32_t)get_double(json, "rateHz", 0);
-	info.sample_count = get_u64(json, "samples");
+	info.sample_count = record_u64(json, "samples");
 	info.total_value = get_i64(json, "value");
-	info.raw_data_bytes = get_u64(json, "bytes");
+	info.raw_data_bytes = record_u64(json, "bytes");
 	get_quality(json, &info.quality);
 	rc = get_lists(json, &info);
 	if (rc < 0) {

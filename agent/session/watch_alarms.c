@@ -1,21 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Alarms of one service and type: a thing that was seen twice running opens one, two checks without it close
  * it. Kept in a record, so that a restart forgets nothing. */
-#include <cjson/cJSON.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <string.h>
 
+#include "agent/session/record_json.h"
 #include "agent/session/watch.h"
 
 #define WATCH_KIND "watch"
 #define CALM_CLOSES 2u
-
-static void delete_json(cJSON *json)
-{
-	cJSON_Delete(json);
-}
-CLEANUP_DEFINE(json, cJSON *, delete_json);
 
 /* ---- records ----------------------------------------------------------------------------------- */
 
@@ -25,26 +18,6 @@ static void record_id(const struct watch_subject *subject, char out[RECORD_ID_SI
 {
 	(void)snprintf(out, RECORD_ID_SIZE, "%s %s", profile_type_info(subject->type)->word,
 		       subject->service);
-}
-
-static void add_number(cJSON *json, const char *name, uint64_t value)
-{
-	char text[24];
-
-	(void)snprintf(text, sizeof(text), "%" PRIu64, value);
-	(void)cJSON_AddStringToObject(json, name, text);
-}
-
-static const char *text_of(const cJSON *json, const char *name)
-{
-	const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, name));
-
-	return text ? text : "";
-}
-
-static uint64_t number_of(const cJSON *json, const char *name)
-{
-	return strtoull(text_of(json, name), NULL, 10);
 }
 
 static int int_of(const cJSON *json, const char *name)
@@ -62,13 +35,13 @@ static bool decode_alarm(const cJSON *json, struct watch_alarm *ret)
 	    state > ALARM_CLOSED || calm < 0)
 		return false;
 	*ret = (struct watch_alarm){ .rule = (enum watch_rule)rule,
-				     .key = number_of(json, "key"),
+				     .key = record_u64(json, "key"),
 				     .sign = int_of(json, "sign"),
 				     .state = (enum alarm_state)state,
 				     .calm = (uint32_t)calm,
-				     .first_ns = number_of(json, "firstNs"),
-				     .closed_ns = number_of(json, "closedNs") };
-	(void)snprintf(ret->finding, sizeof(ret->finding), "%s", text_of(json, "finding"));
+				     .first_ns = record_u64(json, "firstNs"),
+				     .closed_ns = record_u64(json, "closedNs") };
+	(void)snprintf(ret->finding, sizeof(ret->finding), "%s", record_text(json, "finding"));
 	return true;
 }
 
@@ -88,7 +61,7 @@ int watch_state_load(struct sessions *s, const struct watch_subject *subject,
 	if (rc < 0)
 		return rc == -ENOENT ? 0 : rc;
 	json = cJSON_ParseWithLength(body, len);
-	ret->checked_ns = number_of(json, "checkedNs");
+	ret->checked_ns = record_u64(json, "checkedNs");
 	cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(json, "alarms"))
 	{
 		if (ret->count < WATCH_ALARMS_MAX)
@@ -116,19 +89,19 @@ int watch_state_save(struct sessions *s, const struct watch_subject *subject,
 
 	record_id(subject, id);
 	(void)cJSON_AddNumberToObject(json, "version", 1);
-	add_number(json, "checkedNs", subject->at_ns);
+	record_add_u64(json, "checkedNs", subject->at_ns);
 	for (uint32_t i = 0; i < state->count; i++) {
 		const struct watch_alarm *alarm = &state->alarms[i];
 		cJSON *item = cJSON_CreateObject();
 
 		(void)cJSON_AddItemToArray(list, item);
 		(void)cJSON_AddNumberToObject(item, "rule", alarm->rule);
-		add_number(item, "key", alarm->key);
+		record_add_u64(item, "key", alarm->key);
 		(void)cJSON_AddNumberToObject(item, "sign", alarm->sign);
 		(void)cJSON_AddNumberToObject(item, "state", alarm->state);
 		(void)cJSON_AddNumberToObject(item, "calm", alarm->calm);
-		add_number(item, "firstNs", alarm->first_ns);
-		add_number(item, "closedNs", alarm->closed_ns);
+		record_add_u64(item, "firstNs", alarm->first_ns);
+		record_add_u64(item, "closedNs", alarm->closed_ns);
 		(void)cJSON_AddStringToObject(item, "finding", alarm->finding);
 	}
 	body = json ? cJSON_PrintUnformatted(json) : NULL;

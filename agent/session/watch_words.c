@@ -1,14 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cjson/cJSON.h>
 #include <math.h>
 
+#include "agent/session/record_json.h"
 #include "agent/session/watch.h"
-
-static void delete_json(cJSON *json)
-{
-	cJSON_Delete(json);
-}
-CLEANUP_DEFINE(json, cJSON *, delete_json);
 
 static void add_number(cJSON *to, const char *name, double value)
 {
