@@ -147,7 +147,7 @@ void publish_sweep(struct collector *c, uint64_t now_ns);
 void publish_target(struct collector *c, struct proc *proc);
 /* Takes everything of @proc out of BPF. */
 void publish_withdraw(struct collector *c, struct proc *proc);
-/* The file of @module was overwritten in place: its next mapping is another module. */
+/* There is another file under the inode of @module: its next mapping is another module. */
 void publish_forget_file(struct collector *c, struct module *module);
 /* Asks for the names of a process's JIT code unless the symbolizer has them. */
 void publish_ask_jit(struct collector *c, struct proc *proc);

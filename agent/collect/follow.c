@@ -54,6 +54,31 @@ static void first_sight(struct collector *c, struct proc *proc, uint32_t id, uin
 		module_index_ask(c->index, module, true);
 }
 
+/* What is known under an inode may be of another file: a copy over a file keeps it, a new file is given the inode of
+ * one that is gone, and a program may have ended before its file could be opened. Looked at when something is mapped,
+ * executables each time, before their first sample, libraries not more than once a second. */
+static void check_file(struct collector *c, uint32_t tgid, const struct module_file *file,
+		       const struct mapping *mapping, uint64_t at_ns, bool executable)
+{
+	struct module *module = module_table_find(c->modules, file);
+	struct stat st;
+	char path[96];
+
+	if (!module || (!module->modified_ns && !module->missed) || publish_is_jit(module) ||
+	    (!executable && at_ns - module->checked_ns < CHECK_INTERVAL_NS))
+		return;
+	module->checked_ns = at_ns;
+	(void)snprintf(path, sizeof(path), "/proc/%u/map_files/%llx-%llx", tgid,
+		       (unsigned long long)mapping->start_va, (unsigned long long)mapping->end_va);
+	if (stat(path, &st) < 0) {
+		(void)snprintf(path, sizeof(path), "/proc/%u/exe", tgid);
+		if (!executable || stat(path, &st) < 0)
+			return;
+	}
+	if (S_ISREG(st.st_mode) && !module_is_of(module, &st))
+		publish_forget_file(c, module);
+}
+
 struct reading {
 	struct collector *c;
 	struct proc *proc;
@@ -74,6 +99,9 @@ static int on_map(void *ctx, const struct proc_map *map)
 
 	if (map->end_va > UINT32_MAX && strcmp(map->path, "[vsyscall]") != 0)
 		reading->above_4g = true;
+	if (map->inode != 0)
+		check_file(reading->c, reading->proc->tgid, &file, &mapping, reading->proc->maps_ns,
+			   strcmp(map->path, reading->proc->text[PROC_EXE]) == 0);
 	if (!publish_module_of(reading->c, &file, map->path, &mapping.module))
 		return 0;
 	if (map->inode == 0)
@@ -379,33 +407,6 @@ void follow_task(struct collector *c, const struct prof_task_event *event)
 
 /* ---- mapping records --------------------------------------------------------------------------- */
 
-/* A copy over a file keeps its inode: what was indexed under it is another program's. Looked at when a new image
- * maps it, executables each time, before their first sample, libraries not more than once a second. */
-static void check_overwritten(struct collector *c, uint32_t tgid, const struct module_file *file,
-			      const struct mmap_record *record, bool executable)
-{
-	struct module *module = module_table_find(c->modules, file);
-	struct stat st;
-	char path[96];
-
-	if (!module || !module->modified_ns ||
-	    (!executable && record->time_ns - module->checked_ns < CHECK_INTERVAL_NS))
-		return;
-	module->checked_ns = record->time_ns;
-	if (executable)
-		(void)snprintf(path, sizeof(path), "/proc/%u/exe", tgid);
-	else
-		(void)snprintf(path, sizeof(path), "/proc/%u/map_files/%llx-%llx", tgid,
-			       (unsigned long long)record->start_va,
-			       (unsigned long long)record->end_va);
-	if (stat(path, &st) < 0)
-		return;
-	if (module->size_bytes != (uint64_t)st.st_size ||
-	    module->modified_ns != (uint64_t)st.st_mtim.tv_sec * NS_PER_S +
-					   (uint64_t)st.st_mtim.tv_nsec)
-		publish_forget_file(c, module);
-}
-
 static void apply_map(struct collector *c, const struct mmap_record *record, const char *path)
 {
 	struct proc *proc = proc_table_find(c->procs, record->tgid);
@@ -431,8 +432,8 @@ static void apply_map(struct collector *c, const struct mmap_record *record, con
 		proc->exec_mapped = true;
 		proc->fed &= !proc_set_text(proc, PROC_EXE, path);
 	}
-	if (record->inode != 0 && collector_active(c))
-		check_overwritten(c, record->tgid, &file, record, executable);
+	if (record->inode != 0)
+		check_file(c, record->tgid, &file, &mapping, record->time_ns, executable);
 	if (!publish_module_of(c, &file, path, &mapping.module))
 		return;
 	if (record->inode == 0)

@@ -123,10 +123,10 @@ static int open_mapped(const struct module *module)
 	const struct module_origin *origin = &module->origin;
 	uint32_t roots[3] = { origin->tgid, origin->parent_tgid, 0 };
 	char exe[40];
-	int fd;
+	int fd, rc = -ENOENT;
 
 	if (origin->tgid) {
-		fd = open_map_file(origin);
+		fd = rc = open_map_file(origin);
 		if (fd >= 0 || fd == -EMFILE || fd == -ENFILE)
 			return fd;
 		(void)snprintf(exe, sizeof(exe), "/proc/%u/exe", origin->tgid);
@@ -146,7 +146,7 @@ static int open_mapped(const struct module *module)
 		if (fd >= 0)
 			return fd;
 	}
-	return -ENOENT;
+	return rc;
 }
 
 /* ---- JIT maps ---------------------------------------------------------------------------------- */

@@ -101,6 +101,8 @@ static void give_up(struct module_index *index, struct module *module, int error
 	}
 	log_debug("module %u %s is not readable: %s", module->id, module->path, strerror(-error));
 	module->state = MODULE_FAILED;
+	module->missed = !module->modified_ns &&
+			 (error == -ENOENT || error == -EMFILE || error == -ENFILE);
 	if (module->kind == FEED_MODULE_ELF)
 		module->kind = FEED_MODULE_UNREADABLE;
 	module_table_set_key(index->modules, module,
@@ -159,11 +161,8 @@ static void push_wait(struct module_index *index, struct module *module, int fd)
 	struct stat st;
 
 	module->state = MODULE_ASKED;
-	if (fstat(fd, &st) == 0) {
-		module->size_bytes = (uint64_t)st.st_size;
-		module->modified_ns = (uint64_t)st.st_mtim.tv_sec * NS_PER_S +
-				      (uint64_t)st.st_mtim.tv_nsec;
-	}
+	if (fstat(fd, &st) == 0)
+		module_opened(module, &st);
 	if (wait_vec_push(&index->flight, wait) < 0) {
 		wait_close(&wait);
 		module->state = MODULE_SEEN;

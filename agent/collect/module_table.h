@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 #include "agent/base/cleanup.h"
 #include "agent/wire/feed.h"
@@ -50,6 +51,7 @@ struct module {
 	uint64_t table_bytes; /* charged for its published unwind table; 0 = none */
 	uint64_t size_bytes, modified_ns; /* of the file when it was opened; 0 = never */
 	uint64_t checked_ns; /* when it was last compared with them, CLOCK_MONOTONIC */
+	bool missed;	    /* it was gone before it could be opened */
 	uint64_t used_ns;   /* when a stack last went through it, CLOCK_MONOTONIC */
 	uint8_t build_id_len;
 	uint8_t build_id[FEED_BUILD_ID_MAX];
@@ -83,7 +85,11 @@ struct module *module_table_add(struct module_table *table, enum feed_module_kin
 				const char *path);
 /* False if look-ups of @module's file find another module (or none) by now. */
 bool module_table_is_current(const struct module_table *table, const struct module *module);
-/* Makes the next look-up of @module's file find another module: its content was replaced in place. */
+/* @module was opened, and is the file of @st. */
+void module_opened(struct module *module, const struct stat *st);
+/* What is known of @module was read from the file that @st describes. */
+bool module_is_of(const struct module *module, const struct stat *st);
+/* Makes the next look-up of @module's file find another module: there is another file under its inode by now. */
 void module_table_forget_file(struct module_table *table, struct module *module);
 
 /* Records the identity; from now on the canonical module of that key stands for @module. */

@@ -47,6 +47,10 @@ static const char burn_source[] = BURN
 	"int main(int c, char **v) { puts(\"x\"); fflush(stdout);"
 	" return burn(atof(v[1])) == 42; }\n";
 
+static const char next_source[] = BURN
+	"int main(int c, char **v) { puts(\"x\"); fflush(stdout);"
+	" return burn(atof(v[1])) == 43; }\n";
+
 /* Executes itself with one less until nothing is left, then burns. */
 static const char chain_source[] = BURN
 	"int main(int c, char **v) { int n = atoi(v[1]); char next[16];"
@@ -576,6 +580,47 @@ static void a_replaced_program_is_another_one(void **state)
 	stop_host(&host);
 }
 
+/* A module at @path of another key than @key, in the feed; 0 = none. */
+static uint64_t other_key(const struct feed_view *view, const char *path, uint64_t key)
+{
+	for (size_t i = 0; i < view->module_count; i++)
+		if (strcmp(view->modules[i].path, path) == 0 && view->modules[i].fixed.key &&
+		    view->modules[i].fixed.key != key)
+			return view->modules[i].fixed.key;
+	return 0;
+}
+
+/* Readings of a program's memory need its names while nothing is sampled: also of one whose file has the inode
+ * number of a file that /proc knew before, which tells no generations. */
+static void a_replaced_program_is_indexed_without_sessions(void **state)
+{
+	static const char *const commands[] = { "cat %s > %s", "rm %2$s; cp %1$s %2$s" };
+	cleanup_free char *next = bpf_target_compile("idle_next", next_source, NO_FP);
+	struct host host;
+
+	for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {
+		cleanup_free char *path = bpf_target_compile("idle", burn_source, NO_FP);
+		pid_t pid = bpf_target_start(path, "60000");
+		char command[700];
+		uint64_t key;
+
+		start_host(&host, NULL, 0);
+		for (int n = 0; n < 600 && !other_key(&host.view, path, 0); n++)
+			feed_view_run(&host.view, 100);
+		key = other_key(&host.view, path, 0);
+		assert_true(key != 0);
+		bpf_target_stop(pid);
+		(void)snprintf(command, sizeof(command), commands[i], next, path);
+		assert_int_equal(system(command), 0);
+		pid = bpf_target_start(path, "60000");
+		for (int n = 0; n < 600 && !other_key(&host.view, path, key); n++)
+			feed_view_run(&host.view, 100);
+		assert_true(other_key(&host.view, path, key) != 0);
+		bpf_target_stop(pid);
+		stop_host(&host);
+	}
+}
+
 static void decisions_are_followed(void **state)
 {
 	static const char *const exclude[] = { "*/never" };
@@ -786,6 +831,7 @@ int main(void)
 		cmocka_unit_test(a_library_loaded_later_is_unwound),
 		cmocka_unit_test(exec_begins_another_life),
 		cmocka_unit_test(a_replaced_program_is_another_one),
+		cmocka_unit_test(a_replaced_program_is_indexed_without_sessions),
 		cmocka_unit_test(decisions_are_followed),
 		cmocka_unit_test(a_killed_symbolizer_is_replaced),
 		cmocka_unit_test(a_new_server_is_told_again),

@@ -30,18 +30,26 @@ def top(source, index):
     return kind.group(1) if kind else "", found
 
 
+class Served:
+    """A Go service under a name of its own."""
+
+    def __init__(self, process, name):
+        self.pid, self.name = process.pid, name
+        self.port = int(process.stdout.readline())
+
+    def fetch(self, path):
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", headers={"Connection": "close"})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.read()
+
+
 @contextlib.contextmanager
-def served():
-    """A Go service under a name of its own: its process and a function that fetches a path of it."""
-    with own_name(build_go("served")) as program, running(program, env={"GOGC": "off"}) as process:
-        port = int(process.stdout.readline())
-
-        def fetch(path):
-            request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers={"Connection": "close"})
-            with urllib.request.urlopen(request, timeout=60) as answer:
-                return answer.read()
-
-        yield process, os.path.basename(program), fetch
+def profiled():
+    """A daemon, and such a service whose names it knows."""
+    with Daemon() as daemon, own_name(build_go("served")) as program, running(program, env={"GOGC": "off"}) as process:
+        served = Served(process, os.path.basename(program))
+        await_names(daemon, served.pid)
+        yield daemon, served
 
 
 def await_names(daemon, pid):
@@ -78,13 +86,13 @@ def save_during(url, folder, work):
         thread.join()
 
 
-def test_heap_is_what_the_program_says():
-    with Daemon() as daemon, served() as (process, name, fetch), tempfile.TemporaryDirectory() as folder:
-        await_names(daemon, process.pid)
-        fetch("/keep?n=700")
-        fetch("/gc")
+def check_heap_is_what_the_program_says(daemon, served):
+    with tempfile.TemporaryDirectory() as folder:
+        served.fetch("/keep?n=700")
+        served.fetch("/gc")
         base = f"http://127.0.0.1:{daemon.port}"
-        for source in (f"{base}/debug/pprof/heap?service=pid:{process.pid}", f"{base}/v0/pipelines/{name}/heap_profile"):
+        for source in (f"{base}/debug/pprof/heap?service=pid:{served.pid}",
+                       f"{base}/v0/pipelines/{served.name}/heap_profile"):
             path = save(source, folder)
             with open(path, "rb") as f:
                 check(f.read(2) == b"\x1f\x8b", f"{source}: not gzip")
@@ -93,31 +101,36 @@ def test_heap_is_what_the_program_says():
             # 500 at its start, 700 by request; the vector of slices grows beside them.
             check("main.keep" in found, f"{list(found)}")
             check(1200 * OBJECT_BYTES <= found["main.keep"][0] <= 1200 * OBJECT_BYTES * 1.05, f"{found['main.keep']}")
-        kind, found = top(f"{base}/debug/pprof/heap?service=pid:{process.pid}", "inuse_objects")
+        kind, found = top(f"{base}/debug/pprof/heap?service=pid:{served.pid}", "inuse_objects")
         check(kind == "inuse_objects" and 1200 <= found["main.keep"][0] <= 1210, f"{kind} {found['main.keep']}")
 
 
-def test_counters_over_a_time():
-    with Daemon() as daemon, served() as (process, _name, fetch), tempfile.TemporaryDirectory() as folder:
-        await_names(daemon, process.pid)
+def check_counters_over_a_time(daemon, served):
+    with tempfile.TemporaryDirectory() as folder:
         base = f"http://127.0.0.1:{daemon.port}/debug/pprof"
         for path, index, work, function in (("allocs", "alloc_space", "/waste?n=100", "main.waste"),
                                             ("block", "delay", "/contend?n=2", "main.awaitLock"),
                                             ("mutex", "delay", "/contend?n=2", "main.contend")):
-            file = save_during(f"{base}/{path}?service=pid:{process.pid}&seconds=1", folder, lambda work=work: fetch(work))
+            file = save_during(f"{base}/{path}?service=pid:{served.pid}&seconds=1", folder,
+                               lambda work=work: served.fetch(work))
             kind, found = top(file, index)
             check(kind == index, f"{path}: {kind}")
             check(function in found and found[function][1] > 0, f"{path}: {list(found)}")
 
 
-def test_goroutines():
-    with Daemon() as daemon, served() as (process, _name, _fetch):
-        await_names(daemon, process.pid)
-        kind, found = top(f"http://127.0.0.1:{daemon.port}/debug/pprof/goroutine?service=pid:{process.pid}", "goroutine")
-        check(kind == "goroutine", f"{kind}")
-        # Three of each of the seven situations, and the leaks: five below grow, one labelled, one in a closure.
-        check(found["main.park"][1] == 21 and found["main.grow"][1] == 5 and found["main.leak"][1] == 7, f"{found}")
+def check_goroutines(daemon, served):
+    kind, found = top(f"http://127.0.0.1:{daemon.port}/debug/pprof/goroutine?service=pid:{served.pid}", "goroutine")
+    check(kind == "goroutine", f"{kind}")
+    # Three of each of the seven situations, and the leaks: five below grow, one labelled, one in a closure.
+    check(found["main.park"][1] == 21 and found["main.grow"][1] == 5 and found["main.leak"][1] == 7, f"{found}")
+
+
+def test_what_go_tool_pprof_reads():
+    with profiled() as (daemon, served):
+        check_goroutines(daemon, served)
+        check_heap_is_what_the_program_says(daemon, served)
+        check_counters_over_a_time(daemon, served)
 
 
 if __name__ == "__main__":
-    main(test_heap_is_what_the_program_says, test_counters_over_a_time, test_goroutines)
+    main(test_what_go_tool_pprof_reads)

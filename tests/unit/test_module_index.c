@@ -158,9 +158,13 @@ static void what_cannot_be_opened_or_parsed_has_an_identity_all_the_same(void **
 	struct module *missing = module_table_file(f->modules, &nowhere, "/no/such/file");
 	struct module *script = real_module(f, "/etc/passwd");
 	const struct control_index *request;
+	struct stat st;
 
 	module_index_ask(f->index, missing, true);
 	assert_int_equal(missing->state, MODULE_FAILED);
+	/* It may come back, or another with its inode number. */
+	assert_int_equal(stat("/etc/passwd", &st), 0);
+	assert_true(missing->missed && !module_is_of(missing, &st));
 	module_index_ask(f->index, script, false);
 	module_index_pump(f->index, 1);
 	request = next_request(f);
@@ -168,6 +172,9 @@ static void what_cannot_be_opened_or_parsed_has_an_identity_all_the_same(void **
 	answer(f, request->head.request, -ENOEXEC, 0, -1);
 	assert_int_equal(script->state, MODULE_FAILED);
 	assert_int_equal(script->kind, FEED_MODULE_UNREADABLE);
+	assert_true(!script->missed && module_is_of(script, &st));
+	st.st_mtim.tv_nsec++;
+	assert_false(module_is_of(script, &st));
 	assert_true(script->key != 0 && missing->key != 0 && script->key != missing->key);
 	assert_int_equal(f->told.failed, 2);
 }
