@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 
-#include "agent/base/channel.h"
+#include "agent/base/channel_slot.h"
 #include "agent/base/clock.h"
 #include "agent/base/hash.h"
 #include "agent/base/io.h"
@@ -38,10 +38,7 @@ struct debug_fetch {
 	bool started;
 	atomic_bool stopping;
 	int wake_fd;
-	pthread_mutex_t lock; /* of new_fd, has_new */
-	int new_fd;
-	bool has_new;
-	int fd; /* the thread's */
+	struct channel_slot slot; /* of the thread */
 	struct channel_message message;
 };
 
@@ -181,23 +178,11 @@ static void answer(struct debug_fetch *fetch)
 		     ? find(fetch, want->build_id, want->build_id_len)
 		     : -EINVAL;
 	reply.status = fd < 0 ? -ENOENT : 0;
-	if (channel_send_wait(fetch->fd, &reply, sizeof(reply), &fd, fd >= 0, SEND_WAIT_MS) < 0)
+	if (channel_send_wait(fetch->slot.fd, &reply, sizeof(reply), &fd, fd >= 0, SEND_WAIT_MS) < 0)
 		log_debug("the symbolizer did not take a fetched file");
 }
 
 /* ---- thread ---------------------------------------------------------------------------------- */
-
-static void adopt_channel(struct debug_fetch *fetch)
-{
-	(void)pthread_mutex_lock(&fetch->lock);
-	if (fetch->has_new) {
-		cleanup_close_fn(&fetch->fd);
-		fetch->fd = fetch->new_fd;
-		fetch->new_fd = -1;
-		fetch->has_new = false;
-	}
-	(void)pthread_mutex_unlock(&fetch->lock);
-}
 
 static void *run(void *ctx)
 {
@@ -205,7 +190,7 @@ static void *run(void *ctx)
 
 	while (!atomic_load(&fetch->stopping)) {
 		struct pollfd polls[2] = { { .fd = fetch->wake_fd, .events = POLLIN },
-					   { .fd = fetch->fd, .events = POLLIN } };
+					   { .fd = fetch->slot.fd, .events = POLLIN } };
 		uint64_t wakes;
 		int rc;
 
@@ -213,17 +198,15 @@ static void *run(void *ctx)
 			continue;
 		if (polls[0].revents)
 			(void)!read(fetch->wake_fd, &wakes, sizeof(wakes));
-		adopt_channel(fetch);
-		if (fetch->fd < 0)
+		(void)channel_slot_adopt(&fetch->slot);
+		if (fetch->slot.fd < 0)
 			continue;
-		rc = channel_receive(fetch->fd, &fetch->message);
+		rc = channel_receive(fetch->slot.fd, &fetch->message);
 		if (rc == 1)
 			answer(fetch);
 		channel_message_close(&fetch->message);
-		if (rc == -EPIPE) {
-			cleanup_close_fn(&fetch->fd);
-			fetch->fd = -1;
-		}
+		if (rc == -EPIPE)
+			channel_slot_lose(&fetch->slot);
 	}
 	return NULL;
 }
@@ -259,9 +242,8 @@ int debug_fetch_create(const char *urls, const char *data_dir, struct debug_fetc
 
 	if (!fetch)
 		return err_set(err, ENOMEM, NULL, NULL, "no memory for debuginfod");
-	(void)pthread_mutex_init(&fetch->lock, NULL);
+	channel_slot_init(&fetch->slot);
 	fetch->data_dir = data_dir;
-	fetch->fd = fetch->new_fd = -1;
 	fetch->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	fetch->curl = fetch->wake_fd >= 0 ? curl_easy_init() : NULL;
 	if (!fetch->curl)
@@ -293,22 +275,16 @@ void debug_fetch_destroy(struct debug_fetch *fetch)
 	}
 	if (fetch->curl)
 		curl_easy_cleanup(fetch->curl);
-	cleanup_close_fn(&fetch->fd);
-	cleanup_close_fn(&fetch->new_fd);
+	channel_slot_deinit(&fetch->slot);
 	cleanup_close_fn(&fetch->wake_fd);
 	for (unsigned i = 0; i < fetch->server_count; i++)
 		free(fetch->servers[i].base);
 	u64map_deinit(&fetch->absent);
-	(void)pthread_mutex_destroy(&fetch->lock);
 	free(fetch);
 }
 
 void debug_fetch_set_channel(struct debug_fetch *fetch, int fd)
 {
-	(void)pthread_mutex_lock(&fetch->lock);
-	cleanup_close_fn(&fetch->new_fd);
-	fetch->new_fd = fd;
-	fetch->has_new = true;
-	(void)pthread_mutex_unlock(&fetch->lock);
+	channel_slot_set(&fetch->slot, fd);
 	wake(fetch);
 }

@@ -2,12 +2,10 @@
 #include "agent/session/names_client.h"
 
 #include <errno.h>
-#include <poll.h>
-#include <pthread.h>
 #include <string.h>
 
 #include "agent/base/bytes.h"
-#include "agent/base/channel.h"
+#include "agent/base/channel_slot.h"
 #include "agent/base/clock.h"
 #include "agent/base/hash.h"
 #include "agent/base/log.h"
@@ -45,16 +43,10 @@ struct memory {
 };
 
 struct names_client {
-	pthread_mutex_t lock; /* of new_fd, has_new, connected */
-	int new_fd;
-	bool has_new, connected;
-
-	int fd; /* of the one user */
-	uint32_t request;
+	struct channel_slot slot;
 	uint32_t round;
 	bool missed;
-	uint64_t
-		silent_until_ns; /* the symbolizer did not answer in time: do not ask before this */
+	uint64_t silent_until_ns; /* the symbolizer did not answer in time: do not ask before this */
 	struct memory known;	 /* from the symbolizer */
 	struct memory kept;	 /* from the session being rendered */
 	struct name_source source;
@@ -167,8 +159,7 @@ int names_client_create(struct names_client **ret)
 
 	if (!client)
 		return -ENOMEM;
-	(void)pthread_mutex_init(&client->lock, NULL);
-	client->fd = client->new_fd = -1;
+	channel_slot_init(&client->slot);
 	client->source = (struct name_source){ client, find_name, prefetch_names };
 	*ret = client;
 	return 0;
@@ -178,54 +169,20 @@ void names_client_destroy(struct names_client *client)
 {
 	if (!client)
 		return;
-	cleanup_close_fn(&client->fd);
-	cleanup_close_fn(&client->new_fd);
+	channel_slot_deinit(&client->slot);
 	memory_deinit(&client->known);
 	memory_deinit(&client->kept);
-	(void)pthread_mutex_destroy(&client->lock);
 	free(client);
 }
 
 void names_client_set_channel(struct names_client *client, int fd)
 {
-	(void)pthread_mutex_lock(&client->lock);
-	cleanup_close_fn(&client->new_fd);
-	client->new_fd = fd;
-	client->has_new = true;
-	client->connected = fd >= 0;
-	(void)pthread_mutex_unlock(&client->lock);
+	channel_slot_set(&client->slot, fd);
 }
 
 bool names_client_is_connected(struct names_client *client)
 {
-	bool connected;
-
-	(void)pthread_mutex_lock(&client->lock);
-	connected = client->connected;
-	(void)pthread_mutex_unlock(&client->lock);
-	return connected;
-}
-
-static void adopt_channel(struct names_client *client)
-{
-	(void)pthread_mutex_lock(&client->lock);
-	if (client->has_new) {
-		cleanup_close_fn(&client->fd);
-		client->fd = client->new_fd;
-		client->new_fd = -1;
-		client->has_new = false;
-		client->silent_until_ns = 0;
-	}
-	(void)pthread_mutex_unlock(&client->lock);
-}
-
-static void lose_channel(struct names_client *client)
-{
-	cleanup_close_fn(&client->fd);
-	client->fd = -1;
-	(void)pthread_mutex_lock(&client->lock);
-	client->connected = client->has_new && client->new_fd >= 0;
-	(void)pthread_mutex_unlock(&client->lock);
+	return channel_slot_wait(&client->slot, 0);
 }
 
 const struct name_source *names_client_begin(struct names_client *client)
@@ -372,42 +329,20 @@ static int send_batch(struct names_client *client, struct batch *batch)
 	struct control_names names = { .head = { .kind = CONTROL_NAMES } };
 	size_t len = offsetof(struct control_names, offsets) + batch->count * sizeof(uint64_t);
 
-	batch->request = names.head.request =
-		++client->request ? client->request : ++client->request;
+	batch->request = names.head.request = channel_slot_number(&client->slot);
 	names.key = batch->key;
 	names.count = batch->count;
 	memcpy(names.offsets, batch->offsets, batch->count * sizeof(uint64_t));
-	return channel_send_wait(client->fd, &names, len, NULL, 0,
+	return channel_send_wait(client->slot.fd, &names, len, NULL, 0,
 				 (int)(NAMES_WAIT_NS / NS_PER_MS));
-}
-
-/* Receives the next message of the symbolizer. -ETIMEDOUT after NAMES_WAIT_NS of silence, -EPIPE.
- */
-static int next_message(struct names_client *client)
-{
-	uint64_t give_up_ns = clock_monotonic_ns() + NAMES_WAIT_NS;
-
-	for (;;) {
-		int rc = channel_receive(client->fd, &client->message);
-		struct pollfd wait = { .fd = client->fd, .events = POLLIN };
-		uint64_t now_ns = clock_monotonic_ns();
-
-		channel_message_close(&client->message);
-		if (rc == 1)
-			return 0;
-		if (rc < 0 && rc != -EPROTO)
-			return rc;
-		if (now_ns >= give_up_ns)
-			return -ETIMEDOUT;
-		(void)poll(&wait, 1, (int)((give_up_ns - now_ns) / NS_PER_MS) + 1);
-	}
 }
 
 static int await_batch(struct names_client *client, struct batch *batch)
 {
 	for (;;) {
 		const struct channel_head *head = (const void *)client->message.data;
-		int rc = next_message(client);
+		int rc = channel_slot_receive(&client->slot, clock_monotonic_ns() + NAMES_WAIT_NS,
+					      &client->message);
 
 		if (rc < 0)
 			return rc;
@@ -430,7 +365,7 @@ static void give_up(struct names_client *client, int rc)
 			strerror(-rc), NAMES_AGAIN_NS / NS_PER_S);
 	client->silent_until_ns = clock_monotonic_ns() + NAMES_AGAIN_NS;
 	if (rc == -EPIPE || rc == -EPROTO)
-		lose_channel(client);
+		channel_slot_lose(&client->slot);
 }
 
 /* Asks for what is not known; several requests are on the way at once, answers come in their order.
@@ -441,8 +376,9 @@ static void ask(struct names_client *client, uint64_t key, const struct offsets_
 	size_t sent = 0, done = 0, next = 0;
 	int rc = 0;
 
-	adopt_channel(client);
-	if (client->fd < 0 || clock_monotonic_ns() < client->silent_until_ns)
+	if (channel_slot_adopt(&client->slot))
+		client->silent_until_ns = 0;
+	if (client->slot.fd < 0 || clock_monotonic_ns() < client->silent_until_ns)
 		return;
 	while (rc == 0 && (next < offsets->count || done < sent)) {
 		if (next < offsets->count && sent - done < BATCHES_AHEAD) {
