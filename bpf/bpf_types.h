@@ -203,6 +203,15 @@ struct task_struct___pre514 {
 	long state;
 };
 
+struct perf_event {
+	int cpu; /* -1: of a thread */
+};
+
+/* What the context of a program at a perf event really is, include/linux/perf_event.h. */
+struct bpf_perf_event_data_kern {
+	struct perf_event *event;
+};
+
 struct seq_file;
 
 struct bpf_iter_meta {

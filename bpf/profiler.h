@@ -186,7 +186,7 @@ struct prof_sample_event {
 				     * queues */
 	uint32_t tgid;
 	uint32_t tid;
-	uint32_t source; /* 0 = host sampler, else the session slot of a task event */
+	uint32_t source; /* cpu: 1 = an event of the thread, 0 = the host sampler */
 	uint16_t cpu;
 	uint8_t type;  /* enum prof_sample_type */
 	uint8_t state; /* offcpu: enum prof_off_state << 4 | enum prof_wait; thread: 1 = it ends */
@@ -268,6 +268,7 @@ enum prof_want {
 	PROF_WANT_IO = 8,
 	PROF_WANT_LOCKS = 16, /* with OFFCPU: who holds what is waited for */
 	PROF_WANT_LIVE = 32,  /* with ALLOC: what stays in use */
+	PROF_WANT_FAST = 64,  /* with CPU: at the rate of events of its own threads; in the map, they are open */
 	PROF_WANT_MAPPED =
 		0x20000000, /* not a wish: all its mappings are published, it is not young */
 	PROF_WANT_NONE = 0x80000000, /* decided: nothing */
@@ -275,7 +276,7 @@ enum prof_want {
 };
 
 /* Key: tgid. An entry dies at exit and at exec. Forked children start with their parent's, without
- * PROF_WANT_MAPPED (mappings are published per tgid). */
+ * PROF_WANT_MAPPED (mappings are published per tgid) and PROF_WANT_FAST (events are a process's own). */
 struct prof_target {
 	uint64_t start_boottime_ns;
 	uint32_t wanted; /* bits of enum prof_want */
@@ -285,7 +286,9 @@ struct prof_target {
 /* One element, written by user space. */
 struct prof_config {
 	uint64_t off_threshold_ns; /* blocks shorter are sampled, longer always recorded */
-	uint64_t cpu_period_ns;	   /* value of one cpu sample */
+	uint64_t cpu_period_ns;	   /* value of one cpu sample of the host sampler */
+	uint64_t fast_period_ns;   /* the same of threads' own events; 0 = there are none */
+	uint64_t fast_from_ns;	   /* CPU time of a thread from which on its own events count */
 	uint32_t cpu_active;	   /* 0: return at once */
 	uint32_t sweep_all;	   /* the next sweep begins the time of every thread */
 	uint32_t off_generation;   /* 0 = off; another number after every start */

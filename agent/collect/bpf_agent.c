@@ -11,6 +11,10 @@
 #include "agent/collect/mapping_trie.h"
 #include "profiler.skel.h"
 
+/* Of its own events' periods, a thread is the host sampler's for so many of its first. The half is what is missed on
+ * average between a thread's last tick and its end. */
+#define FAST_FROM_PERIODS 100u
+
 #define OFF_THRESHOLD_MAX_NS ((1ull << 32) - 1) /* products of two stay below 2^64 */
 
 _Static_assert(PROF_OUTCOMES_MAX == 64, "struct bpf_costs");
@@ -48,7 +52,9 @@ static int attach_life(struct bpf_agent *agent, struct err *err)
 int bpf_agent_create(const struct features *features, struct bpf_agent **ret, struct err *err)
 {
 	cleanup(bpf_agent) struct bpf_agent *agent = NULL;
+	struct bpf_program *sampler;
 	struct profiler_bpf *skel;
+	bool hardware = features_has(features, FEATURE_HARDWARE_CYCLES);
 	int rc;
 
 	rc = features_require(features, err);
@@ -69,11 +75,10 @@ int bpf_agent_create(const struct features *features, struct bpf_agent **ret, st
 	if (rc < 0)
 		return rc;
 	skel = agent->skel;
-	perf_events_init(&agent->perf,
-			 bpf_program__autoload(skel->progs.cpu_sample)
-				 ? skel->progs.cpu_sample
-				 : skel->progs.cpu_sample_compat,
-			 features_has(features, FEATURE_HARDWARE_CYCLES));
+	sampler = bpf_program__autoload(skel->progs.cpu_sample) ? skel->progs.cpu_sample
+								  : skel->progs.cpu_sample_compat;
+	perf_events_init(&agent->perf, sampler, hardware);
+	thread_events_init(&agent->fast, sampler, hardware);
 	rc = bpf_ring_init(&agent->ring, bpf_map__fd(skel->maps.events),
 			   bpf_map__max_entries(skel->maps.events));
 	if (rc < 0)
@@ -92,6 +97,7 @@ void bpf_agent_destroy(struct bpf_agent *agent)
 	if (!agent)
 		return;
 	perf_events_deinit(&agent->perf);
+	thread_events_deinit(&agent->fast);
 	while (agent->pending_count)
 		(void)close(agent->pending_fds[--agent->pending_count]);
 	bpf_ring_deinit(&agent->ring);
@@ -113,6 +119,26 @@ int bpf_agent_set_cpu_rate(struct bpf_agent *agent, uint32_t rate_hz, struct err
 		config->cpu_period_ns = NS_PER_S / rate_hz;
 	config->cpu_active = rate_hz > 0;
 	return 0;
+}
+
+void bpf_agent_set_fast_rate(struct bpf_agent *agent, uint32_t rate_hz)
+{
+	struct prof_config *config = &agent->skel->bss->config;
+
+	thread_events_deinit(&agent->fast);
+	agent->fast.rate_hz = rate_hz;
+	config->fast_period_ns = rate_hz ? NS_PER_S / rate_hz : 0;
+	config->fast_from_ns = config->fast_period_ns * FAST_FROM_PERIODS - config->fast_period_ns / 2;
+}
+
+int bpf_agent_fast_open(struct bpf_agent *agent, uint32_t tgid)
+{
+	return thread_events_open(&agent->fast, tgid);
+}
+
+void bpf_agent_fast_close(struct bpf_agent *agent, uint32_t tgid)
+{
+	thread_events_close(&agent->fast, tgid);
 }
 
 static void detach_offcpu(struct bpf_agent *agent)
@@ -269,12 +295,6 @@ int bpf_agent_set_target(struct bpf_agent *agent, uint32_t tgid, const struct pr
 
 	forget_decisions(agent);
 	return rc;
-}
-
-void bpf_agent_clear_target(struct bpf_agent *agent, uint32_t tgid)
-{
-	(void)bpf_map_delete_elem(bpf_map__fd(agent->skel->maps.targets), &tgid);
-	forget_decisions(agent);
 }
 
 int bpf_agent_map_add(struct bpf_agent *agent, uint32_t tgid, uint64_t start, uint64_t end,

@@ -23,6 +23,13 @@ CLEANUP_DEFINE(bpf_agent, struct bpf_agent *, bpf_agent_destroy);
 
 /* Starts, changes or stops (rate 0) the host sampler: one perf event per online CPU. */
 int bpf_agent_set_cpu_rate(struct bpf_agent *agent, uint32_t rate_hz, struct err *err) must_use;
+/* The rate of the events that bpf_agent_fast_open() opens; those that are open are closed. */
+void bpf_agent_set_fast_rate(struct bpf_agent *agent, uint32_t rate_hz);
+/* Samples the threads of a process, and those that they start, by events of their own instead of the host sampler's,
+ * which must run all the same: it finds threads in the first moments of their lives. Takes effect with PROF_WANT_FAST in
+ * the process's target. Errors as of thread_events_open(). */
+int bpf_agent_fast_open(struct bpf_agent *agent, uint32_t tgid) must_use;
+void bpf_agent_fast_close(struct bpf_agent *agent, uint32_t tgid);
 /* Attaches, changes the threshold (1 ns … 4 s, as in struct prof_config) of, or detaches the
  * off-CPU programs. A thread yields at most one sample per threshold of time. -EOPNOTSUPP on old
  * kernels. */
@@ -44,7 +51,6 @@ bool bpf_agent_uses_hardware(const struct bpf_agent *agent);
 
 int bpf_agent_set_target(struct bpf_agent *agent, uint32_t tgid, const struct prof_target *target)
 	must_use;
-void bpf_agent_clear_target(struct bpf_agent *agent, uint32_t tgid);
 
 /* Mappings. @start and @end are page-aligned addresses; @bias: address - bias = file offset. A
  * range is removed as it was added, not in parts. -ENOSPC when the table is full (counted by the

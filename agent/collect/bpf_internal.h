@@ -9,6 +9,7 @@
 #include "agent/collect/bpf_ring.h"
 #include "agent/collect/kick_rings.h"
 #include "agent/collect/perf_events.h"
+#include "agent/collect/thread_events.h"
 
 struct profiler_bpf;
 
@@ -18,6 +19,7 @@ struct bpf_agent {
 	struct profiler_bpf *skel; /* owned */
 	struct features features;
 	struct perf_events perf;
+	struct thread_events fast;
 	struct bpf_ring ring;
 	struct kick_rings kicks; /* empty until off-CPU programs are wanted */
 	struct u64map tables;	 /* module id -> bytes charged for its table */

@@ -235,7 +235,7 @@ static int wait_ms(const struct collector *c)
 		return POLL_FULL_MS;
 	if (!c->mmaps_polled)
 		return MMAP_HOLD_MS; /* then they wake the loop again */
-	return c->offcpu || c->rate_hz > POLL_CALM_HZ ? POLL_ACTIVE_MS : POLL_CALM_MS;
+	return c->offcpu || c->fast_hz || c->rate_hz > POLL_CALM_HZ ? POLL_ACTIVE_MS : POLL_CALM_MS;
 }
 
 static void handle(struct collector *c, int fd)

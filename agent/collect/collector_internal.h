@@ -4,7 +4,8 @@
  *
  *   collector.c  the loop, timed work, start and end       control.c  messages of the other processes
  *   follow.c     events -> lives of processes              publish.c  mappings and tables -> BPF
- *   samples.c    stacks and samples -> feed                late.c     stacks that wait for unwind tables */
+ *   samples.c    stacks and samples -> feed                late.c     stacks that wait for unwind tables
+ *   fast.c       processes with events of their own */
 #ifndef PROFD_COLLECT_COLLECTOR_INTERNAL_H
 #define PROFD_COLLECT_COLLECTOR_INTERNAL_H
 
@@ -60,7 +61,8 @@ struct collector {
 	/* demand */
 	struct control_demand demand;
 	struct governor governor;
-	uint32_t rate_hz;	    /* in force */
+	uint32_t rate_hz, fast_hz;  /* in force */
+	bool fast_refused;	    /* fast_hz of the demand is the host's rate instead */
 	bool offcpu, io;	    /* attached */
 	uint32_t types;		    /* bits of enum prof_want that the feed was told */
 	struct alloc_watch *alloc;  /* NULL until somebody wants allocations */
@@ -181,6 +183,16 @@ void samples_feed_all(struct collector *c);
 /* Writes a stack under an id that a sample already names. */
 void samples_feed_promised(struct collector *c, struct proc *proc, uint64_t time_ns, uint64_t id,
 			   const uint64_t *frames, uint16_t frame_count, uint8_t outcome);
+
+/* ---- fast.c ---------------------------------------------------------------------------------- */
+
+/* The rate of threads' own events of all processes with PROF_WANT_FAST; 0 ends them. Sets fast_refused, and no rate, when
+ * they cannot be had. */
+void fast_set_rate(struct collector *c, uint32_t rate_hz);
+/* After a decision on @proc. */
+void fast_follow(struct collector *c, struct proc *proc);
+/* The life of @proc is over. */
+void fast_end(struct collector *c, struct proc *proc);
 
 /* ---- late.c ---------------------------------------------------------------------------------- */
 

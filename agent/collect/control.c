@@ -103,20 +103,33 @@ static bool tables_are_awaited(struct collector *c)
 	return false;
 }
 
+/* Host sampler and events of threads, each at what the budget leaves of its rate. */
+static void apply_rates(struct collector *c)
+{
+	const struct control_demand *demand = &c->demand;
+	bool cpu = demand->types & PROF_WANT_CPU;
+	uint32_t rate = cpu ? demand->rate_hz : 0, fast = cpu ? demand->fast_hz : 0;
+
+	fast_set_rate(c, c->fast_refused ? 0 : governor_rate(&c->governor, fast));
+	if (c->fast_refused && fast > rate)
+		rate = fast;
+	rate = governor_rate(&c->governor, rate);
+	if (rate != c->rate_hz)
+		apply_rate(c, rate);
+}
+
 void control_apply_demand(struct collector *c)
 {
-	uint32_t types = c->demand.types;
-	uint32_t rate = types & PROF_WANT_CPU ? governor_rate(&c->governor, c->demand.rate_hz) : 0;
-	uint32_t rate_before = c->rate_hz;
+	uint32_t types = c->demand.types, rate_before = c->rate_hz, fast_before = c->fast_hz;
 	bool offcpu = types & PROF_WANT_OFFCPU, io = types & PROF_WANT_IO;
+	struct feed_demand record;
 
 	if (!c->bpf)
 		return;
-	if (((rate && !c->rate_hz) || (offcpu && !c->offcpu)) && tables_are_awaited(c))
+	if ((((types & PROF_WANT_CPU) && !c->rate_hz) || (offcpu && !c->offcpu)) && tables_are_awaited(c))
 		return;
 	bpf_agent_set_undecided(c->bpf, c->demand.sample_undecided != 0);
-	if (rate != c->rate_hz)
-		apply_rate(c, rate);
+	apply_rates(c);
 	if (offcpu || c->offcpu)
 		apply_offcpu(c, offcpu);
 	if (io || c->io)
@@ -130,12 +143,16 @@ void control_apply_demand(struct collector *c)
 		types &= ~(uint32_t)PROF_WANT_IO;
 	if (!alloc_is_possible(c))
 		types &= ~(uint32_t)(PROF_WANT_ALLOC | PROF_WANT_LIVE);
-	if (c->rate_hz == rate_before && types == c->types)
+	if (c->rate_hz == rate_before && c->fast_hz == fast_before && types == c->types)
 		return;
 	c->types = types;
 	/* Before the demand: a session's costs begin where it does. */
 	(void)collector_feed_costs(c, clock_monotonic_ns());
-	if (feed_write_demand(&c->feed, clock_monotonic_ns(), c->rate_hz, types) < 0)
+	record = (struct feed_demand){ .time_ns = clock_monotonic_ns(),
+				       .rate_hz = c->rate_hz,
+				       .fast_hz = c->fast_hz,
+				       .types = types };
+	if (feed_write_demand(&c->feed, &record) < 0)
 		c->own_outcomes[OUTCOME_feed_full]++;
 	control_send_status(c);
 }
@@ -144,8 +161,11 @@ static void on_demand(struct collector *c)
 {
 	const struct control_demand *demand = (const void *)c->message.data;
 
-	if (c->message.len != sizeof(*demand) || demand->rate_hz > RATE_MAX_HZ)
+	if (c->message.len != sizeof(*demand) || demand->rate_hz > RATE_MAX_HZ ||
+	    demand->fast_hz > RATE_MAX_HZ)
 		return;
+	if (demand->fast_hz != c->demand.fast_hz)
+		c->fast_refused = !features_has(&c->options->features, FEATURE_THREAD_EVENTS);
 	c->demand = *demand;
 	governor_set_budget(&c->governor, demand->on_demand ? c->options->on_demand_budget_pct
 							    : c->options->cpu_budget_pct);
@@ -164,6 +184,7 @@ static void on_target(struct collector *c)
 	if (!proc || proc->ended_ns || (proc->flags & FEED_PROC_EXCLUDED))
 		return;
 	proc->wanted = target->wanted & ~(uint32_t)PROF_WANT_MAPPED;
+	fast_follow(c, proc);
 	publish_target(c, proc);
 	alloc_follow(c, proc);
 }

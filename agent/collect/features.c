@@ -59,6 +59,23 @@ static int try_cycles(const struct btf *btf)
 	return try_perf_event(PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES);
 }
 
+/* inherit_thread came with v5.13; older kernels refuse bits that they do not know. */
+static int try_thread_events(const struct btf *btf)
+{
+	struct perf_event_attr attr = {
+		.size = sizeof(attr),
+		.type = PERF_TYPE_SOFTWARE,
+		.config = PERF_COUNT_SW_CPU_CLOCK,
+		.disabled = 1,
+		.inherit = 1,
+		.inherit_thread = 1,
+	};
+	cleanup_close int fd =
+		(int)syscall(SYS_perf_event_open, &attr, 0, -1, -1, PERF_FLAG_FD_CLOEXEC);
+
+	return fd < 0 ? -errno : 0;
+}
+
 /* Creating a ring buffer needs CAP_BPF on every kernel, so it also tells whether bpf() is
  * permitted: libbpf's own probes take a refusal for a yes. */
 static int try_ringbuf(const struct btf *btf)
@@ -219,6 +236,10 @@ static const struct probe probes[FEATURE_MAX] = {
 	[FEATURE_UPROBE_SESSION] = { "uprobe_session", false,
 				     "no memory of native programs; alloc sees sizes only",
 				     "kernel 6.13 or newer has it", try_uprobe_session },
+	[FEATURE_THREAD_EVENTS] = { "thread_events", false,
+				    "a session of one service above 200 Hz raises the rate of the "
+				    "whole host",
+				    "kernel 5.13 or newer has it", try_thread_events },
 };
 
 /* Debian and others let kernel.perf_event_paranoid above 2 refuse perf events to all but

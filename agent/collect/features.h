@@ -26,6 +26,7 @@ enum feature {
 	FEATURE_IRQ_WORK,	 /* user stacks of off-CPU samples */
 	FEATURE_UPROBE_MULTI,	 /* allocations of native programs */
 	FEATURE_UPROBE_SESSION,	 /* and what becomes of them */
+	FEATURE_THREAD_EVENTS,	 /* high rates for single services */
 	FEATURE_MAX,
 };
 

@@ -141,11 +141,9 @@ int feed_write_outcomes(struct feed_writer *writer, uint64_t time_ns,
 			   record.count * sizeof(entries[0]));
 }
 
-int feed_write_demand(struct feed_writer *writer, uint64_t time_ns, uint32_t rate_hz, uint32_t types)
+int feed_write_demand(struct feed_writer *writer, const struct feed_demand *demand)
 {
-	struct feed_demand record = { .time_ns = time_ns, .rate_hz = rate_hz, .types = types };
-
-	return write_parts(writer, FEED_DEMAND, &record, sizeof(record), NULL, 0);
+	return write_parts(writer, FEED_DEMAND, demand, sizeof(*demand), NULL, 0);
 }
 
 int feed_write_alloc(struct feed_writer *writer, const struct feed_alloc *alloc, const char *reason)

@@ -39,7 +39,6 @@ int feed_write_sample(struct feed_writer *writer, const struct feed_sample *samp
 int feed_write_outcomes(struct feed_writer *writer, uint64_t time_ns,
 			const uint64_t increments[PROF_OUTCOMES_MAX]) must_use;
 int feed_write_alloc(struct feed_writer *writer, const struct feed_alloc *alloc, const char *reason) must_use;
-int feed_write_demand(struct feed_writer *writer, uint64_t time_ns, uint32_t rate_hz,
-		      uint32_t types) must_use;
+int feed_write_demand(struct feed_writer *writer, const struct feed_demand *demand) must_use;
 
 #endif

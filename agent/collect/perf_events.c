@@ -74,19 +74,18 @@ void perf_events_deinit(struct perf_events *events)
 
 /* The timer is asked for its period, so that each sample stands for the same time; cycles are asked
  * for a frequency, which the kernel keeps as the clock changes. */
-static void event_attr(const struct perf_events *events, uint32_t rate_hz,
-		       struct perf_event_attr *attr)
+void perf_events_attr(bool hardware, uint32_t rate_hz, struct perf_event_attr *ret)
 {
-	*attr = (struct perf_event_attr){ .size = sizeof(*attr) };
-	if (events->hardware) {
-		attr->type = PERF_TYPE_HARDWARE;
-		attr->config = PERF_COUNT_HW_CPU_CYCLES;
-		attr->freq = 1;
-		attr->sample_freq = rate_hz;
+	*ret = (struct perf_event_attr){ .size = sizeof(*ret) };
+	if (hardware) {
+		ret->type = PERF_TYPE_HARDWARE;
+		ret->config = PERF_COUNT_HW_CPU_CYCLES;
+		ret->freq = 1;
+		ret->sample_freq = rate_hz;
 	} else {
-		attr->type = PERF_TYPE_SOFTWARE;
-		attr->config = PERF_COUNT_SW_CPU_CLOCK;
-		attr->sample_period = NS_PER_S / rate_hz;
+		ret->type = PERF_TYPE_SOFTWARE;
+		ret->config = PERF_COUNT_SW_CPU_CLOCK;
+		ret->sample_period = NS_PER_S / rate_hz;
 	}
 }
 
@@ -100,7 +99,7 @@ static int open_on(struct perf_events *events, int cpu)
 	rc = perf_event_vec_reserve(&events->open, events->open.count + 1);
 	if (rc < 0)
 		return rc;
-	event_attr(events, events->rate_hz, &attr);
+	perf_events_attr(events->hardware, events->rate_hz, &attr);
 	fd = (int)syscall(SYS_perf_event_open, &attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC);
 	if (fd < 0)
 		return -errno;

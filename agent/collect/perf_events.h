@@ -38,6 +38,10 @@ int perf_events_set_rate(struct perf_events *events, uint32_t rate_hz, struct er
  * changes, or -errno. */
 int perf_events_follow(struct perf_events *events) must_use;
 
+/* What samples at @rate_hz: cycles if @hardware, else the cpu-clock timer. */
+struct perf_event_attr;
+void perf_events_attr(bool hardware, uint32_t rate_hz, struct perf_event_attr *ret);
+
 /* Parses a kernel CPU list ("0-3,7"): sets @set[cpu] for each, ignores CPUs from @max on. -EINVAL.
  */
 int cpu_list_parse(const char *text, bool *set, unsigned max) must_use;

@@ -46,6 +46,7 @@ struct proc {
 	bool engaged;	   /* facts read, modules asked for */
 	bool published;	   /* its mappings are in the BPF table */
 	bool unpublishable; /* they did not fit */
+	bool fast;	   /* its threads have events of their own */
 	uint8_t looks;	   /* of follow.c's timed second looks */
 	char comm[16];
 	char *text[PROC_TEXT_MAX]; /* owned, never NULL */

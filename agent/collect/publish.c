@@ -343,6 +343,7 @@ struct mapping_changes publish_changes(struct publish_context *context)
 void publish_withdraw(struct collector *c, struct proc *proc)
 {
 	alloc_end(c, proc);
+	fast_end(c, proc);
 	if (!proc->published)
 		return;
 	for (size_t i = 0; i < mapping_set_count(proc->mappings); i++) {
@@ -463,6 +464,8 @@ void publish_target(struct collector *c, struct proc *proc)
 		return;
 	if (proc->published)
 		target.wanted |= PROF_WANT_MAPPED;
+	if (!proc->fast)
+		target.wanted &= ~(uint32_t)PROF_WANT_FAST;
 	if (bpf_agent_set_target(c->bpf, proc->tgid, &target) < 0)
 		log_debug("no room for process %u in the BPF map of targets", proc->tgid);
 }

@@ -171,16 +171,6 @@ struct stack *stack_table_by_id(struct stack_table *table, uint64_t id)
 	return look_up(&table->by_id, id);
 }
 
-size_t stack_table_bytes(const struct stack_table *table)
-{
-	return table->bytes;
-}
-
-size_t stack_table_count(const struct stack_table *table)
-{
-	return table->slots.count;
-}
-
 void stack_table_each_used(const struct stack_table *table,
 			   void (*each)(void *ctx, const struct stack *stack), void *ctx)
 {

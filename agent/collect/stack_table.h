@@ -53,8 +53,6 @@ struct stack *stack_table_put_as(struct stack_table *table, uint64_t id, const u
 /* Counts a use. NULL = unknown. Borrowed until the next put. */
 struct stack *stack_table_find(struct stack_table *table, uint64_t hash);
 struct stack *stack_table_by_id(struct stack_table *table, uint64_t id);
-size_t stack_table_bytes(const struct stack_table *table);
-size_t stack_table_count(const struct stack_table *table);
 
 /* Calls @each for every stack that was used since the clock's hand last passed it. */
 void stack_table_each_used(const struct stack_table *table,

@@ -37,6 +37,7 @@ _Static_assert(PROFILE_WALL < CONTINUOUS_TYPES, "types of continuous profiling c
 struct continuous_plan {
 	uint32_t retention_days;
 	uint32_t rate_hz[CONTINUOUS_TYPES]; /* by enum profile_type, 0 = not wanted */
+	uint32_t fast; /* bool: by events of its own (demand_is_fast()) */
 	char owners[CONTINUOUS_TYPES][CONTINUOUS_OWNERS]; /* as in struct store_window */
 };
 

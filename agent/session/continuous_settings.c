@@ -143,6 +143,12 @@ static void add_owner(char owners[CONTINUOUS_OWNERS], const char *tenant, uint32
 		strcpy(owners + len, entry);
 }
 
+static bool is_fast(const struct continuous_source *source)
+{
+	return (source->setting.types & (1u << PROFILE_CPU | 1u << PROFILE_WALL)) &&
+	       demand_is_fast(&source->selector, source->setting.rate_hz);
+}
+
 static void make_plan(const struct sessions *s, const struct live_process *process,
 		      struct continuous_plan *ret)
 {
@@ -154,6 +160,8 @@ static void make_plan(const struct sessions *s, const struct live_process *proce
 			continue;
 		if (setting->retention_days > ret->retention_days)
 			ret->retention_days = setting->retention_days;
+		if (is_fast(&s->continuous.sources[i]))
+			ret->fast = 1;
 		for (int type = 0; type < CONTINUOUS_TYPES; type++) {
 			uint32_t rate;
 
@@ -202,7 +210,7 @@ static uint32_t wants_of_types(const uint32_t rates[CONTINUOUS_TYPES])
 
 uint32_t continuous_wants(const struct continuous_plan *plan)
 {
-	return wants_of_types(plan->rate_hz);
+	return wants_of_types(plan->rate_hz) | (plan->fast ? PROF_WANT_FAST : 0);
 }
 
 void continuous_demand(const struct sessions *s, struct control_demand *demand)
@@ -218,8 +226,8 @@ void continuous_demand(const struct sessions *s, struct control_demand *demand)
 		bits = wants_of_types(rates);
 		demand->types |= bits;
 		demand->sample_undecided = 1;
-		if ((bits & PROF_WANT_CPU) && setting->rate_hz > demand->rate_hz)
-			demand->rate_hz = setting->rate_hz;
+		if (bits & PROF_WANT_CPU)
+			demand_cpu(demand, setting->rate_hz, is_fast(&s->continuous.sources[i]));
 		if (bits & PROF_WANT_OFFCPU)
 			demand_waits(demand, setting->rate_hz);
 	}

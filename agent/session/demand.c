@@ -7,6 +7,9 @@
 #include "agent/session/continuous.h"
 #include "agent/session/sessions_internal.h"
 
+#define FAST_ABOVE_HZ 200u /* a session of a part of the host has events of its processes' threads */
+#define FAST_HOST_HZ  99u  /* meanwhile the host sampler finds what nobody has decided on */
+
 /* Waits shorter than the threshold are sampled in proportion to their length, which costs each thread up
  * to two samples for each that was asked for a second. */
 #define OFF_THRESHOLD_MIN_NS (1 * NS_PER_MS)
@@ -39,11 +42,26 @@ static uint32_t wanted_of(struct sessions *s, struct live_process *process)
 				s->slots[i * 64 + (unsigned)__builtin_ctzll(left)];
 
 			if (session && is_wanting(session))
-				wanted |= session->wants;
+				wanted |= session->wants | (session_is_fast(session) ? PROF_WANT_FAST : 0);
 		}
 	}
 	wanted |= continuous_wants(continuous_plan_of(s, process));
 	return wanted ? wanted : PROF_WANT_NONE;
+}
+
+bool demand_is_fast(const struct selector *selector, uint32_t rate_hz)
+{
+	return selector->kind != SELECTOR_HOST && rate_hz > FAST_ABOVE_HZ;
+}
+
+void demand_cpu(struct control_demand *demand, uint32_t rate_hz, bool fast)
+{
+	uint32_t host_hz = fast ? FAST_HOST_HZ : rate_hz;
+
+	if (host_hz > demand->rate_hz)
+		demand->rate_hz = host_hz;
+	if (fast && rate_hz > demand->fast_hz)
+		demand->fast_hz = rate_hz;
 }
 
 void demand_waits(struct control_demand *demand, uint32_t rate_hz)
@@ -69,12 +87,14 @@ static struct control_demand demand_now(const struct sessions *s)
 		/* Nobody has decided on a new program yet, also on one that a followed process has
 		 * just executed. */
 		demand.sample_undecided = 1;
-		if ((session->wants & PROF_WANT_CPU) && session->info.rate_hz > demand.rate_hz)
-			demand.rate_hz = session->info.rate_hz;
+		if (session->wants & PROF_WANT_CPU)
+			demand_cpu(&demand, session->info.rate_hz, session_is_fast(session));
 		if (session->wants & PROF_WANT_OFFCPU)
 			demand_waits(&demand, session->info.rate_hz);
 	}
 	continuous_demand(s, &demand);
+	if (demand.fast_hz <= demand.rate_hz)
+		demand.fast_hz = 0; /* the host sampler is fast enough */
 	return demand;
 }
 

@@ -163,11 +163,12 @@ static void on_demand(struct sessions *s, const struct ring_record *record)
 		return;
 	for (struct session *session = s->running; session; session = session->next)
 		if (session->phase == PHASE_SAMPLING && (session->wants & PROF_WANT_CPU) &&
-		    demand.rate_hz < session->info.rate_hz && demand.time_ns >= session->start_ns)
+		    session_sampled_hz(session, &demand) < session->info.rate_hz &&
+		    demand.time_ns >= session->start_ns)
 			recorder_note(session->recorder,
 				      "sampled at %u per second for a while: the CPU "
 				      "budget held it back",
-				      demand.rate_hz);
+				      session_sampled_hz(session, &demand));
 	s->feed.demand = demand;
 	s->feed.has_demand = true;
 	session_life_saw_demand(s, demand.time_ns);

@@ -67,6 +67,13 @@ static void begin_sampling(struct sessions *s, struct session *session, uint64_t
 	set_phase(s, session, PHASE_SAMPLING);
 }
 
+uint32_t session_sampled_hz(const struct session *session, const struct feed_demand *demand)
+{
+	bool fast = session_is_fast(session) && demand->fast_hz > demand->rate_hz;
+
+	return fast ? demand->fast_hz : demand->rate_hz;
+}
+
 /* The sampler runs as this session needs it. */
 static bool is_sampled(const struct sessions *s, const struct session *session)
 {
@@ -76,7 +83,8 @@ static bool is_sampled(const struct sessions *s, const struct session *session)
 		return read_session_is_ready(session) && !recorder_groups(session->recorder);
 	if ((demand->types & session->wants) != session->wants)
 		return false;
-	return !(session->wants & PROF_WANT_CPU) || demand->rate_hz >= session->info.rate_hz;
+	return !(session->wants & PROF_WANT_CPU) ||
+	       session_sampled_hz(session, demand) >= session->info.rate_hz;
 }
 
 static void wait_for_sampler(struct sessions *s, struct session *session, uint64_t now_ns)
@@ -515,7 +523,7 @@ static void check_time(struct sessions *s, struct session *session, uint64_t now
 			recorder_note(session->recorder,
 				      "sampled at %u instead of %u per second: the CPU budget "
 				      "holds it back",
-				      s->feed.demand.rate_hz, session->info.rate_hz);
+				      session_sampled_hz(session, &s->feed.demand), session->info.rate_hz);
 			begin_sampling(s, session, now_ns);
 		} else if (now_ns > session->asked_ns + SESSION_SAMPLER_NS) {
 			session_life_fail(s, session, "the collector did not begin to sample: %s",

@@ -291,6 +291,8 @@ void session_life_fail(struct sessions *s, struct session *session, const char *
 	printf_like(3, 4);
 /* Ends everything that runs with what it has (the daemon stops). */
 void session_life_end_all(struct sessions *s, uint64_t now_ns);
+/* The rate at which its processes' CPU time is sampled under @demand. */
+uint32_t session_sampled_hz(const struct session *session, const struct feed_demand *demand);
 /* Whether an event counts at @rate_hz, and with which values: the sum's expectation stays the same. */
 bool session_thin(uint32_t rate_hz, uint64_t seed, struct thinning *thinning,
 		  const struct feed_sample *sample, int64_t *value, uint64_t *value2);
@@ -310,6 +312,15 @@ void feed_consumer_stop(struct sessions *s);
 
 /* Recomputes and sends what changed; what does not fit in the channel is tried again next time. */
 void demand_update(struct sessions *s);
+/* Whether processes of @selector are sampled at @rate_hz by events of their own, without taxing the rest of the host. */
+bool demand_is_fast(const struct selector *selector, uint32_t rate_hz);
+static inline bool session_is_fast(const struct session *session)
+{
+	return (session->wants & PROF_WANT_CPU) &&
+	       demand_is_fast(&session->selector, session->info.rate_hz);
+}
+/* Somebody wants CPU samples at @rate_hz; @fast as above. */
+void demand_cpu(struct control_demand *demand, uint32_t rate_hz, bool fast);
 /* Somebody wants waits at @rate_hz. */
 void demand_waits(struct control_demand *demand, uint32_t rate_hz);
 void demand_want(struct sessions *s, enum control_want_kind what, const uint64_t *ids, unsigned count);

@@ -68,9 +68,11 @@ struct control_failed {
 struct control_demand {
 	struct channel_head head;
 	uint32_t types;	    /* bits of enum prof_want over all sessions */
-	uint32_t rate_hz;   /* of the host sampler: highest of the active sessions, 0 = none */
+	uint32_t rate_hz;   /* of the host sampler, 0 = none */
+	uint32_t fast_hz;   /* of the threads of processes with PROF_WANT_FAST, 0 = none */
 	uint32_t sample_undecided; /* 1 = also processes without a decision yet */
 	uint32_t on_demand; /* 1 = somebody asked for a profile: the larger CPU budget applies */
+	uint32_t reserved;
 	uint64_t off_threshold_ns;
 };
 

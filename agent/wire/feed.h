@@ -184,7 +184,9 @@ struct feed_outcome {
 struct feed_demand {
 	uint64_t time_ns;
 	uint32_t rate_hz;  /* of the host sampler from now on, 0 = off */
+	uint32_t fast_hz;  /* of the threads of processes with PROF_WANT_FAST, 0 = as of others */
 	uint32_t types;	   /* bits of enum prof_want */
+	uint32_t reserved;
 };
 
 struct feed_gap {

@@ -23,17 +23,24 @@
 #define RATE_HZ 997u
 
 /* spin: uses the CPU. fork: a child spins. exec: executes itself as a spinner. threads: starts and
- * joins four threads, then sleeps. */
+ * joins four threads, then sleeps. grow: a child, a thread, one that this one starts, and itself spin. */
 static const char source[] =
-	"#include <pthread.h>\n#include <stdio.h>\n#include <string.h>\n#include <unistd.h>\n"
+	"#include <pthread.h>\n#include <signal.h>\n#include <stdio.h>\n#include <string.h>\n"
+	"#include <sys/prctl.h>\n#include <unistd.h>\n"
 	"static void spin(void) { for (volatile long i = 0;; i++) ; }\n"
 	"static void *nothing(void *p) { return p; }\n"
+	"static void *grow(void *p) { pthread_t t;"
+	" if (p) pthread_create(&t, 0, grow, 0);"
+	" spin(); return p; }\n"
 	"int main(int c, char **v) { pthread_t t[4]; char b;"
 	" if (!strcmp(v[1], \"late\")) spin();"
 	" puts(\"x\"); fflush(stdout);"
 	" if (!strcmp(v[1], \"spin\")) spin();"
 	" usleep(200000);"
 	" if (!strcmp(v[1], \"fork\") && !fork()) spin();"
+	" if (!strcmp(v[1], \"grow\")) {"
+	" if (!fork()) { prctl(PR_SET_PDEATHSIG, SIGKILL); spin(); }"
+	" pthread_create(&t[0], 0, grow, t); spin(); }"
 	" if (!strcmp(v[1], \"exec\")) execl(v[0], v[0], \"late\", (char *)0);"
 	" for (int i = 0; i < 4; i++) pthread_create(&t[i], 0, nothing, 0);"
 	" for (int i = 0; i < 4; i++) pthread_join(t[i], 0);"
@@ -114,17 +121,17 @@ static const struct prof_task_event *task_event(enum prof_event_kind kind, uint3
 static void test_targets(void **state)
 {
 	static const struct {
-		uint32_t wanted; /* 0 = not decided */
+		uint32_t wanted; /* 0 = not decided, as at the beginning */
 		bool undecided;
 		bool sampled;
 		enum prof_outcome counted;
 	} cases[] = {
+		{ 0, false, false, OUTCOME_not_wanted },
+		{ 0, true, true, OUTCOME_complete },
 		{ PROF_WANT_CPU, false, true, OUTCOME_complete },
 		{ PROF_WANT_NONE, true, false, OUTCOME_not_wanted },
 		{ PROF_WANT_OFFCPU, true, false, OUTCOME_not_wanted },
 		{ PROF_WANT_CPU | PROF_WANT_EXCLUDED, true, false, OUTCOME_excluded },
-		{ 0, false, false, OUTCOME_not_wanted },
-		{ 0, true, true, OUTCOME_complete },
 	};
 
 	pid = bpf_target_start(program, "spin");
@@ -135,8 +142,6 @@ static void test_targets(void **state)
 		bpf_agent_set_undecided(agent, cases[i].undecided);
 		if (cases[i].wanted)
 			bpf_target_want(agent, pid, cases[i].wanted);
-		else
-			bpf_agent_clear_target(agent, (uint32_t)pid);
 		bpf_recording_poll(&recording, agent, 20); /* what was on its way */
 		bpf_recording_deinit(&recording);
 		before = outcome_total(cases[i].counted);
@@ -183,6 +188,87 @@ static void test_rate(void **state)
 		/* other programs want the CPU too: no more than all of it, no less than a tenth */
 		assert_in_range(sum, 40 * NS_PER_MS, clock_monotonic_ns() - begin + 40 * NS_PER_MS);
 	}
+}
+
+static uint64_t cpu_ns_of(uint32_t tid)
+{
+	char path[64], text[64];
+	unsigned long long ns = 0;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/task/%u/schedstat", pid, tid);
+	assert_true(io_read_small(AT_FDCWD, path, text, sizeof(text)) > 0);
+	assert_int_equal(sscanf(text, "%llu", &ns), 1);
+	return ns;
+}
+
+/* Every thread of the process is sampled by one event of its own, those that began later and by others too; in its
+ * first 100 periods by the host sampler instead. A child is not. */
+static void test_fast(void **state)
+{
+	const uint64_t period_ns = NS_PER_S / RATE_HZ, host_ns = NS_PER_S / 97;
+	struct {
+		uint32_t tid;
+		uint64_t own;
+	} threads[3] = { { 0 } };
+	size_t count = 0, of_host = 0, of_child = 0;
+
+	pid = bpf_target_start(program, "grow");
+	bpf_agent_set_undecided(agent, true);
+	sample_at(97);
+	bpf_agent_set_fast_rate(agent, RATE_HZ);
+	assert_int_equal(bpf_agent_fast_open(agent, (uint32_t)pid), 0);
+	bpf_target_want(agent, pid, PROF_WANT_CPU | PROF_WANT_FAST);
+	/* four that spin, on whatever CPUs the others leave */
+	for (int i = 0; i < 600 && cpu_ns_of((uint32_t)pid) < 600 * NS_PER_MS; i++)
+		bpf_recording_poll(&recording, agent, 100);
+	for (size_t i = 0; i < recording.record_count; i++) {
+		const struct prof_sample_event *sample = &recording.records[i].sample;
+		size_t at = 0;
+
+		assert_int_equal(sample->value, sample->source ? period_ns : host_ns);
+		if (sample->tgid != (uint32_t)pid) {
+			assert_int_equal(sample->source, 0);
+			of_child += !strcmp(sample->comm, "life");
+			continue;
+		}
+		while (at < count && threads[at].tid != sample->tid)
+			at++;
+		assert_true(at < ARRAY_SIZE(threads));
+		count += at == count;
+		threads[at].tid = sample->tid;
+		threads[at].own += sample->source;
+		of_host += !sample->source;
+	}
+	assert_int_equal(count, ARRAY_SIZE(threads));
+	assert_true(of_child > 0);
+	/* 29 are due */
+	assert_in_range(of_host, 5, 65);
+	for (size_t i = 0; i < count; i++) {
+		uint64_t cpu_ns = cpu_ns_of(threads[i].tid), due;
+
+		due = cpu_ns > 100 * period_ns ? (cpu_ns - 100 * period_ns) / period_ns : 0;
+		print_message("thread %zu: %llu samples of its own, %llu due\n", i,
+			      (unsigned long long)threads[i].own, (unsigned long long)due);
+		assert_true(threads[i].own <= due + due / 10 + 20);
+		assert_true(threads[i].own + 20 >= due / 2);
+	}
+	bpf_target_want(agent, pid, PROF_WANT_CPU);
+	bpf_agent_fast_close(agent, (uint32_t)pid);
+	bpf_recording_poll(&recording, agent, 20);
+	bpf_recording_deinit(&recording);
+	bpf_recording_poll(&recording, agent, 300);
+	assert_true(samples_of((uint32_t)pid) > 0);
+	for (size_t i = 0; i < recording.record_count; i++)
+		assert_int_equal(recording.records[i].sample.source, 0);
+}
+
+static void test_fast_is_refused(void **state)
+{
+	pid = bpf_target_start(program, "spin");
+	bpf_agent_set_fast_rate(agent, RATE_HZ);
+	bpf_target_stop(pid);
+	assert_int_equal(bpf_agent_fast_open(agent, (uint32_t)pid), -ESRCH);
+	pid = 0;
 }
 
 /* ---- life of processes ----------------------------------------------------------------------- */
@@ -473,6 +559,8 @@ int main(void)
 		test(test_targets),
 		test(test_stopped),
 		test(test_rate),
+		test(test_fast),
+		test(test_fast_is_refused),
 		test(test_exec_fork_exit),
 		test(test_child_is_inherited),
 		test(test_exec_clears_target),

@@ -68,6 +68,7 @@ static const char library_source[] = BURN
 	"unsigned long late(double ms) { return burn(ms) + 1; }\n";
 
 static const char *record_path; /* of the next collector; NULL = no recording */
+static const char *disabled; /* feature of the next collector */
 
 struct host {
 	pid_t collector, symbolizer;
@@ -154,7 +155,7 @@ static void start_host(struct host *host, const char *const *exclude, unsigned e
 
 	*host = (struct host){ .feed_fd = ring_create(16u << 20) };
 	assert_true(host->feed_fd >= 0);
-	options.features = bpf_target_features(NULL);
+	options.features = bpf_target_features(disabled);
 	assert_int_equal(channel_pair(control), 0);
 	assert_int_equal(channel_pair(server), 0);
 	host->control = control[0];
@@ -210,6 +211,18 @@ static void demand(struct host *host, uint32_t rate_hz)
 	struct control_demand message = { .head = { .kind = CONTROL_DEMAND },
 					  .types = rate_hz ? PROF_WANT_CPU : 0,
 					  .rate_hz = rate_hz,
+					  .sample_undecided = 1 };
+
+	assert_int_equal(channel_send(host->server, &message, sizeof(message), NULL, 0), 0);
+}
+
+/* The same, with another rate for processes that are decided to be sampled by events of their own. */
+static void demand_fast(struct host *host, uint32_t rate_hz, uint32_t fast_hz)
+{
+	struct control_demand message = { .head = { .kind = CONTROL_DEMAND },
+					  .types = PROF_WANT_CPU,
+					  .rate_hz = rate_hz,
+					  .fast_hz = fast_hz,
 					  .sample_undecided = 1 };
 
 	assert_int_equal(channel_send(host->server, &message, sizeof(message), NULL, 0), 0);
@@ -650,6 +663,16 @@ static void decisions_are_followed(void **state)
 	run_until_cpu(&host.view, pid, 400);
 	after = tally_of(&host.view, path);
 	assert_true(after.samples >= before.samples + 30);
+	demand_fast(&host, RATE_HZ, 999);
+	decide(&host, proc->fixed.proc, PROF_WANT_CPU | PROF_WANT_FAST);
+	feed_view_run(&host.view, 300);
+	assert_int_equal(host.view.demand.rate_hz, RATE_HZ);
+	assert_int_equal(host.view.demand.fast_hz, 999);
+	before = tally_of(&host.view, path);
+	run_until_cpu(&host.view, pid, 400);
+	after = tally_of(&host.view, path);
+	print_message("decided: %u samples in 400 ms at 999 Hz\n", after.samples - before.samples);
+	assert_true(after.samples >= before.samples + 200);
 	/* Excluded: never a sample, but known and marked. */
 	assert_int_equal(tally_of(&host.view, never).samples, 0);
 	assert_true(feed_view_tgid(&host.view, (uint32_t)excluded)->fixed.flags &
@@ -658,6 +681,29 @@ static void decisions_are_followed(void **state)
 	assert_true(host.view.outcomes[OUTCOME_excluded] > 0);
 	bpf_target_stop(pid);
 	bpf_target_stop(excluded);
+	stop_host(&host);
+}
+
+/* Where threads cannot have events of their own, the whole host is sampled at their rate. */
+static void without_events_of_threads_the_host_is_sampled(void **state)
+{
+	cleanup_free char *path = bpf_target_compile("fallback", burn_source, NO_FP);
+	struct host host;
+	pid_t pid;
+
+	disabled = "thread_events";
+	start_host(&host, NULL, 0);
+	disabled = NULL;
+	demand_fast(&host, RATE_HZ, 499);
+	pid = bpf_target_start(path, "60000");
+	run_until_cpu(&host.view, pid, 300);
+	assert_int_equal(host.view.demand.rate_hz, 499);
+	assert_int_equal(host.view.demand.fast_hz, 0);
+	assert_true(tally_of(&host.view, path).samples > 75);
+	demand_fast(&host, RATE_HZ, 0);
+	feed_view_run(&host.view, 300);
+	assert_int_equal(host.view.demand.rate_hz, RATE_HZ);
+	bpf_target_stop(pid);
 	stop_host(&host);
 }
 
@@ -763,6 +809,7 @@ static void a_recording_plays_the_same(void **state)
 	feed_view_run(&host.view, 300);
 	demand(&host, 0);
 	feed_view_run(&host.view, 300);
+	feed_view_check(&host.view); /* stacks that come later than their samples are in it too */
 	assert_int_equal(channel_pair(control), 0);
 	options = (struct replay_options){ .control_fd = control[1],
 					   .feed_fd = ring_create(16u << 20),
@@ -833,6 +880,7 @@ int main(void)
 		cmocka_unit_test(a_replaced_program_is_another_one),
 		cmocka_unit_test(a_replaced_program_is_indexed_without_sessions),
 		cmocka_unit_test(decisions_are_followed),
+		cmocka_unit_test(without_events_of_threads_the_host_is_sampled),
 		cmocka_unit_test(a_killed_symbolizer_is_replaced),
 		cmocka_unit_test(a_new_server_is_told_again),
 		cmocka_unit_test(a_recording_plays_the_same),

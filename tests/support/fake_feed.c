@@ -45,9 +45,13 @@ static void answer_demand(struct fake_feed *feed, const struct control_demand *d
 	struct feed_demand record = { .time_ns = clock_monotonic_ns(), .types = demand->types };
 
 	record.rate_hz = demand->rate_hz;
+	record.fast_hz = demand->fast_hz;
 	if (feed->rate_limit && record.rate_hz > feed->rate_limit)
 		record.rate_hz = feed->rate_limit;
+	if (feed->rate_limit && record.fast_hz > feed->rate_limit)
+		record.fast_hz = feed->rate_limit;
 	feed->rate_hz = record.rate_hz;
+	feed->fast_hz = record.fast_hz;
 	feed->types = demand->types;
 	if (!feed->silent)
 		put(feed, FEED_DEMAND, &record, sizeof(record), "", 0);

@@ -31,7 +31,7 @@ struct fake_feed {
 	pthread_t thread;
 	_Atomic bool stop;
 	int collector_fd, symbolizer_fd; /* our ends, -1 = none */
-	_Atomic uint32_t rate_hz;	 /* last demand */
+	_Atomic uint32_t rate_hz, fast_hz; /* last demand */
 	_Atomic uint32_t types;
 	uint32_t rate_limit;		 /* 0 = none; the most that FEED_DEMAND admits */
 	bool silent;			 /* answers no demand */

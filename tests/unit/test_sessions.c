@@ -124,6 +124,41 @@ static void test_thinning_is_unbiased(void **state)
 	session_info_deinit(&info);
 }
 
+/* A high rate for one service is not the host's; for the whole host it is. */
+static void test_high_rates(void **state)
+{
+	struct session_fixture *f = *state;
+	struct session_request service = session_fixture_request("web", 60),
+			       host = session_fixture_request("host", 60);
+	char service_id[SESSION_ID_SIZE], host_id[SESSION_ID_SIZE];
+	struct session_info info;
+	uint64_t now_ns;
+
+	service.rate_hz = 999;
+	session_fixture_start(f, &service, service_id);
+	assert_int_equal(f->feed.rate_hz, 99);
+	assert_int_equal(f->feed.fast_hz, 999);
+	/* what its processes' own events bring, and what the host sampler found before them */
+	now_ns = clock_monotonic_ns();
+	for (int i = 0; i < 500; i++)
+		fake_feed_sample(&f->feed, 1, 7, 1, now_ns + (uint64_t)i, i % 5 ? 1001001 : 10101010);
+	session_fixture_stop(f, service_id);
+	info = session_fixture_get(f, service_id);
+	assert_int_equal(info.sample_count, 500);
+	assert_int_equal(info.total_value, 400 * 1001001ll + 100 * 10101010ll);
+	assert_int_equal(info.quality.note_count, 0);
+	session_info_deinit(&info);
+	host.rate_hz = 500;
+	session_fixture_start(f, &host, host_id);
+	assert_int_equal(f->feed.rate_hz, 500);
+	service.rate_hz = 400;
+	session_fixture_start(f, &service, service_id);
+	assert_int_equal(f->feed.rate_hz, 500);
+	assert_int_equal(f->feed.fast_hz, 0);
+	session_fixture_stop(f, host_id);
+	session_fixture_stop(f, service_id);
+}
+
 static void test_losses_are_shared_out(void **state)
 {
 	struct session_fixture *f = *state;
@@ -488,6 +523,7 @@ int main(void)
 		T(test_a_session),
 		T(test_partial_results),
 		T(test_thinning_is_unbiased),
+		T(test_high_rates),
 		T(test_losses_are_shared_out),
 		T(test_offcpu),
 		T(test_stacks_are_asked_for),
