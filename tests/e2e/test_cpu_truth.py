@@ -2,11 +2,13 @@
 """CPU profiles against known answers: shares that the program measured itself, chains of known depth, the
 kernel part of a system-call-heavy program, many short-lived processes."""
 
+import contextlib
 import json
 import os
 import subprocess
+import time
 
-from harness import Daemon, band, build_truth, check, compile_workload, cpu_ns, main, running, wait_until
+from harness import Daemon, band, build_truth, check, compile_workload, cpu_ns, main, own_name, running, wait_until
 
 LEAVES = {"leaf_a": 0.44, "leaf_b": 0.25, "leaf_c": 0.15, "leaf_s": 0.10, "leaf_t": 0.06}
 # frames of one name on the stack of each leaf, as the source says
@@ -74,6 +76,61 @@ def first_profile_of_a_new_program():
         check(complete >= 0.97 * total, f"{100 * complete / total:.1f} % complete")
 
 
+def what_ran_before_is_whole():
+    """200 processes of ten programs that run when the daemon starts: already the first samples of each are whole."""
+    programs = [compile_workload("sleeper.c", "-O2", "-fomit-frame-pointer", "-fno-optimize-sibling-calls", f"-DV={v}",
+                                 output=f"sleeper{v}") for v in range(10)]
+    with contextlib.ExitStack() as stack:
+        byte_out, byte_in = os.pipe()
+        crowd = [stack.enter_context(subprocess.Popen([program, "10"], stdin=byte_out)) for program in programs * 20]
+        stack.callback(lambda: [p.kill() for p in crowd])
+        daemon = stack.enter_context(Daemon())
+        session = daemon.start_profile("*", 600, rate=499)
+        os.write(byte_in, b"x" * len(crowd))
+        for process in crowd:
+            check(process.wait(300) == 0, f"status {process.returncode}")
+        daemon.stop_profile(session)
+        stacks = daemon.folded(session)
+        os.close(byte_in)
+        os.close(byte_out)
+    for v in range(10):
+        mine = [(s, n) for s, n in stacks if f"burn_{v}" in s]
+        total = sum(n for _, n in mine)
+        # 20 processes of 10 ms: 100 samples, give or take four deviations
+        check(0.5 * 20 * 10e6 < total < 1.6 * 20 * 10e6, f"program {v}: {total / 1e6:.0f} ms")
+        whole = sum(n for s, n in mine if "main" in s and s.count(f"chain_{v}") == 10)
+        check(whole >= 0.97 * total, f"program {v}: {100 * whole / total:.1f} % of its stacks are whole")
+
+
+def sampled_total(daemon):
+    text = daemon.get("/metrics").body.decode()
+    return int(float(next(line for line in text.splitlines() if line.startswith("profd_samples_total ")).split()[1]))
+
+
+def a_high_rate_is_not_the_hosts():
+    """One service at 999 a second and the whole host at 99 beside it: both are true, others are sampled at 99."""
+    other = compile_workload("short.c", "-O2")
+    with Daemon() as daemon, own_name(build_truth()) as program, running(other, "burn", "600000", ready=False) as bystander, \
+            running(program, "600") as process:
+        everything = daemon.start_profile("*", 600, rate=99)
+        session = daemon.start_profile(os.path.basename(program), 600, rate=999)
+        start, aside, began = cpu_ns(process.pid), cpu_ns(bystander.pid), time.monotonic()
+        before = sampled_total(daemon)
+        wait_until(lambda: cpu_ns(process.pid) - start > 2.5e9, 300, "the program to run")
+        result = daemon.stop_profile(session)
+        used, aside = cpu_ns(process.pid) - start, cpu_ns(bystander.pid) - aside
+        sampled, lasted = sampled_total(daemon) - before, time.monotonic() - began
+        daemon.stop_profile(everything)
+        check_truth(daemon, result, program)
+        check(0.9 < result["totalValue"] / used < 1.1, f"{result['totalValue'] / 1e6:.0f} ms of {used / 1e6:.0f} ms")
+        check(result["sampleCount"] > 500 * used / 1e9, f"{result['sampleCount']} samples in {used / 1e9:.1f} s of CPU time")
+        others = sampled - result["sampleCount"]
+        check(others < 300 * aside / 1e9 + 120 * lasted * os.cpu_count(), f"{others} samples of others in {lasted:.1f} s")
+        name = os.path.basename(program)
+        mine = sum(v for s, v in daemon.folded(everything, "&groupBy=process") if s[0].startswith(name[:15]))
+        check(0.6 * used < mine < 1.5 * used, f"the host's session has {mine / 1e6:.0f} ms of {used / 1e6:.0f} ms")
+
+
 def kernel_part_of_system_calls():
     program = compile_workload("syscalls.c", "-O2")
     with Daemon() as daemon:
@@ -110,4 +167,4 @@ def short_lived_processes():
 
 if __name__ == "__main__":
     main(shares_without_frame_pointers, shares_with_frame_pointers, first_profile_of_a_new_program,
-         kernel_part_of_system_calls, short_lived_processes)
+         what_ran_before_is_whole, a_high_rate_is_not_the_hosts, kernel_part_of_system_calls, short_lived_processes)

@@ -312,6 +312,16 @@ def throughput(_):
     stacks_bench.throughput(absolute, child_cpu_s)
 
 
+def high_rate(_):
+    """Others' system calls while one small service is sampled at 999 Hz, beside the same without."""
+    stacks_bench.high_rate(absolute, child_cpu_s)
+
+
+def ready(_):
+    """From the start to the unwind tables of 200 processes that run already."""
+    stacks_bench.ready(absolute)
+
+
 def tables(_):
     """Unwind tables in the kernel beside the .eh_frame they were made from."""
     stacks_bench.tables(row)
@@ -332,7 +342,7 @@ def lives(seconds):
     verdict_bench.run(absolute, seconds)
 
 
-BENCHES = [names, goroutines, allocations, busy, busy_fp, idle, switches, memory, memory_after, loss, startup, unseen, storm, throughput, tables, history, verdicts, api, lives]
+BENCHES = [names, goroutines, allocations, busy, busy_fp, idle, switches, memory, memory_after, loss, startup, unseen, storm, throughput, high_rate, ready, tables, history, verdicts, api, lives]
 
 
 def main():

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How soon and how whole stacks are, what sampling costs the sampled, and the size of unwind tables."""
 
+import contextlib
 import glob
 import os
 import re
@@ -110,6 +111,45 @@ def throughput(absolute, child_cpu_s):
     for name, (_, must) in benches.items():
         absolute(f"throughput while sampled at 99 Hz: {name}", best[name, False] / best[name, True], must,
                  f"{best[name, False]:.2f} s of CPU without, {best[name, True]:.2f} with, best of 5", smaller=False)
+
+
+def high_rate(absolute, child_cpu_s):
+    best = {}
+    small = "import time\nprint('ready',flush=True)\nwhile True: sum(range(100000)); time.sleep(0.05)"
+    with Daemon() as daemon, running("python3", "-c", small) as service:
+        time.sleep(3)
+        for _ in range(5):
+            for sampled in (None, f"pid:{service.pid}", "*"):
+                session = daemon.start_profile(sampled, 600, rate=999) if sampled else None
+                time.sleep(0.5)
+                cost = child_cpu_s(["taskset", "-c", "1", "perf", "bench", "syscall", "basic", "-l", "8000000"])
+                kind = sampled and sampled[:1]
+                best[kind] = min(cost, best.get(kind, cost))
+                if session:
+                    daemon.stop_profile(session)
+    absolute("throughput of others while one small service is sampled at 999 Hz: bare system calls", best[None] / best["p"], 0.98,
+             f"while the whole host is: {best[None] / best['*']:.3f}; best of 5", smaller=False)
+
+
+def ready(absolute):
+    waits = []
+    script = "import json,ssl,time;time.sleep(600)"
+    commands = [["python3", "-c", script], ["sleep", "600"], ["perl", "-e", "sleep 600"], ["tail", "-f", "/dev/null"],
+                ["sh", "-c", "sleep 600; true"], ["bash", "-c", "sleep 600; true"], ["cat"], ["sed", ""], ["awk", "{}"], ["sort"]]
+    with contextlib.ExitStack() as stack:
+        for command in commands * 20:
+            process = stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL))
+            stack.callback(process.kill)
+        time.sleep(2)
+        for _ in range(5):
+            begin = time.monotonic()
+            with Daemon() as daemon:
+                # It begins when the tables of what runs are there, or 2.5 s after it was asked for.
+                session = daemon.start_profile("*", 600, rate=99)
+                waits.append(time.monotonic() - begin)
+                daemon.stop_profile(session)
+    absolute("tables of 200 running processes of ten programs ready, s after the start, worst of 5", max(waits), 2,
+             f"median {statistics.median(waits):.2f}")
 
 
 def eh_frame_bytes(path):
