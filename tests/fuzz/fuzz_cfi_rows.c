@@ -4,11 +4,13 @@
  * look-ups agree with a linear scan of its rows, and its sums stay inside the text. */
 #include <elf.h>
 #include <libelf.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "symbolize/cfi_rows.h"
+#include "tests/support/elf_head.h"
 
 #define INPUT_MAX   (256u << 10)
 #define TEXT_EV	    0x100000u
@@ -31,18 +33,8 @@ static void skeleton_fill(struct skeleton *s, size_t size, int debug)
 	static const char names[] = "\0.eh_frame\0.debug_frame\0.shstrtab";
 
 	*s = (struct skeleton){
-		.ehdr = { .e_ident = { 0x7f, 'E', 'L', 'F', ELFCLASS64, ELFDATA2LSB, EV_CURRENT },
-			  .e_type = ET_DYN,
-			  .e_machine = EM_X86_64,
-			  .e_version = EV_CURRENT,
-			  .e_phoff = offsetof(struct skeleton, phdrs),
-			  .e_shoff = offsetof(struct skeleton, shdrs),
-			  .e_ehsize = sizeof(Elf64_Ehdr),
-			  .e_phentsize = sizeof(Elf64_Phdr),
-			  .e_phnum = 2,
-			  .e_shentsize = sizeof(Elf64_Shdr),
-			  .e_shnum = 3,
-			  .e_shstrndx = 2 },
+		.ehdr = elf_head(ET_DYN, (struct elf_tables){ offsetof(struct skeleton, phdrs),
+							      offsetof(struct skeleton, shdrs), 2, 3, 2 }),
 		.phdrs = { { .p_type = PT_LOAD, .p_flags = PF_R | PF_X, .p_offset = 0x1000,
 			     .p_vaddr = TEXT_EV, .p_filesz = TEXT_BYTES },
 			   { .p_type = PT_LOAD, .p_flags = PF_R, .p_offset = CONTENTS_AT,

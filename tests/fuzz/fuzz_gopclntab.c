@@ -4,6 +4,7 @@
  * that fits whatever the header says. Property: the names that are built pass the check of stored images. */
 #include <elf.h>
 #include <libelf.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include "agent/base/io.h"
 #include "symbolize/gopclntab.h"
 #include "symbolize/symbol_index.h"
+#include "tests/support/elf_head.h"
 
 #define INPUT_MAX  (128u << 10)
 #define TEXT_EV	   0x401000u
@@ -33,18 +35,8 @@ static void fill(struct skeleton *s, size_t size)
 	static const char names[] = "\0.gopclntab\0.shstrtab";
 
 	*s = (struct skeleton){
-		.ehdr = { .e_ident = { 0x7f, 'E', 'L', 'F', ELFCLASS64, ELFDATA2LSB, EV_CURRENT },
-			  .e_type = ET_EXEC,
-			  .e_machine = EM_X86_64,
-			  .e_version = EV_CURRENT,
-			  .e_phoff = offsetof(struct skeleton, phdrs),
-			  .e_shoff = offsetof(struct skeleton, shdrs),
-			  .e_ehsize = sizeof(Elf64_Ehdr),
-			  .e_phentsize = sizeof(Elf64_Phdr),
-			  .e_phnum = 3,
-			  .e_shentsize = sizeof(Elf64_Shdr),
-			  .e_shnum = 3,
-			  .e_shstrndx = 2 },
+		.ehdr = elf_head(ET_EXEC, (struct elf_tables){ offsetof(struct skeleton, phdrs),
+							       offsetof(struct skeleton, shdrs), 3, 3, 2 }),
 		.phdrs = { { .p_type = PT_LOAD, .p_flags = PF_R | PF_X, .p_offset = 0x1000,
 			     .p_vaddr = TEXT_EV, .p_filesz = TEXT_BYTES },
 			   { .p_type = PT_LOAD, .p_flags = PF_R, .p_offset = sizeof(*s),

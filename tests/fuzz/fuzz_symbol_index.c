@@ -4,6 +4,7 @@
  * check of stored images, and every look-up answers with strings inside it. */
 #include <elf.h>
 #include <libelf.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include "agent/base/bytes.h"
 #include "agent/base/io.h"
 #include "symbolize/symbol_index.h"
+#include "tests/support/elf_head.h"
 
 #define INPUT_MAX (256u << 10)
 #define TEXT_EV	  0x1000u
@@ -49,18 +51,9 @@ struct skeleton {
 static void fill_head(struct skeleton *s)
 {
 	*s = (struct skeleton){
-		.ehdr = { .e_ident = { 0x7f, 'E', 'L', 'F', ELFCLASS64, ELFDATA2LSB, EV_CURRENT },
-			  .e_type = ET_DYN,
-			  .e_machine = EM_X86_64,
-			  .e_version = EV_CURRENT,
-			  .e_phoff = offsetof(struct skeleton, phdr),
-			  .e_shoff = offsetof(struct skeleton, shdrs),
-			  .e_ehsize = sizeof(Elf64_Ehdr),
-			  .e_phentsize = sizeof(Elf64_Phdr),
-			  .e_phnum = 1,
-			  .e_shentsize = sizeof(Elf64_Shdr),
-			  .e_shnum = SECTIONS,
-			  .e_shstrndx = 1 },
+		.ehdr = elf_head(ET_DYN, (struct elf_tables){ offsetof(struct skeleton, phdr),
+							      offsetof(struct skeleton, shdrs), 1,
+							      SECTIONS, 1 }),
 		.phdr = { .p_type = PT_LOAD, .p_flags = PF_R | PF_X, .p_offset = TEXT_EV,
 			  .p_vaddr = TEXT_EV, .p_filesz = TEXT_SIZE, .p_memsz = TEXT_SIZE },
 	};

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/support/elf_head.h"
+
 #define ALIGN_UP(value, to) (((value) + (to) - 1) / (to) * (to))
 
 void elf_writer_section(struct elf_writer *writer, const char *name, uint64_t ev, const void *data, size_t len)
@@ -31,15 +33,10 @@ uint8_t *elf_writer_finish(struct elf_writer *w, size_t *ret_len)
 	unsigned count = w->section_count + 2;
 	Elf64_Shdr shdrs[ELF_WRITER_SECTIONS_MAX + 2] = { 0 };
 	Elf64_Phdr phdrs[3] = { 0 };
-	Elf64_Ehdr ehdr = { .e_ident = { 0x7f, 'E', 'L', 'F', ELFCLASS64, ELFDATA2LSB, EV_CURRENT },
-			    .e_type = ET_DYN,
-			    .e_machine = w->machine ? w->machine : EM_X86_64,
-			    .e_version = EV_CURRENT,
-			    .e_phoff = sizeof(Elf64_Ehdr),
-			    .e_ehsize = sizeof(Elf64_Ehdr),
-			    .e_phentsize = sizeof(Elf64_Phdr),
-			    .e_phnum = w->note ? 3 : 2,
-			    .e_shentsize = sizeof(Elf64_Shdr) };
+	Elf64_Ehdr ehdr = elf_head(ET_DYN, (struct elf_tables){ .phdrs_fo = sizeof(Elf64_Ehdr),
+								.phdrs = w->note ? 3 : 2,
+								.shdrs = (uint16_t)count,
+								.names = (uint16_t)(count - 1) });
 	uint8_t *file;
 
 	for (unsigned i = 0; i < w->section_count; i++) {
@@ -62,9 +59,9 @@ uint8_t *elf_writer_finish(struct elf_writer *w, size_t *ret_len)
 					 .sh_offset = at,
 					 .sh_size = names_len + 10 };
 	strcpy(names + names_len, ".shstrtab");
+	if (w->machine)
+		ehdr.e_machine = w->machine;
 	ehdr.e_shoff = ALIGN_UP(at + names_len + 10, 16);
-	ehdr.e_shnum = (uint16_t)count;
-	ehdr.e_shstrndx = (uint16_t)(count - 1);
 	*ret_len = ehdr.e_shoff + count * sizeof(Elf64_Shdr);
 	/* Program headers: text; all from the first section on, as data; the note. */
 	phdrs[0] = (Elf64_Phdr){ .p_type = PT_LOAD,

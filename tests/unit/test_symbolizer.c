@@ -27,6 +27,7 @@
 #include "symbolize/sandbox.h"
 #include "symbolize/symbolizer.h"
 #include "tests/support/elf_fixture.h"
+#include "tests/support/elf_head.h"
 
 #define ANSWER_MS      20000
 #define DEBUG_AGAIN_MS 1500
@@ -516,18 +517,8 @@ static void test_better_file(void **state)
 
 static void write_sparse_elf(const char *name, uint64_t section_bytes)
 {
-	Elf64_Ehdr ehdr = { .e_ident = { 0x7f, 'E', 'L', 'F', ELFCLASS64, ELFDATA2LSB, EV_CURRENT },
-			    .e_type = ET_DYN,
-			    .e_machine = EM_X86_64,
-			    .e_version = EV_CURRENT,
-			    .e_phoff = sizeof(Elf64_Ehdr),
-			    .e_shoff = 512,
-			    .e_ehsize = sizeof(Elf64_Ehdr),
-			    .e_phentsize = sizeof(Elf64_Phdr),
-			    .e_phnum = 1,
-			    .e_shentsize = sizeof(Elf64_Shdr),
-			    .e_shnum = 3,
-			    .e_shstrndx = 2 };
+	Elf64_Ehdr ehdr =
+		elf_head(ET_DYN, (struct elf_tables){ sizeof(Elf64_Ehdr), 512, 1, 3, 2 });
 	Elf64_Phdr phdr = { .p_type = PT_LOAD, .p_flags = PF_R | PF_X, .p_filesz = 1ull << 40 };
 	Elf64_Shdr shdrs[3] = { { 0 },
 				{ .sh_name = 1, .sh_type = SHT_PROGBITS, .sh_offset = 4096,
