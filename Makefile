@@ -132,25 +132,28 @@ $(O)/fuzz/libprofd.a: $(FUZZ_OBJ)
 $(O)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(O)/fuzz/libprofd.a
 	$(call say,FUZZ-LD,$@)$(FUZZ_CC) -fsanitize=fuzzer,address,undefined -o $@ $^ $(LDLIBS)
 
-fuzz: $(addprefix $(O)/fuzz/,$(or $(T),$(FUZZERS))) ## fuzz all targets for 10 s each, or one: make fuzz T=fuzz_cfi_rows S=300
-	@for t in $(or $(T),$(FUZZERS)); do tests/fuzz/seeds $$t $(O)/fuzz/corpus/$$t || exit; \
-		$(O)/fuzz/$$t -max_total_time=$(S) -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
-			$(O)/fuzz/corpus/$$t >$(O)/fuzz/$$t.log 2>&1 \
-			&& echo "ok $$t: $$(sed -n 's/.*number_of_executed_units: *//p' $(O)/fuzz/$$t.log) inputs" \
-			|| { echo "not ok $$t: see $(O)/fuzz/$$t.log"; tail -n 20 $(O)/fuzz/$$t.log; bad=1; }; \
-	done; [ -z "$$bad" ]
+# $(call fuzz_run,OPTIONS): one target over its corpus; what it found new stays in build/.
+fuzz_run = tests/fuzz/seeds $* $(O)/fuzz/corpus/$* && \
+	if $(O)/fuzz/$* $(1) -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 $(O)/fuzz/corpus/$* >$(O)/fuzz/$*.log 2>&1; \
+	then echo "ok $*: $$(sed -n 's/.*number_of_executed_units: *//p' $(O)/fuzz/$*.log) inputs"; \
+	else echo "not ok $*: see $(O)/fuzz/$*.log"; tail -n 20 $(O)/fuzz/$*.log; exit 1; fi
+
+fuzz: $(addprefix fuzz-time-,$(or $(T),$(FUZZERS))) ## fuzz all targets for 10 s each, or one: make fuzz T=fuzz_cfi_rows S=300
+
+fuzz-time-%: $(O)/fuzz/%
+	@$(call fuzz_run,-max_total_time=$(S))
 
 check-long: $(O)/tests/bpf/test_reader_go ## packages, the README's first minute on a bare host, Go programs of all versions (as root)
 	tests/long/package
 	tests/long/bare
 	tests/long/goroutines
 
-fuzz-replay: $(FUZZERS:%=$(O)/fuzz/%) ## every fuzz target over its corpus and 2,000 fresh inputs
-	@for t in $(FUZZERS); do tests/fuzz/seeds $$t $(O)/fuzz/corpus/$$t || exit; \
-		$(O)/fuzz/$$t -runs=2000 -timeout=10 -rss_limit_mb=2048 -seed=1 $(O)/fuzz/corpus/$$t \
-			>$(O)/fuzz/$$t.log 2>&1 \
-			&& echo "ok $$t" || { echo "not ok $$t: see $(O)/fuzz/$$t.log"; tail -n 20 $(O)/fuzz/$$t.log; bad=1; }; \
-	done; [ -z "$$bad" ]
+fuzz-replay: $(FUZZERS:%=fuzz-replay-%) ## every fuzz target over its corpus and 2,000 fresh inputs
+
+.SECONDARY: $(FUZZERS:%=$(O)/fuzz/%)
+
+fuzz-replay-%: $(O)/fuzz/%
+	@$(call fuzz_run,-runs=2000 -seed=1)
 
 $(O)/tools/bench/%: $(O)/tools/bench/%.o $(LIB)
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
