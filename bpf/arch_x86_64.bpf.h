@@ -249,6 +249,10 @@ static __always_inline struct arch_lock_wait arch_lock_owner(uint64_t operation,
 #define arch_system_call(regs)	  ((regs)->orig_ax)
 #define arch_first_argument(regs) ((regs)->di)
 #define arch_is_futex(number)	  ((number) == 202)
+#define ARCH_POLL		  7
+#define ARCH_NANOSLEEP		  35
+#define ARCH_FUTEX		  202
+#define ARCH_RESTART_SYSCALL	  219
 #define ARCH_FUTEX_WAITV	  449
 #define ARCH_FUTEX_WAIT		  455
 

@@ -176,6 +176,16 @@ struct sched_entity {
 	uint64_t sum_exec_runtime; /* ns, as of the last switch or tick */
 };
 
+/* How an interrupted wait goes on, include/linux/restart_block.h. */
+struct restart_block {
+	union {
+		struct {
+			uint32_t *uaddr;
+			uint32_t val;
+		} futex;
+	};
+};
+
 struct task_struct {
 	unsigned int __state;
 	int on_cpu;
@@ -196,6 +206,7 @@ struct task_struct {
 	char comm[16];
 	struct files_struct *files;
 	struct signal_struct *signal;
+	struct restart_block restart_block;
 };
 
 /* Before v5.14 (2f064a59a11f "sched: Change task_struct::state"). */

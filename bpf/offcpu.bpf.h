@@ -160,6 +160,19 @@ static __always_inline uint32_t detail_of_wait(uint32_t wait)
 	}
 }
 
+/* A wait with a time limit that was interrupted (by a tracer, SIGSTOP, the freezer) goes on as
+ * restart_syscall(), with the arguments of the system call that it was. Of the three that can wait long, the
+ * kernel's note (kernel/futex/waitwake.c, fs/select.c, kernel/time/hrtimer.c) begins with the first argument
+ * in futex() and poll(), and goes on with the value expected or with poll()'s second argument. */
+static __always_inline uint64_t off_restarted(struct scratch *s, struct task_struct *task)
+{
+	if ((uint64_t)BPF_CORE_READ(task, restart_block.futex.uaddr) != s->regs.di)
+		return ARCH_NANOSLEEP;
+	if (BPF_CORE_READ(task, restart_block.futex.val) == (uint32_t)s->regs.si)
+		return ARCH_POLL;
+	return ARCH_FUTEX;
+}
+
 /* Wait kind of a blocked thread by the registers it entered the kernel with (s->regs); also says
  * in the sample what else is known. */
 static __attribute__((noinline)) uint32_t off_wait(struct scratch *s, struct task_struct *task)
@@ -172,6 +185,8 @@ static __attribute__((noinline)) uint32_t off_wait(struct scratch *s, struct tas
 	if (!arch_is_system_call(&s->regs))
 		return PROF_WAIT_FAULT;
 	number = arch_system_call(&s->regs);
+	if (number == ARCH_RESTART_SYSCALL)
+		number = off_restarted(s, task);
 	wait = arch_wait_of_syscall(number);
 	s->sample.detail = arch_detail_of_syscall(number);
 	if (wait == PROF_WAIT_FUTEX) {

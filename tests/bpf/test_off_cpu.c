@@ -2,6 +2,7 @@
 /* Time off the CPU of real programs: how long, why, where, and that sampling does not bend the sum. */
 #include <errno.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -76,7 +77,25 @@ static const char crowd_source[] =
 	" sched_setaffinity(0, sizeof(s), &s); pthread_create(&t, 0, spin, 0);"
 	" pthread_create(&t, 0, spin, 0); puts(\"x\"); fflush(stdout); for (;;) usleep(1000); }\n";
 
-static char *sleeper, *waits, *crowd;
+/* The waits that go on as restart_syscall() when they were interrupted. */
+static const char long_waits_source[] =
+	"#define _GNU_SOURCE\n#include <poll.h>\n#include <pthread.h>\n#include <stdio.h>\n"
+	"#include <time.h>\n#include <unistd.h>\n"
+	"static int pipes[2];\n"
+	"static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;\n"
+	"static pthread_cond_t cond = PTHREAD_COND_INITIALIZER;\n"
+	"static void *futex(void *p) { pthread_setname_np(pthread_self(), \"futex\");"
+	" pthread_mutex_lock(&lock); for (;;) { struct timespec t; clock_gettime(CLOCK_REALTIME, &t); t.tv_sec++;"
+	" pthread_cond_timedwait(&cond, &lock, &t); } }\n"
+	"static void *poll_(void *p) { struct pollfd f = { pipes[0], POLLIN, 0 };"
+	" pthread_setname_np(pthread_self(), \"poll\"); for (;;) poll(&f, 1, 1000); }\n"
+	"static void *sleep_(void *p) { pthread_setname_np(pthread_self(), \"sleep\");"
+	" for (;;) usleep(900000); }\n"
+	"int main(void) { pthread_t t; pipe(pipes); pthread_create(&t, 0, futex, 0);"
+	" pthread_create(&t, 0, poll_, 0); pthread_create(&t, 0, sleep_, 0);"
+	" puts(\"x\"); fflush(stdout); pause(); }\n";
+
+static char *sleeper, *waits, *crowd, *long_waits;
 static struct bpf_agent *agent;
 static struct bpf_recording recording;
 static pid_t pid;
@@ -224,6 +243,14 @@ static void test_short_blocks(void **state)
 	check_stacks();
 }
 
+static void check_kind(const char *comm, enum prof_wait wait)
+{
+	uint64_t blocked = sum(comm, PROF_OFF_BLOCKED, 0), kind = sum(comm, PROF_OFF_BLOCKED, wait);
+
+	if (!blocked || kind < blocked * 95 / 100)
+		fail_msg("%s: %lu of %lu ns blocked have the kind", comm, kind, blocked);
+}
+
 static void test_waits(void **state)
 {
 	static const struct {
@@ -241,13 +268,25 @@ static void test_waits(void **state)
 	start(NULL, waits, NULL);
 	elapsed = record(1000000, 600);
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-		uint64_t blocked = sum(cases[i].comm, PROF_OFF_BLOCKED, 0);
-		uint64_t kind = sum(cases[i].comm, PROF_OFF_BLOCKED, cases[i].wait);
-
-		if (blocked < elapsed / 2 || kind < blocked * 95 / 100)
-			fail_msg("%s: %lu of %lu ns blocked have the kind", cases[i].comm, kind,
-				 blocked);
+		assert_true(sum(cases[i].comm, PROF_OFF_BLOCKED, 0) >= elapsed / 2);
+		check_kind(cases[i].comm, cases[i].wait);
 	}
+}
+
+/* Stopped and continued, as by a debugger: each wait is still what it was. */
+static void test_interrupted_waits(void **state)
+{
+	start(NULL, long_waits, NULL);
+	(void)record(1000000, 50);
+	for (unsigned i = 0; i < 10; i++) {
+		assert_int_equal(kill(pid, SIGSTOP), 0);
+		bpf_recording_poll(&recording, agent, 10);
+		assert_int_equal(kill(pid, SIGCONT), 0);
+		bpf_recording_poll(&recording, agent, 90);
+	}
+	check_kind("futex", PROF_WAIT_FUTEX);
+	check_kind("poll", PROF_WAIT_EPOLL);
+	check_kind("sleep", PROF_WAIT_SLEEP);
 }
 
 static void test_crowd(void **state)
@@ -300,6 +339,7 @@ static int setup_group(void **state)
 	sleeper = bpf_target_compile("sleeper", sleep_source, NO_FP);
 	waits = bpf_target_compile("waits", waits_source, "-O2 -w");
 	crowd = bpf_target_compile("crowd", crowd_source, "-O2");
+	long_waits = bpf_target_compile("long_waits", long_waits_source, "-O2 -w");
 	return 0;
 }
 
@@ -308,6 +348,7 @@ static int teardown_group(void **state)
 	free(sleeper);
 	free(waits);
 	free(crowd);
+	free(long_waits);
 	bpf_target_cleanup();
 	return 0;
 }
@@ -318,8 +359,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		test(test_long_blocks),	  test(test_without_loop), test(test_without_interrupt),
-		test(test_short_blocks),  test(test_waits),	   test(test_crowd),
-		test(test_stop_and_start), test(test_refused),
+		test(test_short_blocks),  test(test_waits),	   test(test_interrupted_waits),
+		test(test_crowd),		test(test_stop_and_start), test(test_refused),
 	};
 
 	if (bpf_target_skip())

@@ -237,9 +237,12 @@ def test_what_cannot_be_read_is_refused_with_its_reason():
         answer = daemon.request("POST", FAMILY_B + "/sessions", {"profileType": "heap", "target": f"pid:{silent.pid}"})
         check(answer.status == 422 and answer.json()["error_code"] == "ProfileTypeUnavailable", f"{answer}")
         check("memory" in answer.json()["detail"], f"{answer}")
-        listed = {s["name"]: s for s in daemon.get("/api/v1/observability/services").json()["items"]}
-        types = {t["type"]: t for t in next(s for s in listed.values() if any(
-            p["pid"] == native.pid for p in s["processes"]))["profileTypes"]}
+
+        def find():
+            services = daemon.get("/api/v1/observability/services").json()["items"]
+            return next((s for s in services if any(p["pid"] == native.pid for p in s["processes"])), None)
+
+        types = {t["type"]: t for t in wait_until(find, 60, "the program to be listed")["profileTypes"]}
         check(types["goroutine"]["available"], f"{types}")
 
 

@@ -134,10 +134,11 @@ def every_thread_is_explained(daemon, pid):
     whole = [t for t in threads if t["elapsedNs"] >= 0.99 * lasted_ns(result)]
     check(whole, f"no thread lived all the time: {threads}")
     for t in threads:
+        where = f"&where=tid:{t['tid']}&where=wait:other"
         named = sum(ns for wait, ns in t["blockedNs"].items() if wait not in ("", "other"))
         explained = named + t["userNs"] + t["kernelNs"] + t["runqueueNs"] + t["preemptedNs"]
         check(t["elapsedNs"] < 2e8 or explained >= 0.95 * t["elapsedNs"],
-              f"{t['thread']}: {100 * explained / t['elapsedNs']:.1f} % explained: {t}")
+              f"{t['thread']}: {100 * explained / t['elapsedNs']:.1f} % explained: {t}, {daemon.folded(session, where)}")
         check(t["elapsedNs"] <= 1.01 * lasted_ns(result), f"{t['thread']}: {t['elapsedNs'] / 1e9:.2f} s")
     due = sum(t["elapsedNs"] for t in threads)
     stacks = [(s, v) for p in pids for s, v in daemon.folded(session, f"&where=pid:{p}")]

@@ -65,7 +65,7 @@ def the_switch():
             target = f"pid:{process.pid}"
             run(*at, "continuous", "start", "*")
             session = daemon.start_profile(target, 600)
-            other = run(*at, "--tenant", "other", "start", target, "-t", "offcpu", "-d", "600").stdout.strip()
+            other = run(*at, "--tenant", "other", "start", target, "-t", "cpu", "-d", "600").stdout.strip()
             begin = cpu_ns(process.pid)
             wait_until(lambda: cpu_ns(process.pid) - begin > 1e9, 120, "the program to run")
             check(daemon.request("POST", "/api/v1/sampling", {"enabled": False}).status == 403, "role profile may not")
