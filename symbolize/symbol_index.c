@@ -429,9 +429,13 @@ static struct symbol_image_line find_line(const struct symbol_index *index, uint
 	return at ? index->lines[at - 1] : (struct symbol_image_line){ 0, 0 };
 }
 
-static const char *name_of(const struct symbol_index *index, uint32_t string)
+static struct symbol_frame frame_of(const struct symbol_index *index, uint32_t name, uint32_t file,
+				    uint32_t line, uint32_t start_line)
 {
-	return demangle_cached(index->names, index->strings + string);
+	const char *symbol = index->strings + name, *shown = demangle_cached(index->names, symbol);
+
+	return (struct symbol_frame){ shown, index->strings + file, line, start_line,
+				      shown == symbol ? NULL : symbol };
 }
 
 /* Frames without a name (their description is in a file that was not there) are left out: what is shown
@@ -451,11 +455,8 @@ static int find_chain(const struct symbol_index *index, uint32_t at, struct symb
 		if (node->parent == SYMBOL_IMAGE_NONE && symbol)
 			name = symbol;
 		if (name)
-			ret[count++] = (struct symbol_frame){
-				name_of(index, name),
-				index->strings + (line.file ? line.file : function->file),
-				line.line, function->start_line
-			};
+			ret[count++] = frame_of(index, name, line.file ? line.file : function->file,
+						line.line, function->start_line);
 		line = (struct symbol_image_line){ node->call_file, node->call_line };
 		at = node->parent;
 	}
@@ -474,8 +475,7 @@ int symbol_index_find(const struct symbol_index *index, uint64_t file_offset,
 		return find_chain(index, node, line, symbol, ret);
 	if (!symbol)
 		return 0;
-	ret[0] = (struct symbol_frame){ name_of(index, symbol), index->strings + line.file,
-					line.line, 0 };
+	ret[0] = frame_of(index, symbol, line.file, line.line, 0);
 	return 1;
 }
 

@@ -19,6 +19,7 @@ struct symbol_frame {
 	const char *file;     /* "" if unknown */
 	uint32_t line;	      /* 0 if unknown */
 	uint32_t start_line;  /* 0 if unknown */
+	const char *symbol;   /* linkage name that @function was demangled from; NULL = it is the same */
 };
 
 struct symbol_index; /* mapped or owned image */

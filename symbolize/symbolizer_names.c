@@ -15,7 +15,7 @@
 #define FRAME_HEAD_BYTES     8	  /* line, start line */
 
 _Static_assert(sizeof(struct control_named) + 2 +
-			       SYMBOL_INLINE_MAX * (FRAME_HEAD_BYTES + 2 * (2 + NAME_BYTES_WHEN_FULL)) <=
+			       SYMBOL_INLINE_MAX * (FRAME_HEAD_BYTES + 2 * (2 + NAME_BYTES_WHEN_FULL) + 2) <=
 		       CHANNEL_MESSAGE_MAX,
 	       "one offset always fits");
 
@@ -90,13 +90,22 @@ static bool put_text(struct payload *p, const char *text, size_t max)
 	return put(p, &stored, sizeof(stored)) && put(p, text, len);
 }
 
+/* A part of a symbol is the name of nothing, and where room is short the shown name is what counts. */
+static const char *symbol_of(const struct symbol_frame *frame, size_t name_max)
+{
+	return frame->symbol && name_max == NAME_BYTES_MAX && strlen(frame->symbol) <= name_max
+		       ? frame->symbol
+		       : "";
+}
+
 static bool put_frames(struct payload *p, const struct symbol_frame *frames, uint16_t count, size_t name_max)
 {
 	if (!put(p, &count, sizeof(count)))
 		return false;
 	for (uint16_t i = 0; i < count; i++)
 		if (!put(p, &frames[i].line, 4) || !put(p, &frames[i].start_line, 4) ||
-		    !put_text(p, frames[i].function, name_max) || !put_text(p, frames[i].file, name_max))
+		    !put_text(p, frames[i].function, name_max) || !put_text(p, frames[i].file, name_max) ||
+		    !put_text(p, symbol_of(&frames[i], name_max), name_max))
 			return false;
 	return true;
 }

@@ -31,7 +31,8 @@ static void copy_texts(struct copy *c)
 	for (i = 0; i < p->function_count; i++) {
 		const struct profile_function *f = &p->functions[i];
 		struct profile_function function = { c->strings[f->name], c->strings[f->package],
-						     c->strings[f->file], f->line };
+						     c->strings[f->file], f->line,
+						     c->strings[f->symbol] };
 
 		c->functions[i] = profile_builder_function(c->to, &function);
 	}

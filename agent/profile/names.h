@@ -18,6 +18,7 @@ struct name_frame {
 	uint32_t line;	      /* of the address, 0 if unknown */
 	uint32_t start_line;  /* of the function, 0 if unknown */
 	uint8_t kind;	      /* enum profile_frame_kind */
+	const char *symbol;   /* that @function was demangled from; NULL or "" = the same */
 };
 
 struct name_source {

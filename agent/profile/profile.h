@@ -91,6 +91,7 @@ struct profile_function {
 		package; /* string id: Go package, C++ namespace-less module base name; may be "" */
 	uint32_t file;	 /* string id; "" if unknown */
 	uint32_t line;	 /* first line of the function, 0 if unknown */
+	uint32_t symbol; /* string id: linkage name that @name was demangled from; "" = the same */
 };
 
 struct profile_frame {
@@ -259,7 +260,7 @@ CLEANUP_DEFINE(profile_builder, struct profile_builder *, profile_builder_destro
 
 /* Each interns and returns the id; errors are sticky and reported by profile_builder_finish().
  * Not thread-safe. Ids must come from the same builder (-EINVAL), texts hold no NUL (-EINVAL); the
- * line of a function is not part of its identity. attrs.process may be 0 while there are no
+ * line and the symbol of a function are not part of its identity. attrs.process may be 0 while there are no
  * processes. */
 uint32_t profile_builder_string(struct profile_builder *b, const char *text, size_t len);
 /* Borrowed until the next string is interned. */

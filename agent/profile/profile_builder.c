@@ -151,7 +151,7 @@ uint32_t profile_builder_function(struct profile_builder *b, const struct profil
 	if (b->error)
 		return 0;
 	if (f->name >= p->string_count || f->package >= p->string_count ||
-	    f->file >= p->string_count)
+	    f->file >= p->string_count || f->symbol >= p->string_count)
 		return fail(b, -EINVAL);
 	hash = hash_combine(hash_combine(f->name, f->package), f->file);
 	probe = intern_probe(&b->functions, hash);
@@ -162,6 +162,8 @@ uint32_t profile_builder_function(struct profile_builder *b, const struct profil
 		    known->file == f->file) {
 			if (!known->line)
 				known->line = f->line;
+			if (!known->symbol)
+				known->symbol = f->symbol;
 			return id;
 		}
 	}

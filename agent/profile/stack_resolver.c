@@ -143,6 +143,7 @@ static int push(struct stack_resolver *r, uint32_t name, uint32_t package,
 	if (source) {
 		function.file = string_id(r, source->file ? source->file : "");
 		function.line = source->start_line;
+		function.symbol = string_id(r, source->symbol ? source->symbol : "");
 	}
 	frame.function = profile_builder_function(r->builder, &function);
 	return ids_vec_push(&r->frames, profile_builder_frame(r->builder, &frame));

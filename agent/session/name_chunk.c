@@ -10,7 +10,8 @@
 #include "agent/session/session_chunks.h"
 
 struct name_chunk {
-	struct buf strings; /* {varint length, bytes, NUL}... */
+	struct buf strings; /* {varint length, bytes, NUL}...; behind a NUL of its own a function's text may
+			       be followed by its symbol, which readers of earlier versions do not see */
 	struct u64map ids;  /* hash of a text -> id; 64 bits, collisions mix up two names at 2^-64 a
 			       pair */
 	uint32_t string_count;
@@ -33,20 +34,24 @@ void name_chunk_destroy(struct name_chunk *chunk)
 	free(chunk);
 }
 
-static int add_string(struct name_chunk *chunk, const char *text)
+static int add_string(struct name_chunk *chunk, const char *text, const char *symbol)
 {
-	size_t len = strlen(text);
+	size_t len = strlen(text), symbol_len = symbol ? strlen(symbol) : 0;
 	uint64_t hash = hash_bytes(text, len, 0), id;
 	int rc;
 
+	if (symbol_len)
+		hash = hash_combine(hash, hash_bytes(symbol, symbol_len, 1));
 	if (!u64map_get(&chunk->ids, hash, &id)) {
 		id = chunk->string_count;
 		rc = u64map_put(&chunk->ids, hash, id);
 		if (rc < 0)
 			return rc;
 		chunk->string_count++;
-		buf_add_varint(&chunk->strings, len);
+		buf_add_varint(&chunk->strings, symbol_len ? len + 1 + symbol_len : len);
 		buf_add(&chunk->strings, text, len + 1);
+		if (symbol_len)
+			buf_add(&chunk->strings, symbol, symbol_len + 1);
 	}
 	buf_add_varint(&chunk->places, id);
 	return 0;
@@ -59,12 +64,12 @@ int name_chunk_add(struct name_chunk *chunk, const struct chunk_name *name)
 	buf_add_varint(&chunk->places, name->frame_count);
 	for (unsigned i = 0; i < name->frame_count; i++) {
 		const struct name_frame *frame = &name->frames[i];
-		int rc = add_string(chunk, frame->function);
+		int rc = add_string(chunk, frame->function, frame->symbol);
 
 		if (rc == 0)
-			rc = add_string(chunk, frame->package);
+			rc = add_string(chunk, frame->package, NULL);
 		if (rc == 0)
-			rc = add_string(chunk, frame->file);
+			rc = add_string(chunk, frame->file, NULL);
 		if (rc < 0)
 			return rc;
 		buf_add_varint(&chunk->places, frame->line);
@@ -88,7 +93,10 @@ void name_chunk_encode(const struct name_chunk *chunk, struct buf *out)
 	buf_add(out, chunk->places.data, chunk->places.len);
 }
 
-VEC_DEFINE(texts, const char *);
+struct name_text {
+	const char *text, *symbol; /* "" = none */
+};
+VEC_DEFINE(texts, struct name_text);
 
 static int decode_strings(struct bytes *in, struct texts_vec *ret)
 {
@@ -103,20 +111,22 @@ static int decode_strings(struct bytes *in, struct texts_vec *ret)
 
 		if (!text || text[len] != '\0')
 			return -EPROTO;
-		rc = texts_vec_push(ret, text);
+		rc = texts_vec_push(ret, (struct name_text){ text, strlen(text) < len
+									    ? text + strlen(text) + 1
+									    : "" });
 		if (rc < 0)
 			return rc;
 	}
 	return 0;
 }
 
-static const char *text_at(struct bytes *in, const struct texts_vec *texts)
+static struct name_text text_at(struct bytes *in, const struct texts_vec *texts)
 {
 	uint64_t id = bytes_varint(in);
 
 	if (id >= texts->count) {
 		in->failed = true;
-		return "";
+		return (struct name_text){ "", "" };
 	}
 	return texts->data[id];
 }
@@ -133,9 +143,12 @@ static int decode_place(struct bytes *in, const struct texts_vec *texts,
 	if (in->failed || count > NAMES_INLINE_MAX)
 		return -EPROTO;
 	for (uint64_t i = 0; i < count; i++) {
-		frames[i].function = text_at(in, texts);
-		frames[i].package = text_at(in, texts);
-		frames[i].file = text_at(in, texts);
+		const struct name_text function = text_at(in, texts);
+
+		frames[i].function = function.text;
+		frames[i].symbol = function.symbol;
+		frames[i].package = text_at(in, texts).text;
+		frames[i].file = text_at(in, texts).text;
 		frames[i].line = (uint32_t)bytes_varint(in);
 		frames[i].start_line = (uint32_t)bytes_varint(in);
 		frames[i].kind = bytes_u8(in);

@@ -229,8 +229,8 @@ static const char *take_text(struct names_client *client, struct bytes *in)
 static bool same_frames(const struct name_frame *a, const struct name_frame *b, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++)
-		if (a[i].function != b[i].function || a[i].file != b[i].file || a[i].line != b[i].line ||
-		    a[i].start_line != b[i].start_line)
+		if (a[i].function != b[i].function || a[i].file != b[i].file ||
+		    a[i].symbol != b[i].symbol || a[i].line != b[i].line || a[i].start_line != b[i].start_line)
 			return false;
 	return true;
 }
@@ -256,9 +256,10 @@ static int take_frames(struct names_client *client, struct bytes *in, uint32_t s
 		frames[i].start_line = bytes_u32(in);
 		frames[i].function = take_text(client, in);
 		frames[i].file = take_text(client, in);
+		frames[i].symbol = take_text(client, in);
 		if (in->failed)
 			return -EPROTO;
-		if (!frames[i].function || !frames[i].file)
+		if (!frames[i].function || !frames[i].file || !frames[i].symbol)
 			return -ENOMEM;
 		frames[i].kind = kind_of(frames[i].function, frames[i].file);
 	}
@@ -471,7 +472,10 @@ int names_keep(struct names_client *client, uint64_t key, uint64_t offset,
 		copies[i].package =
 			memory_text(&client->kept, frames[i].package, strlen(frames[i].package));
 		copies[i].file = memory_text(&client->kept, frames[i].file, strlen(frames[i].file));
-		if (!copies[i].function || !copies[i].package || !copies[i].file)
+		copies[i].symbol = frames[i].symbol ? memory_text(&client->kept, frames[i].symbol,
+								  strlen(frames[i].symbol))
+						    : "";
+		if (!copies[i].function || !copies[i].package || !copies[i].file || !copies[i].symbol)
 			return -ENOMEM;
 	}
 	place.frames = copies;

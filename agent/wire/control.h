@@ -230,7 +230,8 @@ enum names_state {
 
 /* Answers come in request order; each answer carries entries until it is full, the last has more = 0.
  * Payload: for each offset, u16 frame count n (0 = unknown), then n frames innermost first:
- *   u32 line, u32 function start line, strings {u16 len, bytes}: function (demangled), file */
+ *   u32 line, u32 function start line, strings {u16 len, bytes}: function (demangled), file, the symbol that
+ *   function was demangled from ("" = the same) */
 struct control_named {
 	struct channel_head head;
 	int32_t status; /* 0; -ENOENT: module unknown to the symbolizer */

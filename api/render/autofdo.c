@@ -6,9 +6,8 @@
  *    offset: inlined_function:total
  *     offset: count
  *
- * Offsets are lines from the function's first line. The compiler looks functions up by their symbol; names here
- * are those of the profile, so functions of C and others whose name is their symbol are found, demangled C++
- * ones are left out. Counts are samples. */
+ * Offsets are lines from the function's first line. The compiler looks functions up by their symbol: what has no
+ * name that could be one is left out. Counts are samples. */
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -42,6 +41,14 @@ struct autofdo {
 	unsigned value;
 };
 
+/* As the linker knows it. */
+static const char *symbol_of(const struct profile *p, uint32_t function)
+{
+	const struct profile_function *f = &p->functions[function];
+
+	return profile_string(p, f->symbol ? f->symbol : f->name);
+}
+
 static bool is_symbol(const char *name)
 {
 	if (!*name)
@@ -69,7 +76,7 @@ static int find_contexts(struct autofdo *w)
 		uint64_t key, at;
 
 		if (frame->kind != PROFILE_FRAME_NATIVE ||
-		    !is_symbol(profile_string(p, p->functions[frame->function].name)))
+		    !is_symbol(symbol_of(p, frame->function)))
 			continue;
 		if ((frame->flags & PROFILE_FRAME_INLINED) && parent) {
 			outer = w->of_node[parent];
@@ -113,7 +120,7 @@ static int add_count(struct autofdo *w, uint32_t context, uint32_t offset, int64
 static void write_context(const struct autofdo *w, uint32_t index, unsigned depth, struct buf *out)
 {
 	const struct context *context = &w->contexts[index];
-	const char *name = profile_string(w->p, w->p->functions[context->function].name);
+	const char *name = symbol_of(w->p, context->function);
 
 	if (depth == 0)
 		buf_printf(out, "%s:%" PRId64 ":%" PRId64 "\n", name, context->total, context->head);

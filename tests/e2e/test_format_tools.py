@@ -124,6 +124,56 @@ def llvm_profdata():
         check(os.path.getsize(f"{folder}/profile.prof") > 50, "an empty profile")
 
 
+CPP_PROGRAM = """namespace app {
+struct Worker {
+	unsigned long seed;
+	unsigned long hot(unsigned long rounds);
+};
+
+__attribute__((noinline)) unsigned long Worker::hot(unsigned long rounds)
+{
+	unsigned long sum = seed;
+	for (unsigned long i = 0; i < rounds; i++)
+		sum = sum * 2862933555777941757ul + (sum >> 7 & 1 ? 3037000493ul : i);
+	return sum;
+}
+}
+
+volatile unsigned long kept;
+
+int main()
+{
+	for (;;) {
+		app::Worker worker{kept};
+		kept = worker.hot(1ul << 20);
+	}
+}
+"""
+
+
+def llvm_compiler():
+    """A function of C++, which its symbol names: the compiler finds it in the profile, and has no counts without one."""
+    compiler = shutil.which("clang++-14") or shutil.which("clang++")
+    check(compiler, "clang++ is needed (package clang-14)")
+    symbol = "_ZN3app6Worker3hotEm"
+    with tempfile.TemporaryDirectory() as folder:
+        source, program = f"{folder}/worker.cpp", f"{folder}/worker-{os.getpid()}"
+        with open(source, "w") as f:
+            f.write(CPP_PROGRAM)
+        run("g++", "-O2", "-g", "-o", program, source)
+        with Daemon() as daemon, running(program, ready=False) as process:
+            result = take(daemon, os.path.basename(program), process.pid, 1, 499)
+            text = daemon.get(f"{FAMILY_A}/{result['id']}/flamegraph?format=autofdo").body
+        check(result["topFunctions"][0]["funcName"] == "app::Worker::hot(unsigned long)", result["topFunctions"][0])
+        with open(f"{folder}/profile.txt", "wb") as f:
+            f.write(text)
+        for flags, counted in (([f"-fprofile-sample-use={folder}/profile.txt"], True), ([], False)):
+            code = run(compiler, "-O2", "-gline-tables-only", *flags, "-S", "-emit-llvm", "-o", "-", source)
+            found = re.search(rf"^define .*@{symbol}\(.*$", code, re.M)
+            check(found, f"no {symbol} in what was compiled")
+            check(("!prof " in found.group()) == counted, f"{flags}: {found.group()}, from {text[:300]}")
+
+
 def callgrind():
     tool = shutil.which("callgrind_annotate")
     check(tool, "callgrind_annotate is needed (package valgrind)")
@@ -196,4 +246,4 @@ def go_build():
 
 
 if __name__ == "__main__":
-    main(firefox_profiler, perf_script, firefox_size, llvm_profdata, callgrind, speedscope_schema, go_build)
+    main(firefox_profiler, perf_script, firefox_size, llvm_profdata, llvm_compiler, callgrind, speedscope_schema, go_build)

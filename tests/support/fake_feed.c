@@ -96,6 +96,8 @@ static void add_frame(uint8_t *out, size_t *at, const char *prefix, uint64_t off
 	(void)snprintf(name, sizeof(name), "%s%lx", prefix, (unsigned long)offset);
 	add_string(out, at, name);
 	add_string(out, at, "fake.c");
+	(void)snprintf(name, sizeof(name), "_Z%lx", (unsigned long)offset);
+	add_string(out, at, name);
 }
 
 /* Two answers, to exercise `more`; offset 0xdead is unknown, as is every offset of module 0xdead.

@@ -203,6 +203,7 @@ struct names {
 	unsigned frames; /* of the first offset */
 	char function[256];
 	char file[256];
+	char symbol[256];
 	uint32_t line;
 };
 
@@ -241,6 +242,7 @@ static struct names ask_names_once(struct fixture *f, uint64_t key, uint64_t off
 		(void)bytes_u32(&b);
 		read_text(&b, names.function, sizeof(names.function));
 		read_text(&b, names.file, sizeof(names.file));
+		read_text(&b, names.symbol, sizeof(names.symbol));
 	}
 	return names;
 }
