@@ -15,14 +15,14 @@
 enum algorithm { JWT_HS256, JWT_RS256, JWT_ES256, JWT_EDDSA, JWT_ALGORITHMS };
 
 static const struct {
-	const char *name, *key_type; /* `alg`, and `kty` in a key set */
+	const char *name, *key_type, *curve; /* `alg`; `kty` and `crv` in a key set, NULL = has none */
 	gnutls_pk_algorithm_t pk;
 	gnutls_sign_algorithm_t sign;
 } algorithms[JWT_ALGORITHMS] = {
-	[JWT_HS256] = { "HS256", "oct", GNUTLS_PK_UNKNOWN, GNUTLS_SIGN_UNKNOWN },
-	[JWT_RS256] = { "RS256", "RSA", GNUTLS_PK_RSA, GNUTLS_SIGN_RSA_SHA256 },
-	[JWT_ES256] = { "ES256", "EC", GNUTLS_PK_ECDSA, GNUTLS_SIGN_ECDSA_SHA256 },
-	[JWT_EDDSA] = { "EdDSA", "OKP", GNUTLS_PK_EDDSA_ED25519, GNUTLS_SIGN_EDDSA_ED25519 },
+	[JWT_HS256] = { "HS256", "oct", NULL, GNUTLS_PK_UNKNOWN, GNUTLS_SIGN_UNKNOWN },
+	[JWT_RS256] = { "RS256", "RSA", NULL, GNUTLS_PK_RSA, GNUTLS_SIGN_RSA_SHA256 },
+	[JWT_ES256] = { "ES256", "EC", "P-256", GNUTLS_PK_ECDSA, GNUTLS_SIGN_ECDSA_SHA256 },
+	[JWT_EDDSA] = { "EdDSA", "OKP", "Ed25519", GNUTLS_PK_EDDSA_ED25519, GNUTLS_SIGN_EDDSA_ED25519 },
 };
 
 struct jwt_key {
@@ -76,18 +76,38 @@ static int import_raw(enum algorithm algorithm, const cJSON *jwk, gnutls_pubkey_
 		       : -EINVAL;
 }
 
+/* Keys of another kind, curve or purpose may stand in the same set. */
+static bool is_for(enum algorithm algorithm, const cJSON *jwk)
+{
+	const struct {
+		const char *member, *wanted;
+		bool required;
+	} rows[] = {
+		{ "kty", algorithms[algorithm].key_type, true },
+		{ "crv", algorithms[algorithm].curve, true },
+		{ "alg", algorithms[algorithm].name, false },
+		{ "use", "sig", false },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		const cJSON *item = cJSON_GetObjectItemCaseSensitive(jwk, rows[i].member);
+
+		if (!rows[i].wanted || (!item && !rows[i].required))
+			continue;
+		if (!cJSON_IsString(item) || strcmp(item->valuestring, rows[i].wanted) != 0)
+			return false;
+	}
+	return true;
+}
+
 static int add_web_key(struct jwt_verifier *v, const cJSON *jwk)
 {
 	struct jwt_key *key = &v->keys[v->key_count];
-	const cJSON *type = cJSON_GetObjectItemCaseSensitive(jwk, "kty");
-	const cJSON *use = cJSON_GetObjectItemCaseSensitive(jwk, "use");
 	const cJSON *id = cJSON_GetObjectItemCaseSensitive(jwk, "kid");
 	uint8_t secret[512];
 	int len;
 
-	/* Keys of another kind or purpose may stand in the same set. */
-	if (!cJSON_IsString(type) || strcmp(type->valuestring, algorithms[v->algorithm].key_type) != 0 ||
-	    (cJSON_IsString(use) && strcmp(use->valuestring, "sig") != 0))
+	if (!is_for(v->algorithm, jwk))
 		return 0;
 	if (cJSON_IsString(id))
 		(void)snprintf(key->id, sizeof(key->id), "%s", id->valuestring);
@@ -176,6 +196,17 @@ static int add_secret(struct jwt_verifier *v, const char *text, struct err *err)
 	return 0;
 }
 
+static bool is_p256(gnutls_pubkey_t public)
+{
+	gnutls_ecc_curve_t curve = GNUTLS_ECC_CURVE_INVALID;
+	gnutls_datum_t x = { 0 }, y = { 0 };
+	int rc = gnutls_pubkey_export_ecc_raw(public, &curve, &x, &y);
+
+	gnutls_free(x.data);
+	gnutls_free(y.data);
+	return rc == 0 && curve == GNUTLS_ECC_CURVE_SECP256R1;
+}
+
 static int add_pem(struct jwt_verifier *v, const char *text, struct err *err)
 {
 	struct jwt_key *key = &v->keys[0];
@@ -187,7 +218,8 @@ static int add_pem(struct jwt_verifier *v, const char *text, struct err *err)
 	if (import_pem(key->public, text) < 0)
 		return err_set(err, EINVAL, NULL, "jwt_key_file",
 			       "[auth] jwt_key_file: not a PEM public key or certificate");
-	if (gnutls_pubkey_get_pk_algorithm(key->public, &bits) != (int)algorithms[v->algorithm].pk)
+	if (gnutls_pubkey_get_pk_algorithm(key->public, &bits) != (int)algorithms[v->algorithm].pk ||
+	    (v->algorithm == JWT_ES256 && !is_p256(key->public)))
 		return err_set(err, EINVAL, NULL, "jwt_key_file",
 			       "[auth] jwt_key_file: the key is not of the kind %s needs",
 			       algorithms[v->algorithm].name);
@@ -300,7 +332,9 @@ static int check_header(const struct jwt_verifier *v, const cJSON *header, const
 		return refuse(err, "its algorithm is not the configured one");
 	if (cJSON_GetObjectItemCaseSensitive(header, "crit"))
 		return refuse(err, "it needs extensions that are not known");
-	*ret_id = cJSON_IsString(id) ? id->valuestring : NULL;
+	if (id && !cJSON_IsString(id))
+		return refuse(err, "its key id is no text");
+	*ret_id = id ? id->valuestring : NULL;
 	return 0;
 }
 

@@ -13,25 +13,29 @@
 #include <gnutls/x509.h>
 
 #include "agent/base/buf.h"
+#include "api/http_error.h"
 #include "api/jwt.h"
 #include "api/secret.h"
 
 #define NOW_S  1768464000u
 #define SECRET "0123456789abcdef0123456789abcdef"
 
-static gnutls_privkey_t private_keys[3]; /* RS256, ES256, EdDSA */
-static char *public_pems[3];
+enum { RSA, P256, ED25519, P384, OTHER_RSA, KINDS };
+static gnutls_privkey_t private_keys[KINDS];
+static char *public_pems[KINDS];
 
 static const struct {
 	const char *name;
 	gnutls_pk_algorithm_t pk;
 	unsigned bits;
 	gnutls_digest_algorithm_t digest;
-} kinds[3] = {
+} kinds[KINDS] = {
 	{ "RS256", GNUTLS_PK_RSA, 2048, GNUTLS_DIG_SHA256 },
 	{ "ES256", GNUTLS_PK_ECDSA, GNUTLS_CURVE_TO_BITS(GNUTLS_ECC_CURVE_SECP256R1), GNUTLS_DIG_SHA256 },
 	{ "EdDSA", GNUTLS_PK_EDDSA_ED25519, GNUTLS_CURVE_TO_BITS(GNUTLS_ECC_CURVE_ED25519),
 	  GNUTLS_DIG_SHA512 },
+	{ "ES384", GNUTLS_PK_ECDSA, GNUTLS_CURVE_TO_BITS(GNUTLS_ECC_CURVE_SECP384R1), GNUTLS_DIG_SHA256 },
+	{ "RS256", GNUTLS_PK_RSA, 2048, GNUTLS_DIG_SHA256 },
 };
 
 static int setup(void **state)
@@ -96,7 +100,7 @@ static char *make_token(const char *header, const char *claims, int kind, const 
 		assert_int_equal(gnutls_privkey_sign_data(private_keys[kind], kinds[kind].digest, 0,
 							  &data, &sig), 0);
 		buf_add_char(&token, '.');
-		if (kind == 1) {
+		if (kind == P256) {
 			assert_int_equal(gnutls_decode_rs_value(&sig, &r, &s), 0);
 			/* Both numbers as 32 bytes: leading zeros dropped or added by DER. */
 			memcpy(raw + (r.size < 32 ? 32 - r.size : 0), r.data + (r.size > 32), r.size > 32 ? 32 : r.size);
@@ -125,7 +129,7 @@ static struct jwt_verifier *verifier(const struct api_jwt *options)
 static void test_algorithms(void **state)
 {
 	(void)state;
-	for (int kind = -1; kind < 3; kind++) {
+	for (int kind = -1; kind <= ED25519; kind++) {
 		const char *name = kind < 0 ? "HS256" : kinds[kind].name;
 		struct api_jwt options = { .algorithm = name,
 					   .key = kind < 0 ? SECRET "\n" : public_pems[kind] };
@@ -178,6 +182,14 @@ static void test_claims(void **state)
 		{ "{\"exp\":1768464001,\"iss\":\"i\",\"aud\":\"a\",\"role\":\"god\"}", false, 0 },
 		{ "{\"exp\":1768464001,\"iss\":\"i\",\"aud\":\"a\",\"tenant\":\"a/b\"}", false, 0 },
 		{ "{\"exp\":1768464001,\"iss\":\"i\",\"aud\":\"a\",\"tenant\":7}", false, 0 },
+		{ "{\"exp\":-1,\"iss\":\"i\",\"aud\":\"a\"}", false, 0 },
+		{ "{\"exp\":null,\"iss\":\"i\",\"aud\":\"a\"}", false, 0 },
+		{ "{\"exp\":1e999,\"iss\":\"i\",\"aud\":\"a\",\"nbf\":1e999}", false, 0 },
+		{ "{\"exp\":1768464001,\"nbf\":\"0\",\"iss\":\"i\",\"aud\":\"a\"}", false, 0 },
+		{ "{\"exp\":0,\"exp\":1768464001,\"iss\":\"i\",\"aud\":\"a\"}", false, 0 },
+		{ "{\"exp\":1768464001,\"iss\":\"i\",\"aud\":[]}", false, 0 },
+		{ "{\"exp\":1768464001,\"iss\":\"i\",\"aud\":{\"a\":\"a\"}}", false, 0 },
+		{ "{\"exp\":1768464001,\"iss\":[\"j\"],\"aud\":\"a\"}", false, 0 },
 		{ "[]", false, 0 },
 		{ "{", false, 0 },
 	};
@@ -202,36 +214,162 @@ static void test_claims(void **state)
 	}
 }
 
-/* The two classic attacks, and shapes that are no token. */
-static void test_forgeries(void **state)
+static void refused(const struct jwt_verifier *v, const char *what, char *token)
 {
-	static const char claims[] = "{\"exp\":9999999999,\"role\":\"admin\"}";
-	const struct api_jwt options = { .algorithm = "RS256", .key = public_pems[0] };
-	cleanup(jwt_verifier) struct jwt_verifier *v = verifier(&options);
-	char *tokens[] = {
-		make_token("{\"alg\":\"none\"}", claims, -2, NULL),
-		make_token("{\"alg\":\"None\"}", claims, -2, NULL),
-		make_token("{\"alg\":\"HS256\"}", claims, -1, public_pems[0]),
-		make_token("{\"alg\":\"RS256\"}", claims, -1, public_pems[0]),
-		make_token("{\"alg\":\"RS256\",\"crit\":[\"x\"]}", claims, 0, NULL),
-		make_token("{\"alg\":\"ES256\"}", claims, 1, NULL),
-		make_token("{}", claims, 0, NULL),
-		strdup(""),
-		strdup("."),
-		strdup(".."),
-		strdup("a.b.c"),
-		strdup("e30.e30.e30"),
-	};
+	struct jwt_claims claims;
+	struct err err = { 0 };
+	int rc = jwt_verify(v, token, NOW_S, &claims, &err);
+
+	if (rc != -EACCES || http_error_of(&err, rc)->status != 401)
+		fail_msg("%s: %d, %s", what, rc, err.text);
+	/* Nothing of a token or a key is said. */
+	if (strlen(token) > 20 && strstr(err.text, token + strlen(token) - 10))
+		fail_msg("%s: %s", what, err.text);
+	free(token);
+}
+
+#define ADMIN "{\"exp\":1768464001,\"role\":\"admin\"}"
+
+/* What is signed by nobody, by another algorithm, or with what everybody has: the public key. */
+static void test_algorithm_confusion(void **state)
+{
+	static const char *const words[] = { "none", "None", "nOnE", "NONE", "", "HS256", "HS384", "ES384",
+					     "PS256", "RS512", "ES256K", "dir" };
 
 	(void)state;
-	for (size_t i = 0; i < ARRAY_SIZE(tokens); i++) {
-		struct jwt_claims out;
-		struct err err = { 0 };
+	for (int kind = RSA; kind <= ED25519; kind++) {
+		const struct api_jwt options = { .algorithm = kinds[kind].name, .key = public_pems[kind] };
+		cleanup(jwt_verifier) struct jwt_verifier *v = verifier(&options);
+		char header[64];
 
-		if (jwt_verify(v, tokens[i], NOW_S, &out, &err) != -EACCES)
-			fail_msg("row %zu passed", i);
-		free(tokens[i]);
+		for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
+			(void)snprintf(header, sizeof(header), "{\"alg\":\"%s\"}", words[i]);
+			refused(v, words[i], make_token(header, ADMIN, -2, NULL));
+			refused(v, words[i], make_token(header, ADMIN, -1, public_pems[kind]));
+			refused(v, words[i], make_token(header, ADMIN, kind, NULL));
+		}
+		(void)snprintf(header, sizeof(header), "{\"alg\":\"%s\"}", kinds[kind].name);
+		refused(v, "no signature", make_token(header, ADMIN, -2, NULL));
+		refused(v, "HMAC by the public key", make_token(header, ADMIN, -1, public_pems[kind]));
+		for (int other = RSA; other < KINDS; other++)
+			if (other != kind)
+				refused(v, "another key", make_token(header, ADMIN, other, NULL));
+		(void)snprintf(header, sizeof(header), "{\"alg\":\"%s\",\"crit\":[\"x\"]}", kinds[kind].name);
+		refused(v, "an extension", make_token(header, ADMIN, kind, NULL));
+		(void)snprintf(header, sizeof(header), "{\"alg\":[\"%s\"]}", kinds[kind].name);
+		refused(v, "a list of algorithms", make_token(header, ADMIN, kind, NULL));
+		(void)snprintf(header, sizeof(header), "{\"alg\":\"none\",\"alg\":\"%s\"}", kinds[kind].name);
+		refused(v, "two algorithms", make_token(header, ADMIN, kind, NULL));
+		refused(v, "no algorithm", make_token("{}", ADMIN, kind, NULL));
 	}
+}
+
+/* The key is chosen from the configured ones and by nothing else that a header says. */
+static void test_kid_tricks(void **state)
+{
+	static const char *const headers[] = {
+		"{\"alg\":\"HS256\",\"kid\":\"one\"}", /* another one's */
+		"{\"alg\":\"HS256\",\"kid\":\"three\"}",
+		"{\"alg\":\"HS256\",\"kid\":\"\"}",
+		"{\"alg\":\"HS256\",\"kid\":\"../../../../dev/null\"}",
+		"{\"alg\":\"HS256\",\"kid\":\"/etc/passwd\"}",
+		"{\"alg\":\"HS256\",\"kid\":\"x' UNION SELECT '" SECRET "\"}",
+		"{\"alg\":\"HS256\",\"kid\":\"two|/usr/bin/id\"}",
+		"{\"alg\":\"HS256\",\"kid\":\"two\\u0000\"}",
+		"{\"alg\":\"HS256\",\"kid\":\"TWO\"}",
+		"{\"alg\":\"HS256\",\"kid\":\"two \"}",
+		"{\"alg\":\"HS256\",\"kid\":\"one\",\"kid\":\"two\"}",
+		"{\"alg\":\"HS256\",\"kid\":\"two\",\"kid\":\"two\"}",
+		"{\"alg\":\"HS256\",\"kid\":2}",
+		"{\"alg\":\"HS256\",\"kid\":[\"two\"]}",
+		"{\"alg\":\"HS256\",\"kid\":null}",
+		"{\"alg\":\"HS256\",\"kid\":{\"two\":1}}",
+	};
+	static const char *const secrets[] = { "", "\0", "AAAA", "other-0123456789abcdef0123456789abc" };
+	char text[64], set[512], header[4300];
+	struct api_jwt options = { .algorithm = "HS256", .jwks = set };
+	cleanup(jwt_verifier) struct jwt_verifier *v = NULL;
+	struct jwt_claims claims;
+	struct err err = { 0 };
+	char *token;
+
+	(void)state;
+	assert_int_equal(base64url_encode(SECRET, strlen(SECRET), text, sizeof(text)), 0);
+	(void)snprintf(set, sizeof(set),
+		       "{\"keys\":[{\"kty\":\"oct\",\"kid\":\"one\",\"k\":\"%s\"},"
+		       "{\"kty\":\"oct\",\"kid\":\"two\",\"k\":\"%s\"}]}",
+		       "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE", text);
+	v = verifier(&options);
+	for (size_t i = 0; i < ARRAY_SIZE(headers); i++)
+		refused(v, headers[i], make_token(headers[i], ADMIN, -1, SECRET));
+	for (size_t i = 0; i < ARRAY_SIZE(secrets); i++) {
+		refused(v, "/dev/null", make_token("{\"alg\":\"HS256\",\"kid\":\"/dev/null\"}", ADMIN, -1, secrets[i]));
+		refused(v, "a wrong secret", make_token("{\"alg\":\"HS256\",\"kid\":\"two\"}", ADMIN, -1, secrets[i]));
+		refused(v, "no kid", make_token("{\"alg\":\"HS256\"}", ADMIN, -1, secrets[i]));
+	}
+	(void)snprintf(header, sizeof(header), "{\"alg\":\"HS256\",\"kid\":\"%0*d\"}", 4200, 2);
+	refused(v, "a long kid", make_token(header, ADMIN, -1, SECRET));
+	/* A key or its address in the header: what it brings along is not looked at. */
+	(void)snprintf(header, sizeof(header),
+		       "{\"alg\":\"HS256\",\"kid\":\"x\",\"jwk\":{\"kty\":\"oct\",\"kid\":\"x\",\"k\":\"%s\"},"
+		       "\"jku\":\"http://127.0.0.1/keys\",\"x5u\":\"file:///etc/passwd\"}", text);
+	refused(v, "a key in the header", make_token(header, ADMIN, -1, SECRET));
+	/* Without a kid every configured key may be the one. */
+	token = make_token("{\"alg\":\"HS256\"}", ADMIN, -1, SECRET);
+	assert_int_equal(jwt_verify(v, token, NOW_S, &claims, &err), 0);
+	free(token);
+}
+
+/* Signatures that broken verifiers took, shapes that are no token, tokens without end. */
+static void test_odd_tokens(void **state)
+{
+	const struct api_jwt options = { .algorithm = "ES256", .key = public_pems[P256] };
+	cleanup(jwt_verifier) struct jwt_verifier *v = verifier(&options);
+	static const char *const shapes[] = { "", ".", "..", "...", "a.b.c", "e30.e30.e30", "e30.e30.", ".e30.e30",
+					      "e30..e30", "=.=.=", "bnVsbA.bnVsbA.bnVsbA", "W10.W10.W10" };
+	static const char head[] = "{\"alg\":\"ES256\"}";
+	uint8_t zeros[64] = { 0 }, ones[64];
+	struct buf token = { 0 };
+	char *good;
+
+	(void)state;
+	memset(ones, 0xff, sizeof(ones));
+	for (size_t i = 0; i < ARRAY_SIZE(shapes); i++)
+		refused(v, shapes[i], strdup(shapes[i]));
+	for (unsigned i = 0; i < 2; i++) {
+		token.len = 0;
+		add_encoded(&token, head, strlen(head));
+		buf_add_char(&token, '.');
+		add_encoded(&token, ADMIN, strlen(ADMIN));
+		buf_add_char(&token, '.');
+		add_encoded(&token, i ? ones : zeros, 64);
+		refused(v, "numbers off the curve", strdup(token.data));
+	}
+	good = make_token(head, ADMIN, P256, NULL);
+	for (const char *const *tail = (const char *const[]){ "A", "=", "==", ".", ".e30", " ", "AAAA", NULL }; *tail; tail++) {
+		token.len = 0;
+		buf_add_str(&token, good);
+		buf_add_str(&token, *tail);
+		refused(v, *tail, strdup(token.data));
+	}
+	/* 1 MiB in each part, and lists in lists */
+	for (unsigned part = 0; part < 3; part++) {
+		token.len = 0;
+		for (unsigned i = 0; i < 3; i++) {
+			for (size_t n = 0; n < (i == part ? 1u << 20 : 4); n++)
+				buf_add_char(&token, 'A');
+			if (i < 2)
+				buf_add_char(&token, '.');
+		}
+		refused(v, "1 MiB", strdup(token.data));
+	}
+	token.len = 0;
+	for (unsigned i = 0; i < 2000; i++)
+		buf_add_char(&token, '[');
+	buf_add_char(&token, '\0');
+	refused(v, "nested", make_token(head, token.data, P256, NULL));
+	free(good);
+	buf_deinit(&token);
 }
 
 static void test_bad_configurations(void **state)
@@ -240,13 +378,18 @@ static void test_bad_configurations(void **state)
 		{ .algorithm = "none", .key = SECRET },
 		{ .algorithm = "HS512", .key = SECRET },
 		{ .algorithm = "HS256", .key = "short" },
-		{ .algorithm = "HS256", .key = public_pems[0] },
+		{ .algorithm = "HS256", .key = public_pems[RSA] },
 		{ .algorithm = "RS256", .key = SECRET },
-		{ .algorithm = "RS256", .key = public_pems[1] },
-		{ .algorithm = "ES256", .key = public_pems[2] },
+		{ .algorithm = "RS256", .key = public_pems[P256] },
+		{ .algorithm = "ES256", .key = public_pems[ED25519] },
+		{ .algorithm = "ES256", .key = public_pems[P384] },
+		{ .algorithm = "EdDSA", .key = public_pems[P256] },
 		{ .algorithm = "RS256" },
 		{ .algorithm = "RS256", .jwks = "{\"keys\":[]}" },
 		{ .algorithm = "RS256", .jwks = "{\"keys\":[{\"kty\":\"RSA\",\"n\":\"AQ\",\"e\":\"AQAB\"}]}" },
+		{ .algorithm = "ES256", .jwks = "{\"keys\":[{\"kty\":\"EC\",\"crv\":\"P-384\",\"x\":\"AQ\",\"y\":\"AQ\"}]}" },
+		{ .algorithm = "EdDSA", .jwks = "{\"keys\":[{\"kty\":\"OKP\",\"crv\":\"X25519\",\"x\":\"AQ\"}]}" },
+		{ .algorithm = "HS256", .jwks = "{\"keys\":[{\"kty\":\"oct\",\"alg\":\"HS512\",\"k\":\"AQ\"}]}" },
 		{ .algorithm = "RS256", .jwks = "not json" },
 	};
 
@@ -310,7 +453,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_algorithms), cmocka_unit_test(test_claims),
-		cmocka_unit_test(test_forgeries),  cmocka_unit_test(test_bad_configurations),
+		cmocka_unit_test(test_algorithm_confusion), cmocka_unit_test(test_kid_tricks),
+		cmocka_unit_test(test_odd_tokens), cmocka_unit_test(test_bad_configurations),
 		cmocka_unit_test(test_key_set),	   cmocka_unit_test(test_base64url),
 	};
 
