@@ -550,6 +550,36 @@ int config_keep_fixed(struct config *config, const struct config *before, config
 	return 0;
 }
 
+/* ---- credentials --------------------------------------------------------------------------------- */
+
+static int credential(char **path, const char *folder)
+{
+	char *full;
+
+	if (!*path || !**path || strchr(*path, '/'))
+		return 0;
+	if (asprintf(&full, "%s/%s", folder, *path) < 0)
+		return -ENOMEM;
+	free(*path);
+	*path = full;
+	return 0;
+}
+
+int config_credentials(struct config *config, const char *folder)
+{
+	char **const paths[] = { &config->tls_certificate, &config->tls_key, &config->jwt_key_file,
+				 &config->jwt_jwks_file };
+	int rc = 0;
+
+	if (!folder)
+		return 0;
+	for (size_t i = 0; rc == 0 && i < ARRAY_SIZE(paths); i++)
+		rc = credential(paths[i], folder);
+	for (unsigned i = 0; rc == 0 && i < config->export_count; i++)
+		rc = credential(&config->exports[i].token_file, folder);
+	return rc;
+}
+
 /* ---- checks ------------------------------------------------------------------------------------ */
 
 static int check_readable(const char *path, const char *key, struct err *err)

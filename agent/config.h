@@ -102,6 +102,9 @@ int config_set(struct config *config, const char *key, const char *value, struct
  * begin like a section's and are no key are errors, others are passed over. */
 int config_apply_environment(struct config *config, char *const *environment,
 			     struct err *err) must_use;
+/* A name without a folder, in keys that name files of secrets, is a credential that systemd passed (LoadCredential=):
+ * a file in @folder. NULL: nothing was passed and nothing changes. -ENOMEM. */
+int config_credentials(struct config *config, const char *folder) must_use;
 /* Whether a key of @section differs. */
 bool config_differs(const struct config *a, const struct config *b, const char *section);
 /* Keys that only a start of profd can change keep @before's values in @config; each that was to change is

@@ -233,6 +233,7 @@ static int read_configuration(const struct options *options, struct config *conf
 
 	rc = rc < 0 ? rc : config_apply_environment(config, environ, err);
 	rc = rc < 0 ? rc : options_apply(options, config, err);
+	rc = rc < 0 ? rc : config_credentials(config, getenv("CREDENTIALS_DIRECTORY"));
 	return rc < 0 ? rc : config_check(config, err);
 }
 

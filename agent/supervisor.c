@@ -230,7 +230,8 @@ static void announce_when_ready(struct supervisor *s)
 		if (s->options->run[role] && !s->children[role].ready)
 			return;
 	s->announced = true;
-	(void)fprintf(stderr, "listening on http://%s\n", s->options->address);
+	(void)fprintf(stderr, "listening on http%s://%s\n", *s->options->config->tls_certificate ? "s" : "",
+		      s->options->address);
 	notify_manager("READY=1\nSTATUS=serving");
 }
 

@@ -3,11 +3,18 @@
 """Configuration: files, drop-ins in their order, environment and command line over them; every mistake is named with
 its place; SIGHUP takes a new one over without losing a running session."""
 
+import base64
+import hashlib
+import hmac
+import json
 import os
 import re
 import signal
+import socket
+import ssl
 import subprocess
 import tempfile
+import time
 
 from harness import BUILD, FAMILY_A, ROOT, Daemon, build_truth, check, cpu_ns, main, running, wait_until
 
@@ -161,6 +168,66 @@ def reload_of_what_is_never_profiled():
             check(daemon.get(f"{FAMILY_A}/{session}").status == 200, "the session is still known")
 
 
+def base64url(data):
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+def key_set(secret):
+    return json.dumps({"keys": [{"kty": "oct", "kid": "k", "k": base64url(secret)}]})
+
+
+def token(secret):
+    parts = ".".join(base64url(json.dumps(part).encode()) for part in (
+        {"alg": "HS256", "kid": "k"}, {"exp": int(time.time()) + 3600, "role": "admin"}))
+    return parts + "." + base64url(hmac.new(secret, parts.encode(), hashlib.sha256).digest())
+
+
+def make_certificate(folder, name):
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+                    "-subj", f"/CN={name}", "-keyout", f"{folder}/profd.tls_key", "-out", f"{folder}/profd.tls_certificate"],
+                   check=True, capture_output=True)
+    with open(f"{folder}/profd.tls_certificate") as f:
+        return f.read()
+
+
+def secrets_are_files_and_credentials():
+    """Key set and certificate in files that systemd would pass: served from there, and again after a change."""
+    first, second = b"1" * 32, b"2" * 32
+    with tempfile.TemporaryDirectory(prefix="profd-e2e-") as folder:
+        given = [part for name in ("auth.jwt_algorithm=HS256", "auth.jwt_jwks_file=profd.jwt_jwks") for part in ("--set", name)]
+        done = checked(*given, env={"CREDENTIALS_DIRECTORY": folder})
+        check(done.returncode == 1 and f"{folder}/profd.jwt_jwks" in done.stderr, f"what is missing: {done.stderr}")
+        with open(f"{folder}/profd.jwt_jwks", "w") as f:
+            f.write(key_set(first))
+        certificate = make_certificate(folder, "one")
+        done = checked(*given)
+        check(done.returncode == 1 and "profd.jwt_jwks" in done.stderr, "without systemd it is a name in this folder")
+        given += ["--set", "server.tls_certificate=profd.tls_certificate", "--set", "server.tls_key=profd.tls_key"]
+        with Daemon("--no-collect", *given, env={"CREDENTIALS_DIRECTORY": folder}) as daemon:
+            def status(secret):
+                context = ssl.create_default_context(cadata=certificate)
+                context.check_hostname = False
+                try:
+                    with context.wrap_socket(socket.create_connection(("127.0.0.1", daemon.port), timeout=10)) as sock:
+                        sock.sendall(f"GET /api/v1/keys HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                                     f"Authorization: Bearer {token(secret)}\r\n\r\n".encode())
+                        return int(sock.recv(4096).split()[1])
+                except (OSError, IndexError):
+                    return None
+
+            wait_until(lambda: status(first) == 200, 60, "the first key and certificate")
+            check(status(second) == 401, "a key that is not known yet")
+            with open(f"{folder}/profd.jwt_jwks", "w") as f:
+                f.write(key_set(second))
+            certificate = make_certificate(folder, "two")
+            check(status(second) is None, "the second certificate is not served yet")
+            daemon.process.send_signal(signal.SIGHUP)
+            wait_until(lambda: status(second) == 200, 60, "the second key and certificate")
+            check(status(first) == 401, "the first key")
+            check(not any(secret.decode() in line or token(secret)[-20:] in line
+                          for line in daemon.log for secret in (first, second)), "a secret in the log")
+
+
 if __name__ == "__main__":
     main(sample_file_lists_every_key, each_layer_over_the_last, mistakes_are_named, reload_keeps_sessions,
-         reload_of_what_is_never_profiled)
+         reload_of_what_is_never_profiled, secrets_are_files_and_credentials)
