@@ -158,7 +158,7 @@ fuzz-replay-%: $(O)/fuzz/%
 $(O)/tools/bench/%: $(O)/tools/bench/%.o $(LIB)
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
-bench: all $(O)/tools/bench/names $(O)/tools/bench/compare $(O)/tests/unit/test_share_test ## overhead and throughput, as ratios against perf in the same run (as root)
+bench: all $(O)/tools/bench/names $(O)/tools/bench/compare $(O)/tools/bench/render $(O)/tests/unit/test_share_test ## overhead and throughput, as ratios against perf in the same run (as root)
 	tools/bench/run
 
 insns: $(SKELS) ## instructions per BPF program against the budget in bpf/README.md

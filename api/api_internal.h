@@ -37,6 +37,7 @@ struct api {
 	struct jwt_verifier *jwt; /* NULL = not configured */
 	struct rate_limit *addresses, *callers;
 	struct answer_cache *answers; /* of rendered profiles */
+	_Atomic uint64_t answer_files; /* bytes of answers that wait in files */
 	struct links links;
 	pthread_rwlock_t links_lock; /* of links.secret */
 	uint64_t started_ns; /* monotonic */

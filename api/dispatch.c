@@ -298,7 +298,7 @@ static void write_error(struct http_call *call, int rc)
 	struct http_answer *answer = call->answer;
 	bool family_c = strncmp(call->request->target, "/v0", 3) == 0;
 
-	buf_deinit(&answer->body);
+	http_answer_drop(answer);
 	answer->body.max = HTTP_ANSWER_MAX;
 	count_refusal(call->api, error->code);
 	if (error->status == 401 && lead_to_sign_in(call)) {
@@ -329,12 +329,14 @@ static void revalidate(const struct http_request *request, struct http_answer *a
 
 	if (answer->status != 200 || is_change(request->method) || answer->no_store)
 		return;
-	(void)snprintf(tag, sizeof(tag), "\"%016llx%08zx\"",
-		       (unsigned long long)hash_bytes(answer->body.data, answer->body.len, 7),
-		       answer->body.len);
+	(void)snprintf(tag, sizeof(tag), "\"%016llx%08llx\"",
+		       (unsigned long long)(answer->has_file
+						    ? answer->file_hash
+						    : hash_bytes(answer->body.data, answer->body.len, 7)),
+		       (unsigned long long)(answer->has_file ? answer->file_bytes : answer->body.len));
 	http_answer_header(answer, "ETag", "%s", tag);
 	if (known && strstr(known, tag)) {
-		buf_deinit(&answer->body);
+		http_answer_drop(answer);
 		answer->status = 304;
 		answer->content_type = NULL;
 	}

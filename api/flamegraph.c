@@ -170,17 +170,26 @@ static void offer_file(struct http_answer *answer, const struct render_format *f
 			   format->extension);
 }
 
-static int make_body(struct http_call *call, const struct profile *p,
-		     const struct render_format *format, const struct render_options *options,
-		     bool packed)
+int flamegraph_write(struct http_call *call, const struct profile *p, const struct render_options *options,
+		     render_fn *render, int level)
 {
-	struct buf *body = &call->answer->body, plain = { .max = body->max };
-	int rc = format->render(p, options, packed ? &plain : body, call->err);
+	struct http_answer *answer = call->answer;
+	struct gzip gzip;
+	int rc, end;
 
-	if (rc == 0 && packed)
-		rc = compress_gzip(plain.data, plain.len, 1, body);
-	buf_deinit(&plain);
-	return rc;
+	http_answer_stream(answer, call->api->options.data_dir, &call->api->answer_files);
+	if (level == 0) {
+		rc = render(p, options, &answer->body, call->err);
+	} else {
+		rc = gzip_begin(&gzip, level, &answer->body);
+		if (rc == 0) {
+			rc = render(p, options, &gzip.plain, call->err);
+			end = gzip_end(&gzip);
+			rc = rc < 0 ? rc : end;
+		}
+	}
+	end = http_answer_end(answer);
+	return rc < 0 ? rc : end;
 }
 
 static int render(struct http_call *call, const struct profile *p,
@@ -197,8 +206,8 @@ static int render(struct http_call *call, const struct profile *p,
 	int rc = 0;
 
 	if (!answer_cache_get(call->api->answers, &key, &answer->body)) {
-		rc = make_body(call, p, format, options, packed);
-		if (rc == 0 && !answer->body.error)
+		rc = flamegraph_write(call, p, options, format->render, packed ? 1 : 0);
+		if (rc == 0 && !answer->has_file)
 			answer_cache_put(call->api->answers, &key, answer->body.data,
 					 answer->body.len);
 	}

@@ -42,6 +42,10 @@ struct flamegraph_span {
  * downloaded file's name, @span what from and to must lie in. */
 int flamegraph_answer(struct http_call *call, struct profile *p, const struct flamegraph_span *span,
 		      const char *name) must_use;
+/* Writes @p (borrowed) as the answer's body, without holding a large one in memory; @level of gzip, 0 = as it
+ * is. Errors of the renderer and of http_answer_end(). */
+int flamegraph_write(struct http_call *call, const struct profile *p, const struct render_options *options,
+		     render_fn *render, int level) must_use;
 /* Renders @p (borrowed) in a fixed format, as a file. */
 int flamegraph_file(struct http_call *call, const struct profile *p, const char *format,
 		    const char *name) must_use;

@@ -1,15 +1,79 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/http.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <string.h>
+#include <unistd.h>
 
-void http_answer_deinit(struct http_answer *answer)
+#include "agent/base/hash.h"
+#include "agent/base/io.h"
+
+void http_answer_drop(struct http_answer *answer)
 {
 	buf_deinit(&answer->body);
 	if (answer->has_file)
 		(void)close(answer->file_fd);
+	if (answer->files)
+		atomic_fetch_sub(answer->files, answer->file_bytes);
+	answer->has_file = false;
+	answer->file_bytes = 0;
+}
+
+void http_answer_deinit(struct http_answer *answer)
+{
+	http_answer_drop(answer);
 	*answer = (struct http_answer){ 0 };
+}
+
+/* File systems without unnamed files leave memory that can be swapped. */
+static int open_file(const char *folder)
+{
+	int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+
+	return fd >= 0 ? fd : io_memfd("profd-answer", 0);
+}
+
+static int write_file(struct buf_sink *sink, const void *data, size_t len)
+{
+	struct http_answer *answer =
+		(struct http_answer *)(void *)((char *)sink - offsetof(struct http_answer, sink));
+
+	if (answer->file_bytes + len > HTTP_ANSWER_MAX)
+		return -EFBIG;
+	if (!answer->has_file) {
+		answer->file_fd = open_file(answer->folder);
+		if (answer->file_fd < 0)
+			return answer->file_fd;
+		answer->has_file = true;
+	}
+	if (atomic_fetch_add(answer->files, len) + len > HTTP_FILES_MAX) {
+		atomic_fetch_sub(answer->files, len);
+		return -EBUSY;
+	}
+	answer->file_bytes += len;
+	answer->file_hash = hash_combine(answer->file_hash, hash_bytes(data, len, 7));
+	return io_write_all(answer->file_fd, data, len);
+}
+
+void http_answer_stream(struct http_answer *answer, const char *folder, _Atomic uint64_t *files)
+{
+	if (!folder)
+		return;
+	answer->folder = folder;
+	answer->files = files;
+	answer->sink = (struct buf_sink){ write_file, HTTP_ANSWER_HELD };
+	answer->body.sink = &answer->sink;
+}
+
+int http_answer_end(struct http_answer *answer)
+{
+	if (answer->has_file)
+		buf_flush(&answer->body);
+	answer->body.sink = NULL;
+	return answer->body.error;
 }
 
 void http_answer_header(struct http_answer *answer, const char *name, const char *fmt, ...)

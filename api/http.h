@@ -4,6 +4,7 @@
 #ifndef PROFD_API_HTTP_H
 #define PROFD_API_HTTP_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -19,7 +20,9 @@ struct route;
 #define HTTP_PATH_PARAMS_MAX 2
 #define HTTP_SEGMENT_MAX     1024 /* bytes of one decoded path parameter */
 #define HTTP_REQUEST_ID_SIZE 65
-#define HTTP_ANSWER_MAX	     (512u << 20) /* bytes of one rendered answer */
+#define HTTP_ANSWER_MAX	     (512u << 20) /* bytes of one rendered answer, as it is sent */
+#define HTTP_ANSWER_HELD     (4u << 20)	  /* of it in memory: more go to a file */
+#define HTTP_FILES_MAX	     (2ull << 30) /* bytes of such files, of all answers that are being sent */
 
 enum http_role { HTTP_ROLE_NONE, HTTP_ROLE_READ, HTTP_ROLE_PROFILE, HTTP_ROLE_ADMIN };
 
@@ -56,17 +59,30 @@ struct http_answer {
 	bool has_file; /* the body is @file_bytes of @file_fd (owned) from its begin instead */
 	int file_fd;
 	uint64_t file_bytes;
+	uint64_t file_hash; /* of what was written by http_answer_stream() */
+	_Atomic uint64_t *files; /* counts @file_bytes while they exist, NULL = nobody does */
+	const char *folder;	 /* of such files, borrowed */
+	struct buf_sink sink;	 /* private: of @body while it is written */
 	const char *content_type; /* literal */
 	struct {
 		const char *name; /* literal */
 		char value[512];
 	} headers[HTTP_HEADERS_MAX];
 	unsigned header_count;
+	bool unhurried;	   /* no deadline for the client to take it */
 	bool no_store;	   /* Cache-Control: no-store instead of revalidation by ETag */
 	bool no_compress;  /* the body is compressed by its own format */
 };
 
 void http_answer_deinit(struct http_answer *answer);
+/* What is written to the body from here on goes to an unnamed file in @folder once it is more than
+ * HTTP_ANSWER_HELD bytes, so that large answers need no memory; @files is the sum of all of them. Without a folder
+ * everything is held. The answer must not be moved before http_answer_end(). */
+void http_answer_stream(struct http_answer *answer, const char *folder, _Atomic uint64_t *files);
+/* The body is complete. Its error: -EFBIG, -ENOMEM, -EBUSY too many files, -ENOSPC and others of the disk. */
+int http_answer_end(struct http_answer *answer) must_use;
+/* Forgets what was written of the body. */
+void http_answer_drop(struct http_answer *answer);
 /* Adds a header; control characters in the value are dropped, a value that does not fit is cut. */
 void http_answer_header(struct http_answer *answer, const char *name, const char *fmt, ...)
 	printf_like(3, 4);

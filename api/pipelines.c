@@ -6,7 +6,6 @@
 
 #include "agent/base/clock.h"
 #include "api/api_internal.h"
-#include "api/compress.h"
 #include "api/flamegraph.h"
 #include "api/json_out.h"
 #include "api/profiling.h"
@@ -296,16 +295,12 @@ static int send_file(struct http_call *call, const struct session_info *info)
 {
 	cleanup(profile) struct profile *p = NULL;
 	const struct render_options options = { .value_index = 1, .title = info->service };
-	struct buf plain = { .max = HTTP_ANSWER_MAX };
 	char when[CLOCK_RFC3339_SIZE];
 	int rc = sessions_profile(call->api->options.sessions, call->request->tenant, info->id, &p,
 				  call->err);
 
 	if (rc == 0)
-		rc = render_firefox(p, &options, &plain, call->err);
-	if (rc == 0)
-		rc = compress_gzip(plain.data, plain.len, 6, &call->answer->body);
-	buf_deinit(&plain);
+		rc = flamegraph_write(call, p, &options, render_firefox, 6);
 	if (rc < 0)
 		return rc;
 	clock_format_rfc3339(info->completed_at_ns, when);

@@ -12,13 +12,14 @@ static int write_otlp(const struct profile *p, const struct session_info *info, 
 {
 	const struct render_options options = { .value_index = profile_value_index(p),
 						.title = info->id };
-	struct buf plain = { .max = out->max * 8 };
-	int rc = render_otlp(p, &options, &plain, NULL);
+	struct gzip gzip;
+	int rc = gzip_begin(&gzip, 6, out), end;
 
-	if (rc == 0)
-		rc = compress_gzip(plain.data, plain.len, 6, out);
-	buf_deinit(&plain);
-	return rc;
+	if (rc < 0)
+		return rc;
+	rc = render_otlp(p, &options, &gzip.plain, NULL);
+	end = gzip_end(&gzip);
+	return rc < 0 ? rc : end;
 }
 
 /* RFC 4648, with padding: what protobuf's JSON form of bytes is. */

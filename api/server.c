@@ -47,6 +47,7 @@ struct exchange {
 	uint64_t body_seen; /* bytes, also those beyond the limit */
 	uint64_t header_bytes;
 	unsigned host_count;
+	uint64_t file_bytes; /* of an answer in a file, counted in api->answer_files */
 	bool headers_done;
 	bool counted;
 };
@@ -114,6 +115,7 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **context,
 	if (exchange) {
 		if (exchange->counted)
 			atomic_fetch_sub(&listener->server->active, 1);
+		atomic_fetch_sub(&listener->server->api->answer_files, exchange->file_bytes);
 		free(exchange->target);
 		buf_deinit(&exchange->body);
 		free(exchange);
@@ -274,10 +276,12 @@ static enum MHD_Result answer_exchange(struct listener *listener, struct MHD_Con
 	api_dispatch(server->api, &request, &answer);
 	http_request_deinit(&request);
 	compress_answer(mhd, &answer);
-	/* A file is as long as it is; only administrators are given one. */
-	if (!answer.has_file)
+	if (!answer.unhurried)
 		connections_enter(server->connections, connection, CONNECTION_ANSWER, false);
 	queued = queue_answer(server, mhd, &answer);
+	/* The file lives as long as the exchange. */
+	exchange->file_bytes = answer.files ? answer.file_bytes : 0;
+	answer.files = NULL;
 	return queued;
 }
 

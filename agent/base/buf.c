@@ -30,13 +30,32 @@ static int reserve(struct buf *buf, size_t len)
 	return buf->error = rc;
 }
 
+void buf_flush(struct buf *buf)
+{
+	int rc;
+
+	if (!buf->sink || buf->error || !buf->len)
+		return;
+	rc = buf->sink->take(buf->sink, buf->data, buf->len);
+	buf->len = 0;
+	if (rc < 0)
+		buf->error = rc;
+}
+
+static void added(struct buf *buf, size_t len)
+{
+	buf->len += len;
+	buf->data[buf->len] = '\0';
+	if (buf->sink && buf->len >= buf->sink->hold)
+		buf_flush(buf);
+}
+
 void buf_add(struct buf *buf, const void *data, size_t len)
 {
 	if (reserve(buf, len) < 0 || !len)
 		return;
 	memcpy(buf->data + buf->len, data, len);
-	buf->len += len;
-	buf->data[buf->len] = '\0';
+	added(buf, len);
 }
 
 void buf_add_str(struct buf *buf, const char *text)
@@ -65,7 +84,7 @@ void buf_printf(struct buf *buf, const char *fmt, ...)
 		buf_add(buf, small, (size_t)len);
 	} else if (reserve(buf, (size_t)len) == 0) {
 		(void)vsnprintf(buf->data + buf->len, (size_t)len + 1, fmt, again);
-		buf->len += (size_t)len;
+		added(buf, (size_t)len);
 	}
 	va_end(again);
 }

@@ -9,14 +9,23 @@
 
 #include "agent/base/cleanup.h"
 
+/* Where a buffer's bytes go piece by piece, so that what is written need not fit in memory. */
+struct buf_sink {
+	/* Takes all that is held, in order; a negative errno becomes the buffer's error. */
+	int (*take)(struct buf_sink *sink, const void *data, size_t len);
+	size_t hold; /* bytes held before a piece is handed on */
+};
+
 struct buf {
 	char *data;
 	size_t len;
 	size_t capacity;
 	size_t max; /* bytes, 0 = no bound; reaching it sets error -EFBIG */
 	int error;  /* first failure (-ENOMEM, -EFBIG), 0 = none; later writes are no-ops */
+	struct buf_sink *sink; /* borrowed; NULL = everything is held, as whoever reads @data expects */
 };
 
+/* Also forgets the sink. */
 void buf_deinit(struct buf *buf);
 void buf_add(struct buf *buf, const void *data, size_t len);
 void buf_add_str(struct buf *buf, const char *text);
@@ -25,6 +34,8 @@ void buf_printf(struct buf *buf, const char *fmt, ...) printf_like(2, 3);
 /* LEB128, unsigned and zig-zag signed (protobuf "varint", "sint64"). */
 void buf_add_varint(struct buf *buf, uint64_t value);
 void buf_add_svarint(struct buf *buf, int64_t value);
+/* Hands on to the sink what is held; without one it does nothing. */
+void buf_flush(struct buf *buf);
 /* Hands the bytes over (NUL-terminated, free them) and leaves the buffer empty; NULL on error. */
 char *buf_take(struct buf *buf, size_t *ret_len);
 

@@ -19,8 +19,8 @@ struct firefox {
 	const struct render_options *options;
 	struct json_out json;
 	struct threads threads;
-	struct profile_event *events; /* by thread, then time */
-	uint32_t *first;	      /* thread -> first event; one more at the end */
+	uint32_t *order;	      /* events (without: samples) by thread, then time */
+	uint32_t *first;	      /* thread -> first in @order; one more at the end */
 	uint32_t *resource_of;	      /* function -> mapping, 0 = none */
 	uint32_t *source_of;	      /* string id of a file -> source + 1 */
 	uint8_t *inline_depth;	      /* of frames */
@@ -29,7 +29,7 @@ struct firefox {
 static void firefox_deinit(struct firefox *w)
 {
 	threads_deinit(&w->threads);
-	free(w->events);
+	free(w->order);
 	free(w->first);
 	free(w->resource_of);
 	free(w->source_of);
@@ -37,11 +37,13 @@ static void firefox_deinit(struct firefox *w)
 }
 
 /* Without events each sample becomes one, at evenly spaced times inside the span. */
-static struct profile_event event_of_sample(const struct firefox *w, uint32_t i)
+static struct profile_event event_at(const struct firefox *w, uint32_t i)
 {
 	const struct profile *p = w->p;
 	uint64_t step = p->sample_count ? p->meta.duration_ns / p->sample_count : 0;
 
+	if (p->event_count)
+		return p->events[i];
 	return (struct profile_event){
 		.time_ns = p->meta.start_ns + i * step,
 		.node = p->samples[i].node,
@@ -56,23 +58,18 @@ static int sort_events(struct firefox *w)
 	uint32_t count = p->event_count ? p->event_count : p->sample_count;
 	cleanup_free uint32_t *at = calloc(w->threads.count + 1, sizeof(*at));
 
-	w->events = calloc(count + 1, sizeof(*w->events));
+	w->order = calloc(count + 1, sizeof(*w->order));
 	w->first = calloc(w->threads.count + 2, sizeof(*w->first));
-	if (!at || !w->events || !w->first)
+	if (!at || !w->order || !w->first)
 		return -ENOMEM;
-	for (unsigned pass = 0; pass < 2; pass++) {
-		for (uint32_t i = 0; i < count; i++) {
-			struct profile_event event = p->event_count ? p->events[i]
-								    : event_of_sample(w, i);
-			uint32_t thread = w->threads.of_attrs[event.attrs];
+	for (uint32_t i = 0; i < count; i++)
+		w->first[w->threads.of_attrs[event_at(w, i).attrs] + 1]++;
+	for (uint32_t t = 0; t < w->threads.count; t++)
+		w->first[t + 1] += w->first[t];
+	for (uint32_t i = 0; i < count; i++) {
+		uint32_t thread = w->threads.of_attrs[event_at(w, i).attrs];
 
-			if (pass == 0)
-				w->first[thread + 1]++;
-			else
-				w->events[w->first[thread] + at[thread]++] = event;
-		}
-		for (uint32_t t = 0; pass == 0 && t < w->threads.count; t++)
-			w->first[t + 1] += w->first[t];
+		w->order[w->first[thread] + at[thread]++] = i;
 	}
 	return 0;
 }
@@ -377,7 +374,7 @@ static void write_shared(struct firefox *w)
 /* ---- threads --------------------------------------------------------------------------------------- */
 
 /* CPU samples count one each; other types weigh by their value. */
-static void write_weights(struct firefox *w, const struct profile_event *events, uint32_t count)
+static void write_weights(struct firefox *w, const uint32_t *order, uint32_t count)
 {
 	const struct profile_type_info *info = profile_type_info(w->p->meta.type);
 	const char *unit = info->values[w->options->value_index].unit;
@@ -386,20 +383,20 @@ static void write_weights(struct firefox *w, const struct profile_event *events,
 	if (w->p->meta.type == PROFILE_CPU && w->p->event_count) {
 		json_out_null(json, "weight");
 		json_out_text(json, "weightType", "samples");
-		COLUMN(json, "threadCPUDelta", count, json_out_int(json, NULL, events[i].value));
+		COLUMN(json, "threadCPUDelta", count, json_out_int(json, NULL, event_at(w, order[i]).value));
 	} else if (strcmp(unit, "nanoseconds") == 0) {
 		COLUMN(json, "weight", count,
-		       json_out_real(json, NULL, (double)events[i].value / 1e6, 6));
+		       json_out_real(json, NULL, (double)event_at(w, order[i]).value / 1e6, 6));
 		json_out_text(json, "weightType", "tracing-ms");
 	} else {
-		COLUMN(json, "weight", count, json_out_int(json, NULL, events[i].value));
+		COLUMN(json, "weight", count, json_out_int(json, NULL, event_at(w, order[i]).value));
 		json_out_text(json, "weightType", strcmp(unit, "bytes") == 0 ? "bytes" : "samples");
 	}
 }
 
 static void write_samples(struct firefox *w, uint32_t thread)
 {
-	const struct profile_event *events = w->events + w->first[thread];
+	const uint32_t *order = w->order + w->first[thread];
 	uint32_t count = w->first[thread + 1] - w->first[thread];
 	uint64_t start_ns = w->p->meta.start_ns;
 	struct json_out *json = &w->json;
@@ -407,15 +404,18 @@ static void write_samples(struct firefox *w, uint32_t thread)
 	json_out_open(json, "samples", '{');
 	json_out_open(json, "stack", '[');
 	for (uint32_t i = 0; i < count; i++) {
-		if (events[i].node)
-			json_out_uint(json, NULL, events[i].node - 1);
+		uint32_t node = event_at(w, order[i]).node;
+
+		if (node)
+			json_out_uint(json, NULL, node - 1);
 		else
 			json_out_null(json, NULL);
 	}
 	json_out_close(json, ']');
 	COLUMN(json, "time", count,
-	       json_out_real(json, NULL, ((double)events[i].time_ns - (double)start_ns) / 1e6, 4));
-	write_weights(w, events, count);
+	       json_out_real(json, NULL,
+			     ((double)event_at(w, order[i]).time_ns - (double)start_ns) / 1e6, 4));
+	write_weights(w, order, count);
 	json_out_uint(json, "length", count);
 	json_out_close(json, '}');
 	json_out_open(json, "markers", '{');

@@ -2,7 +2,8 @@
 /* OTLP profiles: ExportProfilesServiceRequest of opentelemetry-proto 1.11.0, profiles/v1development (alpha: the one
  * place that knows its numbers). Entry 0 of every table is the zero value. One resource per process, one
  * profile per value, the main value first; the profile's own tables keep their order, so that string, mapping
- * and location numbers need no translation. */
+ * and location numbers need no translation. A message stands behind its length, so the large ones are written
+ * twice: once to be counted, once to be kept. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -49,6 +50,7 @@ enum { /* field numbers */
 	LINE_FUNCTION = 1,
 	LINE_LINE = 2,
 	FUNCTION_NAME = 1,
+	FUNCTION_SYSTEM_NAME = 2,
 	FUNCTION_FILENAME = 3,
 	FUNCTION_START_LINE = 4,
 	LINK_TRACE_ID = 1,
@@ -71,26 +73,60 @@ struct otlp {
 	struct chains chains;
 	struct buf strings;    /* encoded, behind the profile's own */
 	struct buf attributes; /* encoded table entries, also entry 0 */
-	struct buf stacks;     /* likewise */
 	struct buf a, b, c;    /* parts under construction, inner to outer */
 	struct u64map attribute_known, string_known;
 	uint32_t string_count, attribute_count, stack_count;
 	uint32_t *stack_of; /* node -> stack */
+	uint32_t *stacks;   /* stack -> node */
+	uint32_t *order;    /* samples by process */
+	uint32_t *first;    /* process -> first in @order; one more at the end */
 	int error;
 };
+
+/* Where a part is written to be counted. */
+struct counter {
+	struct buf_sink sink; /* first */
+	struct buf buf;
+	uint64_t bytes;
+};
+
+static int count(struct buf_sink *sink, const void *data, size_t len)
+{
+	(void)data;
+	((struct counter *)(void *)sink)->bytes += len;
+	return 0;
+}
+
+static struct buf *counter_begin(struct counter *counter)
+{
+	*counter = (struct counter){ .sink = { count, 1u << 12 } };
+	counter->buf.sink = &counter->sink;
+	return &counter->buf;
+}
+
+static uint64_t counter_end(struct counter *counter, struct otlp *w)
+{
+	buf_flush(&counter->buf);
+	if (counter->buf.error)
+		w->error = counter->buf.error;
+	buf_deinit(&counter->buf);
+	return counter->bytes;
+}
 
 static void otlp_deinit(struct otlp *w)
 {
 	chains_deinit(&w->chains);
 	buf_deinit(&w->strings);
 	buf_deinit(&w->attributes);
-	buf_deinit(&w->stacks);
 	buf_deinit(&w->a);
 	buf_deinit(&w->b);
 	buf_deinit(&w->c);
 	u64map_deinit(&w->attribute_known);
 	u64map_deinit(&w->string_known);
 	free(w->stack_of);
+	free(w->stacks);
+	free(w->order);
+	free(w->first);
 }
 
 static uint32_t text(struct otlp *w, const char *value)
@@ -134,11 +170,8 @@ static uint32_t stack_number(struct otlp *w, uint32_t node)
 	if (!node)
 		return 0;
 	if (!w->stack_of[node]) {
+		w->stacks[w->stack_count] = node;
 		w->stack_of[node] = w->stack_count++;
-		for (uint32_t n = node; n; n = w->chains.up[n])
-			buf_add_varint(&w->a, w->chains.of_node[n]);
-		proto_message(&w->b, STACK_LOCATIONS, &w->a);
-		proto_message(&w->stacks, DICTIONARY_STACKS, &w->b);
 	}
 	return w->stack_of[node];
 }
@@ -173,7 +206,8 @@ static void sample_attributes(struct otlp *w, const struct profile_attrs *attrs,
 	}
 }
 
-static void write_sample(struct otlp *w, const struct profile_sample *sample, unsigned value)
+static void write_sample(struct otlp *w, const struct profile_sample *sample, unsigned value,
+			 struct buf *out)
 {
 	uint32_t list[40];
 	unsigned count = 0;
@@ -186,18 +220,19 @@ static void write_sample(struct otlp *w, const struct profile_sample *sample, un
 	proto_message(&w->b, SAMPLE_ATTRIBUTES, &w->a);
 	buf_add_varint(&w->a, (uint64_t)sample->values[value]);
 	proto_message(&w->b, SAMPLE_VALUES, &w->a);
-	proto_message(&w->c, PROFILE_SAMPLES, &w->b);
+	proto_message(out, PROFILE_SAMPLES, &w->b);
 }
 
-static void write_value_type(struct otlp *w, unsigned field, const struct profile_value_type *type)
+static void write_value_type(struct otlp *w, unsigned field, const struct profile_value_type *type,
+			     struct buf *out)
 {
 	proto_uint(&w->b, VALUE_TYPE_TYPE, text(w, type->name));
 	proto_uint(&w->b, VALUE_TYPE_UNIT, text(w, type->unit));
-	proto_message(&w->c, field, &w->b);
+	proto_message(out, field, &w->b);
 }
 
 /* The same data has the same identity, so that a receiver knows what came twice. */
-static void write_identity(struct otlp *w, uint32_t process, unsigned value)
+static void write_identity(struct otlp *w, uint32_t process, unsigned value, struct buf *out)
 {
 	const struct profile_meta *meta = &w->p->meta;
 	const char *title = w->options->title ? w->options->title : "";
@@ -212,26 +247,33 @@ static void write_identity(struct otlp *w, uint32_t process, unsigned value)
 		id[i] = hash_combine(id[i], (uint64_t)meta->type << 32 | value);
 		id[i] = hash_combine(id[i], process);
 	}
-	proto_bytes(&w->c, PROFILE_ID, id, sizeof(id));
+	proto_bytes(out, PROFILE_ID, id, sizeof(id));
 }
 
-/* One Profile message into w->c. */
-static void write_profile(struct otlp *w, uint32_t process, unsigned value)
+/* The contents of one Profile message. */
+static void write_profile(struct otlp *w, uint32_t process, unsigned value, struct buf *out)
 {
 	static const struct profile_value_type cpu = { "cpu", "nanoseconds" };
 	const struct profile *p = w->p;
 
-	write_value_type(w, PROFILE_SAMPLE_TYPE, &profile_type_info(p->meta.type)->values[value]);
-	for (uint32_t i = 0; i < p->sample_count && !w->c.error; i++)
-		if (p->attrs[p->samples[i].attrs].process == process)
-			write_sample(w, &p->samples[i], value);
-	proto_fixed64(&w->c, PROFILE_TIME, p->meta.start_ns);
-	proto_uint(&w->c, PROFILE_DURATION, p->meta.duration_ns);
+	write_value_type(w, PROFILE_SAMPLE_TYPE, &profile_type_info(p->meta.type)->values[value], out);
+	for (uint32_t i = w->first[process]; i < w->first[process + 1] && !out->error; i++)
+		write_sample(w, &p->samples[w->order[i]], value, out);
+	proto_fixed64(out, PROFILE_TIME, p->meta.start_ns);
+	proto_uint(out, PROFILE_DURATION, p->meta.duration_ns);
 	if (p->meta.type == PROFILE_CPU && p->meta.sample_rate) {
-		write_value_type(w, PROFILE_PERIOD_TYPE, &cpu);
-		proto_uint(&w->c, PROFILE_PERIOD, 1000000000u / p->meta.sample_rate);
+		write_value_type(w, PROFILE_PERIOD_TYPE, &cpu, out);
+		proto_uint(out, PROFILE_PERIOD, 1000000000u / p->meta.sample_rate);
 	}
-	write_identity(w, process, value);
+	write_identity(w, process, value, out);
+}
+
+static uint64_t count_profile(struct otlp *w, uint32_t process, unsigned value)
+{
+	struct counter counter;
+
+	write_profile(w, process, value, counter_begin(&counter));
+	return counter_end(&counter, w);
 }
 
 static void resource_attribute(struct otlp *w, struct buf *resource, const char *key,
@@ -270,29 +312,44 @@ static void write_resource(struct otlp *w, uint32_t index, struct buf *resource)
 			   strrchr(exe, '/') ? strrchr(exe, '/') + 1 : exe, 0);
 }
 
-static void write_process(struct otlp *w, uint32_t index)
+/* The type's values, the wanted one first; their number. */
+static unsigned list_values(const struct otlp *w, unsigned ret[PROFILE_VALUES_MAX])
 {
 	const struct profile_type_info *info = profile_type_info(w->p->meta.type);
-	struct buf resource = { 0 }, scope = { 0 }, all = { 0 };
+	unsigned n = 0;
+
+	ret[n++] = w->options->value_index;
+	for (unsigned v = profile_first_value(w->p); v < info->value_count; v++)
+		if (v != w->options->value_index)
+			ret[n++] = v;
+	return n;
+}
+
+static void write_process(struct otlp *w, uint32_t index)
+{
+	struct buf resource = { 0 }, scope = { 0 };
+	unsigned values[PROFILE_VALUES_MAX], value_count = list_values(w, values);
+	uint64_t bytes[PROFILE_VALUES_MAX], scope_bytes;
 
 	write_resource(w, index, &resource);
-	proto_message(&all, RESOURCE_PROFILES_RESOURCE, &resource);
-	proto_text(&w->a, SCOPE_NAME, "profd");
-	proto_text(&w->a, SCOPE_VERSION, PROFD_VERSION);
-	proto_message(&scope, SCOPE_PROFILES_SCOPE, &w->a);
-	write_profile(w, index, w->options->value_index);
-	proto_message(&scope, SCOPE_PROFILES_PROFILES, &w->c);
-	for (unsigned v = profile_first_value(w->p); v < info->value_count; v++) {
-		if (v == w->options->value_index)
-			continue;
-		write_profile(w, index, v);
-		proto_message(&scope, SCOPE_PROFILES_PROFILES, &w->c);
+	proto_text(&scope, SCOPE_NAME, "profd");
+	proto_text(&scope, SCOPE_VERSION, PROFD_VERSION);
+	scope_bytes = proto_message_size(scope.len);
+	for (unsigned i = 0; i < value_count; i++) {
+		bytes[i] = count_profile(w, index, values[i]);
+		scope_bytes += proto_message_size(bytes[i]);
 	}
-	proto_message(&all, RESOURCE_PROFILES_SCOPE_PROFILES, &scope);
-	proto_message(w->out, REQUEST_RESOURCE_PROFILES, &all);
+	proto_head(w->out, REQUEST_RESOURCE_PROFILES,
+		   proto_message_size(resource.len) + proto_message_size(scope_bytes));
+	proto_message(w->out, RESOURCE_PROFILES_RESOURCE, &resource);
+	proto_head(w->out, RESOURCE_PROFILES_SCOPE_PROFILES, scope_bytes);
+	proto_message(w->out, SCOPE_PROFILES_SCOPE, &scope);
+	for (unsigned i = 0; i < value_count; i++) {
+		proto_head(w->out, SCOPE_PROFILES_PROFILES, bytes[i]);
+		write_profile(w, index, values[i], w->out);
+	}
 	buf_deinit(&resource);
 	buf_deinit(&scope);
-	buf_deinit(&all);
 }
 
 /* ---- dictionary ------------------------------------------------------------------------------------ */
@@ -372,30 +429,63 @@ static void write_functions(struct otlp *w, struct buf *out)
 	proto_message(out, DICTIONARY_FUNCTIONS, &w->c);
 	for (uint32_t i = 0; i < p->function_count; i++) {
 		proto_uint(&w->c, FUNCTION_NAME, p->functions[i].name);
+		proto_uint(&w->c, FUNCTION_SYSTEM_NAME, p->functions[i].symbol);
 		proto_uint(&w->c, FUNCTION_FILENAME, p->functions[i].file);
 		proto_uint(&w->c, FUNCTION_START_LINE, p->functions[i].line);
 		proto_message(out, DICTIONARY_FUNCTIONS, &w->c);
 	}
 }
 
-static void write_dictionary(struct otlp *w)
+static void write_stacks(struct otlp *w, struct buf *out)
+{
+	proto_message(out, DICTIONARY_STACKS, &w->b);
+	for (uint32_t i = 1; i < w->stack_count && !out->error; i++) {
+		for (uint32_t n = w->stacks[i]; n; n = w->chains.up[n])
+			buf_add_varint(&w->a, w->chains.of_node[n]);
+		proto_message(&w->b, STACK_LOCATIONS, &w->a);
+		proto_message(out, DICTIONARY_STACKS, &w->b);
+	}
+}
+
+static void write_dictionary(struct otlp *w, struct buf *out)
 {
 	static const uint8_t zero[16];
-	struct buf all = { .max = w->out->max };
 
-	write_mappings(w, &all);
-	write_locations(w, &all);
-	write_functions(w, &all);
+	write_mappings(w, out);
+	write_locations(w, out);
+	write_functions(w, out);
 	proto_bytes(&w->c, LINK_TRACE_ID, zero, 16);
 	proto_bytes(&w->c, LINK_SPAN_ID, zero, 8);
-	proto_message(&all, DICTIONARY_LINKS, &w->c);
+	proto_message(out, DICTIONARY_LINKS, &w->c);
 	for (uint32_t i = 0; i < w->p->string_count; i++)
-		proto_text(&all, DICTIONARY_STRINGS, profile_string(w->p, i));
-	buf_add(&all, w->strings.data, w->strings.len);
-	buf_add(&all, w->attributes.data, w->attributes.len);
-	buf_add(&all, w->stacks.data, w->stacks.len);
-	proto_message(w->out, REQUEST_DICTIONARY, &all);
-	buf_deinit(&all);
+		proto_text(out, DICTIONARY_STRINGS, profile_string(w->p, i));
+	buf_add(out, w->strings.data, w->strings.len);
+	buf_add(out, w->attributes.data, w->attributes.len);
+	write_stacks(w, out);
+}
+
+static int sort_samples(struct otlp *w)
+{
+	const struct profile *p = w->p;
+	uint32_t processes = p->process_count ? p->process_count : 1;
+	cleanup_free uint32_t *at = calloc(processes, sizeof(*at));
+
+	w->order = calloc(p->sample_count + 1, sizeof(*w->order));
+	w->first = calloc(processes + 1, sizeof(*w->first));
+	w->stack_of = calloc(p->node_count + 1, sizeof(*w->stack_of));
+	w->stacks = calloc(p->sample_count + 1, sizeof(*w->stacks));
+	if (!at || !w->order || !w->first || !w->stack_of || !w->stacks)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < p->sample_count; i++)
+		w->first[p->attrs[p->samples[i].attrs].process + 1]++;
+	for (uint32_t i = 0; i < processes; i++)
+		w->first[i + 1] += w->first[i];
+	for (uint32_t i = 0; i < p->sample_count; i++) {
+		uint32_t process = p->attrs[p->samples[i].attrs].process;
+
+		w->order[w->first[process] + at[process]++] = i;
+	}
+	return 0;
 }
 
 int render_otlp(const struct profile *p, const struct render_options *options, struct buf *out,
@@ -403,22 +493,23 @@ int render_otlp(const struct profile *p, const struct render_options *options, s
 {
 	struct otlp w = { .p = p, .options = options, .out = out, .string_count = p->string_count,
 			  .attribute_count = 1, .stack_count = 1 };
+	struct counter counter;
 	int rc = chains_build(p, &w.chains);
 
 	(void)err;
-	w.stack_of = calloc(p->node_count + 1, sizeof(*w.stack_of));
-	if (rc == 0 && !w.stack_of)
-		rc = -ENOMEM;
+	if (rc == 0)
+		rc = sort_samples(&w);
 	/* Texts that the profile has already are not written twice. */
 	for (uint32_t i = 1; rc == 0 && i < p->string_count; i++)
 		rc = u64map_put(&w.string_known,
 				hash_bytes(profile_string(p, i), strlen(profile_string(p, i)), 1), i);
 	if (rc == 0) {
 		proto_bytes(&w.attributes, DICTIONARY_ATTRIBUTES, "", 0);
-		proto_bytes(&w.stacks, DICTIONARY_STACKS, "", 0);
 		for (uint32_t i = 0; i < p->process_count || i == 0; i++)
 			write_process(&w, i);
-		write_dictionary(&w);
+		write_dictionary(&w, counter_begin(&counter));
+		proto_head(out, REQUEST_DICTIONARY, counter_end(&counter, &w));
+		write_dictionary(&w, out);
 		rc = w.error;
 	}
 	otlp_deinit(&w);

@@ -252,7 +252,8 @@ static void write_functions(struct pprof *w)
 
 		proto_uint(&w->part, FUNCTION_ID, (uint64_t)i + 1);
 		proto_uint(&w->part, FUNCTION_NAME, function->name);
-		proto_uint(&w->part, FUNCTION_SYSTEM_NAME, function->name);
+		proto_uint(&w->part, FUNCTION_SYSTEM_NAME,
+			   function->symbol ? function->symbol : function->name);
 		proto_uint(&w->part, FUNCTION_FILENAME, function->file);
 		proto_uint(&w->part, FUNCTION_START_LINE, function->line);
 		proto_message(w->out, PROFILE_FUNCTION, &w->part);
@@ -314,12 +315,15 @@ static void write_strings(struct pprof *w)
 int render_pprof(const struct profile *p, const struct render_options *options, struct buf *out,
 		 struct err *err)
 {
-	struct buf plain = { .max = out->max };
-	struct pprof w = { .p = p, .out = &plain };
-	int rc = chains_build(p, &w.chains);
+	struct gzip gzip;
+	struct pprof w = { .p = p, .out = &gzip.plain };
+	int rc = gzip_begin(&gzip, 6, out), end;
 
 	(void)options;
 	(void)err;
+	if (rc < 0)
+		return rc;
+	rc = chains_build(p, &w.chains);
 	if (rc == 0) {
 		write_head(&w);
 		write_samples(&w);
@@ -330,14 +334,12 @@ int render_pprof(const struct profile *p, const struct render_options *options, 
 		write_functions(&w);
 		write_comments(&w);
 		write_strings(&w);
-		rc = w.extra_text.error ? w.extra_text.error : plain.error;
+		rc = w.extra_text.error;
 	}
-	if (rc == 0)
-		rc = compress_gzip(plain.data, plain.len, 6, out);
-	buf_deinit(&plain);
+	end = gzip_end(&gzip);
 	buf_deinit(&w.part);
 	buf_deinit(&w.inner);
 	buf_deinit(&w.extra_text);
 	chains_deinit(&w.chains);
-	return rc;
+	return rc < 0 ? rc : end;
 }

@@ -33,10 +33,26 @@ static inline void proto_fixed64(struct buf *out, unsigned field, uint64_t value
 	buf_add(out, bytes, sizeof(bytes));
 }
 
-static inline void proto_bytes(struct buf *out, unsigned field, const void *data, size_t len)
+/* The head of a message of @len bytes, which follow. */
+static inline void proto_head(struct buf *out, unsigned field, uint64_t len)
 {
 	buf_add_varint(out, (uint64_t)field << 3 | 2);
 	buf_add_varint(out, len);
+}
+
+/* Bytes of a message of @len bytes with its head, in a field below 16. */
+static inline uint64_t proto_message_size(uint64_t len)
+{
+	uint64_t bytes = 2 + len;
+
+	for (uint64_t rest = len >> 7; rest; rest >>= 7)
+		bytes++;
+	return bytes;
+}
+
+static inline void proto_bytes(struct buf *out, unsigned field, const void *data, size_t len)
+{
+	proto_head(out, field, len);
 	buf_add(out, data, len);
 }
 

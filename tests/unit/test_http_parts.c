@@ -10,6 +10,9 @@
 #include <cmocka.h>
 
 #include "agent/base/clock.h"
+#include "agent/base/io.h"
+#include "api/compress.h"
+#include "api/http.h"
 #include "api/http_error.h"
 #include "api/json_in.h"
 #include "api/json_out.h"
@@ -329,13 +332,96 @@ static void test_errors(void **state)
 	buf_deinit(&out);
 }
 
+/* Small answers are held, large ones lie in a file; either way nothing is left behind. */
+static void test_large_answers(void **state)
+{
+	static const size_t sizes[] = { 0, 1000, HTTP_ANSWER_HELD - 1, HTTP_ANSWER_HELD, 3 * HTTP_ANSWER_HELD + 5 };
+	char line[1000];
+
+	(void)state;
+	memset(line, 'x', sizeof(line));
+	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
+		_Atomic uint64_t files = 0;
+		struct http_answer answer = { 0 };
+		bool large = sizes[i] >= HTTP_ANSWER_HELD;
+		cleanup_free char *back = NULL;
+		size_t len = 0;
+
+		http_answer_stream(&answer, "/tmp", &files);
+		for (size_t done = 0; done < sizes[i];) {
+			size_t part = sizes[i] - done < sizeof(line) ? sizes[i] - done : sizeof(line);
+
+			line[0] = (char)('a' + done % 26);
+			buf_add(&answer.body, line, part);
+			done += part;
+		}
+		assert_int_equal(http_answer_end(&answer), 0);
+		assert_int_equal(answer.has_file, large);
+		assert_int_equal(large ? answer.file_bytes : answer.body.len, sizes[i]);
+		assert_int_equal(files, large ? sizes[i] : 0);
+		assert_true(answer.body.capacity <= 2 * HTTP_ANSWER_HELD);
+		if (large) {
+			assert_int_equal(io_read_fd(answer.file_fd, 1u << 30, &back, &len), 0);
+			assert_int_equal(len, sizes[i]);
+			for (size_t at = 0; at < len; at += sizeof(line))
+				assert_int_equal(back[at], 'a' + at % 26);
+		}
+		http_answer_deinit(&answer);
+		assert_int_equal(files, 0);
+	}
+}
+
+/* What all answers together may take of the disk. */
+static void test_too_many_files(void **state)
+{
+	_Atomic uint64_t files = HTTP_FILES_MAX - HTTP_ANSWER_HELD;
+	struct http_answer answer = { 0 };
+	char block[65536] = { 0 };
+
+	(void)state;
+	http_answer_stream(&answer, "/tmp", &files);
+	for (size_t done = 0; done < 2 * HTTP_ANSWER_HELD + sizeof(block); done += sizeof(block))
+		buf_add(&answer.body, block, sizeof(block));
+	assert_int_equal(http_answer_end(&answer), -EBUSY);
+	assert_int_equal(http_error_of(&(struct err){ 0 }, -EBUSY)->status, 503);
+	http_answer_deinit(&answer);
+	assert_int_equal(files, HTTP_FILES_MAX - HTTP_ANSWER_HELD);
+}
+
+static void test_gzip_in_pieces(void **state)
+{
+	struct buf whole = { 0 }, pieces = { 0 }, small = { .max = 10 };
+	cleanup_buf struct buf plain = { 0 };
+	struct gzip gzip;
+
+	(void)state;
+	for (unsigned i = 0; i < 200000; i++)
+		buf_printf(&plain, "%u %u\n", i, i * 2654435761u);
+	assert_int_equal(compress_gzip(plain.data, plain.len, 6, &whole), 0);
+	assert_int_equal(gzip_begin(&gzip, 6, &pieces), 0);
+	for (size_t at = 0; at < plain.len; at += 777)
+		buf_add(&gzip.plain, plain.data + at, plain.len - at < 777 ? plain.len - at : 777);
+	assert_true(gzip.plain.capacity < 1u << 18);
+	assert_int_equal(gzip_end(&gzip), 0);
+	assert_int_equal(pieces.len, whole.len);
+	assert_memory_equal(pieces.data, whole.data, whole.len);
+	assert_int_equal(compress_gzip(plain.data, plain.len, 6, &small), -EFBIG);
+	buf_deinit(&whole);
+	buf_deinit(&pieces);
+	buf_deinit(&small);
+	assert_int_equal(compress_gzip("", 0, 1, &whole), 0);
+	assert_int_equal(whole.len, 20); /* an empty member */
+	buf_deinit(&whole);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_query_refusals), cmocka_unit_test(test_query_values),
 		cmocka_unit_test(test_json_refusals),  cmocka_unit_test(test_json_members),
 		cmocka_unit_test(test_json_out),       cmocka_unit_test(test_negotiation),
-		cmocka_unit_test(test_errors),
+		cmocka_unit_test(test_errors),	       cmocka_unit_test(test_large_answers),
+		cmocka_unit_test(test_too_many_files), cmocka_unit_test(test_gzip_in_pieces),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

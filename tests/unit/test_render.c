@@ -154,6 +154,7 @@ static void test_root(void **state)
 	struct render_options options = { .value_index = 1, .root_count = 2 };
 	cleanup_flame_tree struct flame_tree tree = { 0 };
 	char scratch[FLAME_NAME_SIZE];
+	struct buf folded = { 0 };
 
 	(void)state;
 	options.root[0] = flame_name_hash("main");
@@ -162,9 +163,15 @@ static void test_root(void **state)
 	assert_string_equal(flame_tree_name(p, &tree.nodes[0], scratch),
 			    "work<std::pair<int, char>, A;B>");
 	assert_int_equal(tree.nodes[0].total, 290000000);
+	assert_int_equal(render_folded(p, &options, &folded, NULL), 0);
+	assert_string_equal(folded.data, "work<std::pair<int, char>, A:B> 50000000\n"
+					 "work<std::pair<int, char>, A:B>;do_syscall_64 40000000\n"
+					 "work<std::pair<int, char>, A:B>;helper;tiny 200000000\n");
+	buf_deinit(&folded);
 	options.root[0] = flame_name_hash("nowhere");
 	flame_tree_deinit(&tree);
 	assert_int_equal(flame_tree_build(p, &options, &tree), -ENOENT);
+	assert_int_equal(render_folded(p, &options, &folded, NULL), -ENOENT);
 }
 
 static void test_flame(void **state)
@@ -218,6 +225,62 @@ static void test_bound(void **state)
 		if (f->render(p, &options, &out, &err) >= 0)
 			fail_msg("%s wrote beyond its bound", f->name);
 		buf_deinit(&out);
+	}
+}
+
+/* Takes pieces and remembers the largest. */
+struct pieces {
+	struct buf_sink sink; /* first */
+	struct buf all;
+	size_t largest;
+};
+
+static int take_piece(struct buf_sink *sink, const void *data, size_t len)
+{
+	struct pieces *pieces = (struct pieces *)(void *)sink;
+
+	buf_add(&pieces->all, data, len);
+	pieces->largest = len > pieces->largest ? len : pieces->largest;
+	return pieces->all.error;
+}
+
+static int refuse_piece(struct buf_sink *sink, const void *data, size_t len)
+{
+	(void)sink;
+	(void)data;
+	return len ? -ENOSPC : 0;
+}
+
+/* What is written piece by piece is what is written at once, and the pieces are small whatever the profile: only pictures
+ * of a bounded number of boxes are made as a whole. */
+static void test_streaming(void **state)
+{
+	cleanup(profile) struct profile *p = render_fixture_large(50000);
+
+	(void)state;
+	for (const struct render_format *f = render_formats; f->name; f++) {
+		const struct render_options options = { .value_index = 1 };
+		struct pieces pieces = { .sink = { take_piece, 4096 } };
+		struct buf_sink full = { refuse_piece, 4096 };
+		struct buf whole = { 0 }, out = { .sink = &pieces.sink }, failing = { .sink = &full };
+		struct err err = { 0 };
+		bool page = strcmp(f->name, "html") == 0 || strcmp(f->name, "svg") == 0;
+		int rc = f->render(p, &options, &whole, &err);
+
+		assert_int_equal(f->render(p, &options, &out, &err), rc);
+		buf_flush(&out);
+		assert_int_equal(pieces.all.len, whole.len);
+		if (whole.len)
+			assert_memory_equal(pieces.all.data, whole.data, whole.len);
+		if (!page && pieces.largest > 32768)
+			fail_msg("%s: a piece of %zu of %zu bytes", f->name, pieces.largest, whole.len);
+		/* A full disk is the renderer's error. */
+		if (rc == 0 && whole.len > 8192)
+			assert_int_equal(f->render(p, &options, &failing, &err), -ENOSPC);
+		buf_deinit(&whole);
+		buf_deinit(&pieces.all);
+		buf_deinit(&out);
+		buf_deinit(&failing);
 	}
 }
 
@@ -487,6 +550,49 @@ static void test_perfscript(void **state)
 	assert_non_null(strstr(text, "worker 100/101 [000] 1768464000."));
 }
 
+/* `a::f(int)`, with `a::g()` inlined into its third line. */
+static struct profile *cpp_profile(void)
+{
+	static const struct {
+		const char *name, *symbol;
+		uint32_t line, flags;
+	} frames[] = { { "a::f(int)", "_ZN1a1fEi", 12, 0 }, { "a::g()", "_ZN1a1gEv", 31, PROFILE_FRAME_INLINED } };
+	const struct profile_meta meta = { .type = PROFILE_CPU, .duration_ns = 1 };
+	struct profile_builder *b = profile_builder_create(&meta, 100);
+	struct profile_quality quality = { 0 };
+	struct profile *p = NULL;
+	uint32_t node = 0, attrs = profile_builder_attrs(b, &(struct profile_attrs){ 0 }, NULL);
+
+	for (unsigned i = 0; i < 2; i++) {
+		const struct profile_function function = {
+			.name = profile_builder_string(b, frames[i].name, strlen(frames[i].name)),
+			.symbol = profile_builder_string(b, frames[i].symbol, strlen(frames[i].symbol)),
+			.line = 10 + 20 * i,
+		};
+		const struct profile_frame frame = { .function = profile_builder_function(b, &function),
+						     .line = frames[i].line,
+						     .flags = (uint8_t)frames[i].flags };
+
+		node = profile_builder_node(b, node, profile_builder_frame(b, &frame));
+		profile_builder_sample(b, node, attrs, (int64_t[]){ 5 + (int64_t)i, 100, 0 });
+	}
+	assert_int_equal(profile_builder_finish(b, &quality, &p), 0);
+	profile_builder_destroy(b);
+	return p;
+}
+
+/* What the compiler looks for is the symbol, also after a merge. */
+static void test_symbols(void **state)
+{
+	cleanup(profile) struct profile *p = cpp_profile(), *merged = NULL;
+	cleanup_free char *text = NULL;
+
+	(void)state;
+	assert_int_equal(profile_merge((struct profile *[]){ p, p }, 2, &merged), 0);
+	text = render(render_autofdo, merged, NULL);
+	assert_string_equal(text, "_ZN1a1fEi:22:0\n 2: 10\n 2: _ZN1a1gEv:12\n  1: 12\n");
+}
+
 static void test_compiler_profiles(void **state)
 {
 	cleanup(profile) struct profile *go = render_fixture();
@@ -515,13 +621,15 @@ int main(void)
 		cmocka_unit_test(test_folded),	 cmocka_unit_test(test_json),
 		cmocka_unit_test(test_pruning),	 cmocka_unit_test(test_root),
 		cmocka_unit_test(test_flame),	 cmocka_unit_test(test_empty),
-		cmocka_unit_test(test_bound),	 cmocka_unit_test(test_html),
+		cmocka_unit_test(test_bound),	 cmocka_unit_test(test_streaming),
+		cmocka_unit_test(test_html),
 		cmocka_unit_test(test_details),
 		cmocka_unit_test(test_svg),	 cmocka_unit_test(test_csv),
 		cmocka_unit_test(test_pprof),	 cmocka_unit_test(test_protoc),
 		cmocka_unit_test(test_speedscope),	 cmocka_unit_test(test_firefox),
 		cmocka_unit_test(test_otlp),	 cmocka_unit_test(test_callgrind),
-		cmocka_unit_test(test_perfscript), cmocka_unit_test(test_compiler_profiles),
+		cmocka_unit_test(test_perfscript), cmocka_unit_test(test_symbols),
+		cmocka_unit_test(test_compiler_profiles),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
