@@ -141,6 +141,23 @@ void http_fixture_close(struct http_fixture *f)
 	assert_int_equal(system(command), 0);
 }
 
+int http_fixture_setup(void **state)
+{
+	struct http_fixture *f = *state ? *state : calloc(1, sizeof(*f));
+
+	assert_non_null(f);
+	http_fixture_open(f);
+	*state = f;
+	return 0;
+}
+
+int http_fixture_teardown(void **state)
+{
+	http_fixture_close(*state);
+	free(*state);
+	return 0;
+}
+
 void http_fixture_restart(struct http_fixture *f)
 {
 	api_stop(f->api, NS_PER_S);

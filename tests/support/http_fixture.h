@@ -32,6 +32,9 @@ struct http_reply {
 
 void http_fixture_open(struct http_fixture *f);
 void http_fixture_close(struct http_fixture *f);
+/* The same for a group of tests: what setup finds in @state is opened, with nothing there a new one. */
+int http_fixture_setup(void **state);
+int http_fixture_teardown(void **state);
 /* Stops the API and starts it again over the same sessions and store. */
 void http_fixture_restart(struct http_fixture *f);
 

@@ -369,22 +369,6 @@ static void test_pull(void **state)
 	http_reply_free(&reply);
 }
 
-static int setup(void **state)
-{
-	struct http_fixture *f = calloc(1, sizeof(*f));
-
-	http_fixture_open(f);
-	*state = f;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	http_fixture_close(*state);
-	free(*state);
-	return 0;
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -395,5 +379,5 @@ int main(void)
 		cmocka_unit_test(test_pull),
 	};
 
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return cmocka_run_group_tests(tests, http_fixture_setup, http_fixture_teardown);
 }

@@ -317,22 +317,6 @@ static void test_verifier_closes(void **state)
 	expect(f, "GET", A "/history", "", "", 200, NULL);
 }
 
-static int setup(void **state)
-{
-	struct http_fixture *f = calloc(1, sizeof(*f));
-
-	http_fixture_open(f);
-	*state = f;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	http_fixture_close(*state);
-	free(*state);
-	return 0;
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -347,5 +331,5 @@ int main(void)
 		cmocka_unit_test(test_verifier_closes),
 	};
 
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return cmocka_run_group_tests(tests, http_fixture_setup, http_fixture_teardown);
 }

@@ -166,16 +166,8 @@ static int setup(void **state)
 	f->options.header_timeout_ns = NS_PER_S;
 	f->options.body_timeout_ns = NS_PER_S;
 	f->options.body_bytes = 64u << 10;
-	http_fixture_open(f);
 	*state = f;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	http_fixture_close(*state);
-	free(*state);
-	return 0;
+	return http_fixture_setup(state);
 }
 
 static void assert_serves(struct http_fixture *f)
@@ -348,5 +340,5 @@ int main(void)
 		cmocka_unit_test(test_drip),
 	};
 
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return cmocka_run_group_tests(tests, setup, http_fixture_teardown);
 }
