@@ -35,9 +35,16 @@ static void probes_json(struct json_out *json, const struct profile_probes *prob
 	json_out_uint(json, "hits", probes->hits);
 	json_out_uint(json, "sampled", probes->sampled);
 	json_out_uint(json, "meanGapBytes", probes->gap_bytes);
+	json_out_text(json, "granularity", probes->pooled ? "pool blocks" : "allocations");
 	known(json, "dutyPct", probes->duty_pct);
 	known(json, "costPct", probes->cost_pct);
 	known(json, "dilation", probes->dilation);
+	json_out_uint(json, "faultedBytes", probes->faulted_bytes);
+	if (!probes->heap_bytes)
+		return;
+	json_out_uint(json, "heapBytes", probes->heap_bytes);
+	json_out_uint(json, "heapBlocks", probes->heap_blocks);
+	json_out_uint(json, "heapMappedBytes", probes->heap_mapped_bytes);
 }
 
 void quality_json(struct json_out *json, const char *name, const struct profile_quality *quality)

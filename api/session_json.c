@@ -168,6 +168,17 @@ static int kept_functions_json(struct json_out *json, struct api *api, const str
 	return rc;
 }
 
+/* What the allocator has handed out beyond what was seen to be: before the observation began, above all. */
+static void unattributed_json(struct json_out *json, const struct session_info *info,
+			      const struct profile_quality *quality)
+{
+	const uint64_t heap = quality->probes.heap_bytes;
+	const uint64_t seen = info->total_value > 0 ? (uint64_t)info->total_value : 0;
+
+	if (info->type == PROFILE_MEMORY && heap)
+		json_out_uint(json, "unattributedValue", heap > seen ? heap - seen : 0);
+}
+
 void session_json(struct json_out *json, const char *name, struct api *api,
 		  const struct session_info *info, const struct session_json_options *options)
 {
@@ -187,6 +198,7 @@ void session_json(struct json_out *json, const char *name, struct api *api,
 	json_out_uint(json, "sampleRate", info->rate_hz);
 	json_out_text(json, "unit", type->values[type->value_index].unit);
 	json_out_int(json, "totalValue", info->total_value);
+	unattributed_json(json, info, options->profile ? &options->profile->quality : &info->quality);
 	if (info->type == PROFILE_MUTEX && info->started_at_ns)
 		json_out_text(json, "stackRole",
 			      info->source == PROFILE_SOURCE_UNLOCKERS ? "unlocker" : "waiter");

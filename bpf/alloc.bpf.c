@@ -12,6 +12,9 @@
  * While addresses are tracked every return is looked at: an address that is handed out again had been freed
  * unseen. */
 #include "bpf/stack.bpf.h"
+
+#include <bpf/bpf_tracing.h>
+
 #include "bpf/alloc.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -54,7 +57,14 @@ struct {
 	__uint(max_entries, 1);
 	__type(key, uint32_t);
 	__type(value, struct scratch);
-} alloc_scratch SEC(".maps");
+} alloc_scratch SEC(".maps"), alloc_fault_scratch SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, ALLOC_SLOTS_MAX);
+	__type(key, uint32_t); /* tgid */
+	__type(value, struct alloc_owner);
+} alloc_owners SEC(".maps");
 
 /* A thread: its countdown, and the call that is to be looked at when it returns. */
 struct alloc_task {
@@ -404,5 +414,92 @@ SEC("uprobe")
 int alloc_entries(struct arch_regs *ctx)
 {
 	alloc_hit(ctx, false);
+	return 0;
+}
+
+/* ---- blocks with a mapping of their own ---------------------------------------------------------- */
+
+#define PAGE_MASK	4095ul
+#define FAULT_WRITE	2  /* arch/x86/include/asm/trap_pf.h: X86_PF_WRITE */
+#define CODE_FRAMES_MAX 16 /* of the allocator, from its innermost function on */
+
+static long alloc_vma_found(struct task_struct *task, struct vm_area_struct *vma, uint64_t *begin)
+{
+	*begin = vma->vm_file ? 0 : vma->vm_start;
+	return 0;
+}
+
+struct alloc_walk {
+	struct scratch *scratch;
+	uint64_t code_va, code_end_va;
+};
+
+/* Steps over a frame of the allocator. */
+static long alloc_leave_turn(uint32_t turn, struct alloc_walk *walk)
+{
+	struct scratch *s = walk->scratch;
+	uint64_t pc = s->at.ip - !!s->at.is_return;
+	int ended;
+
+	if (pc < walk->code_va || pc >= walk->code_end_va)
+		return 1;
+	ended = walk_frame(s);
+	s->stack.frame_count = 0;
+	s->stack.stack_hash = 0;
+	return ended;
+}
+
+static __always_inline uint64_t alloc_fault_stack(struct scratch *s, uint32_t tgid, struct arch_regs *regs,
+						  const struct alloc_owner *owner)
+{
+	struct prof_target *target = bpf_map_lookup_elem(&targets, &tgid);
+	struct alloc_walk walk = { s, owner->code_va, owner->code_end_va };
+
+	if (bpf_probe_read_kernel(&s->regs, sizeof(s->regs), regs) || !arch_is_user(&s->regs))
+		return 0;
+	arch_start_unwind(&s->at, &s->regs);
+	walk_begin(s, tgid, target, true);
+	bpf_loop(CODE_FRAMES_MAX, alloc_leave_turn, &walk, 0);
+	if (s->going)
+		walk_whole(s);
+	if (!s->stack.frame_count)
+		return 0;
+	outcome_count(s->stack.outcome);
+	return stack_send(s);
+}
+
+/* glibc takes large blocks from mmap() one by one and writes their headers at once: the first touch of a
+ * mapping's first bytes. What it was is told by the header, which user space reads later. */
+SEC("tp_btf/page_fault_user")
+int BPF_PROG(alloc_fault, unsigned long address, struct pt_regs *regs, unsigned long error)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	uint32_t tgid = task->tgid;
+	struct alloc_owner *owner = bpf_map_lookup_elem(&alloc_owners, &tgid);
+	struct prof_sample_event event = { .detail = ALLOC_MAPPED };
+	uint64_t begin = 0;
+	struct scratch *s;
+
+	if (!owner || (address & PAGE_MASK) > sizeof(uint64_t) || !(error & FAULT_WRITE))
+		return 0;
+	address &= ~PAGE_MASK;
+	if (bpf_find_vma(task, address, alloc_vma_found, &begin, 0) || begin != address)
+		return 0;
+	if (!owner->left)
+		return 0;
+	owner->left--;
+	s = scratch_enter(&alloc_fault_scratch);
+	if (!s) {
+		outcome_count(OUTCOME_scratch_busy);
+		return 0;
+	}
+	event.user_stack_hash = alloc_fault_stack(s, tgid, (struct arch_regs *)regs, owner);
+	scratch_leave(s);
+	if (!event.user_stack_hash)
+		return 0;
+	event.object = address;
+	event.holder = owner->slot;
+	event.time_ns = bpf_ktime_get_ns();
+	alloc_send(&event, task);
 	return 0;
 }

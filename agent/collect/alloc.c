@@ -18,9 +18,11 @@
 #include "agent/collect/alloc_check.h"
 #include "agent/collect/alloc_headers.h"
 #include "agent/collect/alloc_heap.h"
+#include "agent/collect/alloc_large.h"
 #include "agent/collect/alloc_pace.h"
 #include "agent/collect/alloc_probes.h"
 #include "agent/collect/collector_internal.h"
+#include "agent/collect/proc_facts.h"
 
 #define BUDGET_SHARE	  0.01 /* of the target's CPU time */
 #define HITS_MAX	  50000u /* per CPU and window: beyond, hits do nothing */
@@ -30,6 +32,8 @@
 #define NEW_GIVE_UP_NS	  (10 * NS_PER_S) /* files that are never indexed */
 #define SETTLE_NS	  (5 * NS_PER_MS) /* a period shorter than this is not worth a window */
 #define SWEEP_WINDOWS_MAX 4u		  /* processes that get one more window for a sweep */
+#define LARGE_TOLD_MAX	  256u /* large blocks of a period */
+#define PAGE_BYTES	  4096u
 #define WALK_NS		  2500.0 /* a stack of 30 frames, bpf/README.md */
 #define HIT_NS_DEFAULT	  600.0
 #define RETURNED_NS_DEFAULT 350.0
@@ -44,11 +48,14 @@ struct target {
 	uint32_t proc, tgid;
 	uint64_t since_ns;
 	bool track; /* what stays in use is wanted as well */
+	uint64_t begin_faults; /* page faults when the period began */
 	struct alloc_place place;
 	struct module_file file;
 	struct alloc_pace pace;
 	struct alloc_heap *heap; /* owned */
 	struct alloc_headers headers;
+	struct alloc_large large; /* blocks with mappings of their own */
+	bool has_large;		  /* they are told */
 	clockid_t clock;	 /* CPU time of the process */
 	int link_fd;		 /* -1 = detached */
 	uint32_t window;	 /* number of the last one */
@@ -86,6 +93,14 @@ static uint64_t cpu_ns(const struct target *target)
 	if (clock_gettime(target->clock, &at) < 0)
 		return 0;
 	return (uint64_t)at.tv_sec * NS_PER_S + (uint64_t)at.tv_nsec;
+}
+
+/* Page faults so far, 0 = not known. */
+static uint64_t faults(const struct target *target)
+{
+	struct proc_facts facts;
+
+	return proc_facts_read_stat(target->tgid, &facts) == 0 ? facts.faults : 0;
 }
 
 /* Uniform in [0, 1). */
@@ -130,6 +145,7 @@ static void begin_period(struct target *target, uint64_t now_ns)
 
 	target->begin_ns = now_ns;
 	target->begin_cpu_ns = cpu_ns(target);
+	target->begin_faults = faults(target);
 	target->open_ns = target->close_ns = 0;
 	target->dropped = 0;
 	target->births.count = 0;
@@ -282,6 +298,7 @@ static void feed_births(struct collector *c, struct target *target, double weigh
 
 static void feed_period(struct collector *c, const struct target *target, const struct alloc_period *seen)
 {
+	const uint64_t now_faults = faults(target);
 	const struct feed_alloc record = {
 		.time_ns = target->begin_ns,
 		.since_ns = target->since_ns,
@@ -293,6 +310,9 @@ static void feed_period(struct collector *c, const struct target *target, const 
 		.sampled = seen->sampled,
 		.lost = seen->lost,
 		.gap_bytes = target->pace.gap_bytes,
+		.faulted_bytes = now_faults > target->begin_faults
+					 ? (now_faults - target->begin_faults) * PAGE_BYTES
+					 : 0,
 		.proc = target->proc,
 		.what = FEED_ALLOC_PERIOD,
 		.full = seen->window_ns >= seen->period_ns,
@@ -346,11 +366,14 @@ static void end_period(struct collector *c, struct target *target, uint64_t now_
 		  alloc_pace_dilation(&target->pace), weight);
 	alloc_pace_judge(&target->pace, &seen);
 	begin_period(target, now_ns);
+	if (target->has_large)
+		alloc_probes_refill_large(c->alloc->probes, target->tgid, LARGE_TOLD_MAX);
 	if (!stays) {
 		target->state = STATE_IDLE;
 	} else if (target->pace.full) {
 		open_slot(c->alloc, target);
 		target->begin_ns = target->open_ns;
+		target->begin_faults = faults(target);
 		target->begin_cpu_ns = target->open_cpu_ns;
 		target->next_ns = target->begin_ns + target->pace.next_period_ns;
 	} else {
@@ -377,6 +400,15 @@ void alloc_event(struct collector *c, const struct prof_sample_event *event)
 
 	if (!target || target->state < STATE_IDLE || target->tgid != event->tgid)
 		return;
+	if (event->detail == ALLOC_MAPPED) {
+		const struct alloc_large_block block = { .chunk_va = event->object,
+							 .stack = event->user_stack_hash,
+							 .time_ns = event->time_ns };
+
+		if (alloc_large_saw(&target->large, &block) < 0)
+			log_debug("process %u: too many large blocks", target->tgid);
+		return;
+	}
 	if (event->detail != ALLOC_BIRTH) {
 		(void)alloc_heap_gone(target->heap, event->object, event->time_ns,
 				      event->detail == ALLOC_DEATH);
@@ -386,6 +418,9 @@ void alloc_event(struct collector *c, const struct prof_sample_event *event)
 		target->dropped++;
 		return;
 	}
+	/* Known otherwise, and exactly. */
+	if (target->has_large && alloc_large_is(birth.address, birth.bytes))
+		return;
 	if (target->track && alloc_heap_birth(target->heap, &birth) < 0)
 		log_debug("process %u: too many places allocate", target->tgid);
 }
@@ -416,6 +451,23 @@ static void open_watch(struct collector *c)
 		 hit_ns + returned_ns);
 }
 
+/* Why what stays in use of a process is not followed, "" = it is. Addresses come from return probes. */
+static const char *live_refusal(struct collector *c, uint32_t tgid)
+{
+	const bool filtered = alloc_check_is_filtered(tgid);
+
+	if (filtered && !c->alloc)
+		open_watch(c);
+	if (!c->alloc || !c->alloc->probes)
+		return "";
+	if (!alloc_probes_tells_addresses(c->alloc->probes))
+		return "what stays in use cannot be followed on this kernel: it takes Linux 6.13; alloc works";
+	if (filtered && !alloc_probes_pass_filters(c->alloc->probes))
+		return "a seccomp filter guards it, and this kernel's return probes would make the filter end it: "
+		       "alloc works, memory takes Linux 6.14";
+	return "";
+}
+
 static void drop(struct alloc_watch *watch, struct target *target)
 {
 	uint64_t addresses[256];
@@ -428,6 +480,8 @@ static void drop(struct alloc_watch *watch, struct target *target)
 			alloc_probes_forget(watch->probes, target->slot, addresses[i]);
 		}
 	}
+	alloc_probes_leave_large(watch->probes, target->tgid);
+	alloc_large_deinit(&target->large);
 	alloc_heap_destroy(target->heap);
 	alloc_headers_deinit(&target->headers);
 	events_vec_deinit(&target->births);
@@ -453,12 +507,26 @@ static int find_place(struct collector *c, struct proc *proc, bool patient, stru
 	return rc;
 }
 
+static void follow_large(struct alloc_watch *watch, struct target *target)
+{
+	const struct alloc_place *place = &target->place;
+
+	if (target->has_large || !target->track || target->state == STATE_REFUSED ||
+	    place->family != ALLOC_FAMILY_GLIBC)
+		return;
+	target->large.tgid = target->tgid;
+	target->has_large = alloc_probes_watch_large(watch->probes, target->tgid, target->slot, place->start_va,
+						     place->end_va) == 0;
+	alloc_probes_refill_large(watch->probes, target->tgid, LARGE_TOLD_MAX);
+}
+
 /* Its allocator is known and sound: observation begins. */
 static void settle(struct collector *c, struct target *target, uint64_t now_ns)
 {
 	struct proc *proc = proc_table_by_id(c->procs, target->proc);
 	const struct module *module;
 	struct err err = { 0 };
+	const char *reason;
 	int rc;
 
 	if (!proc || proc->ended_ns)
@@ -490,7 +558,10 @@ static void settle(struct collector *c, struct target *target, uint64_t now_ns)
 	alloc_pace_init(&target->pace, &c->alloc->costs, BUDGET_SHARE);
 	target->since_ns = now_ns;
 	target->state = STATE_IDLE;
-	tell(c, target->proc, FEED_ALLOC_READY, "");
+	reason = live_refusal(c, target->tgid);
+	target->track &= !reason[0];
+	follow_large(c->alloc, target);
+	tell(c, target->proc, FEED_ALLOC_READY, reason);
 	begin_period(target, now_ns);
 }
 
@@ -509,7 +580,8 @@ void alloc_follow(struct collector *c, struct proc *proc)
 	if (!c->alloc || !c->alloc->probes)
 		return;
 	if (target) {
-		target->track |= (proc->wanted & PROF_WANT_LIVE) != 0;
+		target->track |= (proc->wanted & PROF_WANT_LIVE) && !live_refusal(c, proc->tgid)[0];
+		follow_large(c->alloc, target);
 		return;
 	}
 	for (size_t i = 0; i + 1 < ARRAY_SIZE(c->alloc->targets) && !free_slot; i++)
@@ -547,7 +619,7 @@ void alloc_ask(struct collector *c, struct proc *proc)
 	int rc;
 
 	if (target && target->state != STATE_NEW && target->state != STATE_REFUSED) {
-		tell(c, proc->id, FEED_ALLOC_READY, "");
+		tell(c, proc->id, FEED_ALLOC_READY, live_refusal(c, proc->tgid));
 		return;
 	}
 	if (!alloc_is_possible(c)) {
@@ -561,7 +633,8 @@ void alloc_ask(struct collector *c, struct proc *proc)
 	module = rc == 0 ? module_table_get(c->modules, place.module) : NULL;
 	if (rc == 0)
 		rc = alloc_check_bytes(&place, &module->file, &err);
-	tell(c, proc->id, rc == 0 ? FEED_ALLOC_READY : FEED_ALLOC_REFUSED, rc == 0 ? "" : err.text);
+	tell(c, proc->id, rc == 0 ? FEED_ALLOC_READY : FEED_ALLOC_REFUSED,
+	     rc == 0 ? live_refusal(c, proc->tgid) : err.text);
 	/* What stood in the way is gone: others that want it are still there. */
 	if (rc == 0 && target && target->state == STATE_REFUSED) {
 		target->state = STATE_NEW;
@@ -661,6 +734,29 @@ struct live_context {
 	const struct target *target;
 };
 
+static void feed_large(struct collector *c, struct target *target)
+{
+	const struct proc *proc = proc_table_by_id(c->procs, target->proc);
+
+	alloc_large_look(&target->large);
+	for (size_t i = 0; proc && i < target->large.blocks.count; i++) {
+		const struct alloc_large_block *block = &target->large.blocks.data[i];
+		const struct prof_sample_event event = {
+			.time_ns = block->time_ns,
+			.start_boottime_ns = proc->start_boottime_ns,
+			.user_stack_hash = block->stack,
+			.value = block->bytes,
+			.value2 = 1024,
+			.tgid = target->tgid,
+			.source = c->alloc->sweeps,
+			.type = PROF_SAMPLE_ALLOC,
+			.state = FEED_ALLOC_EXACT,
+		};
+
+		samples_feed(c, &event);
+	}
+}
+
 static int feed_live(void *ctx, const struct alloc_live *live)
 {
 	const struct live_context *context = ctx;
@@ -718,9 +814,10 @@ void alloc_sweep(struct collector *c)
 
 			if (target->state == STATE_CLOSED || target->state == STATE_OPEN)
 				end_period(c, target, clock_monotonic_ns());
-			if (target->state >= STATE_IDLE && target->state != STATE_REFUSED && target->track)
-				(void)!alloc_heap_each_live(target->heap, clock_monotonic_ns(), feed_live,
-							    &context);
+			if (target->state < STATE_IDLE || target->state == STATE_REFUSED || !target->track)
+				continue;
+			(void)!alloc_heap_each_live(target->heap, clock_monotonic_ns(), feed_live, &context);
+			feed_large(c, target);
 		}
 	}
 	tell(c, 0, FEED_ALLOC_SWEPT, "");

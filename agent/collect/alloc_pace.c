@@ -10,7 +10,6 @@
 #define SHARE_LOW      0.08
 #define SHARE_HIGH     0.16
 #define DILATION_MIN   0.05 /* less is an error of the costs */
-#define CPU_SHARE_MIN  0.05  /* of a CPU: what a process that mostly waits is granted as if it used it */
 #define OVER_FACTOR    3.0
 #define OVER_AFTER_NS  (100 * NS_PER_MS)
 
@@ -98,8 +97,6 @@ static void judge_duty(struct alloc_pace *pace)
 	double cost = pace->cost_ns / pace->window_ns; /* per ns of window */
 	double duty = 1, window;
 
-	if (cpu_share < CPU_SHARE_MIN)
-		cpu_share = CPU_SHARE_MIN;
 	if (cost > 0)
 		duty = pace->budget * cpu_share / cost;
 	pace->full = duty >= FULL_DUTY && pace->windows >= FULL_WINDOWS;

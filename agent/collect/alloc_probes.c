@@ -6,8 +6,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/bpf.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <math.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +26,7 @@
 /* include/uapi/linux/bpf.h, enum bpf_attach_type; newer than the headers here. */
 #define ATTACH_UPROBE_MULTI   48
 #define ATTACH_UPROBE_SESSION 57
+#define SYS_URETPROBE	      335 /* arch/x86/entry/syscalls/syscall_64.tbl, Linux 6.11 */
 #define HOLDER_FDS_MAX	      4096 /* descriptors of ours that a holder lets go of */
 #define MEASURE_CALLS	      20000u
 #define MEASURE_SLOT	      (ALLOC_SLOTS_MAX - 1)
@@ -31,6 +35,10 @@ struct alloc_probes {
 	struct alloc_bpf *skel; /* owned */
 	unsigned possible_cpus;
 	bool session;
+	enum { FILTERS_UNTRIED, FILTERS_PASSED, FILTERS_KILL } filters;
+	bool has_faults; /* alloc_fault is loaded */
+	struct bpf_link *faults; /* owned; NULL = nobody's large blocks are watched */
+	unsigned owners;
 	struct alloc_counts *counts; /* owned: one per possible CPU */
 };
 
@@ -71,7 +79,7 @@ static int share_maps(struct alloc_bpf *skel, const struct profiler_bpf *from)
 	return rc;
 }
 
-static int load_once(struct alloc_probes *probes, const struct bpf_agent *agent, bool session)
+static int load_once(struct alloc_probes *probes, const struct bpf_agent *agent, bool session, bool faults)
 {
 	struct alloc_bpf *skel = alloc_bpf__open();
 	int rc;
@@ -86,6 +94,8 @@ static int load_once(struct alloc_probes *probes, const struct bpf_agent *agent,
 		rc = bpf_program__set_autoload(session ? skel->progs.alloc_entries : skel->progs.alloc_session,
 					       false);
 	if (rc == 0)
+		rc = bpf_program__set_autoload(skel->progs.alloc_fault, faults);
+	if (rc == 0)
 		rc = bpf_program__set_expected_attach_type(
 			session ? skel->progs.alloc_session : skel->progs.alloc_entries,
 			session ? ATTACH_UPROBE_SESSION : ATTACH_UPROBE_MULTI);
@@ -97,6 +107,7 @@ static int load_once(struct alloc_probes *probes, const struct bpf_agent *agent,
 	}
 	probes->skel = skel;
 	probes->session = session;
+	probes->has_faults = faults;
 	return 0;
 }
 
@@ -111,10 +122,11 @@ int alloc_probes_create(struct bpf_agent *agent, struct alloc_probes **ret, stru
 	probes->counts = calloc(probes->possible_cpus, sizeof(*probes->counts));
 	if (!probes->counts)
 		return err_set(err, ENOMEM, NULL, NULL, "out of memory");
-	rc = features_has(&agent->features, FEATURE_UPROBE_SESSION) ? load_once(probes, agent, true)
-								     : -EOPNOTSUPP;
-	if (rc < 0 && features_has(&agent->features, FEATURE_UPROBE_MULTI))
-		rc = load_once(probes, agent, false);
+	rc = -EOPNOTSUPP;
+	/* With what needs less, one after the other. */
+	for (int way = 0; way < 3 && rc < 0; way++)
+		if (features_has(&agent->features, way < 2 ? FEATURE_UPROBE_SESSION : FEATURE_UPROBE_MULTI))
+			rc = load_once(probes, agent, way < 2, way < 1);
 	if (rc < 0)
 		return err_set(err, -rc, NULL, NULL,
 			       "allocations of programs cannot be probed: %s; it takes Linux 6.6, and 6.13 "
@@ -130,6 +142,7 @@ void alloc_probes_destroy(struct alloc_probes *probes)
 {
 	if (!probes)
 		return;
+	(void)bpf_link__destroy(probes->faults);
 	alloc_bpf__destroy(probes->skel);
 	free(probes->counts);
 	free(probes);
@@ -298,11 +311,46 @@ void alloc_probes_forget(struct alloc_probes *probes, uint32_t slot, uint64_t ad
 	(void)bpf_map_delete_elem(bpf_map__fd(probes->skel->maps.alloc_live), &key);
 }
 
-uint64_t alloc_probes_map_bytes(const struct alloc_probes *probes)
+/* ---- large blocks ------------------------------------------------------------------------------ */
+
+int alloc_probes_watch_large(struct alloc_probes *probes, uint32_t tgid, uint32_t slot, uint64_t code_va,
+			     uint64_t code_end_va)
 {
-	return bpf_map_charged_bytes(bpf_map__fd(probes->skel->maps.alloc_live)) +
-	       bpf_map_charged_bytes(bpf_map__fd(probes->skel->maps.alloc_counts)) +
-	       bpf_map_charged_bytes(bpf_map__fd(probes->skel->maps.alloc_scratch));
+	const struct alloc_owner owner = { .code_va = code_va, .code_end_va = code_end_va, .slot = slot };
+	int rc;
+
+	if (!probes->has_faults)
+		return -EOPNOTSUPP;
+	if (!probes->faults) {
+		probes->faults = bpf_program__attach(probes->skel->progs.alloc_fault);
+		if (!probes->faults)
+			return -errno;
+	}
+	rc = bpf_map_update_elem(bpf_map__fd(probes->skel->maps.alloc_owners), &tgid, &owner, BPF_NOEXIST);
+	probes->owners += rc == 0;
+	return rc;
+}
+
+void alloc_probes_refill_large(struct alloc_probes *probes, uint32_t tgid, uint32_t count)
+{
+	const int fd = bpf_map__fd(probes->skel->maps.alloc_owners);
+	struct alloc_owner owner;
+
+	if (bpf_map_lookup_elem(fd, &tgid, &owner) < 0)
+		return;
+	owner.left = count;
+	(void)bpf_map_update_elem(fd, &tgid, &owner, BPF_EXIST);
+}
+
+void alloc_probes_leave_large(struct alloc_probes *probes, uint32_t tgid)
+{
+	if (bpf_map_delete_elem(bpf_map__fd(probes->skel->maps.alloc_owners), &tgid) < 0)
+		return;
+	/* Page faults of nobody are looked at while nobody wants them. */
+	if (--probes->owners == 0) {
+		(void)bpf_link__destroy(probes->faults);
+		probes->faults = NULL;
+	}
 }
 
 /* ---- what hits cost ---------------------------------------------------------------------------- */
@@ -371,14 +419,20 @@ static double timed_hits_ns(struct alloc_probes *probes, const struct alloc_atta
 	return cost;
 }
 
+/* alloc_probes_measured() in process @tgid, which is this one or a fork of it. */
+static struct alloc_attachment measured_in(pid_t tgid, const struct control_alloc_site *site)
+{
+	return (struct alloc_attachment){ .path = "/proc/self/exe",
+					  .tgid = (uint32_t)tgid,
+					  .slot = MEASURE_SLOT,
+					  .sites = site,
+					  .site_count = 1 };
+}
+
 int alloc_probes_measure(struct alloc_probes *probes, double *ret_hit_ns, double *ret_returned_ns)
 {
 	struct control_alloc_site site = { .kind = ALLOC_MALLOC, .argument = { 7 } };
-	const struct alloc_attachment attachment = { .path = "/proc/self/exe",
-						     .tgid = (uint32_t)getpid(),
-						     .slot = MEASURE_SLOT,
-						     .sites = &site,
-						     .site_count = 1 };
+	const struct alloc_attachment attachment = measured_in(getpid(), &site);
 	double bare = timed_calls_ns(), hit, returned;
 	int rc = own_offset((uintptr_t)alloc_probes_measured, &site.fo);
 
@@ -391,4 +445,73 @@ int alloc_probes_measure(struct alloc_probes *probes, double *ret_hit_ns, double
 	*ret_hit_ns = hit;
 	*ret_returned_ns = returned > hit ? returned - hit : 0;
 	return 0;
+}
+
+/* ---- filtered programs ------------------------------------------------------------------------- */
+
+/* Filters the system call that return probes leave by, waits until it is probed, and returns from a probed
+ * function: says so if it lives. */
+static _Noreturn void return_filtered(int go_fd, int alive_fd)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_URETPROBE, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	const struct sock_fprog filter = { ARRAY_SIZE(code), code };
+	char sign = 0;
+
+	(void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) < 0 || read(go_fd, &sign, 1) != 1)
+		_exit(1);
+	(void)alloc_probes_measured(64);
+	(void)!write(alive_fd, &sign, 1);
+	_exit(0);
+}
+
+static bool try_filtered(struct alloc_probes *probes)
+{
+	const struct alloc_slot open = { .mean_gap_bytes = 1ull << 46, .hits_max = UINT64_MAX, .track = 1 };
+	const struct alloc_slot closed = { .mean_gap_bytes = 0 };
+	struct control_alloc_site site = { .kind = ALLOC_MALLOC, .argument = { 7 } };
+	struct alloc_attachment attachment;
+	cleanup_close int go_fd = -1, alive_fd = -1;
+	int go[2], alive[2], link_fd;
+	bool lives = false;
+	pid_t pid;
+	char sign;
+
+	if (own_offset((uintptr_t)alloc_probes_measured, &site.fo) < 0 || pipe2(go, O_CLOEXEC) < 0)
+		return false;
+	go_fd = go[1];
+	if (pipe2(alive, O_CLOEXEC) < 0) {
+		(void)close(go[0]);
+		return false;
+	}
+	alive_fd = alive[0];
+	pid = fork();
+	if (pid == 0) {
+		(void)close(go[1]);
+		return_filtered(go[0], alive[1]);
+	}
+	(void)close(go[0]), (void)close(alive[1]);
+	if (pid < 0)
+		return false;
+	attachment = measured_in(pid, &site);
+	alloc_probes_set_slot(probes, MEASURE_SLOT, &open);
+	link_fd = alloc_probes_attach(probes, &attachment);
+	if (link_fd >= 0) {
+		lives = write(go_fd, "", 1) == 1 && read(alive_fd, &sign, 1) == 1;
+		(void)close(link_fd);
+	}
+	alloc_probes_set_slot(probes, MEASURE_SLOT, &closed);
+	return lives;
+}
+
+bool alloc_probes_pass_filters(struct alloc_probes *probes)
+{
+	if (probes->filters == FILTERS_UNTRIED)
+		probes->filters = try_filtered(probes) ? FILTERS_PASSED : FILTERS_KILL;
+	return probes->filters == FILTERS_PASSED;
 }

@@ -44,10 +44,19 @@ void alloc_probes_set_slot(struct alloc_probes *probes, uint32_t slot, const str
 void alloc_probes_counts(struct alloc_probes *probes, uint32_t slot, struct alloc_counts *ret);
 /* Stops following an address. */
 void alloc_probes_forget(struct alloc_probes *probes, uint32_t slot, uint64_t address);
-/* Memory charged for its own maps. */
-uint64_t alloc_probes_map_bytes(const struct alloc_probes *probes);
+/* Blocks of process @tgid with mappings of their own are told as ALLOC_MAPPED, with stacks from the caller of
+ * the code at [@code_va, @code_end_va) on. -EOPNOTSUPP: this kernel cannot; -E2BIG, … */
+int alloc_probes_watch_large(struct alloc_probes *probes, uint32_t tgid, uint32_t slot, uint64_t code_va,
+			     uint64_t code_end_va) must_use;
+/* So many more of them may be told. */
+void alloc_probes_refill_large(struct alloc_probes *probes, uint32_t tgid, uint32_t count);
+/* No more. Does nothing if it was not watched. */
+void alloc_probes_leave_large(struct alloc_probes *probes, uint32_t tgid);
 
 /* Measures what hits cost here, ns: probes a function of this process some ten thousand times. */
 int alloc_probes_measure(struct alloc_probes *probes, double *ret_hit_ns, double *ret_returned_ns) must_use;
+/* Does a program whose system calls are filtered survive a return probe here? Linux 6.11 to 6.13 leave one by
+ * a new system call, which filters that do not know it answer by killing. Tried on a child, once. */
+bool alloc_probes_pass_filters(struct alloc_probes *probes);
 
 #endif

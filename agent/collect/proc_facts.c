@@ -48,12 +48,13 @@ static bool stat_field(const char *text, unsigned n, uint64_t *ret)
 int proc_facts_parse_stat(const char *text, struct proc_facts *ret)
 {
 	const char *open = strchr(text, '('), *close = strrchr(text, ')');
-	uint64_t parent, flags, user, system, start;
+	uint64_t parent, flags, minor, major, user, system, start;
 	size_t len;
 
 	if (!open || !close || close < open || close[1] != ' ')
 		return -EINVAL;
 	if (!stat_field(close + 2, 4, &parent) || !stat_field(close + 2, 9, &flags) ||
+	    !stat_field(close + 2, 10, &minor) || !stat_field(close + 2, 12, &major) ||
 	    !stat_field(close + 2, 14, &user) || !stat_field(close + 2, 15, &system) ||
 	    !stat_field(close + 2, 22, &start) || parent > UINT32_MAX ||
 	    start > UINT64_MAX / TICK_NS || user + system > UINT64_MAX / TICK_NS)
@@ -67,6 +68,7 @@ int proc_facts_parse_stat(const char *text, struct proc_facts *ret)
 	ret->kthread = (flags & PF_KTHREAD) != 0;
 	ret->start_boottime_ns = start * TICK_NS;
 	ret->cpu_ns = (user + system) * TICK_NS;
+	ret->faults = minor + major;
 	return 0;
 }
 

@@ -22,6 +22,7 @@ struct proc_facts {
 	uint32_t uid; /* effective */
 	bool kthread;
 	uint64_t cpu_ns; /* user and system time so far */
+	uint64_t faults; /* page faults so far */
 	char comm[PROC_FACTS_COMM_SIZE];
 	char exe[PROC_FACTS_EXE_SIZE];	       /* as the process sees it, without " (deleted)"; "" = none */
 	char cmdline[PROC_FACTS_CMDLINE_SIZE]; /* arguments separated by spaces */
@@ -34,7 +35,7 @@ struct proc_facts {
  * time is compared with @start_boottime_ns (0 = any) as proc_facts_same_start() does, first and last.
  * -ESRCH: gone, or another life. Facts that cannot be read are empty. */
 int proc_facts_read(uint32_t tgid, uint64_t start_boottime_ns, struct proc_facts *ret) must_use;
-/* Only start, parent, comm, kthread and cpu_ns; other members untouched. */
+/* Only start, parent, comm, kthread, cpu_ns and faults; other members untouched. */
 int proc_facts_read_stat(uint32_t tgid, struct proc_facts *ret) must_use;
 
 /* Does this process have this thread now? */

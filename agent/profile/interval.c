@@ -13,6 +13,7 @@ struct moments {
 	double sum, squares; /* over windows */
 	double window;	     /* of the window under way */
 	double deaths;	     /* variance by deaths */
+	double exact;	     /* what is known to the byte */
 	uint32_t event;	     /* last one that was added, from 1 */
 };
 
@@ -64,6 +65,28 @@ static double deaths_of(const struct profile *p, uint32_t attrs)
 	return 0;
 }
 
+static bool is_exact(const struct profile *p, const struct profile_event *event)
+{
+	return strcmp(profile_string(p, p->attrs[event->attrs].state), PROFILE_STATE_EXACT) == 0;
+}
+
+static void add_exact_to(struct moments *m, uint32_t event, double value)
+{
+	m->exact += m->event == event ? 0 : value;
+	m->event = event;
+}
+
+static void add_exact(struct work *w, uint32_t at)
+{
+	const struct profile *p = w->p;
+	const struct profile_event *event = &p->events[at];
+
+	for (uint32_t node = event->node; node; node = p->nodes[node].parent)
+		add_exact_to(&w->moments[p->frames[p->nodes[node].frame].function], at + 1,
+			     (double)event->value);
+	add_exact_to(&w->moments[p->function_count], at + 1, (double)event->value);
+}
+
 static void add_event(struct work *w, uint32_t at)
 {
 	const struct profile *p = w->p;
@@ -105,26 +128,36 @@ static struct profile_interval interval_of(const struct moments *m, double windo
 	double spread = m->squares, relative;
 
 	if (m->sum <= 0)
-		return (struct profile_interval){ 0, 0 };
+		return (struct profile_interval){ m->exact, m->exact };
 	if (windows > 1)
 		spread = windows / (windows - 1) * (m->squares - m->sum * m->sum / windows);
 	relative = (spread > 0 ? spread : 0) + m->deaths;
 	relative = sqrt(log1p(relative / (m->sum * m->sum)));
-	return (struct profile_interval){ m->sum * exp(-NORMAL_95 * relative),
-					  m->sum * exp(NORMAL_95 * relative) };
+	return (struct profile_interval){ m->exact + m->sum * exp(-NORMAL_95 * relative),
+					  m->exact + m->sum * exp(NORMAL_95 * relative) };
 }
 
 static int compute(struct work *w, struct profile_interval *ret)
 {
 	const struct profile *p = w->p;
+	uint64_t time_ns = 0;
+	bool seen = false;
 
 	if (!w->moments || !w->places || !w->deaths)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < p->event_count; i++) {
-		add_event(w, i);
-		if (i + 1 == p->event_count || p->events[i + 1].time_ns != p->events[i].time_ns)
+		if (is_exact(p, &p->events[i])) {
+			add_exact(w, i);
+			continue;
+		}
+		if (seen && p->events[i].time_ns != time_ns)
 			end_window(w);
+		add_event(w, i);
+		time_ns = p->events[i].time_ns;
+		seen = true;
 	}
+	if (seen)
+		end_window(w);
 	add_deaths(w);
 	for (uint32_t i = 0; i <= p->function_count; i++)
 		ret[i] = interval_of(&w->moments[i], w->windows);

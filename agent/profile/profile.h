@@ -159,6 +159,9 @@ struct profile_skipped {
 /* Label of what is in use: how many frees of its place were seen, the basis of an estimate. */
 #define PROFILE_LABEL_DEATHS "freesSeen"
 
+/* State of what is in use and was not sampled: known to the byte. */
+#define PROFILE_STATE_EXACT "exact"
+
 /* How allocations of programs that are not Go were observed; mode "" = they were not. */
 struct profile_probes {
 	char mode[24];
@@ -168,6 +171,11 @@ struct profile_probes {
 	double cost_pct;     /* of the programs' CPU time; negative: not known */
 	double dilation;     /* share of an open window in which the programs did their own work */
 	uint64_t observed_since_ns; /* realtime */
+	bool pooled;		    /* some programs divide up larger blocks by themselves */
+	uint64_t faulted_bytes;	    /* touched for the first time: an upper bound of growth */
+	/* In use in all, whenever allocated, by the allocator's own structures; 0 = not known. */
+	uint64_t heap_bytes, heap_blocks;
+	uint64_t heap_mapped_bytes; /* of them blocks with a mapping of their own */
 };
 
 /* contract.md section 3 "Data quality"; a negative number means: cannot be known for this type. */

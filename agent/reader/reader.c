@@ -16,6 +16,7 @@
 #include "agent/base/log.h"
 #include "agent/base/privileges.h"
 #include "agent/reader/answer.h"
+#include "agent/reader/glibc_heap.h"
 #include "agent/reader/go_goroutines.h"
 #include "agent/reader/go_process.h"
 #include "agent/reader/threads.h"
@@ -117,6 +118,16 @@ static void write_target(struct reader *r, const struct target *target,
 	read_writer_fixed(&r->writer, READ_TARGET, &out, sizeof(out));
 }
 
+static int read_heap(struct answer *answer, struct err *err)
+{
+	struct read_heap heap;
+	int rc = glibc_heap_walk(answer->target, answer->maps, answer->deadline_ns, &heap, err);
+
+	if (rc == 0)
+		read_writer_fixed(answer->writer, READ_HEAP, &heap, sizeof(heap));
+	return rc;
+}
+
 /* What every answer has in common; @read writes the records of one kind. */
 static int answer_request(struct reader *r, const struct control_read_target *request,
 			  struct target *target, struct target_maps *maps, struct go_process *go,
@@ -132,6 +143,8 @@ static int answer_request(struct reader *r, const struct control_read_target *re
 	write_target(r, target, go ? go->layout : NULL);
 	if (request->head.kind == CONTROL_THREADS)
 		rc = threads_read(&answer, &r->rows);
+	else if (request->head.kind == CONTROL_HEAP)
+		rc = read_heap(&answer, err);
 	else if (request->head.kind == CONTROL_GOROUTINES)
 		rc = go_goroutines_read(&go->unwinder, &go->walks, &answer, request->flags);
 	else
@@ -142,7 +155,7 @@ static int answer_request(struct reader *r, const struct control_read_target *re
 	return rc < 0 ? rc : answer_finish(&answer);
 }
 
-static int read_threads(struct reader *r, const struct control_read_target *request,
+static int read_any(struct reader *r, const struct control_read_target *request,
 			uint64_t deadline_ns, struct err *err)
 {
 	cleanup_target struct target target = TARGET_NONE;
@@ -216,8 +229,8 @@ static int handle_request(struct reader *r)
 		uint64_t deadline_ns = clock_monotonic_ns() + request->deadline_ms * NS_PER_MS;
 
 		watch_start(deadline_ns + WATCH_MARGIN_NS);
-		rc = request->head.kind == CONTROL_THREADS
-			     ? read_threads(r, request, deadline_ns, &err)
+		rc = request->head.kind == CONTROL_THREADS || request->head.kind == CONTROL_HEAP
+			     ? read_any(r, request, deadline_ns, &err)
 			     : read_go(r, request, deadline_ns, &err);
 		watch_stop();
 	}
@@ -244,7 +257,7 @@ static int handle_server(struct reader *r)
 	channel_message_close(&r->message);
 	memcpy(&head, r->message.data, sizeof(head));
 	if (head.kind != CONTROL_GOROUTINES && head.kind != CONTROL_GO_PROFILE &&
-	    head.kind != CONTROL_THREADS)
+	    head.kind != CONTROL_THREADS && head.kind != CONTROL_HEAP)
 		return 0;
 	return handle_request(r) == -EPIPE ? 1 : 0;
 }

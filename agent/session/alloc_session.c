@@ -25,6 +25,12 @@ struct answers {
 	char reason[sizeof(((struct live_process *)NULL)->alloc_reason)];
 };
 
+/* Why it is not observed for this type, "" = it is. */
+static const char *reason_of(enum profile_type type, const struct live_process *process)
+{
+	return !process->alloc_reason[0] && type == PROFILE_MEMORY ? process->live_reason : process->alloc_reason;
+}
+
 /* Lock held. Answers older than @since_ns do not count. */
 static void collect(const struct sessions *s, const struct session *wanted, uint64_t since_ns,
 		    struct answers *ret)
@@ -40,10 +46,10 @@ static void collect(const struct sessions *s, const struct session *wanted, uint
 		if (process->alloc_asked_ns < since_ns) {
 			if (ret->waiting < ASKED_MAX)
 				ret->procs[ret->waiting++] = process->proc;
-		} else if (!process->alloc_reason[0]) {
+		} else if (!reason_of(wanted->info.type, process)[0]) {
 			ret->ready = true;
 		} else if (!ret->reason[0]) {
-			memcpy(ret->reason, process->alloc_reason, sizeof(ret->reason));
+			memcpy(ret->reason, reason_of(wanted->info.type, process), sizeof(ret->reason));
 		}
 	}
 }
@@ -52,7 +58,7 @@ int alloc_session_check(struct sessions *s, const struct session_request *reques
 			const struct selector *selector, struct err *err)
 {
 	uint64_t begin_ns = clock_monotonic_ns(), ask_ns = 0;
-	struct session wanted = { .selector = *selector };
+	struct session wanted = { .selector = *selector, .info.type = request->type };
 	struct answers answers;
 	bool asks;
 
@@ -82,7 +88,21 @@ int alloc_session_check(struct sessions *s, const struct session_request *reques
 
 /* ---- what the collector says --------------------------------------------------------------------- */
 
-static void add_period(struct chunk_alloc *to, const struct feed_alloc *period)
+/* They ask the allocator for large blocks and hand out pieces of them by themselves. */
+static bool is_pooled(const struct service_facts *facts)
+{
+	static const char *const programs[] = { "postgres", "nginx", "httpd", "apache2" };
+	const char *slash = strrchr(facts->exe, '/'), *name = slash ? slash + 1 : facts->exe;
+
+	if (facts->flags & (FEED_PROC_PYTHON | FEED_PROC_NODE | FEED_PROC_JVM))
+		return true;
+	for (size_t i = 0; i < ARRAY_SIZE(programs); i++)
+		if (strcmp(name, programs[i]) == 0)
+			return true;
+	return false;
+}
+
+static void add_period(struct chunk_alloc *to, const struct feed_alloc *period, bool pooled)
 {
 	if (!to->since_ns || period->since_ns < to->since_ns)
 		to->since_ns = period->since_ns;
@@ -97,6 +117,8 @@ static void add_period(struct chunk_alloc *to, const struct feed_alloc *period)
 	to->lost += period->lost;
 	to->gap_bytes = period->gap_bytes;
 	to->dilation_sum += period->dilation;
+	to->faulted_bytes += period->faulted_bytes;
+	to->pooled |= pooled;
 	if (period->family < 32)
 		to->families |= 1u << period->family;
 }
@@ -111,14 +133,17 @@ static void saw_period(struct sessions *s, struct live_process *process, const s
 		    (session->phase == PHASE_SAMPLING || session->phase == PHASE_CLOSING) &&
 		    period->time_ns + period->period_ns > session->start_ns &&
 		    period->time_ns < session->end_ns)
-			add_period(&recorder_quality(session->recorder)->alloc, period);
+			add_period(&recorder_quality(session->recorder)->alloc, period,
+				   is_pooled(&process->facts));
 	}
 }
 
-static void saw_refusal(struct sessions *s, const struct live_process *process, const char *reason)
+static void saw_refusal(struct sessions *s, const struct live_process *process)
 {
 	for (struct session *session = s->running; session; session = session->next) {
-		if (!alloc_session_is(session) || !session_wants_process(session, process) ||
+		const char *reason = reason_of(session->info.type, process);
+
+		if (!reason[0] || !alloc_session_is(session) || !session_wants_process(session, process) ||
 		    session->phase < PHASE_WAIT_PROCESS || session->phase > PHASE_SAMPLING)
 			continue;
 		recorder_note(session->recorder, "process %u is not observed: %.110s",
@@ -158,15 +183,16 @@ void alloc_session_saw(struct sessions *s, const void *data, size_t len)
 	process->alloc_asked_ns = alloc.time_ns;
 	(void)snprintf(process->alloc_reason, sizeof(process->alloc_reason), "%.*s",
 		       alloc.what == FEED_ALLOC_REFUSED ? (int)reason.len : 0, reason.text);
-	if (alloc.what == FEED_ALLOC_REFUSED)
-		saw_refusal(s, process, process->alloc_reason);
+	(void)snprintf(process->live_reason, sizeof(process->live_reason), "%.*s",
+		       alloc.what == FEED_ALLOC_READY ? (int)reason.len : 0, reason.text);
+	saw_refusal(s, process);
 }
 
 bool alloc_session_takes(struct session *session, const struct feed_sample *sample)
 {
 	if (session->info.type == PROFILE_ALLOC)
 		return sample->state == FEED_ALLOC_BIRTH;
-	if (session->info.type != PROFILE_MEMORY || sample->state != FEED_ALLOC_LIVE || !session->swept)
+	if (session->info.type != PROFILE_MEMORY || sample->state == FEED_ALLOC_BIRTH || !session->swept)
 		return false;
 	if (!session->live_sweep)
 		session->live_sweep = sample->source;
@@ -197,6 +223,11 @@ void alloc_session_quality(const struct sessions *s, const struct chunk_quality 
 	to->gap_bytes = from->gap_bytes;
 	to->duty_pct = percent(from->window_ns, from->period_ns);
 	to->cost_pct = percent(from->cost_ns, from->cpu_ns);
+	to->pooled = from->pooled;
+	to->faulted_bytes = from->faulted_bytes;
+	to->heap_bytes = from->heap.bytes;
+	to->heap_blocks = from->heap.blocks;
+	to->heap_mapped_bytes = from->heap.mapped_bytes;
 	to->dilation = (double)from->dilation_sum / (double)periods / 100;
 	to->observed_since_ns = clock_to_realtime_ns(&s->feed.clock, from->since_ns);
 }

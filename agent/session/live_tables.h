@@ -49,6 +49,7 @@ struct live_process {
 	 * not, "" = it can. */
 	uint64_t alloc_asked_ns;
 	char alloc_reason[200];
+	char live_reason[200]; /* the same of what stays in use, where births can be observed */
 	/* CPU time as the kernel accounts it: last reading, and the rate between the last two. */
 	uint64_t cpu_read_ns, cpu_ns;
 	double cpus;

@@ -12,6 +12,7 @@ struct read_job {
 	char id[SESSION_ID_SIZE];
 	enum profile_type type;
 	uint8_t phase; /* enum reading_phase; 0 = nothing is read */
+	bool heap;	/* heap_job.h: nothing else is read */
 	bool by_states; /* READING_END of a session whose goroutine states were sampled */
 };
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "agent/base/hash.h"
+#include "agent/session/heap_job.h"
 #include "agent/session/read_job.h"
 #include "agent/session/reading_target.h"
 #include "agent/session/recorder_internal.h"
@@ -315,11 +316,13 @@ static bool find_work(const struct sessions *s, struct read_job *job)
 				     session->choice == CHOICE_ASKED &&
 				     now_ns >= session->choice_retry_ns;
 		const uint8_t phase = wanted_phase(s, session);
+		const bool heap = heap_job_is_due(session);
 
-		if (!phase && !decides)
+		if (!phase && !decides && !heap)
 			continue;
 		*job = (struct read_job){ .type = session->info.type,
 					  .phase = phase,
+					  .heap = heap,
 					  .by_states = recorder_has_read(session->recorder,
 									 READING_STATES) };
 		(void)snprintf(job->tenant, sizeof(job->tenant), "%s", session->info.tenant);
@@ -333,7 +336,7 @@ static bool find_work(const struct sessions *s, struct read_job *job)
 static bool any_reads(const struct sessions *s)
 {
 	for (const struct session *session = s->running; session; session = session->next)
-		if (session->reads)
+		if (session->reads || heap_job_is_due(session))
 			return true;
 	return false;
 }
@@ -365,7 +368,9 @@ static void *read_main(void *ctx)
 		}
 		sessions_unlock(s);
 		if (found) {
-			if (job.phase)
+			if (job.heap)
+				heap_job_run(s, &job);
+			else if (job.phase)
 				read_job_run(s, &job);
 			else
 				decide(s, &job);

@@ -33,7 +33,7 @@ bool reader_client_is_connected(struct reader_client *client);
 bool reader_client_wait(struct reader_client *client, uint64_t timeout_ns);
 
 struct reader_request {
-	enum control_kind kind; /* CONTROL_GOROUTINES, _GO_PROFILE or _THREADS */
+	enum control_kind kind; /* CONTROL_GOROUTINES, _GO_PROFILE, _THREADS or _HEAP */
 	uint32_t tgid;
 	uint32_t what;	/* CONTROL_GO_PROFILE: enum reader_profile */
 	uint32_t flags; /* bits of enum reader_flag */

@@ -166,7 +166,9 @@ static uint32_t process_of(struct build *b, uint32_t id)
 static const char *state_word(const struct chunk_attr *attr)
 {
 	if (attr->type == PROF_SAMPLE_ALLOC)
-		return attr->state == FEED_ALLOC_LIVE && attr->holder ? "estimated" : "";
+		return attr->state == FEED_ALLOC_EXACT			? PROFILE_STATE_EXACT
+		       : attr->state == FEED_ALLOC_LIVE && attr->holder ? "estimated"
+									: "";
 	if (attr->type != PROF_SAMPLE_OFFCPU)
 		return "";
 	switch (attr->state >> 4) {

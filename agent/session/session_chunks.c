@@ -392,6 +392,12 @@ static void encode_alloc(struct buf *out, const struct chunk_alloc *a)
 	buf_add_varint(out, a->gap_bytes);
 	buf_add_varint(out, a->dilation_sum);
 	buf_add_varint(out, a->families);
+	buf_add_varint(out, a->pooled);
+	buf_add_varint(out, a->faulted_bytes);
+	buf_add_varint(out, a->heap.bytes);
+	buf_add_varint(out, a->heap.blocks);
+	buf_add_varint(out, a->heap.mapped_bytes);
+	buf_add_varint(out, a->heap.walked_bytes);
 }
 
 void chunk_encode_quality(struct buf *out, const struct chunk_quality *q)
@@ -452,6 +458,14 @@ static void decode_alloc(struct bytes *in, struct chunk_alloc *a)
 	a->gap_bytes = bytes_varint(in);
 	a->dilation_sum = bytes_varint(in);
 	a->families = take_u32(in);
+	if (!bytes_left(in)) /* of an earlier version */
+		return;
+	a->pooled = take_u32(in);
+	a->faulted_bytes = bytes_varint(in);
+	a->heap.bytes = bytes_varint(in);
+	a->heap.blocks = bytes_varint(in);
+	a->heap.mapped_bytes = bytes_varint(in);
+	a->heap.walked_bytes = bytes_varint(in);
 }
 
 static int decode_quality(struct bytes *in, const struct chunk_sink *sink)

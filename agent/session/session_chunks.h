@@ -110,6 +110,13 @@ struct chunk_samples {
 	const struct chunk_event *events; /* ascending time */
 };
 
+/* What glibc's heaps had in use at the end, whenever it was allocated; bytes 0 = not known. */
+struct chunk_heap {
+	uint64_t bytes, blocks;
+	uint64_t mapped_bytes; /* of them in blocks with a mapping of their own */
+	uint64_t walked_bytes; /* read for it, free chunks included */
+};
+
 /* How allocations were observed, summed over periods and processes (struct feed_alloc). */
 struct chunk_alloc {
 	uint64_t since_ns; /* monotonic */
@@ -119,6 +126,9 @@ struct chunk_alloc {
 	uint64_t gap_bytes;
 	uint64_t dilation_sum; /* percent */
 	uint32_t families;     /* bits of enum alloc_family */
+	uint32_t pooled;       /* processes that divide up larger blocks by themselves: 1 = some */
+	uint64_t faulted_bytes; /* of memory that was touched for the first time */
+	struct chunk_heap heap;
 };
 
 /* Counters since the session began; the last chunk counts. */

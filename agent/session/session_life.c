@@ -14,6 +14,7 @@
 
 #include "agent/base/hash.h"
 #include "agent/session/alloc_session.h"
+#include "agent/session/heap_job.h"
 #include "agent/session/continuous.h"
 #include "agent/session/session_record.h"
 #include "agent/session/sessions_internal.h"
@@ -276,7 +277,7 @@ static bool cut_to_session(const struct session *session, struct feed_sample *sa
 	if (sample->type == PROF_SAMPLE_THREAD)
 		return to_ns >= session->start_ns;
 	/* What is in use was allocated before. */
-	if (sample->type == PROF_SAMPLE_ALLOC && sample->state == FEED_ALLOC_LIVE)
+	if (sample->type == PROF_SAMPLE_ALLOC && sample->state != FEED_ALLOC_BIRTH)
 		return true;
 	if (sample->type != PROF_SAMPLE_OFFCPU)
 		return to_ns >= session->start_ns && to_ns < session->end_ns;
@@ -453,6 +454,8 @@ static void try_close(struct sessions *s, struct session *session, uint64_t now_
 	if (s->feed.ring && s->feed.cursor != ring_head(s->feed.ring) && !final)
 		return;
 	if (alloc_session_is(session) && !session->alloc_complete && !final)
+		return;
+	if (heap_job_is_due(session) && now_ns < session->end_ns + SESSION_HEAP_NS)
 		return;
 	if (!session->counted) {
 		session->counted = true;

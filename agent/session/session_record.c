@@ -42,6 +42,11 @@ static void add_probes(cJSON *to, const struct profile_probes *p)
 	record_add_u64(json, "sampled", p->sampled);
 	record_add_u64(json, "gapBytes", p->gap_bytes);
 	record_add_u64(json, "sinceNs", p->observed_since_ns);
+	(void)cJSON_AddBoolToObject(json, "pooled", p->pooled);
+	record_add_u64(json, "faultedBytes", p->faulted_bytes);
+	record_add_u64(json, "heapBytes", p->heap_bytes);
+	record_add_u64(json, "heapBlocks", p->heap_blocks);
+	record_add_u64(json, "heapMappedBytes", p->heap_mapped_bytes);
 	add_double(json, "dutyPct", p->duty_pct);
 	add_double(json, "costPct", p->cost_pct);
 	add_double(json, "dilation", p->dilation);
@@ -177,6 +182,11 @@ static void get_probes(const cJSON *from, struct profile_probes *ret)
 	ret->sampled = record_u64(json, "sampled");
 	ret->gap_bytes = record_u64(json, "gapBytes");
 	ret->observed_since_ns = record_u64(json, "sinceNs");
+	ret->pooled = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "pooled"));
+	ret->faulted_bytes = record_u64(json, "faultedBytes");
+	ret->heap_bytes = record_u64(json, "heapBytes");
+	ret->heap_blocks = record_u64(json, "heapBlocks");
+	ret->heap_mapped_bytes = record_u64(json, "heapMappedBytes");
 	ret->duty_pct = get_double(json, "dutyPct", -1);
 	ret->cost_pct = get_double(json, "costPct", -1);
 	ret->dilation = get_double(json, "dilation", -1);

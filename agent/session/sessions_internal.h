@@ -30,6 +30,7 @@
 #define SESSION_TICK_NS	       (100 * NS_PER_MS)
 #define SESSION_CALM_TICK_NS   (200 * NS_PER_MS)
 #define SESSION_GRACE_NS       (400 * NS_PER_MS) /* the collector delivers within this */
+#define SESSION_HEAP_NS	       (15 * NS_PER_S)	 /* longest wait for the walk over its programs' heaps */
 #define SESSION_MISSING_NS     (3 * NS_PER_S)	 /* longest wait for stacks that are asked for again */
 #define SESSION_SAMPLER_NS     (10 * NS_PER_S)	 /* the collector must confirm within this */
 #define SESSION_PROCESSES_SHOWN 1000u
@@ -90,6 +91,7 @@ struct session {
 	bool swept;		  /* the time is over; what still waits is asked for */
 	uint64_t swept_ns;	  /* monotonic: since then */
 	bool alloc_complete;	  /* what the collector answers to that has been read */
+	bool heap_read;		  /* heap_job.h has come to its end */
 	uint32_t live_sweep;	  /* the answer whose samples are this session's, 0 = none yet */
 	bool counted;		  /* PHASE_CLOSING: the counters have been brought up to date */
 	bool record_dirty;	  /* the stored record lacks the start time */

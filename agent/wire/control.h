@@ -49,6 +49,7 @@ enum control_kind {
 	CONTROL_GOROUTINES = 64, /* struct control_read_target */
 	CONTROL_GO_PROFILE = 65, /* struct control_read_target: heap, block, mutex buckets */
 	CONTROL_THREADS = 66,	 /* struct control_read_target: threads of any program */
+	CONTROL_HEAP = 67,	 /* struct control_read_target: glibc's heap, as a whole */
 	/* reader -> server */
 	CONTROL_READ_CHUNK = 67, /* struct control_read_chunk */
 };

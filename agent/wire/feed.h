@@ -111,15 +111,15 @@ struct feed_proc_cpu {
 
 enum feed_alloc_what {
 	FEED_ALLOC_PERIOD = 1,	/* a period is over; its samples came before */
-	FEED_ALLOC_READY = 2,	/* it can be observed */
+	FEED_ALLOC_READY = 2,	/* it can be observed; with a reason: but not what stays in use */
 	FEED_ALLOC_REFUSED = 3, /* it cannot: the reason follows */
 	FEED_ALLOC_SWEPT = 4,	/* proc 0: the answer to CONTROL_SWEEP is complete */
 };
 
 /* feed_sample.state of PROF_SAMPLE_ALLOC. BIRTH: value bytes allocated, value2 objects in 1/1024, object
  * their period's number. LIVE: bytes in use, stamped with the time they were allocated; source numbers the
- * sweep, holder the deaths seen of the site. */
-enum feed_alloc_state { FEED_ALLOC_BIRTH = 1, FEED_ALLOC_LIVE = 2 };
+ * sweep, holder the deaths seen of the site. EXACT: the same of one block that is not an estimate. */
+enum feed_alloc_state { FEED_ALLOC_BIRTH = 1, FEED_ALLOC_LIVE = 2, FEED_ALLOC_EXACT = 3 };
 
 struct feed_alloc {
 	uint64_t time_ns;   /* monotonic */
@@ -129,6 +129,7 @@ struct feed_alloc {
 	uint64_t cost_ns;   /* of it the probes' */
 	uint64_t hits, sampled, lost;
 	uint64_t gap_bytes; /* mean distance of two samples */
+	uint64_t faulted_bytes; /* pages that the process touched for the first time in the period */
 	uint32_t proc;
 	uint8_t what;	    /* enum feed_alloc_what */
 	uint8_t full;	    /* 1 = the probes stayed all the time */

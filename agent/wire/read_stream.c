@@ -18,6 +18,7 @@ static const size_t fixed_sizes[] = {
 	[READ_PROFILE] = sizeof(struct read_profile),
 	[READ_BUCKET] = sizeof(struct read_bucket),
 	[READ_END] = sizeof(struct read_end),
+	[READ_HEAP] = sizeof(struct read_heap),
 };
 
 /* ---- writing --------------------------------------------------------------------------------- */

@@ -37,6 +37,7 @@ enum read_kind {
 	READ_PROFILE = 8,   /* struct read_profile: before the first bucket */
 	READ_BUCKET = 9,    /* struct read_bucket */
 	READ_END = 10,	    /* struct read_end */
+	READ_HEAP = 11,	    /* struct read_heap */
 };
 
 struct read_head {
@@ -180,6 +181,19 @@ struct read_bucket {
 	uint32_t reserved;
 };
 
+/* glibc's heap as a whole. Bytes are what blocks can hold, without the allocator's own headers. */
+struct read_heap {
+	struct read_head head;
+	uint64_t in_use_bytes; /* in the arenas */
+	uint64_t in_use_blocks;
+	uint64_t mapped_bytes; /* blocks with a mapping of their own (128 KB and more) */
+	uint64_t mapped_blocks;
+	uint64_t held_bytes;   /* by the arenas, from the kernel */
+	uint64_t walked_bytes; /* of them chunks, free ones included */
+	uint32_t arenas;
+	uint32_t mapped_known; /* 0: what is said of mapped ones means nothing */
+};
+
 enum read_end_flag {
 	READ_END_SAMPLED = 1, /* the deadline came first: read of listed, chosen without bias */
 };
@@ -240,6 +254,7 @@ struct read_record {
 		const struct read_thread *thread;
 		const struct read_profile *profile;
 		const struct read_bucket *bucket;
+		const struct read_heap *heap;
 		const struct read_end *end;
 	};
 	const char *text;	/* MODULE: path, STRING: text; not NUL-terminated */

@@ -103,6 +103,17 @@ def test_memory():
         check(0.1 < cache["selfValue"] / after["cache"][2] < 10, f"cache: {cache}, in truth {after['cache']}")
         low, high = cache["confidenceInterval"]
         check(low <= cache["cumulativeValue"] <= high, f"interval: {cache}")
+        check(quality["granularity"] == "allocations", f"quality: {quality}")
+        # Blocks with mappings of their own are known one by one: what was observed, to the byte.
+        large, holds = functions["large"], (200000 + 16 + 4095) // 4096 * 4096 - 16
+        blocks = large["selfValue"] / holds
+        check(blocks == int(blocks) and large["confidenceInterval"] == [large["selfValue"]] * 2, f"large: {large}")
+        check(after["large"][1] - before["large"][1] <= blocks <= program.counters()["large"][1], f"large: {blocks}")
+        # The heap as a whole by its own structures; blocks hold up to 24 bytes more than was asked for.
+        asked, objects = (sum(row[i] for row in after.values()) for i in (2, 3))
+        check(asked * 0.97 < quality["heapBytes"] < (asked + 24 * objects) * 1.03 + 1e6,
+              f"heap: {quality['heapBytes']}, in truth {asked} in {objects} objects")
+        check(result["unattributedValue"] == max(0, quality["heapBytes"] - result["totalValue"]), f"rest: {result}")
 
 
 def test_leak_in_cpp():

@@ -76,6 +76,9 @@ static void collect_record(struct read_collect *c, const struct read_record *r)
 	case READ_PROFILE:
 		c->profile = r->profile;
 		break;
+	case READ_HEAP:
+		c->heap = r->heap;
+		break;
 	default:
 		c->end = r->end;
 	}

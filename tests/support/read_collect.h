@@ -25,6 +25,7 @@ struct read_collect {
 	struct record_vec buckets;
 	const struct read_target *target;
 	const struct read_profile *profile;
+	const struct read_heap *heap;
 	const struct read_end *end;
 };
 

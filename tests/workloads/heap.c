@@ -5,7 +5,8 @@
  *
  * Of all allocations most are freed at once (churn); others are kept for a while (cache), grown by realloc
  * and freed (grow), aligned or zeroed and freed at the next turn, or never freed (leak: 1 % of the pairs, at
- * most 10,000 objects of 100 bytes a second). A line on stdin asks for the counters: a JSON object
+ * most 10,000 objects of 100 bytes a second). Four times a second a block with a mapping of its own is kept
+ * (large, the first 256). A line on stdin asks for the counters: a JSON object
  * {function: [bytes allocated, objects allocated, bytes in use, objects in use]}. */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -20,9 +21,13 @@
 #define TICK_NS	    1000000
 #define LEAK_BYTES  100
 #define LEAKS_MAX   10000 /* a second */
+#define LARGE_BYTES 200000
+#define LARGE_MAX   256
+#define LARGE_NS    250000000
 
-enum { CHURN, LEAK, CACHE, GROW, ALIGNED, ZEROED, SITES };
-static const char *const names[SITES] = { "churn", "leak", "cache", "grow", "aligned", "zeroed" };
+enum { CHURN, LEAK, CACHE, GROW, ALIGNED, ZEROED, LARGE, SITES };
+static const char *const names[SITES] = { "churn", "leak", "cache", "grow", "aligned", "zeroed",
+					 "large" };
 
 struct count {
 	atomic_ullong bytes, objects, freed_bytes, freed_objects;
@@ -37,6 +42,8 @@ struct worker {
 	void *aligned, *zeroed;
 	size_t zeroed_bytes;
 	double leaks_due;
+	int first; /* of the workers: it keeps the large blocks */
+	unsigned large;
 };
 
 static double pairs_per_s;
@@ -78,6 +85,12 @@ SITE void leak(void)
 {
 	sink = malloc(LEAK_BYTES);
 	made(LEAK, LEAK_BYTES);
+}
+
+SITE void large(void)
+{
+	sink = malloc(LARGE_BYTES);
+	made(LARGE, LARGE_BYTES);
 }
 
 SITE void cache(struct worker *w)
@@ -176,6 +189,8 @@ static void *work(void *arg)
 		last_ns = t;
 		for (; done < due; done++)
 			pair(w);
+		for (; w->first && w->large < LARGE_MAX && (double)(t - begin_ns) > w->large * LARGE_NS; w->large++)
+			large();
 		for (; w->leaks_due >= 1; w->leaks_due--)
 			leak();
 		if (share) {
@@ -198,6 +213,7 @@ int main(int argc, char **argv)
 		pthread_t thread;
 
 		w->random = 88172645463325252ull + i * 7919;
+		w->first = i == 0;
 		if (pthread_create(&thread, NULL, work, w))
 			return 1;
 	}

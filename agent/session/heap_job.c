@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/session/heap_job.h"
+
+#include "agent/session/alloc_session.h"
+#include "agent/session/sessions_internal.h"
+
+#define HEAPS_MAX   16u /* the collector observes no more processes at once */
+#define DEADLINE_MS 5000u
+
+struct run {
+	struct reader_request requests[HEAPS_MAX];
+	size_t count;
+	size_t walked;
+	struct chunk_heap sum;
+};
+
+bool heap_job_is_due(const struct session *session)
+{
+	return session->info.type == PROFILE_MEMORY && alloc_session_is(session) && session->swept &&
+	       !session->heap_read;
+}
+
+/* Those that are observed. Lock held. */
+static void collect(const struct sessions *s, const struct session *session, struct run *run)
+{
+	const uint32_t families = recorder_counters(session->recorder)->alloc.families;
+
+	if (families != 1u << ALLOC_FAMILY_GLIBC)
+		return;
+	for (size_t i = 0; i < s->tables.processes.count && run->count < HEAPS_MAX; i++) {
+		const struct live_process *process = s->tables.processes.data[i];
+
+		if (process->exited_ns || !process->alloc_asked_ns || process->alloc_reason[0] ||
+		    !session_wants_process(session, process))
+			continue;
+		run->requests[run->count++] = (struct reader_request){
+			.kind = CONTROL_HEAP,
+			.tgid = process->facts.tgid,
+			.start_boottime_ns = process->facts.start_boottime_ns,
+			.deadline_ms = DEADLINE_MS,
+		};
+	}
+}
+
+static int take_heap(void *ctx, const struct read_record *record)
+{
+	if (record->kind == READ_HEAP)
+		*(struct read_heap *)ctx = *record->heap;
+	return 0;
+}
+
+static void note(struct sessions *s, const struct read_job *job, uint32_t tgid, const struct err *err)
+{
+	struct session *session;
+	sessions_scope(s);
+
+	session = session_find(s, job->tenant, job->id);
+	if (session)
+		recorder_note(session->recorder, "process %u: how much is in use in all is not known: %.80s",
+			      tgid, err->text);
+}
+
+static void walk(struct sessions *s, const struct read_job *job, struct run *run)
+{
+	for (size_t i = 0; i < run->count; i++) {
+		struct read_heap heap = { 0 };
+		struct err err = { 0 };
+
+		if (reader_client_ask(s->reader, &run->requests[i], take_heap, &heap, &err) < 0) {
+			note(s, job, run->requests[i].tgid, &err);
+			continue;
+		}
+		run->walked++;
+		run->sum.bytes += heap.in_use_bytes + (heap.mapped_known ? heap.mapped_bytes : 0);
+		run->sum.blocks += heap.in_use_blocks + (heap.mapped_known ? heap.mapped_blocks : 0);
+		run->sum.mapped_bytes += heap.mapped_known ? heap.mapped_bytes : 0;
+		run->sum.walked_bytes += heap.walked_bytes;
+	}
+}
+
+void heap_job_run(struct sessions *s, const struct read_job *job)
+{
+	struct run run = { 0 };
+	struct session *session;
+
+	sessions_lock(s);
+	session = session_find(s, job->tenant, job->id);
+	if (session)
+		collect(s, session, &run);
+	sessions_unlock(s);
+	walk(s, job, &run);
+	sessions_lock(s);
+	session = session_find(s, job->tenant, job->id);
+	if (session) {
+		/* A part of the whole would be taken for it. */
+		if (run.walked && run.walked == run.count)
+			recorder_quality(session->recorder)->alloc.heap = run.sum;
+		session->heap_read = true;
+	}
+	sessions_unlock(s);
+}
