@@ -144,9 +144,7 @@ fuzz-time-%: $(O)/fuzz/%
 	@$(call fuzz_run,-max_total_time=$(S))
 
 check-long: $(O)/tests/bpf/test_reader_go ## packages, the README's first minute on a bare host, Go programs of all versions (as root)
-	tests/long/package
-	tests/long/bare
-	tests/long/goroutines
+	tests/long/run
 
 fuzz-replay: $(FUZZERS:%=fuzz-replay-%) ## every fuzz target over its corpus and 2,000 fresh inputs
 
@@ -183,7 +181,7 @@ lint: ## include directions, sizes, headers alone, SPDX, static analysis, shell 
 		-D__x86_64__ '-DLIBBPF_OPTS(type,name,...)=struct type name' \
 		'-DcJSON_ArrayForEach(e,a)=while ((e = cJSON_next(a)))'  $(filter-out %.bpf.c,$(filter %.c,$(C_FILES)))
 	shellcheck -x tools/quickstart tools/test tools/build_ui tools/check_tree tools/check_headers .ci/run \
-		tools/packaging/deb tests/vm/run tools/bench/run tests/long/package tests/long/bare tests/long/in-root \
+		tools/packaging/deb tests/vm/run tools/bench/run tests/long/run tests/long/package tests/long/bare tests/long/in-root \
 		tests/long/in-machine
 	@echo "ok lint"
 
@@ -206,6 +204,7 @@ install: all $(GENERATED) ## install below $(DESTDIR)$(prefix), with the systemd
 	install -D -m 644 $(O)/profctl.fish $(DESTDIR)$(prefix)/share/fish/vendor_completions.d/profctl.fish
 	install -D -m 644 tools/packaging/debian/profd.service $(DESTDIR)/lib/systemd/system/profd.service
 	install -D -m 644 tools/packaging/debian/profd.sysusers $(DESTDIR)/usr/lib/sysusers.d/profd.conf
+	install -D -m 644 tools/packaging/debian/profd.tmpfiles $(DESTDIR)/usr/lib/tmpfiles.d/profd.conf
 	install -D -m 644 tools/packaging/debian/profd.sysctl $(DESTDIR)/usr/lib/sysctl.d/50-profd.conf
 	install -D -m 644 tools/packaging/profd.conf $(DESTDIR)/etc/profd/profd.conf
 	install -D -m 644 tools/packaging/prometheus/profd-alerts.yml $(DESTDIR)$(prefix)/share/profd/profd-alerts.yml

@@ -3,6 +3,8 @@
  * process of the daemon, and hands over to the supervisor. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -28,6 +30,7 @@
 #define NOBODY		  65534
 
 static struct features host_features;
+static char *host_report; /* what --features prints; NULL = not looked at */
 
 /* ---- children ------------------------------------------------------------------------------------ */
 
@@ -92,6 +95,7 @@ static int run_server(const struct child_context *c)
 		.listen_fd = c->listen_fd,
 		.socket_fd = c->socket_fd,
 		.generation = c->generation,
+		.features = host_report,
 	};
 
 	return server_run(&options);
@@ -113,6 +117,24 @@ static int probe_features(const struct config *config, struct err *err)
 		return features_disable(&host_features, "uprobe_multi", "[collect] native_memory = no",
 					err);
 	return 0;
+}
+
+static void print_report(FILE *out)
+{
+	features_print(&host_features, out);
+	rights_print(out);
+}
+
+/* While this process has what the collector will have: the server, which tells it, has no capability. */
+static int keep_report(void)
+{
+	size_t size;
+	FILE *out = open_memstream(&host_report, &size);
+
+	if (!out)
+		return -errno;
+	print_report(out);
+	return fclose(out) == 0 ? 0 : -ENOMEM;
 }
 
 static bool collects(const struct config *config)
@@ -318,12 +340,13 @@ static int run(const struct options *options, struct config *config, struct err 
 			return rc;
 	}
 	if (options->features) {
-		features_print(&host_features, stdout);
-		rights_print(stdout);
+		print_report(stdout);
 		return 0;
 	}
 	if (collects(config)) {
 		rc = features_require(&host_features, err);
+		if (rc == 0)
+			rc = keep_report();
 		if (rc < 0)
 			return rc;
 	}
@@ -347,5 +370,6 @@ int main(int argc, char **argv)
 	if (rc < 0)
 		log_error("%s", err.text);
 	config_deinit(&config);
+	free(host_report);
 	return rc < 0 ? 1 : rc;
 }

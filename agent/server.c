@@ -183,6 +183,7 @@ static int start(struct server *s, struct err *err)
 		.receivers = s->receivers,
 		.data_dir = c->data_dir,
 		.span_ns = c->continuous_span_ns,
+		.features = s->options->features,
 		.metrics_open = c->metrics_open,
 	};
 	int rc = store_open(c->data_dir, text_or_null(c->store_url), &s->store, err);

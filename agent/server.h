@@ -15,6 +15,8 @@ struct server_options {
 	int listen_fd;	/* bound by the supervisor, so that a restart keeps the port and refuses nothing */
 	int socket_fd;	/* Unix socket, -1 = none */
 	uint32_t generation;
+	const char *features; /* what `profd --features` prints, as this daemon found it; borrowed, NULL = does not
+			       * profile this host */
 };
 
 int server_run(const struct server_options *options);

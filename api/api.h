@@ -50,6 +50,7 @@ struct api_options {
 	unsigned receiver_count;
 	const char *data_dir; /* for their spools */
 	uint64_t span_ns;     /* of continuous profiling */
+	const char *features; /* lines of `profd --features`; borrowed for the life of the API, NULL = none */
 };
 
 int api_start(const struct api_options *options, struct api **ret, struct err *err) must_use;

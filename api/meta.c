@@ -2,6 +2,8 @@
 #include "api/meta.h"
 
 #include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "agent/base/clock.h"
 #include "api/api_internal.h"
@@ -38,6 +40,21 @@ int handle_readyz(struct http_call *call)
 	return 0;
 }
 
+/* The lines of @text, one member each. */
+static void features_json(struct json_out *json, const char *text)
+{
+	json_out_open(json, "features", '[');
+	while (text && *text) {
+		size_t len = strcspn(text, "\n");
+		char line[512];
+
+		(void)snprintf(line, sizeof(line), "%.*s", (int)len, text);
+		json_out_text(json, NULL, line);
+		text += len + (text[len] != '\0');
+	}
+	json_out_close(json, ']');
+}
+
 int handle_version(struct http_call *call)
 {
 	const struct api_options *options = &call->api->options;
@@ -61,6 +78,7 @@ int handle_version(struct http_call *call)
 	json_out_uint(&json, "headerBytes", options->header_bytes);
 	json_out_uint(&json, "connections", options->connections);
 	json_out_close(&json, '}');
+	features_json(&json, options->features);
 	json_out_close(&json, '}');
 	call->answer->content_type = "application/json";
 	return 0;

@@ -27,11 +27,27 @@ function header() {
 		h('span', { class: 'right' }, theme));
 }
 
-/** g, then a letter, goes to a page. */
+/** What is searched for on this page, else the services. */
+function goSearch() {
+	const box = document.querySelector('main input[type=search]');
+	if (box) box.focus(); else location.assign('/#q=');
+}
+
+function openKeys() {
+	const rows = [['/', 'search'], ...NAVIGATION.map(([, text, key]) => ['g ' + key, text])];
+	const box = h('dialog', { class: 'help', 'aria-label': 'Keys', onclose: () => box.remove() }, h('dl', {}, rows.flatMap(([key, text]) => [h('dt', {}, h('kbd', {}, key)), h('dd', {}, text)])),
+		h('form', { method: 'dialog' }, h('button', {}, 'Close')));
+	document.body.append(box);
+	box.showModal();
+}
+
+/** g, then a letter, goes to a page; / searches; ? lists the keys, where a flame graph has not its own list. */
 function goKeys() {
 	let armed = 0;
 	document.addEventListener('keydown', e => {
-		if (e.ctrlKey || e.metaKey || e.altKey || ['INPUT', 'SELECT', 'TEXTAREA'].includes(e.target.tagName)) return;
+		if (e.ctrlKey || e.metaKey || e.altKey || ['INPUT', 'SELECT', 'TEXTAREA'].includes(e.target.tagName) || document.querySelector('dialog[open]')) return;
+		if (e.key === '/') { e.preventDefault(); return goSearch(); }
+		if (e.key === '?' && !document.querySelector('.explorer')) return openKeys();
 		const to = Date.now() - armed < 1500 && NAVIGATION.find(n => n[2] === e.key);
 		armed = e.key === 'g' ? Date.now() : 0;
 		if (to) location.assign(to[0]);

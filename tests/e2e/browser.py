@@ -53,9 +53,12 @@ class Page:
                                  session=None)["sessionId"]
         for domain in ("Page", "Runtime", "Log"):
             self.send(domain + ".enable")
-        self.send("Emulation.setDeviceMetricsOverride",
-                  {"width": self.size[0], "height": self.size[1], "deviceScaleFactor": 1, "mobile": False})
+        self.resize(*self.size)
         return self
+
+    def resize(self, width, height):
+        self.send("Emulation.setDeviceMetricsOverride",
+                  {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False})
 
     def __exit__(self, kind, value, trace):
         try:
@@ -81,18 +84,23 @@ class Page:
         return json.loads(text)
 
     def send(self, method, params=None, session="own", timeout=30):
+        asked = self.post(method, params, session)
+        deadline = time.monotonic() + timeout
+        while True:
+            message = self.message(deadline)
+            if message.get("id") == asked:
+                check("error" not in message, f"{method}: {message.get('error')}")
+                return message["result"]
+            self.event(message)
+
+    def post(self, method, params=None, session="own"):
+        """Sends a command and does not wait for its answer; its number."""
         self.next_id += 1
         text = {"id": self.next_id, "method": method, "params": params or {}}
         if session:
             text["sessionId"] = self.session
         os.write(self.out, json.dumps(text).encode() + b"\0")
-        deadline = time.monotonic() + timeout
-        while True:
-            message = self.message(deadline)
-            if message.get("id") == self.next_id:
-                check("error" not in message, f"{method}: {message.get('error')}")
-                return message["result"]
-            self.event(message)
+        return self.next_id
 
     def event(self, message):
         params = message.get("params", {})
@@ -131,7 +139,7 @@ class Page:
         self.run("new Promise(r => requestAnimationFrame(() => requestAnimationFrame(r)))")
 
     def key(self, key, modifiers=0):
-        codes = {"Enter": 13, "Escape": 27, "ArrowUp": 38, "ArrowDown": 40, "ArrowLeft": 37, "ArrowRight": 39}
+        codes = {"Enter": 13, "Escape": 27, "Tab": 9, "ArrowUp": 38, "ArrowDown": 40, "ArrowLeft": 37, "ArrowRight": 39}
         text = "\r" if key == "Enter" else key if len(key) == 1 else ""
         params = {"key": key, "modifiers": modifiers, "windowsVirtualKeyCode": codes.get(key, 0)}
         self.send("Input.dispatchKeyEvent", {"type": "keyDown", "text": text, **params} if text
@@ -145,6 +153,18 @@ class Page:
         for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
             self.send("Input.dispatchMouseEvent", {"type": kind, "x": x, "y": y, "clickCount": 1,
                                                    "button": "none" if kind == "mouseMoved" else button})
+
+    def tab_to(self, expression, what):
+        """Tab until the element with the focus, `e`, is the one meant."""
+        for _ in range(200):
+            if self.run(f"(e => !!({expression}))(document.activeElement)"):
+                return
+            self.key("Tab")
+        raise Failure(f"Tab does not lead to {what}")
+
+    def catch_copies(self):
+        """From now on what the page copies is window.copied."""
+        self.run("Object.defineProperty(navigator, 'clipboard', { configurable: true, value: { writeText: async t => { window.copied = t; } } }) && 1")
 
     def picture(self):
         return base64.b64decode(self.send("Page.captureScreenshot", {"format": "png"})["data"])

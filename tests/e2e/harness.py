@@ -249,15 +249,15 @@ def build_truth(frame_pointers=False):
                             "-lpthread", output=f"{suffix}/truth_{suffix}")
 
 
-def npm_package(name, version):
-    """Folder of a package that only a test uses, with what it depends on; fetched once, kept below build/."""
+def npm_package(name, version, *beside):
+    """Folder of a package that only a test uses, with what it depends on and others beside it; fetched once, kept below build/."""
     folder = os.path.join(ROOT, "build/test-npm", f"{name.replace('/', '+')}@{version}")
     if not os.path.exists(folder):
         check(shutil.which("npm"), "npm is not installed")
         os.makedirs(os.path.dirname(folder), exist_ok=True)
         fresh = tempfile.mkdtemp(dir=os.path.dirname(folder))
         done = subprocess.run(["npm", "install", "--prefix", fresh, "--ignore-scripts", "--no-audit", "--no-fund",
-                               "--loglevel=error", f"{name}@{version}"], capture_output=True, text=True)
+                               "--loglevel=error", f"{name}@{version}", *beside], capture_output=True, text=True)
         check(done.returncode == 0, f"npm install {name}@{version}: {done.stderr[-500:]}")
         os.replace(fresh, folder)
     return os.path.join(folder, "node_modules", name)

@@ -54,18 +54,14 @@ def document(stacks, **extra):
             parent = parent[frame][1]
         parent[stack[-1]][0] += value
     strings, functions, nodes = ["", "all"], ["all"], {"fn": [0], "up": [0], "self": [0]}
-    index = {}
+    index, totals = {}, {}
 
     def total(entry):
-        sums, todo = entry[0], list(entry[1].values())
-        while todo:
-            one = todo.pop()
-            sums += one[0]
-            todo.extend(one[1].values())
-        return sums
+        totals[id(entry)] = entry[0] + sum(map(total, entry[1].values()))
+        return totals[id(entry)]
 
     def walk(children, level, before):
-        for name, entry in sorted(children.items(), key=lambda item: -total(item[1])):
+        for name, entry in sorted(children.items(), key=lambda item: -totals[id(item[1])]):
             if name not in index:
                 index[name] = len(functions)
                 functions.append(name)
@@ -77,6 +73,8 @@ def document(stacks, **extra):
         return before
 
     sys.setrecursionlimit(10000)
+    for entry in tree.values():
+        total(entry)
     walk(tree, 1, 0)
     count = len(functions)
     return {"v": 1, "type": "cpu", "value": "cpu", "unit": "nanoseconds", "title": "t", "service": "api", "host": "h",
@@ -102,17 +100,20 @@ WORDS = """Object.assign(globalThis, { app: explorer, view: explorer.view, large
 
 
 class Shown:
-    """`with Shown(document) as page`: the page is open and ready."""
+    """`with Shown(document) as page`: the page is open and ready. One browser serves all tests."""
 
-    def __init__(self, shown, fragment="", **size):
+    browser = None
+
+    def __init__(self, shown, fragment="", width=1280, height=800):
         self.file = tempfile.NamedTemporaryFile("w", suffix=".html", delete=False, encoding="utf-8")
         self.file.write(page_html(shown))
         self.file.close()
-        self.page = Page(**size)
+        self.size = (width, height)
         self.fragment = fragment
 
     def __enter__(self):
-        page = self.page.__enter__()
+        Shown.browser = page = Shown.browser or Page().__enter__()
+        page.resize(*self.size)
         page.open("file://" + self.file.name + self.fragment)
         page.wait("document.documentElement?.dataset.ready === 'true'", "the page")
         page.run(WORDS)
@@ -120,8 +121,12 @@ class Shown:
         return page
 
     def __exit__(self, *what):
-        self.page.__exit__(*what)
         os.unlink(self.file.name)
+
+    @staticmethod
+    def close():
+        if Shown.browser:
+            Shown.browser.__exit__(None, None, None)
 
 
 def zoomed(page):
@@ -175,7 +180,8 @@ def test_link_to_a_frame_that_is_gone():
 
 
 def test_search():
-    with Shown(document(SMALL)) as page:
+    # beside the others a frame that no screen is wide enough for
+    with Shown(document({**{stack: 1000 * value for stack, value in SMALL.items()}, ("main", "gc", "dust"): 1})) as page:
         page.key("/")
         page.type("copy")
         page.wait("part('hits').textContent.includes('15')", "the share of the hits")
@@ -188,6 +194,11 @@ def test_search():
         check("expression" in page.run("part('hits').textContent"), "a bad expression is explained")
         page.run("setSearch('no such name')")
         check("No function" in page.run("part('table').textContent"), "an empty table says so")
+        page.run("setSearch('dust')")
+        page.run("part('search').blur()")
+        page.key("n")
+        page.wait("view.motion && view.box(view.selected).width >= 8", "the hit to be wide enough to be seen")
+        check(page.run("nodeName(app.model, view.selected)") == "dust", "n goes to it")
         check(not page.errors, page.errors)
 
 
@@ -210,6 +221,17 @@ def test_filters_keep_the_sum():
         check(depth == 0, "recursion is one frame")
         page.run("change(() => { app.filters = []; })")
         check(page.run("app.model.total[0]") == 100, "without filters everything is back")
+        # the same by keys and chips, with undo
+        page.run("select(largestOf([...Array(app.model.functions).keys()].find(f => functionName(app.model, f) === 'json')))")
+        page.run("part('tree').focus()")
+        for key, kept, chips in (("d", 50, 1), ("z", 100, 0), ("Z", 50, 1), ("c", 50, 2)):
+            page.key(key)
+            check(page.run("app.model.total[0]") == kept, f"{key} keeps {page.run('app.model.total[0]')}")
+            check(page.run("document.querySelectorAll('.chip').length") == chips, f"{key}: chips")
+        check("50" in page.run("part('sentence').textContent"), "the share that is left is said")
+        for _ in range(2):
+            page.run("document.querySelector('.chip').click()")
+        check(page.run("app.model.total[0]") == 100, "a click on a chip takes its filter away")
 
 
 def test_sandwich():
@@ -272,8 +294,23 @@ def test_keyboard_and_reader():
         check(label.startswith("gc, 22") and "self 17" in label and "1 callee" in label, label)
         page.key("Enter")
         check(zoomed(page) == "gc", "Enter zooms")
+        page.catch_copies()
+        for key, modifiers, copied in (("c", 2, "gc"), ("y", 0, "main\ngc"), ("l", 0, page.run("location.href"))):
+            page.key(key, modifiers)
+            page.wait(f"window.copied === {json.dumps(copied)}", f"{key} to copy")
+        # what is pinned stays while the mouse moves on, until Escape
+        page.key(" ")
+        said = page.run("document.querySelector('.details').textContent")
+        page.send("Input.dispatchMouseEvent", {"type": "mouseMoved", "x": 900, "y": 200})
+        page.settle()
+        check("gc" in said and "Of its caller" in said and page.run("document.querySelector('.details').textContent") == said, said)
+        page.key("Escape")
+        check(page.run("document.querySelector('.details').hidden"), "Escape closes it")
+        # new data keep the place of whoever reads
+        more = json.dumps(document({stack: value + (70 if "gc" in stack else 0) for stack, value in SMALL.items()}))
+        page.run(f"explorer.setData({more})")
+        check((zoomed(page), page.run("nodeName(app.model, view.selected)")) == ("gc", "gc"), "live data moved the view")
         page.key("0")
-        page.key("c", 2)
         check(page.run("document.querySelectorAll('[role=treeitem]').length") < 200, "a window of items")
 
 
@@ -322,13 +359,39 @@ def test_two_hundred_thousand_nodes():
         check(not page.errors, page.errors)
 
 
-def test_phone_and_dark():
-    with Shown(document(SMALL), width=360, height=640) as page:
-        check(page.run("document.documentElement.scrollWidth") <= 360, "no sideways scrolling")
+def test_deep():
+    with Shown(document({tuple(f"d{level}" for level in range(512)): 1})) as page:
+        page.run("select(512, true)")
+        page.settle()
+        box = page.run("Object.values(view.box(512))")
+        check(0 <= box[1] < page.run("view.height") and box[2] > 100, f"the innermost of 512 frames is at {box}")
+        check(page.run("part('canvas').height") <= 2 * 800, "the canvas is not taller than the window")
+        check(page.run("(b => [...view.context.getImageData(b.left + 40, b.top + 3, 1, 1).data].some(v => v))(view.box(512))"), "it is drawn")
+
+
+def test_phone_dark_and_paper():
+    many = {("main", f"f{k}"): 100 - k for k in range(80)}
+    with Shown(document(many), width=320, height=640) as page:
+        check(page.run("document.documentElement.scrollWidth") <= 320, "no sideways scrolling")
         light = page.picture()
         page.run("turnTheme()")
         page.settle()
         check(page.picture() != light, "the theme changes the picture")
+        page.send("Emulation.setEmulatedMedia", {"media": "print"})
+        check(page.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)", "paper is light")
+        check(page.run("document.querySelector('.bar').checkVisibility()") is False, "no buttons on paper")
+        rows = page.run("[...document.querySelectorAll('.functions tbody tr')].filter(r => r.checkVisibility()).length")
+        check(rows == 50, f"{rows} functions on paper")
+        page.send("Emulation.setEmulatedMedia", {"media": ""})
+        paper = base64.b64decode(page.send("Page.printToPDF", {"printBackground": True})["data"])
+        check(paper.startswith(b"%PDF") and len(paper) > 5000, f"{len(paper)} bytes of PDF")
+        page.send("Emulation.setEmulatedMedia", {"features": [{"name": "forced-colors", "value": "active"},
+                                                              {"name": "prefers-reduced-motion", "value": "reduce"}]})
+        page.run("zoom(1, true)")
+        check(page.run("view.to - view.from === app.model.w[1]"), "no motion where none is wanted")
+        page.send("Emulation.setEmulatedMedia", {"features": []})
+        page.run("turnTheme()")
+        check(not page.errors, page.errors)
 
 
 def test_empty():
@@ -338,4 +401,7 @@ def test_empty():
 
 
 if __name__ == "__main__":
-    main(*[value for name, value in list(globals().items()) if name.startswith("test_")])
+    try:
+        main(*[value for name, value in list(globals().items()) if name.startswith("test_")])
+    finally:
+        Shown.close()

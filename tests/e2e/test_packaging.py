@@ -44,7 +44,7 @@ def what_make_install_installs():
     with tempfile.TemporaryDirectory(prefix="profd-e2e-") as folder:
         run("make", "-s", f"O={BUILD}", "install", f"DESTDIR={folder}", cwd=ROOT)
         for path in ("usr/sbin/profd", "usr/bin/profctl", "etc/profd/profd.conf", "lib/systemd/system/profd.service",
-                     "usr/lib/sysusers.d/profd.conf", "usr/lib/sysctl.d/50-profd.conf", "usr/share/man/man8/profd.8",
+                     "usr/lib/sysusers.d/profd.conf", "usr/lib/tmpfiles.d/profd.conf", "usr/lib/sysctl.d/50-profd.conf", "usr/share/man/man8/profd.8",
                      "usr/share/man/man5/profd.conf.5",
                      "usr/share/man/man1/profctl.1", "usr/share/bash-completion/completions/profctl",
                      "usr/share/profd/profd-alerts.yml", "usr/share/profd/profd-dashboard.json"):

@@ -3,6 +3,7 @@
 # tools/test: beside others
 """The page in Chromium against a running daemon, as a person uses it; and the page's modules under node."""
 
+import base64
 import json
 import os
 import shutil
@@ -11,12 +12,15 @@ import subprocess
 import sys
 import tempfile
 import urllib.parse
+import xml.dom.minidom
 
 from browser import Page
-from harness import FAMILY_A, ROOT, Daemon, Failure, Skip, check, main, npm_package, running, wait_until
+from harness import BUILD, FAMILY_A, ROOT, Daemon, Failure, Skip, check, main, npm_package, running, wait_until
 
 EVIL = '"><img src=x onerror=window.hacked=1> </script>\u202eevil'
 AXE = "4.14.1"
+PICTURES = os.path.join(BUILD, "pictures")  # what people see, for whoever wants to look
+FILE_LIMIT = 200 * 1024
 BUSY = "import time\nprint('ready', flush=True)\ndef hot_loop():\n while True: pass\nhot_loop()\n"
 
 
@@ -35,8 +39,24 @@ class Site(Page):
 
     def event(self, message):
         super().event(message)
+        params = message.get("params", {})
         if message.get("method") == "Network.requestWillBeSent":
-            self.requests.append(message["params"]["request"]["url"])
+            self.requests.append(params["request"]["url"])
+        elif message.get("method") == "Fetch.requestPaused":
+            self.with_history(params["requestId"], params["request"]["url"])
+
+    def with_history(self, request, url):
+        """The daemon's answer, as if each service had run for an hour already."""
+        answer = self.daemon.get(url[url.index("/api"):]).json()
+        for service in answer["items"]:
+            service["sparkline"] = {"from": "2026-01-01T00:00:00.000Z", "stepSeconds": 60, "values": [None, 0.5, 1.0, 0.25]}
+        self.post("Fetch.fulfillRequest", {"requestId": request, "responseCode": 200, "responseHeaders": [
+            {"name": "Content-Type", "value": "application/json"}], "body": base64.b64encode(json.dumps(answer).encode()).decode()})
+
+    def shoot(self, name):
+        os.makedirs(PICTURES, exist_ok=True)
+        with open(os.path.join(PICTURES, name + ".png"), "wb") as f:
+            f.write(self.picture())
 
     def wait(self, expression, what, seconds=20):
         # An element by value would be an empty object, which is false here.
@@ -90,16 +110,27 @@ def modules_under_node():
 def from_the_list_to_the_graph():
     with Daemon() as daemon, busy("page-test"), Site(daemon) as page:
         known(daemon, "page-test")
-        page.visit("/")
+        page.visit("/status", "document.querySelector('.card')")
+        check("bpf_loop" in page.text(), "the kernel's features and what replaces them")
+        page.send("Fetch.enable", {"patterns": [{"urlPattern": "*sparkline=cpu*"}]})
+        page.key("/")  # from any page to where services are found
+        page.wait("location.pathname === '/' && document.activeElement.type === 'search'", "the search of services")
         page.wait("[...document.querySelectorAll('.name')].some(a => a.textContent === 'page-test')", "the service")
-        page.run("(() => { const i = document.querySelector('main input[type=search]'); i.value = 'page-te'; i.dispatchEvent(new Event('input')); })()")
+        page.wait("document.querySelector('.spark path')?.getAttribute('d').includes('L')", "a line of the last hour")
+        page.send("Fetch.disable")
+        # with keys alone to a profile
+        page.type("page-te")
         check(page.run("document.querySelectorAll('.list tbody tr').length") == 1, "the filter leaves one")
-        page.run("document.querySelector('.list .name').click()")
+        page.tab_to("e.className === 'name'", "the service")
+        page.key("Enter")
         page.wait("location.pathname === '/s/page-test' && document.querySelector('form.fields')", "the service's page")
-        page.run("document.querySelector('form.fields [name=seconds]').value = '2'")
-        page.press("Start")
+        page.tab_to("e.name === 'seconds'", "the seconds")
+        page.run("document.activeElement.select()")
+        page.type("2")
+        page.key("Enter")
         page.wait("location.pathname.startsWith('/p/') && document.querySelector('[role=progressbar]')", "progress")
         page.wait(GRAPH, "the result, without a reload", 40)
+        page.shoot("profile")
         check("CPU time" in page.text(".lead"), page.text(".lead"))
         check("samples" in page.text(".quality"), "the quality line")
         rows = page.run("document.querySelectorAll('.functions tbody tr').length")
@@ -127,7 +158,31 @@ def from_the_list_to_the_graph():
         check("percent" in label or "%" in label, f"the reader hears {label}")
         result = daemon.get(f"{FAMILY_A}/{session}").json()
         check(f"{result['quality']['samples']:,} samples" in page.text(".quality"), "the page and the API agree")
+
+        page.run("[...document.querySelectorAll('summary')].find(s => s.textContent.includes('heat map')).click()")
+        page.wait("document.querySelector('.heat')", "the heat map")
+        page.run("(f => { f.querySelectorAll('input')[1].value = '1'; f.requestSubmit(); })(document.querySelector('.heat').closest('details').querySelector('form'))")
+        page.wait("location.search.includes('from=') && location.search.includes('to=')", "the time in the address")
+        page.wait(GRAPH, "the graph of one second")
+        check("Show all" in page.text(), "it says that it is a part")
+        page.run("(s => { s.value = 'thread'; s.dispatchEvent(new Event('change')); })(document.querySelector('[aria-label=\"Group by\"]'))")
+        page.wait("location.search.includes('groupBy=thread')", "the grouping in the address")
+        page.wait(GRAPH, "the grouped graph")
         page.clean()
+        svg = daemon.get(f"{FAMILY_A}/{session}/flamegraph?format=svg").body
+        check(len(svg) <= FILE_LIMIT and xml.dom.minidom.parseString(svg).documentElement.tagName == "svg", f"{len(svg)} bytes of SVG")
+        saved = daemon.get(f"{FAMILY_A}/{session}/flamegraph?format=html").body
+        check(len(saved) <= FILE_LIMIT, f"the page in one file has {len(saved)} bytes")
+        with tempfile.NamedTemporaryFile(suffix=".html") as file:
+            file.write(saved)
+            file.flush()
+            page.requests.clear()
+            page.open("file://" + file.name)
+            page.wait("document.documentElement?.dataset.ready === 'true'", "the file without a daemon")
+            check(page.text(".functions tbody td"), "its table")
+            page.settle()
+            asked = [u for u in page.requests if not u.startswith(("file:", "data:", "about:"))]
+            check(not asked and not page.errors, f"it asks for {asked}, {page.errors}")
 
 
 def stopping_keeps_what_there_is():
@@ -137,10 +192,15 @@ def stopping_keeps_what_there_is():
         page.visit(f"/p/{session}")
         page.wait("document.querySelector('main .lead').textContent.startsWith('Running')", "the state in words")
         wait_until(lambda: daemon.get(f"{FAMILY_A}/{session}").json()["sampleCount"] > 20, 30, "samples")
+        offline = {"offline": True, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+        page.send("Network.emulateNetworkConditions", offline)
+        page.wait("document.querySelector('.note.warn:not([hidden])')?.textContent.includes('does not answer')", "words for a daemon that is away", 40)
+        page.send("Network.emulateNetworkConditions", {**offline, "offline": False})
+        page.wait("!document.querySelector('.note.warn:not([hidden])')", "it to be back", 60)
         page.press("Stop and keep")
         page.wait(GRAPH, "the result", 30)
         check("stopped early" in page.text(), "it says that it was stopped")
-        page.clean()
+        page.clean(expected=("ERR_INTERNET_DISCONNECTED",))
 
 
 def hostile_service_name():
@@ -166,6 +226,12 @@ def comparison_and_baseline():
         page.wait("document.querySelector('.explorer')?.dataset.ready", "the differential graph")
         check(page.run("document.querySelector('.verdict').textContent.toLowerCase()") in ("unchanged", "not enough data"), page.text(".verdict"))
         check("Change" in page.text(".functions thead"), "the table shows the change")
+        page.shoot("comparison")
+        page.visit("/", "document.querySelector('.name')")
+        page.shoot("services")
+        page.visit(f"/compare?base={first}&cmp={second}", "document.querySelector('.verdict')")
+        page.run("[...document.querySelectorAll('main a')].find(a => a.textContent === 'Swap').click()")
+        page.wait(f"location.search.includes('base={second}') && document.querySelector('.verdict')", "the sides the other way round")
         page.visit(f"/p/{first}", GRAPH)
         page.press("Keep as baseline")
         page.run("(() => { document.querySelector('dialog[open] input').value = 'v1'; document.querySelector('dialog[open] button').click(); })()")
@@ -209,7 +275,13 @@ def continuous_and_two_times():
         choose_last_bar(page)
         page.wait("document.querySelector('.explorer')?.dataset.ready", "the graph of that time", 40)
         check("CPU time" in page.text(), "the first sentence of the window")
-        page.run("[...document.querySelectorAll('main a')].find(a => a.textContent.startsWith('Keep as base')).click()")
+        start = page.run("new URLSearchParams(location.search).get('start')")
+        page.shoot("service")
+        for key, comes in (("[", f"!== {json.dumps(start)}"), ("]", f"=== {json.dumps(start)}")):
+            page.key(key)
+            page.wait(f"new URLSearchParams(location.search).get('start') {comes} && document.documentElement?.dataset.ready === 'true'", f"{key} to walk in time", 40)
+        page.wait("document.querySelector('.explorer')?.dataset.ready", "the graph of that time again", 40)
+        page.key("x")
         page.wait("location.search.includes('base=') && document.querySelector('.timeline rect')", "the base in the address")
         choose_last_bar(page)
         page.wait("[...document.querySelectorAll('main a')].some(a => a.textContent.startsWith('Compare with'))", "the second time", 40)
@@ -255,8 +327,28 @@ def sign_in_with_a_key():
         page.wait("location.pathname === '/status' && location.hash === '#q=kept'", "the page that was asked for, with its fragment")
         page.visit("/settings")
         page.wait("document.querySelector('[aria-label=Keys]')", "the keys")
+        page.run("(f => { f.querySelector('input').value = 'https://host/blob/{file}#L{line}'; f.requestSubmit(); })(document.querySelector('[aria-label=\"Source links\"]'))")
         check(key not in page.text(), "the key is shown once only, when it is made")
         check(page.run("document.cookie") == "", "script cannot read the cookie")
+        # a link for somebody without a key: this view, and nothing else
+        shown = {"headers": {"Authorization": "Bearer " + key}}
+        session = daemon.request("POST", FAMILY_A + "/start", {"service": "*", "profileType": "cpu", "durationSeconds": 1}, **shown).json()["id"]
+        wait_until(lambda: daemon.get(f"{FAMILY_A}/{session}", **shown).json()["status"] == "completed", 60, "the profile")
+        page.visit(f"/p/{session}", GRAPH)
+        page.run("document.querySelector('.tree').focus()")
+        page.key("ArrowDown")
+        page.key("Enter")
+        page.wait("location.hash.includes('z=')", "a zoom")
+        path = page.text(".path")
+        page.catch_copies()
+        page.key("L")
+        page.wait("window.copied?.includes('sig=')", "the link")
+        link = page.run("window.copied")
+        page.send("Network.clearBrowserCookies")
+        page.open(link)
+        page.wait("document.documentElement?.dataset.ready === 'true'", "the page of the link")
+        check(page.text(".path") == path, f"the link shows {page.text('.path')}, not {path}")
+        page.visit(f"/p/{session}", "location.pathname === '/sign-in' && document.querySelector('form')")
         page.clean(expected=("401",))
 
 
@@ -270,6 +362,7 @@ def phone_dark_and_keyboard():
             page.settle()
             width = page.run("document.documentElement.scrollWidth")
             check(width <= 400, f"{path} is {width} px wide")
+        page.shoot("phone")
         light = page.picture()
         page.run("document.querySelector('.top .right button').click()")
         page.settle()
@@ -289,26 +382,33 @@ def barriers():
     with Daemon() as daemon, busy("page-axe"), Site(daemon) as page:
         known(daemon, "page-axe")
         first, second = (daemon.profile("page-axe", seconds=1)["id"] for _ in range(2))
-        threads = daemon.profile("page-axe", seconds=1, kind="goroutine")["id"]
+        threads = [daemon.profile("page-axe", seconds=1, kind="goroutine")["id"] for _ in range(2)][1]
         daemon.request("POST", "/api/v1/profiling/baselines", {"label": "v1", "sessionId": first, "profileType": "cpu"})
         found = []
-        for theme in ("light", "dark"):
-            for path, ready in (("/", "document.querySelector('.name')"), ("/s/page-axe", "document.querySelector('form')"),
-                                (f"/p/{first}", GRAPH), (f"/g/{threads}", "document.querySelector('.stack')"),
-                                (f"/compare?base={first}&cmp={second}", "document.querySelector('.explorer')?.dataset.ready"),
-                                ("/baselines", "document.querySelector('.card')"), ("/findings", "document.querySelector('.note')"), ("/trend", "document.querySelector('form')"),
-                                ("/status", "document.querySelector('.card')"), ("/settings", "document.querySelector('h2')"),
-                                ("/sign-in", "document.querySelector('form')")):
-                page.visit(path, ready)
-                page.settle()
-                if page.run("document.documentElement.dataset.theme || 'light'") != theme:
-                    page.run("document.querySelector('.top .right button').click()")
-                    page.settle()
-                page.run(axe + "; true")
-                wrong = page.run("""axe.run({ runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'] })
-                    .then(r => r.violations.map(v => v.id + ': ' + v.nodes.slice(0, 3).map(n => n.target.join(' ') + ' ' +
-                        (n.any[0] || n.all[0] || n.none[0])?.message).join(' | ')))""")
-                found += [f"{theme} {path}: {w}" for w in wrong]
+
+        def judge(theme, path, rules):
+            wrong = page.run(f"""axe.run({{ runOnly: {json.dumps(rules)} }})
+                .then(r => r.violations.map(v => v.id + ': ' + v.nodes.slice(0, 3).map(n => n.target.join(' ') + ' ' +
+                    (n.any[0] || n.all[0] || n.none[0])?.message).join(' | ')))""")
+            found.extend(f"{theme} {path}: {w}" for w in wrong)
+
+        for path, ready in (("/", "document.querySelector('.name')"), ("/s/page-axe", "document.querySelector('form')"),
+                            (f"/p/{first}", GRAPH), (f"/g/{threads}", "document.querySelector('.stack')"),
+                            (f"/compare?base={first}&cmp={second}", "document.querySelector('.explorer')?.dataset.ready"),
+                            ("/baselines", "document.querySelector('.card')"), ("/findings", "document.querySelector('.note')"), ("/trend", "document.querySelector('form')"),
+                            ("/status", "document.querySelector('.card')"), ("/settings", "document.querySelector('h2')"),
+                            ("/sign-in", "document.querySelector('form')")):
+            page.visit(path, ready)
+            page.settle()
+            if path == f"/g/{threads}":
+                said = page.text()
+                check("States" in said and "since" in said and "All, by stack" in said, said[:600])
+            page.run(axe + "; true")
+            judge("light", path, ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"])
+            page.run("document.querySelector('.top .right button').click()")
+            page.settle()
+            judge("dark", path, ["color-contrast"])  # all that another theme changes
+            page.run("document.querySelector('.top .right button').click()")
         check(not found, "\n".join(found))
         page.clean()
 

@@ -190,11 +190,23 @@ def doctor():
         for name, entry in checks.items():
             check(entry["state"] == "ok" or len(entry["detail"]) > 20, f"{name} has no remedy: {entry}")
         check("daemon store" in profctl(daemon, "doctor"), "doctor as text")
+        # It is the daemon that is asked, not who asks.
+        with tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o755)
+            nobody = subprocess.run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
+                                     shutil.copy(PROFCTL, folder), "--url", f"http://127.0.0.1:{daemon.port}", "-o", "json",
+                                     "doctor"], capture_output=True, text=True)
+        check(nobody.stdout, nobody)
+        seen = {c["check"]: c for c in json.loads(nobody.stdout)["checks"]}
+        check(seen["feature btf"]["state"] == seen["privilege CAP_SYSLOG"]["state"] == "ok", seen)
         os.kill(daemon.process.pid, signal.SIGTERM)
         daemon.process.wait(30)
         done = subprocess.run([PROFCTL, "--url", f"http://127.0.0.1:{daemon.port}", "doctor"], capture_output=True,
                               text=True)
-        check(done.returncode == 1 and "not reached" in done.stdout, f"{done}")
+        check(done.returncode == 1 and "not reached" in done.stdout and "feature btf" in done.stdout, f"{done}")
+    with Daemon("--disable-feature=bpf_loop") as daemon:
+        found = {c["check"]: c for c in profctl(daemon, "doctor", output="json")["checks"]}["feature bpf_loop"]
+        check(found["state"] == "degraded" and "--disable-feature" in found["detail"] and "128 frames" in found["detail"], found)
 
 
 def configuration():

@@ -96,6 +96,13 @@ def keys_and_files_exist():
         check(key in known, f"no key {key}")
     for path in re.findall(r"`((?:agent|api|bpf|symbolize|tests|tools)/[A-Za-z0-9_./-]+)`", README):
         check(os.path.exists(os.path.join(ROOT, path)), f"no {path}")
+    pictures = re.findall(r"!\[[^]]*\]\(([^)]+)\)", README)
+    for path in pictures:
+        with open(os.path.join(ROOT, path), encoding="utf-8") as f:
+            picture = f.read()
+        # As the daemon writes them: text without script, of a size that a page bears.
+        check(picture.startswith("<?xml") and "<script" not in picture and len(picture) < 60000, path)
+    check(pictures, "no picture")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@
 #include <curl/curl.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -99,6 +98,16 @@ void client_destroy(struct client *client)
 const char *client_address(const struct client *client)
 {
 	return client->socket ? "" : client->url;
+}
+
+bool client_is_local(const struct client *client)
+{
+	static const char *const loopback[] = { "://127.", "://localhost", "://[::1]" };
+	bool local = client->socket != NULL;
+
+	for (size_t i = 0; i < ARRAY_SIZE(loopback); i++)
+		local |= strstr(client->url, loopback[i]) != NULL;
+	return local;
 }
 
 char *client_escape(struct client *client, const char *text)

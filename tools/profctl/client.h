@@ -4,6 +4,7 @@
 #define PROFCTL_CLIENT_H
 
 #include <cjson/cJSON.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "agent/base/buf.h"
@@ -50,5 +51,7 @@ void client_add_parameter(struct client *client, struct buf *path, const char *n
 			  const char *value);
 /* What stands before paths that are shown to people: the URL, or "" for a socket. */
 const char *client_address(const struct client *client);
+/* Does the daemon run on this machine, as far as the address tells? */
+bool client_is_local(const struct client *client);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* doctor and config check: what profd finds on this host, by asking the program itself (--features,
- * --check), the kernel's switches, and the running daemon. */
+/* doctor and config check: what the running daemon found on its host, else what the program itself finds (--features,
+ * --check), and the kernel's switches. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -108,7 +108,22 @@ static void add_feature(cJSON *checks, char *line)
 	add_check(checks, check, verdict, *rest ? rest : "found");
 }
 
-static void check_features(cJSON *checks)
+/* What the daemon found with its own rights. */
+static void check_daemon_features(const struct arguments *args, cJSON *checks)
+{
+	cleanup(json) cJSON *version = NULL;
+	const cJSON *line;
+
+	if (client_json(args->client, "GET", "/version", NULL, &version) < 0)
+		return;
+	if (!cJSON_GetArraySize(cJSON_GetObjectItem(version, "features")))
+		add_check(checks, "features", CHECK_OK, "this daemon does not profile its host");
+	cJSON_ArrayForEach(line, cJSON_GetObjectItem(version, "features"))
+		add_feature(checks, cJSON_GetStringValue(line));
+}
+
+/* Without a daemon to ask: what one would find with the rights of whoever asks. */
+static void check_own_features(cJSON *checks)
 {
 	cleanup_buf struct buf out = { .max = PROFD_OUTPUT_MAX };
 	char path[4096], *line, *rest = NULL;
@@ -122,7 +137,7 @@ static void check_features(cJSON *checks)
 	}
 	if (geteuid() != 0) {
 		add_check(checks, "features", CHECK_DEGRADED,
-			  "not looked at: run profctl doctor as root to try each kernel feature");
+			  "not looked at: start the daemon, or run profctl doctor as root to try each kernel feature");
 		return;
 	}
 	if (run_profd(argv, &out) != 0 || !out.len) {
@@ -134,8 +149,9 @@ static void check_features(cJSON *checks)
 		add_feature(checks, line);
 }
 
-/* Kernel switches that stand between the service's user and what it needs. */
-static void check_switches(cJSON *checks)
+/* Kernel switches that stand between the service's user and what it needs; @asked: the daemon has said whether it can
+ * sample. */
+static void check_switches(cJSON *checks, bool asked)
 {
 	static const struct {
 		const char *name, *path;
@@ -159,6 +175,8 @@ static void check_switches(cJSON *checks)
 		char text[32], detail[256];
 		bool bad;
 
+		if (asked && i == 0)
+			continue;
 		if (io_read_small(AT_FDCWD, switches[i].path, text, sizeof(text)) <= 0)
 			continue; /* a kernel without it refuses nothing by it */
 		text[strcspn(text, "\n")] = '\0';
@@ -219,7 +237,8 @@ static void check_types(const struct arguments *args, cJSON *checks)
 	}
 }
 
-static void check_daemon(const struct arguments *args, cJSON *checks)
+/* Is the daemon reached? */
+static bool check_daemon(const struct arguments *args, cJSON *checks)
 {
 	static const struct {
 		const char *part, *bad;
@@ -239,7 +258,7 @@ static void check_daemon(const struct arguments *args, cJSON *checks)
 	if (status < 0) {
 		add_check(checks, "daemon", CHECK_FAILED,
 			  "not reached: systemctl start profd, or give --url or --socket");
-		return;
+		return false;
 	}
 	ready = cJSON_Parse(text);
 	for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
@@ -253,19 +272,24 @@ static void check_daemon(const struct arguments *args, cJSON *checks)
 		add_check(checks, name, ok ? CHECK_OK : parts[i].verdict, detail);
 	}
 	check_types(args, checks);
+	return true;
 }
 
 int command_doctor(const struct arguments *args)
 {
 	cleanup(json) cJSON *answer = cJSON_CreateObject();
 	cJSON *checks = cJSON_AddArrayToObject(answer, "checks");
-	bool failed = false;
+	bool local = client_is_local(args->client), asked = check_daemon(args, checks), failed = false;
 	const cJSON *check;
 
-	check_switches(checks);
-	check_lockdown(checks);
-	check_features(checks);
-	check_daemon(args, checks);
+	if (asked)
+		check_daemon_features(args, checks);
+	else if (local)
+		check_own_features(checks);
+	if (local) {
+		check_switches(checks, asked);
+		check_lockdown(checks);
+	}
 	cJSON_ArrayForEach(check, checks) {
 		const char *state = output_text(check, "state");
 		enum paint paint = !strcmp(state, "ok")	      ? PAINT_GOOD

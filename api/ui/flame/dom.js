@@ -51,8 +51,9 @@ export function place(element, x, y) {
 	element.style.top = Math.max(4, y + box.height + 8 > innerHeight ? y - box.height - 18 : y) + 'px';
 }
 
-/** Dark or light now: the reader's choice, else the system's. */
+/** Dark or light now: the reader's choice, else the system's; paper is light. */
 export function isDark() {
+	if (matchMedia('print').matches) return false;
 	const set = document.documentElement.dataset.theme;
 	return set ? set === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;
 }

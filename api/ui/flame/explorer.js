@@ -3,7 +3,7 @@
 // the address, so that reload, back and a copied link show the same. New data keeps the reader's place.
 import { copy, h, place, say } from './dom.js';
 import { percent, points, value } from './format.js';
-import { readFragment, writeFragment } from './fragment.js';
+import { readFragment, sourceLink, writeFragment } from './fragment.js';
 import { openHelp, pressed } from './keys.js';
 import { children, decodeFlame, functionFile, functionModule, functionName, functionTotals, nodeName, nodeOfPath, pathText, search, stackOf } from './model.js';
 import { shortName, visible } from './names.js';
@@ -15,7 +15,8 @@ import { FlameView, ROW } from './view.js';
 import { noun, sentence } from './words.js';
 
 export class Explorer {
-	/** @param options {tools: elements for the bar, sentence(text): where the first sentence goes} */
+	/** @param options {tools: elements for the bar, sentence(text): where the first sentence goes, share(): a promise of an address
+	 * that opens this data without a key, keys: more [key, what it does] of the page} */
 	constructor(holder, options = {}) {
 		Object.assign(this, { filters: [], undone: [], history: [], query: '', hitAt: -1, mode: 'both', side: 'callees', sandwich: null, inverted: false, options });
 		this.build(holder);
@@ -42,7 +43,8 @@ export class Explorer {
 			h('span', { class: 'search' }, this.input, this.hits),
 			h('span', { class: 'group' }, button('Reset', 'Whole graph (0)', () => this.reset()), button('Flip', 'Root at the top or at the bottom (o)', () => this.flip()),
 				this.turned = button('Invert', 'Callers below the functions that spent it (v)', () => this.invert()),
-				button('Colour', 'By module or by self value', () => this.recolour()), button('Keys', 'All keys (?)', () => openHelp(this)), this.options.tools));
+				button('Colour', 'By module or by self value', () => this.recolour()), this.options.share ? button('Share', 'Copy a link to this view that works for an hour without a key (L)', () => this.share()) : null,
+				button('Keys', 'All keys (?)', () => openHelp(this)), this.options.tools));
 		this.path = h('nav', { class: 'path', 'aria-label': 'Path to the zoomed frame' });
 		this.tableScroll = h('div', { class: 'table-scroll', tabindex: '0' });
 		this.tablePane = h('section', { class: 'table-pane', 'aria-label': 'Functions' }, this.tableScroll);
@@ -70,6 +72,7 @@ export class Explorer {
 		new ResizeObserver(() => this.view.resize()).observe(this.graphPane);
 		matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.view.paint());
 		addEventListener('themechange', () => this.view.paint());
+		for (const event of ['beforeprint', 'afterprint']) addEventListener(event, () => { this.view.resize(); this.view.draw(); });
 	}
 
 	/* ---- data ------------------------------------------------------------------------------- */
@@ -161,6 +164,7 @@ export class Explorer {
 
 	zoom(node, push, isBack) {
 		if (node < 0) return;
+		this.closeFloats();
 		if (push && !isBack) this.history.push(this.view.zoomed);
 		this.view.zoom(node, true);
 		this.select(node, false);
@@ -214,7 +218,7 @@ export class Explorer {
 
 	/* ---- floats -------------------------------------------------------------------------------- */
 
-	closeFloats() { this.menu.hidden = this.details.hidden = true; }
+	closeFloats() { this.menu.hidden = this.details.hidden = true; this.pinned = false; }
 
 	facts(node) {
 		const m = this.model, d = m.doc, f = m.fn[node], parent = m.parent[node];
@@ -238,7 +242,10 @@ export class Explorer {
 	place(f) {
 		const m = this.model, file = functionFile(m, f), line = m.doc.fn.line[f], rows = [];
 		if (functionModule(m, f)) rows.push(['Module', visible(functionModule(m, f))]);
-		if (file) rows.push(['Source', visible(file) + (line ? ':' + line : '')]);
+		if (file) {
+			const text = visible(file) + (line ? ':' + line : ''), to = sourceLink(file, line);
+			rows.push(['Source', to ? h('a', { href: to, rel: 'noreferrer' }, text) : text]);
+		}
 		return rows;
 	}
 
@@ -250,6 +257,18 @@ export class Explorer {
 		else if (this.mode !== 'table') place(this.details, frame.left + box.left + 8, frame.top + box.top + ROW + 6);
 	}
 
+	/** The details stay where they are, to be read, selected and copied, until Escape. */
+	pin(node) {
+		this.closeFloats();
+		this.showDetails(node, null);
+		this.pinned = true;
+	}
+
+	/** Copies a link that opens this view for somebody without a key. */
+	async share() {
+		try { await copy(await this.options.share() + location.hash, 'Link that works for an hour'); } catch (e) { say('No link: ' + e.message); }
+	}
+
 	stackText(i) { return stackOf(this.model, i).slice(1).map(n => nodeName(this.model, n)).join('\n'); }
 
 	/** Everything that can be done with a frame: [text, key, run]. */
@@ -259,7 +278,7 @@ export class Explorer {
 		const turn = side => () => this.change(() => { this.side = side; this.sandwich = name; });
 		const out = [['Zoom in', 'Enter', () => this.zoom(node, true)], ['Copy name', 'Ctrl+C', () => copy(name, 'Name')],
 			['Copy stack', 'y', () => copy(this.stackText(node), 'Stack')], ['Copy link to this view', 'l', () => copy(location.href, 'Link')],
-			['Search this name', null, () => this.setSearch(name)]];
+			['All about it, to stay', 'Space', () => this.pin(node)], ['Search this name', null, () => this.setSearch(name)]];
 		return this.base.delta ? out : out.concat([['Callees of this function', 'b', turn('callees')], ['Callers of this function', 'B', turn('callers')],
 			['Focus: only stacks with it', 'f', add('focus')], ['Drop stacks with it', 'd', add('drop')],
 			['Hide: merge into its callers', 'm', add('hide')], ['Collapse recursion', 'c', add('collapse')]]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of the address behind '#': how the data is looked at. It is never sent. No DOM here.
+// The part of the address behind '#': how the data is looked at. It is never sent. And addresses of sources. No DOM here.
 
 const FILTERS = ['focus', 'drop', 'hide', 'collapse'];
 const one = (words, text) => words.includes(text) ? text : words[0];
@@ -26,6 +26,24 @@ export function readFragment(text) {
 		side: get.callers ? 'callers' : 'callees',
 		sandwich: get.callers || get.callees || null,
 	};
+}
+
+const SOURCE = 'source';
+
+/** The reader's own template for source links, such as https://host/repo/blob/main/{file}#L{line}; '' = none. */
+export function sourceTemplate() {
+	try { return localStorage.getItem(SOURCE) || ''; } catch { return ''; }
+}
+
+export function setSourceTemplate(text) { localStorage.setItem(SOURCE, text); }
+
+/** Where a file and line are, by the template; '' without one, or if it would lead anywhere but to an https address. */
+export function sourceLink(file, line, template = sourceTemplate()) {
+	const path = file.replace(/^\/+/, '').split('/').map(encodeURIComponent).join('/');
+	try {
+		const to = new URL(template.replace('{file}', () => path).replace('{line}', String(line || 1)));
+		return to.protocol === 'https:' ? to.href : '';
+	} catch { return ''; }
 }
 
 /** Only what differs from the default; '' when nothing does. A filter's name may hold anything but '~'. */

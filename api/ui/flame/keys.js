@@ -6,14 +6,14 @@ import { ROW } from './view.js';
 
 const KEYS = [['← →', 'previous, next frame beside'], ['↑ ↓', 'caller, largest callee'], ['Enter', 'zoom in'], ['Esc, Backspace', 'one step back'],
 	['0', 'whole graph'], ['/', 'search'], ['n N', 'next, previous hit'], ['+ −', 'wider, narrower'], ['w a s', 'move'], ['f d m', 'focus on, drop, hide the function'],
-	['c', 'collapse recursion'], ['b B', 'callees, callers of the function'], ['z Z', 'undo, redo a filter'], ['y, Ctrl+C', 'copy stack, name'], ['l', 'copy link to this view'],
+	['c', 'collapse recursion'], ['b B', 'callees, callers of the function'], ['z Z', 'undo, redo a filter'], ['y, Ctrl+C', 'copy stack, name'], ['l', 'copy link to this view'], ['Space', 'all about the frame, to stay'],
 	['o', 'flame or icicle'], ['1 2 3 4', 'both, graph, table, tree'], ['v', 'invert: callers below what spent it'], ['Menu, right click', 'everything that can be done with a frame']];
 
 export function openHelp(x) {
 	x.help.replaceChildren(h('p', {}, 'Width is the total of a frame; frames below are its callees. Self is what a function costs itself, total with its callees. ' +
 		(x.base?.delta ? 'Orange frames have a larger share than before, blue ones a smaller; grey ones are the same.'
 			: 'Colours tell modules apart and mean nothing else; the kernel and unnamed frames are grey, inlined frames italic, hits yellow.')),
-		h('dl', {}, KEYS.flatMap(([k, t]) => [h('dt', {}, h('kbd', {}, k)), h('dd', {}, t)])),
+		h('dl', {}, KEYS.concat(x.options.share ? [['L', 'copy a link for an hour, without a key']] : [], x.options.keys || []).flatMap(([k, t]) => [h('dt', {}, h('kbd', {}, k)), h('dd', {}, t)])),
 		h('form', { method: 'dialog' }, h('button', {}, 'Close')));
 	x.help.showModal();
 }
@@ -32,12 +32,12 @@ function keyTable(x, at) {
 	return { ArrowLeft: () => move(x, beside(-1)), ArrowRight: () => move(x, beside(1)),
 		ArrowUp: () => move(x, view.flipped ? down() : parent), ArrowDown: () => move(x, view.flipped ? parent : down()),
 		Home: () => parent >= 0 && move(x, children(m, parent)[0]), End: () => parent >= 0 && move(x, children(m, parent).at(-1)),
-		Enter: () => x.zoom(at, true), ' ': () => x.showDetails(at, null), Backspace: () => x.back(), 0: () => x.reset(), '/': () => x.input.focus(),
+		Enter: () => x.zoom(at, true), ' ': () => x.pin(at), Backspace: () => x.back(), 0: () => x.reset(), '/': () => x.input.focus(),
 		n: () => x.nextHit(1), N: () => x.nextHit(-1), o: () => x.flip(), '?': () => openHelp(x),
 		1: () => x.setMode('both'), 2: () => x.setMode('graph'), 3: () => x.setMode('table'), 4: () => x.setMode('tree'), v: () => x.invert(),
 		'+': () => view.window(mid - span / 4, mid + span / 4), '-': () => view.window(mid - span, mid + span),
 		a: () => view.window(view.from - span / 8, view.to - span / 8), w: () => view.scrollBy(-3), s: () => view.scrollBy(3),
-		d: () => run('d'), f: () => run('f'), m: () => run('m'), c: () => run('c'), b: () => run('b'), B: () => run('B'), y: () => run('y'), l: () => run('l'),
+		d: () => run('d'), f: () => run('f'), m: () => run('m'), c: () => run('c'), b: () => run('b'), B: () => run('B'), y: () => run('y'), l: () => run('l'), L: () => x.options.share && x.share(),
 		z: () => x.filters.length && x.change(() => x.undone.push(x.filters.pop())),
 		Z: () => x.undone.length && x.change(() => x.filters.push(x.undone.pop())),
 		ContextMenu: () => { const b = view.box(at), r = x.graphPane.getBoundingClientRect(); x.openMenu(at, r.left + b.left + 10, r.top + b.top + ROW); } };

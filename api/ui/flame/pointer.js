@@ -38,9 +38,10 @@ function attachCanvas(x) {
 		if (drag && e.buttons & 1) return dragTo(x, drag, e);
 		const node = at(e);
 		if (node !== view.hovered) { view.hovered = node; view.paint(); }
+		if (x.pinned) return;
 		if (node >= 0 && x.menu.hidden) x.showDetails(node, e); else x.details.hidden = true;
 	});
-	canvas.addEventListener('pointerleave', () => { view.hovered = -1; x.details.hidden = true; view.paint(); });
+	canvas.addEventListener('pointerleave', () => { view.hovered = -1; x.details.hidden ||= !x.pinned; view.paint(); });
 	canvas.addEventListener('click', e => {
 		const moved = drag?.moved;
 		drag = null;

@@ -70,7 +70,7 @@ export async function show(content) {
 	result.replaceChildren(verdict(c), h('div', { class: 'side facts' }, 'Before ', before, qualityLine(c.quality?.base)), h('div', { class: 'side facts' }, 'After ', after, qualityLine(c.quality?.comparison)), ...[changes(c)].flat());
 	const address = `${PROFILING}/compare/flamegraph`;
 	graph.hidden = false;
-	const explorer = new Explorer(graph, { tools: [exportMenu(() => address + '?' + new URLSearchParams(asked), ['html', 'svg', 'json'])] });
+	const explorer = new Explorer(graph, { share: async () => new URL(c.flameGraphUrl, location.href).href, tools: [exportMenu(() => address + '?' + new URLSearchParams(asked), ['html', 'svg', 'json'])] });
 	explorer.setData(await get(address, { ...asked, format: 'flame' }));
 }
 

@@ -5,6 +5,7 @@ import { visible } from '../flame/names.js';
 import { A, PROFILING, get, poll } from '../parts/api.js';
 import { columnTitle } from '../parts/list.js';
 import { ago, bar, heading, link, notice, plural, servicePath } from '../parts/page.js';
+import { sparkline } from '../parts/spark.js';
 import { startButton } from '../parts/start.js';
 
 const SORTS = { cpus: (a, b) => b.cpus - a.cpus || a.name.localeCompare(b.name), name: (a, b) => a.name.localeCompare(b.name),
@@ -27,11 +28,11 @@ function typeBadges(service) {
 export async function show(content) {
 	const head = heading('Services', 'Asking the daemon…'), trouble = notice();
 	const filter = h('input', { type: 'search', class: 'grow', placeholder: 'Filter by name, unit, runtime, pid', 'aria-label': 'Filter services', autocomplete: 'off', spellcheck: 'false' });
-	const body = h('tbody', {}), rows = new Map(), newest = new Map();
+	const body = h('tbody', {}), rows = new Map(), newest = new Map(), lines = new Map();
 	let items = [], sort = 'cpus';
 	filter.value = new URLSearchParams(location.hash.slice(1)).get('q') || '';
 
-	const headers = [['name', 'Service'], [null, 'From', 'wide'], [null, 'Runtime', 'wide'], ['processes', 'Processes', 'n wide'], ['cpus', 'CPUs now', 'n'],
+	const headers = [['name', 'Service'], [null, 'From', 'wide'], [null, 'Runtime', 'wide'], ['processes', 'Processes', 'n wide'], ['cpus', 'CPUs now', 'n'], [null, 'Last hour', 'wide'],
 		[null, 'Profile types', 'wide'], [null, 'Last profile', 'wide'], [null, '(Start)']].map(([key, text, style]) => h('th', { scope: 'col', class: style },
 		key ? h('button', { type: 'button', 'data-sort': key, onclick: () => { sort = key; draw(); } }, text) : columnTitle(text)));
 	const table = h('table', { class: 'list', 'aria-label': 'Services' }, h('thead', {}, h('tr', {}, headers)), body);
@@ -49,10 +50,10 @@ export async function show(content) {
 	function row(s) {
 		let r = rows.get(s.name);
 		if (!r) {
-			r = { cpus: h('td', { class: 'n' }), processes: h('td', { class: 'n wide' }), last: h('td', { class: 'c wide' }), types: h('td', { class: 'wide' }) };
+			r = { cpus: h('td', { class: 'n' }), processes: h('td', { class: 'n wide' }), line: h('td', { class: 'wide' }), last: h('td', { class: 'c wide' }), types: h('td', { class: 'wide' }) };
 			r.element = h('tr', {}, h('td', {}, link(servicePath(s.name), visible(s.name), { class: 'name' })),
 				h('td', { class: 'wide' }, h('span', { class: 'badge' }, s.source + (s.inferred ? ', inferred' : ''))), h('td', { class: 'wide' }, s.runtime || ''),
-				r.processes, r.cpus, r.types, r.last, h('td', { class: 'c' }, startButton(s.name, trouble)));
+				r.processes, r.cpus, r.line, r.types, r.last, h('td', { class: 'c' }, startButton(s.name, trouble)));
 			rows.set(s.name, r);
 		}
 		r.processes.textContent = s.processes.length;
@@ -60,7 +61,9 @@ export async function show(content) {
 		const cores = navigator.hardwareConcurrency || 1;
 		r.cpus.replaceChildren(bar('meter', 100 * Math.sqrt(s.cpus / cores), ''), s.cpus < 0.005 && s.cpus > 0 ? '<\u00a00.01' : s.cpus.toFixed(2));
 		const last = newest.get(s.name);
-		r.last.replaceChildren(last ? h('a', { href: '/p/' + last.id }, ago(last.createdAt)) : '–', last ? ` ${last.profileType}` : '');
+		r.last.replaceChildren(last ? h('a', { href: '/p/' + last.id }, last.status === 'running' ? h('span', { class: 'badge on' }, '● running') : ago(last.createdAt)) : '–', last ? ` ${last.profileType}` : '');
+		const line = lines.get(s.name);
+		if (r.shown !== line) { r.shown = line; r.line.replaceChildren(sparkline(line)); }
 		const state = s.profileTypes.map(t => t.type + t.available).join();
 		if (r.state !== state) { r.state = state; r.types.replaceChildren(typeBadges(s)); }
 		return r.element;
@@ -82,9 +85,7 @@ export async function show(content) {
 		history.replaceState(null, '', filter.value ? '#q=' + encodeURIComponent(filter.value) : location.pathname + location.search);
 		draw();
 	});
-	document.addEventListener('keydown', e => {
-		if (e.key === '/' && e.target.tagName !== 'INPUT') { e.preventDefault(); filter.focus(); }
-	});
+	if (location.hash.startsWith('#q')) filter.focus();
 	poll(async () => {
 		const [services, sessions] = await Promise.all([get(A + '/services'), get(PROFILING + '/history', { limit: 100, top: 0 })]);
 		items = services.items;
@@ -94,4 +95,8 @@ export async function show(content) {
 		draw();
 		if (hadFocus?.isConnected && document.activeElement !== hadFocus) hadFocus.focus();
 	}, 10, e => trouble.show(e));
+	poll(async () => {
+		for (const s of (await get(A + '/services', { sparkline: 'cpu', points: 60 })).items) lines.set(s.name, s.sparkline);
+		draw();
+	}, 60);
 }

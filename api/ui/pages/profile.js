@@ -7,13 +7,14 @@ import { shortName, visible } from '../flame/names.js';
 import { noun } from '../flame/words.js';
 import { B, PROFILING, get, poll, post, remove } from '../parts/api.js';
 import { exportMenu } from '../parts/exports.js';
-import { heatMap } from '../parts/heat.js';
+import { groupSelect, UNGROUPED } from '../parts/group.js';
+import { heatBox } from '../parts/heat.js';
 import { list } from '../parts/list.js';
 import { action, ago, bar, errorWords, heading, link, notice, plural, qualityLine, servicePath } from '../parts/page.js';
 import { startProfile } from '../parts/start.js';
 
 const GRAPH_SAMPLES = 200; // a graph of fewer misleads while the session still runs
-const UNGROUPED = 'none', HOST = ['*', 'host'];
+const HOST = ['*', 'host'];
 const QUERY = ['groupBy', 'where', 'from', 'to', 'value', 'tenant'];
 
 /** The parameters of the page's address that choose data, for the API. */
@@ -119,31 +120,11 @@ class ProfilePage {
 		if (s.profileType === 'goroutine') this.buttons.prepend(link('/g/' + s.id, 'States and waits', { class: 'button' }));
 		if (!this.extras) {
 			this.extras = true;
-			this.showTimes(s);
+			this.split.append(heatBox(s, location.href));
 			if (s.profileType === 'wall') this.showLedger();
 		}
 		await this.draw(s, false);
 		say(this.head.sentence.textContent);
-	}
-
-	/** Heat map, folded away; sessions without time-ordered detail have none. */
-	showTimes(s) {
-		if (s.unit === 'count' || ['memory', 'alloc'].includes(s.profileType)) return;
-		const holder = h('div', {}), box = h('details', { class: 'no-print' }, h('summary', {}, 'Over time (heat map)'), holder);
-		box.addEventListener('toggle', async () => {
-			if (!box.open || holder.firstChild) return;
-			const ms = (s.durationNanos ?? s.durationSeconds * 1e9) / 1e6, colMs = Math.max(500, Math.ceil(ms / 600 / 500) * 500);
-			try {
-				const map = await get(`${PROFILING}/${encodeURIComponent(this.id)}/heatmap`, { colMs, rowMs: colMs / 25 });
-				holder.replaceChildren(heatMap(map, s.unit, (from, to) => {
-					const at = new URL(location.href), start = Date.parse(map.from);
-					at.searchParams.set('from', new Date(start + from).toISOString());
-					at.searchParams.set('to', new Date(start + to).toISOString());
-					location.assign(at);
-				}));
-			} catch (e) { holder.replaceChildren(h('p', { class: 'facts' }, errorWords(e))); }
-		});
-		this.split.append(box);
 	}
 
 	showLedger() {
@@ -194,26 +175,20 @@ class ProfilePage {
 		}, this.trouble, { class: 'danger' });
 	}
 
-	groupSelect() {
-		const now = groupOf(this.session);
-		const pick = h('select', { 'aria-label': 'Group by' }, [['', 'Not grouped'], ['process', 'By process'], ['thread', 'By thread name'], ['tid', 'By thread'], ['state', 'By state'], ['wait', 'By wait']]
-			.map(([v, t]) => h('option', { value: v, selected: v === now }, t)));
-		pick.addEventListener('change', () => {
-			const to = new URL(location.href);
-			to.searchParams.set('groupBy', pick.value || UNGROUPED);
-			location.assign(to);
-		});
-		return pick;
-	}
-
 	async draw(s, partial) {
 		const address = `${PROFILING}/${encodeURIComponent(this.id)}/flamegraph`;
 		const group = groupOf(s), grouped = extra => dataQuery(group && !new URLSearchParams(location.search).has('groupBy') ? { ...extra, groupBy: group } : extra);
 		const doc = await get(address + grouped({ format: 'flame' }));
 		this.drawnTotal = s.totalValue;
 		this.graph.hidden = false;
-		this.explorer ??= new Explorer(this.graph, { tools: [this.groupSelect(), exportMenu(() => address + grouped())],
-			sentence: text => { if (this.session.status !== 'running') this.head.say(text); } });
+		this.explorer ??= new Explorer(this.graph, { tools: [groupSelect(group), exportMenu(() => address + grouped())],
+			sentence: text => { if (this.session.status !== 'running') this.head.say(text); },
+			share: async () => {
+				if (!this.session.flameGraphUrl) throw new Error('only a finished profile can be shared');
+				const to = new URL(this.session.flameGraphUrl, location.href);
+				for (const [name, v] of new URLSearchParams(grouped())) if (name !== 'tenant') to.searchParams.append(name, v);
+				return to.href;
+			} });
 		this.explorer.setData(doc);
 		if (!partial) this.graph.dataset.final = 'true';
 	}

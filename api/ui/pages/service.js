@@ -8,6 +8,8 @@ import { noun } from '../flame/words.js';
 import { A, PROFILING, get, poll } from '../parts/api.js';
 import { continuousSwitch } from '../parts/continuous.js';
 import { exportMenu } from '../parts/exports.js';
+import { groupSelect, UNGROUPED } from '../parts/group.js';
+import { heatBox } from '../parts/heat.js';
 import { columnTitle } from '../parts/list.js';
 import { ago, heading, link, notice, plural, qualityLine, servicePath } from '../parts/page.js';
 import { startForm } from '../parts/start.js';
@@ -74,7 +76,7 @@ class ServicePage {
 		this.drawTimeline(sessions);
 		this.drawHistory(sessions);
 		this.drawProcesses(service);
-		await this.drawWindow();
+		await this.drawWindow(sessions);
 	}
 
 	drawFacts(service) {
@@ -120,17 +122,39 @@ class ServicePage {
 	}
 
 	/** Everything of the chosen window merged; read once. */
-	async drawWindow() {
+	async drawWindow(sessions) {
 		if (!this.window || this.explorer) return;
 		const [start, end] = this.window.map(ms => new Date(ms).toISOString()), asked = { service: this.name, profileType: this.type, start, end };
-		const path = PROFILING + '/window/flamegraph', doc = await get(path, { ...asked, format: 'flame' });
-		const words = h('p', { class: 'lead' }), head = h('div', { class: 'row' }, h('b', {}, `${new Date(start).toLocaleString()} to ${new Date(end).toLocaleString()}`), link(turned({ start: null, end: null }), 'Close', { class: 'button' }),
+		const group = address().get('groupBy'), view = group && group !== UNGROUPED ? { groupBy: group } : {};
+		const path = PROFILING + '/window/flamegraph', doc = await get(path, { ...asked, ...view, format: 'flame' });
+		const words = h('p', { class: 'lead' }), head = h('div', { class: 'row' }, h('b', {}, `${new Date(start).toLocaleString()} to ${new Date(end).toLocaleString()}`),
+			link(this.beside(-1), 'Earlier', { class: 'button', title: 'The time before, of the same length ([)' }), link(this.beside(1), 'Later', { class: 'button', title: 'The time after, of the same length (])' }),
+			link(turned({ start: null, end: null }), 'Close', { class: 'button' }),
 			this.base ? link('/compare?' + new URLSearchParams({ service: this.name, profileType: this.type, baseFrom: this.base[0], baseTo: this.base[1], comparisonFrom: start, comparisonTo: end }), 'Compare with the time kept', { class: 'button primary' }) : '',
-			link(turned({ start: null, end: null, base: start, baseEnd: end }), 'Keep as base of a comparison', { class: 'button' }));
+			link(turned({ start: null, end: null, base: start, baseEnd: end }), 'Keep as base of a comparison', { class: 'button', title: 'x' }));
+		const inside = sessions.items.find(s => s.status === 'completed' && s.startedAt && Date.parse(s.startedAt) < this.window[1] && Date.parse(s.completedAt) > this.window[0]);
 		this.graph.hidden = false;
-		this.timeline.after(head, words, qualityLine(doc.quality));
-		this.explorer = new Explorer(this.graph, { sentence: text => { words.textContent = text; }, tools: [exportMenu(() => path + '?' + new URLSearchParams(asked))] });
+		this.timeline.after(head, words, qualityLine(doc.quality), inside ? heatBox(inside, '/p/' + inside.id) : '');
+		this.explorer = new Explorer(this.graph, { sentence: text => { words.textContent = text; }, tools: [groupSelect(group === UNGROUPED ? '' : group), exportMenu(() => path + '?' + new URLSearchParams({ ...asked, ...view }))],
+			share: async () => {
+				const merged = await get(PROFILING + '/history', { service: this.name, profileType: this.type, from: start, to: end, merge: true, limit: 1, top: 0 });
+				return new URL(merged.flameGraphUrl + (group ? '&groupBy=' + group : ''), location.href).href;
+			}, keys: [['[ ]', 'the time before, after, of the same length'], ['x', 'keep this time as base of a comparison']] });
 		this.explorer.setData(doc);
+	}
+
+	/** The address of the window before (-1) or after (1), of the same length, looked at in the same way. */
+	beside(step) {
+		const [from, to] = this.window, shift = step * (to - from);
+		return turned({ start: new Date(from + shift).toISOString(), end: new Date(to + shift).toISOString() });
+	}
+
+	/** [ and ] walk in time, x keeps the time as base. */
+	key(e) {
+		if (!this.window || e.ctrlKey || e.metaKey || e.altKey || ['INPUT', 'SELECT', 'TEXTAREA'].includes(e.target.tagName)) return;
+		const [start, end] = this.window.map(ms => new Date(ms).toISOString());
+		const to = { '[': () => this.beside(-1) + location.hash, ']': () => this.beside(1) + location.hash, x: () => turned({ start: null, end: null, base: start, baseEnd: end }) }[e.key];
+		if (to) location.assign(to());
 	}
 
 	drawHistory(sessions) {
@@ -164,5 +188,6 @@ class ServicePage {
 
 export async function show(content, name) {
 	const page = new ServicePage(content, name);
+	document.addEventListener('keydown', e => page.key(e));
 	poll(() => page.refresh(), 10, e => page.trouble.show(e));
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keys of the API, and this browser's own settings.
-import { copy, h, turnTheme } from '../flame/dom.js';
+import { copy, h, say, turnTheme } from '../flame/dom.js';
+import { setSourceTemplate, sourceTemplate } from '../flame/fragment.js';
 import { visible } from '../flame/names.js';
 import { get, post, remove } from '../parts/api.js';
 import { list } from '../parts/list.js';
@@ -26,10 +27,17 @@ function keyForm(done, trouble) {
 	return form;
 }
 
+function sourceForm() {
+	const template = h('input', { type: 'url', pattern: 'https://.*', size: '48', value: sourceTemplate(), placeholder: 'https://host/repo/blob/main/{file}#L{line}', spellcheck: 'false' });
+	const form = h('form', { class: 'fields', 'aria-label': 'Source links' }, h('label', {}, 'Address of a source line ({file} and {line} are filled in; empty: no links)', template), h('button', {}, 'Keep'));
+	form.addEventListener('submit', e => { e.preventDefault(); setSourceTemplate(template.value); say('Kept in this browser'); });
+	return form;
+}
+
 export async function show(content) {
 	const head = heading('Settings', ''), trouble = notice(), keys = h('div', {}), made = h('div', {});
 	content.append(head.element, trouble.element, h('h2', {}, 'This browser'), h('div', { class: 'row' }, h('button', { type: 'button', onclick: turnTheme }, 'Dark or light'),
-		action('Sign out', async () => { await post('/sign-out'); location.assign('/sign-in'); }, trouble)), h('h2', {}, 'Keys'), made, keys);
+		action('Sign out', async () => { await post('/sign-out'); location.assign('/sign-in'); }, trouble)), sourceForm(), h('h2', {}, 'Keys'), made, keys);
 	async function draw() {
 		let all;
 		try { all = await get('/api/v1/keys'); } catch (e) {

@@ -2,6 +2,8 @@
 // Sub-second heat map: a column is a second (or more), a cell a slice of it. Choosing columns narrows the profile to them.
 import { h, isDark } from '../flame/dom.js';
 import { duration, value } from '../flame/format.js';
+import { PROFILING, get } from './api.js';
+import { errorWords } from './page.js';
 
 const HEIGHT = 120;
 
@@ -20,7 +22,7 @@ function paint(canvas, map) {
 }
 
 /** @param chosen(fromMs, toMs) since the start of the session */
-export function heatMap(map, unit, chosen) {
+function heatMap(map, unit, chosen) {
 	const canvas = h('canvas', { class: 'heat', role: 'img', 'aria-label': `Heat map of ${map.cols} columns of ${duration(map.colMs / 1000)}` }), tip = h('span', { class: 'facts' }, 'Drag over a time to see only that.');
 	const at = e => Math.min(map.cols - 1, Math.max(0, Math.floor(e.offsetX / canvas.clientWidth * map.cols)));
 	let from = -1;
@@ -46,4 +48,24 @@ export function heatMap(map, unit, chosen) {
 	new ResizeObserver(() => paint(canvas, map)).observe(canvas);
 	addEventListener('themechange', () => paint(canvas, map));
 	return h('div', {}, h('div', { class: 'heat-box' }, canvas, mark), tip, form);
+}
+
+/** The heat map of a session, folded away and read when it is opened; a time chosen on it goes to `page` of that session. */
+export function heatBox(s, page) {
+	if (s.unit === 'count' || ['memory', 'alloc'].includes(s.profileType)) return '';
+	const holder = h('div', {}), box = h('details', { class: 'no-print' }, h('summary', {}, 'Over time (heat map)'), holder);
+	box.addEventListener('toggle', async () => {
+		if (!box.open || holder.firstChild) return;
+		const ms = (s.durationNanos ?? s.durationSeconds * 1e9) / 1e6, colMs = Math.max(500, Math.ceil(ms / 600 / 500) * 500);
+		try {
+			const map = await get(`${PROFILING}/${encodeURIComponent(s.id)}/heatmap`, { colMs, rowMs: colMs / 25 });
+			holder.replaceChildren(heatMap(map, s.unit, (from, to) => {
+				const at = new URL(page, location.href), start = Date.parse(map.from);
+				at.searchParams.set('from', new Date(start + from).toISOString());
+				at.searchParams.set('to', new Date(start + to).toISOString());
+				location.assign(at);
+			}));
+		} catch (e) { holder.replaceChildren(h('p', { class: 'facts' }, errorWords(e))); }
+	});
+	return box;
 }

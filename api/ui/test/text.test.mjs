@@ -2,11 +2,12 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { duration, number, percent, points, unitFor, value } from '../flame/format.js';
-import { readFragment, writeFragment } from '../flame/fragment.js';
+import { readFragment, sourceLink, writeFragment } from '../flame/fragment.js';
 import { shortName, visible } from '../flame/names.js';
 import { qualityWords } from '../flame/words.js';
 import { parseMetrics } from '../parts/metrics.js';
 import { nextPath } from '../parts/next.js';
+import { sparkPath } from '../parts/spark.js';
 
 const GO = 3;
 
@@ -88,4 +89,16 @@ test('the sign-in leads on to this site only', () => {
 	for (const bad of ['//evil.example', '/\\evil.example', 'https://evil.example', 'javascript:alert(1)', '/a\tb', '']) assert.equal(nextPath('?next=' + encodeURIComponent(bad)), '/', bad);
 	assert.equal(nextPath('?next=' + encodeURIComponent('/p/x?where=pid:1')), '/p/x?where=pid:1');
 	assert.equal(nextPath(''), '/');
+});
+
+test('source links lead to https addresses of the template alone', () => {
+	const to = 'https://host/repo/blob/main/{file}#L{line}';
+	assert.equal(sourceLink('/src/a b.c', 12, to), 'https://host/repo/blob/main/src/a%20b.c#L12');
+	assert.equal(sourceLink('x$&?y#z.c', 0, to), 'https://host/repo/blob/main/x%24%26%3Fy%23z.c#L1');
+	for (const bad of ['', 'http://host/{file}', 'javascript:alert({line})', 'no address']) assert.equal(sourceLink('/a.c', 1, bad), '');
+});
+
+test('a sparkline has gaps where nothing was taken', () => {
+	assert.equal(sparkPath([0, 1, null, 1], 1), 'M0.0,21.0L40.0,1.0M120.0,1.0h2');
+	assert.equal(sparkPath([null, null], 1), '');
 });
