@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* x86-64 for the unwinder: DWARF register numbers, the kernel's signal frame, the sigreturn stub.
+/* x86-64 for the unwinder: DWARF register numbers, the kernel's signal frame, the signal trampoline.
  * The only place under bpf/ (with arch_x86_64.bpf.h for the kernel's own register layout) that
  * names a register. Compiles for BPF and for the host. */
 #ifndef PROFD_BPF_ARCH_X86_64_H

@@ -323,18 +323,18 @@ bool elf_file_debug_matches(const struct elf_identity *identity, const struct el
 	return identity->debug_link[0] && !file_crc(debug, &crc) && crc == identity->debug_crc;
 }
 
-int elf_file_stub(const struct elf_file *file, void **ret, size_t *ret_len)
+int elf_file_skeleton(const struct elf_file *file, void **ret, size_t *ret_len)
 {
-	cleanup_free uint8_t *stub = malloc(sizeof(Elf64_Ehdr) + PHDRS_MAX * sizeof(Elf64_Phdr));
+	cleanup_free uint8_t *skeleton = malloc(sizeof(Elf64_Ehdr) + PHDRS_MAX * sizeof(Elf64_Phdr));
 	Elf64_Phdr *phdrs;
 	Elf64_Ehdr *ehdr;
 	size_t phnum = 0;
 	uint16_t kept = 0;
 
-	if (!stub)
+	if (!skeleton)
 		return -ENOMEM;
-	ehdr = (void *)stub;
-	phdrs = (void *)(stub + sizeof(*ehdr));
+	ehdr = (void *)skeleton;
+	phdrs = (void *)(skeleton + sizeof(*ehdr));
 	if (!gelf_getehdr(file->elf, ehdr) || elf_getphdrnum(file->elf, &phnum) < 0)
 		return -ENOEXEC;
 	for (size_t i = 0; i < phnum && kept < PHDRS_MAX; i++)
@@ -346,7 +346,7 @@ int elf_file_stub(const struct elf_file *file, void **ret, size_t *ret_len)
 	ehdr->e_shnum = 0;
 	ehdr->e_shstrndx = SHN_UNDEF;
 	*ret_len = sizeof(*ehdr) + kept * sizeof(*phdrs);
-	*ret = take_ptr(stub);
+	*ret = take_ptr(skeleton);
 	return 0;
 }
 

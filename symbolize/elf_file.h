@@ -71,7 +71,7 @@ bool elf_file_has_symtab(const struct elf_file *file);
 bool elf_file_has_dwarf(const struct elf_file *file);
 /* Its head and PT_LOAD headers alone, as a file of their own: all that the names in a debug file need of it,
  * when it is closed long since. Free @ret. */
-int elf_file_stub(const struct elf_file *file, void **ret, size_t *ret_len) must_use;
+int elf_file_skeleton(const struct elf_file *file, void **ret, size_t *ret_len) must_use;
 /* DT_SONAME into @ret (NUL-terminated, cut); "" if there is none. */
 void elf_file_soname(const struct elf_file *file, char *ret, size_t size);
 

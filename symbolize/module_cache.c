@@ -291,8 +291,3 @@ void module_cache_drop(struct module_cache *cache, uint64_t key, enum module_cac
 	if (file)
 		file_remove(cache, file);
 }
-
-uint64_t module_cache_bytes(const struct module_cache *cache)
-{
-	return cache->bytes;
-}

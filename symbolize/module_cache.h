@@ -38,6 +38,5 @@ int module_cache_put(struct module_cache *cache, uint64_t key, enum module_cache
 		     const void *data, size_t len) must_use;
 /* Removes an image that turned out to be damaged. */
 void module_cache_drop(struct module_cache *cache, uint64_t key, enum module_cache_kind kind);
-uint64_t module_cache_bytes(const struct module_cache *cache);
 
 #endif

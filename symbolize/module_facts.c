@@ -8,12 +8,12 @@
 
 #define FACTS_MAGIC   "profdmod"
 #define FACTS_VERSION 1u
-#define STUB_MAX      (64u << 10)
+#define SKELETON_MAX      (64u << 10)
 
 struct facts_head {
 	char magic[8];
 	uint32_t version;
-	uint32_t stub_len;
+	uint32_t skeleton_len;
 	uint64_t size_bytes;
 	struct elf_identity identity;
 };
@@ -22,28 +22,28 @@ void module_facts_keep(struct module_cache *cache, uint64_t key, const struct mo
 {
 	struct facts_head head = { .magic = FACTS_MAGIC,
 				   .version = FACTS_VERSION,
-				   .stub_len = (uint32_t)facts->stub_len,
+				   .skeleton_len = (uint32_t)facts->skeleton_len,
 				   .size_bytes = facts->size_bytes };
 	cleanup_free uint8_t *image = NULL;
 	uint8_t tag;
 
-	if (!cache || !facts->stub || facts->stub_len > STUB_MAX ||
+	if (!cache || !facts->skeleton || facts->skeleton_len > SKELETON_MAX ||
 	    module_cache_has(cache, key, MODULE_CACHE_FACTS, &tag))
 		return;
-	image = malloc(sizeof(head) + facts->stub_len);
+	image = malloc(sizeof(head) + facts->skeleton_len);
 	if (!image)
 		return;
 	memcpy(&head.identity, &facts->identity, sizeof(head.identity));
 	memcpy(image, &head, sizeof(head));
-	memcpy(image + sizeof(head), facts->stub, facts->stub_len);
-	(void)!module_cache_put(cache, key, MODULE_CACHE_FACTS, 0, image, sizeof(head) + facts->stub_len);
+	memcpy(image + sizeof(head), facts->skeleton, facts->skeleton_len);
+	(void)!module_cache_put(cache, key, MODULE_CACHE_FACTS, 0, image, sizeof(head) + facts->skeleton_len);
 }
 
 static bool is_valid(const struct facts_head *head, size_t len)
 {
 	return len >= sizeof(*head) && !memcmp(head->magic, FACTS_MAGIC, sizeof(head->magic)) &&
-	       head->version == FACTS_VERSION && head->stub_len <= STUB_MAX &&
-	       len == sizeof(*head) + head->stub_len &&
+	       head->version == FACTS_VERSION && head->skeleton_len <= SKELETON_MAX &&
+	       len == sizeof(*head) + head->skeleton_len &&
 	       head->identity.build_id_len <= sizeof(head->identity.build_id) &&
 	       memchr(head->identity.debug_link, '\0', sizeof(head->identity.debug_link));
 }
@@ -55,10 +55,10 @@ int module_facts_recall(struct module_cache *cache, uint64_t key, struct module_
 	struct facts_head head;
 	uint8_t tag;
 	size_t len;
-	void *stub;
+	void *skeleton;
 
 	fd = cache ? module_cache_open(cache, key, MODULE_CACHE_FACTS, &tag) : -ENOENT;
-	if (fd < 0 || io_read_fd(fd, sizeof(head) + STUB_MAX, &image, &len) < 0)
+	if (fd < 0 || io_read_fd(fd, sizeof(head) + SKELETON_MAX, &image, &len) < 0)
 		return -ENOENT;
 	if (len >= sizeof(head))
 		memcpy(&head, image, sizeof(head));
@@ -66,13 +66,13 @@ int module_facts_recall(struct module_cache *cache, uint64_t key, struct module_
 		module_cache_drop(cache, key, MODULE_CACHE_FACTS);
 		return -ENOENT;
 	}
-	stub = malloc(head.stub_len + 1u);
-	if (!stub)
+	skeleton = malloc(head.skeleton_len + 1u);
+	if (!skeleton)
 		return -ENOMEM;
-	memcpy(stub, image + sizeof(head), head.stub_len);
+	memcpy(skeleton, image + sizeof(head), head.skeleton_len);
 	*ret = (struct module_facts){ .identity = head.identity,
 				      .size_bytes = head.size_bytes,
-				      .stub = stub,
-				      .stub_len = head.stub_len };
+				      .skeleton = skeleton,
+				      .skeleton_len = head.skeleton_len };
 	return 0;
 }

@@ -11,8 +11,8 @@
 struct module_facts {
 	struct elf_identity identity;
 	uint64_t size_bytes; /* of the file */
-	void *stub;	     /* elf_file_stub(); owned */
-	size_t stub_len;
+	void *skeleton;	     /* elf_file_skeleton(); owned */
+	size_t skeleton_len;
 };
 
 /* Stores them unless they are there. Without a cache, or where that fails, they are not kept. */

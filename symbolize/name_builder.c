@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -16,15 +17,15 @@
 
 void name_builder_init(struct name_builder *builder)
 {
-	*builder = (struct name_builder){ .pidfd = -1, .image_fd = -1, .files_fd = -1 };
+	*builder = (struct name_builder){ .pidfd = -1, .files_fd = -1 };
 }
 
 static void reset(struct name_builder *builder)
 {
 	if (builder->pidfd >= 0)
 		(void)close(builder->pidfd);
-	if (builder->image_fd >= 0)
-		(void)close(builder->image_fd);
+	while (builder->count)
+		(void)close(builder->image_fds[--builder->count]);
 	if (builder->files_fd >= 0)
 		(void)close(builder->files_fd);
 	name_builder_init(builder);
@@ -121,8 +122,8 @@ static int build(const struct name_builder_job *job, struct asker *asker, int im
 			return rc;
 		elf = file->elf;
 	} else {
-		/* The stub is this child's to read only: libelf takes no const. */
-		elf = elf_memory((char *)(uintptr_t)job->stub, job->stub_len);
+		/* The skeleton is this child's to read only: libelf takes no const. */
+		elf = elf_memory((char *)(uintptr_t)job->skeleton, job->skeleton_len);
 		if (!elf || !debug)
 			return -ENOEXEC;
 	}
@@ -136,7 +137,8 @@ static int build(const struct name_builder_job *job, struct asker *asker, int im
 	return io_write_all(image_fd, image, bytes);
 }
 
-static _Noreturn void child(const struct name_builder_job *job, int image_fd, int files_fd,
+/* An image that was not written is empty. */
+static _Noreturn void child(const struct name_builder *builder, const struct name_builder_job *jobs,
 			    const int *close_fds, size_t close_count)
 {
 	static const struct sandbox_limits limits = { .cpu_s = NAME_BUILDER_CPU_S,
@@ -146,58 +148,100 @@ static _Noreturn void child(const struct name_builder_job *job, int image_fd, in
 	for (size_t i = 0; i < close_count; i++)
 		if (close_fds[i] >= 0)
 			(void)close(close_fds[i]);
-	if (!job->urgent)
+	if (!jobs[0].urgent)
 		(void)setpriority(PRIO_PROCESS, 0, BUILDER_NICE);
 	if (!asker || sandbox_enter_builder(&limits) < 0)
 		_exit(2);
-	asker->fd = files_fd;
+	asker->fd = builder->files_fd;
 	asker->finder = (struct debug_finder){ asker, ask_for_file };
-	_exit(build(job, asker, image_fd) < 0 ? 1 : 0);
+	for (unsigned i = 0; i < builder->count; i++)
+		if (build(&jobs[i], asker, builder->image_fds[i]) < 0)
+			(void)!ftruncate(builder->image_fds[i], 0);
+	_exit(0);
 }
 
 /* ---- the parent ---------------------------------------------------------------------------------- */
 
-int name_builder_start(struct name_builder *builder, const struct name_builder_job *job, const int *close_fds,
-		       size_t close_count)
+static int open_images(struct name_builder *builder, const struct name_builder_job *jobs, unsigned count)
 {
-	cleanup_close int image_fd = io_memfd("symbols", 0);
-	cleanup_close int own_fd = -1, files_fd = -1;
-	int pair[2], pidfd, rc;
-	pid_t pid;
+	while (builder->count < count) {
+		int fd = io_memfd("symbols", 0);
 
-	if (image_fd < 0)
-		return image_fd;
-	rc = channel_pair(pair);
-	if (rc < 0)
-		return rc;
-	own_fd = pair[0];
-	files_fd = pair[1];
-	pid = fork();
-	if (pid < 0)
-		return -errno;
-	if (!pid)
-		child(job, image_fd, files_fd, close_fds, close_count);
-	pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-	if (pidfd < 0) {
-		rc = -errno;
-		(void)waitpid(pid, NULL, 0);
-		return rc;
+		if (fd < 0)
+			return fd;
+		builder->keys[builder->count] = jobs[builder->count].key;
+		builder->image_fds[builder->count++] = fd;
 	}
-	builder->pid = pid;
-	builder->pidfd = pidfd;
-	builder->image_fd = take_fd(&image_fd);
-	builder->files_fd = take_fd(&own_fd);
 	return 0;
 }
 
-int name_builder_finish(struct name_builder *builder, struct symbol_index **ret)
+static int start_child(struct name_builder *builder, const struct name_builder_job *jobs, const int *close_fds,
+		       size_t close_count)
 {
-	int status = 0;
+	cleanup_close int files_fd = -1;
+	int pair[2], rc;
+	pid_t pid;
+
+	rc = channel_pair(pair);
+	if (rc < 0)
+		return rc;
+	files_fd = pair[1];
+	builder->files_fd = pair[1];
+	pid = fork();
+	if (!pid) {
+		(void)close(pair[0]);
+		child(builder, jobs, close_fds, close_count);
+	}
+	builder->files_fd = pair[0];
+	if (pid < 0)
+		return -errno;
+	builder->pid = pid;
+	builder->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+	if (builder->pidfd >= 0)
+		return 0;
+	rc = -errno;
+	(void)waitpid(pid, NULL, 0);
+	return rc;
+}
+
+int name_builder_start(struct name_builder *builder, const struct name_builder_job *jobs, unsigned count,
+		       const int *close_fds, size_t close_count)
+{
 	int rc;
+
+	if (!count || count > NAME_BUILDER_JOBS_MAX)
+		return -EINVAL;
+	rc = open_images(builder, jobs, count);
+	if (rc == 0)
+		rc = start_child(builder, jobs, close_fds, close_count);
+	if (rc < 0)
+		reset(builder);
+	return rc;
+}
+
+/* What a killed child had finished is whole and counts; what it was at is not known. */
+static int read_image(int fd, bool killed, bool shared, struct symbol_index **ret)
+{
+	int rc = symbol_index_open(fd, ret);
+	struct stat st;
+
+	if (rc < 0 && killed)
+		return shared ? -EAGAIN : -EIO;
+	return rc == -EPROTO && fstat(fd, &st) == 0 && !st.st_size ? -EIO : rc;
+}
+
+int name_builder_finish(struct name_builder *builder, struct name_builder_result ret[NAME_BUILDER_JOBS_MAX])
+{
+	int count = (int)builder->count, status = 0;
+	bool killed;
 
 	if (waitpid(builder->pid, &status, WNOHANG) != builder->pid)
 		return -EAGAIN;
-	rc = WIFEXITED(status) && !WEXITSTATUS(status) ? symbol_index_open(builder->image_fd, ret) : -EIO;
+	killed = !WIFEXITED(status) || WEXITSTATUS(status);
+	for (int i = 0; i < count; i++) {
+		ret[i] = (struct name_builder_result){ .key = builder->keys[i] };
+		ret[i].error = read_image(builder->image_fds[i], killed, count > 1, &ret[i].index);
+	}
 	reset(builder);
-	return rc;
+	return count;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Builds symbol indexes, one at a time, in a child process: reading DWARF is long and the likeliest thing to
- * die of a hostile file, and neither may hold up unwind tables or take them along. The child hands over an
- * image in a memfd, which is checked like one from disk. What its debug information names (split DWARF, dwz)
- * it asks for, one file at a time, and waits. */
+/* Builds symbol indexes in a child process, one child at a time: reading DWARF is long and the likeliest thing
+ * to die of a hostile file, and neither may hold up unwind tables or take them along. The child hands over
+ * images in memfds, which are checked like ones from disk. What debug information names (split DWARF, dwz)
+ * it asks for, one file at a time, and waits. One child may be given several files, because it costs more than
+ * most files do; whoever starts it says which may share one. */
 #ifndef PROFD_SYMBOLIZE_NAME_BUILDER_H
 #define PROFD_SYMBOLIZE_NAME_BUILDER_H
 
@@ -13,13 +14,15 @@
 #include "symbolize/elf_file.h"
 #include "symbolize/symbol_index.h"
 
-#define NAME_BUILDER_CPU_S  40 /* at 50 MB of .debug_info a second (libpython 3.13): 2 GB */
-#define NAME_BUILDER_WALL_S 90
+#define NAME_BUILDER_CPU_S    40 /* at 50 MB of .debug_info a second (libpython 3.13): 2 GB */
+#define NAME_BUILDER_WALL_S   90
+#define NAME_BUILDER_JOBS_MAX 16u
 
 struct name_builder_job {
-	int fd;		 /* the module's file, borrowed; -1 = only its stub is left */
-	const void *stub; /* elf_file_stub(); borrowed */
-	size_t stub_len;
+	uint64_t key;	 /* of the module */
+	int fd;		 /* the module's file, borrowed; -1 = only its skeleton is left */
+	const void *skeleton; /* elf_file_skeleton(); borrowed */
+	size_t skeleton_len;
 	int debug_fd;	 /* perhaps its debug file, borrowed; -1 = none */
 	const struct elf_identity *identity; /* that the debug file must match */
 	bool urgent;			     /* somebody waits: not behind everything else on the host */
@@ -28,7 +31,9 @@ struct name_builder_job {
 struct name_builder {
 	int pidfd; /* -1 = idle; readable when the child is gone */
 	int pid;
-	int image_fd;
+	unsigned count; /* of jobs */
+	uint64_t keys[NAME_BUILDER_JOBS_MAX];
+	int image_fds[NAME_BUILDER_JOBS_MAX];
 	int files_fd; /* the child's questions for files: CONTROL_DEBUG_WANT, each answered by CONTROL_DEBUG */
 };
 
@@ -36,11 +41,19 @@ void name_builder_init(struct name_builder *builder);
 /* Waits for nobody: a child that is left dies with this process. */
 void name_builder_deinit(struct name_builder *builder);
 bool name_builder_is_idle(const struct name_builder *builder);
-/* Starts a job; @close_fds are closed in the child. -EAGAIN, -ENOMEM and the like of fork. */
-int name_builder_start(struct name_builder *builder, const struct name_builder_job *job,
+/* Starts @count jobs, which one child does in their order; @close_fds are closed in it. -EAGAIN, -ENOMEM and
+ * the like of fork. */
+int name_builder_start(struct name_builder *builder, const struct name_builder_job *jobs, unsigned count,
 		       const int *close_fds, size_t close_count) must_use;
-/* The result of a child that is gone; idle then. -EIO it failed or was killed, -EPROTO its image is damaged,
- * -EAGAIN it is still at work. */
-int name_builder_finish(struct name_builder *builder, struct symbol_index **ret) must_use;
+
+struct name_builder_result {
+	uint64_t key;
+	struct symbol_index *index; /* the caller's; NULL = none */
+	int error;		    /* why: -EIO it could not be read, or its child was killed over it; -EPROTO
+				     * damaged; -EAGAIN its child was killed, perhaps over another file */
+};
+/* Number of results of a child that is gone; idle then. -EAGAIN it is still at work. */
+int name_builder_finish(struct name_builder *builder,
+			struct name_builder_result ret[NAME_BUILDER_JOBS_MAX]) must_use;
 
 #endif

@@ -24,7 +24,7 @@ void name_modules_deinit(struct name_modules *m)
 {
 	for (size_t i = 0; i < m->modules.count; i++) {
 		close_files(m, &m->modules.data[i]);
-		free(m->modules.data[i].stub);
+		free(m->modules.data[i].skeleton);
 	}
 	name_module_vec_deinit(&m->modules);
 	u64map_deinit(&m->by_key);
@@ -62,7 +62,7 @@ static struct name_module *free_slot(struct name_modules *m)
 		if (module->state != NAME_MODULE_IDLE)
 			continue;
 		u64map_remove(&m->by_key, module->key);
-		free(module->stub);
+		free(module->skeleton);
 		return module;
 	}
 	return NULL;

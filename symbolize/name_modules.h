@@ -34,13 +34,14 @@ struct name_module {
 	bool urgent;		 /* somebody waits for its names */
 	bool fetching;		 /* the fetcher has not answered yet */
 	bool looked_at;		 /* somebody has asked for its names: worth fetching debug information */
+	bool shares;		 /* its builder may read other modules' files too */
 	uint8_t origins;	 /* enum symbol_origin bits of its index, 0 = none that has names */
 	uint64_t size_bytes;	 /* of the file */
 	int fd;			 /* owned; -1 unless WAITING, QUEUED or BUILDING */
 	int debug_fd;		 /* owned */
 	struct elf_identity identity;
-	void *stub;		 /* owned; NULL: no debug file can be used later */
-	size_t stub_len;
+	void *skeleton;		 /* owned; NULL: no debug file can be used later */
+	size_t skeleton_len;
 };
 
 VEC_DEFINE(name_module, struct name_module);

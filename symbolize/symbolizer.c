@@ -17,6 +17,7 @@
 #define BUILD_MEMORY_BYTES    (4ull << 30) /* address space besides the open indexes */
 #define MESSAGES_PER_TURN     16	   /* of one peer, before the others have theirs */
 #define TICK_MS		      100	   /* while something has a deadline */
+#define SHARED_BYTES_MAX      (32u << 20)  /* of the files that one child reads */
 
 /* ---- channels ------------------------------------------------------------------------------------ */
 
@@ -109,52 +110,89 @@ static int receive_some(struct symbolizer *s, int fd)
 
 /* ---- the builder --------------------------------------------------------------------------------- */
 
+static struct name_builder_job job_of(const struct name_module *module)
+{
+	return (struct name_builder_job){ .key = module->key,
+					  .fd = module->fd,
+					  .skeleton = module->skeleton,
+					  .skeleton_len = module->skeleton_len,
+					  .debug_fd = module->debug_fd,
+					  .identity = &module->identity,
+					  .urgent = module->urgent };
+}
+
+/* The next module, and others that may share its child. Nobody who waits waits for others' files too. */
+static unsigned pick_jobs(struct symbolizer *s, struct name_builder_job jobs[NAME_BUILDER_JOBS_MAX])
+{
+	struct name_module *module;
+	uint64_t bytes = 0;
+	unsigned count = 0;
+
+	while (count < NAME_BUILDER_JOBS_MAX && (module = name_modules_next(&s->modules))) {
+		bool alone = module->urgent || !module->shares || module->debug_fd >= 0;
+
+		bytes += module->size_bytes;
+		if (count && (alone || bytes > SHARED_BYTES_MAX))
+			break;
+		jobs[count++] = job_of(module);
+		name_modules_set_state(&s->modules, module, NAME_MODULE_BUILDING);
+		if (alone)
+			break;
+	}
+	return count;
+}
+
 static void start_build(struct symbolizer *s)
 {
-	struct name_module *module = name_modules_next(&s->modules);
 	const int close_fds[] = { s->control_fd, s->collector_fd, s->server_fd, s->fetch_fd };
-	struct name_builder_job job;
+	struct name_builder_job jobs[NAME_BUILDER_JOBS_MAX];
+	unsigned count = pick_jobs(s, jobs);
 	int rc;
 
-	if (!module)
+	if (!count)
 		return;
-	job = (struct name_builder_job){ .fd = module->fd,
-					 .stub = module->stub,
-					 .stub_len = module->stub_len,
-					 .debug_fd = module->debug_fd,
-					 .identity = &module->identity,
-					 .urgent = module->urgent };
-	rc = name_builder_start(&s->builder, &job, close_fds, ARRAY_SIZE(close_fds));
-	if (rc < 0) {
-		log_debug("cannot start a builder of names: %s", strerror(-rc));
-		name_modules_set_state(&s->modules, module, NAME_MODULE_IDLE);
+	rc = name_builder_start(&s->builder, jobs, count, close_fds, ARRAY_SIZE(close_fds));
+	if (rc == 0) {
+		symbolizer_begin_questions(s);
 		return;
 	}
-	s->building_key = module->key;
-	symbolizer_begin_questions(s);
-	name_modules_set_state(&s->modules, module, NAME_MODULE_BUILDING);
+	log_debug("cannot start a builder of names: %s", strerror(-rc));
+	for (unsigned i = 0; i < count; i++)
+		name_modules_set_state(&s->modules, name_modules_find(&s->modules, jobs[i].key),
+				       NAME_MODULE_IDLE);
+}
+
+static void take_result(struct symbolizer *s, const struct name_builder_result *result)
+{
+	struct name_module *module = name_modules_find(&s->modules, result->key);
+	int rc = result->error;
+
+	if (!rc) {
+		if (module)
+			module->origins = (uint8_t)symbol_index_origins(result->index);
+		rc = symbol_store_put_take(s->store, result->key, result->index);
+		if (rc < 0)
+			symbol_index_destroy(result->index);
+	}
+	if (module && rc == -EAGAIN) { /* another file may have killed its child */
+		module->shares = false;
+		name_modules_set_state(&s->modules, module, NAME_MODULE_QUEUED);
+		return;
+	}
+	if (rc < 0)
+		log_debug("names of module %016llx are not to be had: %s", (unsigned long long)result->key,
+			  strerror(-rc));
+	if (module)
+		name_modules_set_state(&s->modules, module, NAME_MODULE_IDLE);
 }
 
 static void finish_build(struct symbolizer *s)
 {
-	struct name_module *module = name_modules_find(&s->modules, s->building_key);
-	struct symbol_index *index = NULL;
-	int rc = name_builder_finish(&s->builder, &index);
+	struct name_builder_result results[NAME_BUILDER_JOBS_MAX];
+	int count = name_builder_finish(&s->builder, results);
 
-	if (rc == -EAGAIN)
-		return;
-	if (module && !rc)
-		module->origins = (uint8_t)symbol_index_origins(index);
-	if (!rc) {
-		rc = symbol_store_put_take(s->store, s->building_key, index);
-		if (rc < 0)
-			symbol_index_destroy(index);
-	}
-	if (rc < 0)
-		log_debug("names of module %016llx are not to be had: %s",
-			  (unsigned long long)s->building_key, strerror(-rc));
-	if (module)
-		name_modules_set_state(&s->modules, module, NAME_MODULE_IDLE);
+	for (int i = 0; i < count; i++)
+		take_result(s, &results[i]);
 }
 
 /* ---- loop ---------------------------------------------------------------------------------------- */

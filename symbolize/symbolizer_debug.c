@@ -35,7 +35,7 @@ bool symbolizer_want_debug(struct symbolizer *s, struct name_module *module)
 	uint64_t now_ns = clock_monotonic_ns();
 
 	/* Of a module of the past there is nothing but its build-id to go by. */
-	if (s->collector_fd < 0 || !module->stub ||
+	if (s->collector_fd < 0 || !module->skeleton ||
 	    (!module->identity.build_id_len &&
 	     (!module->identity.debug_link[0] || !module->index_request)) ||
 	    (module->debug_asked_ns && now_ns - module->debug_asked_ns < s->debug_again_ns))
@@ -53,7 +53,7 @@ static void fetch(struct symbolizer *s, struct name_module *module)
 	struct control_debug_want want;
 	uint64_t now_ns = clock_monotonic_ns();
 
-	if (s->fetch_fd < 0 || module->fetching || !module->looked_at || !module->stub || !module->identity.build_id_len ||
+	if (s->fetch_fd < 0 || module->fetching || !module->looked_at || !module->skeleton || !module->identity.build_id_len ||
 	    !module->debug_asked_ns || module->origins & SYMBOL_ORIGIN_DWARF ||
 	    (module->fetch_asked_ns && now_ns - module->fetch_asked_ns < s->debug_again_ns))
 		return;
@@ -112,22 +112,22 @@ void symbolizer_look_for_debug(struct symbolizer *s, struct name_module *module)
 
 struct name_module *symbolizer_recall(struct symbolizer *s, uint64_t key)
 {
-	struct module_facts facts = { .stub = NULL };
+	struct module_facts facts = { .skeleton = NULL };
 	struct name_module *module;
 	uint8_t origins = 0;
 
 	if (module_facts_recall(s->cache, key, &facts) < 0)
 		return NULL;
 	if (name_modules_add(&s->modules, key, &module) < 0) {
-		free(facts.stub);
+		free(facts.skeleton);
 		return NULL;
 	}
 	(void)module_cache_has(s->cache, key, MODULE_CACHE_SYMBOLS, &origins);
 	module->origins = origins;
 	module->identity = facts.identity;
 	module->size_bytes = facts.size_bytes;
-	module->stub = facts.stub;
-	module->stub_len = facts.stub_len;
+	module->skeleton = facts.skeleton;
+	module->skeleton_len = facts.skeleton_len;
 	return module;
 }
 
@@ -149,11 +149,17 @@ void symbolizer_begin_questions(struct symbolizer *s)
 	s->question.silent = 0;
 }
 
+/* The module that the builder is at. Of several none: their files name no others. */
+static const struct name_module *module_of_builder(const struct symbolizer *s)
+{
+	return s->builder.count == 1 ? name_modules_find(&s->modules, s->builder.keys[0]) : NULL;
+}
+
 /* Its words are not trusted more than the files it reads: only the kinds it may ask for are passed on, about
  * the module that it builds. */
 static int pass_on(struct symbolizer *s, const struct control_debug_want *asked)
 {
-	const struct name_module *module = name_modules_find(&s->modules, s->building_key);
+	const struct name_module *module = module_of_builder(s);
 	struct control_debug_want *want = &s->question.want;
 
 	*want = *asked;
@@ -209,7 +215,7 @@ void symbolizer_answer_late_questions(struct symbolizer *s, uint64_t now_ns)
 /* The host has no such file. What dwz moved away is fetched if the module's debug file might be, too. */
 static bool fetch_instead(struct symbolizer *s)
 {
-	const struct name_module *module = name_modules_find(&s->modules, s->building_key);
+	const struct name_module *module = module_of_builder(s);
 
 	if (s->question.want.kind != DEBUG_ALT || s->fetch_fd < 0 || !module || !module->looked_at ||
 	    channel_send(s->fetch_fd, &s->question.want, sizeof(s->question.want), NULL, 0) < 0)

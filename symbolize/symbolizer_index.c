@@ -102,6 +102,16 @@ static bool index_is_poorer(uint8_t origins, const struct elf_file *file)
 	return elf_file_has_symtab(file) && !(origins & ORIGINS_BETTER);
 }
 
+/* Files that nobody but root can write, and without debug information, are read by one child together. What it is
+ * made to say by a hostile file could be names of the others, so such a file has a child of its own. */
+static bool may_share_builder(const struct elf_file *file)
+{
+	struct stat st;
+
+	return !elf_file_has_dwarf(file) && fstat(file->fd, &st) == 0 && !st.st_uid &&
+	       !(st.st_mode & (S_IWGRP | S_IWOTH));
+}
+
 /* Remembers the module and, if its names are not known as well as @file knows them, keeps @fd_take for the
  * builder. */
 static void expect_names(struct symbolizer *s, const struct control_indexed *answer,
@@ -117,14 +127,15 @@ static void expect_names(struct symbolizer *s, const struct control_indexed *ans
 	module->index_request = answer->head.request;
 	module->identity = file->identity;
 	module->size_bytes = file->size_bytes;
-	if (!module->stub)
-		(void)!elf_file_stub(file, &module->stub, &module->stub_len);
+	module->shares = may_share_builder(file);
+	if (!module->skeleton)
+		(void)!elf_file_skeleton(file, &module->skeleton, &module->skeleton_len);
 	if (!elf_file_has_dwarf(file))
 		module_facts_keep(s->cache, answer->key,
 				  &(struct module_facts){ .identity = module->identity,
 							  .size_bytes = module->size_bytes,
-							  .stub = module->stub,
-							  .stub_len = module->stub_len });
+							  .skeleton = module->skeleton,
+							  .skeleton_len = module->skeleton_len });
 	if (module->state != NAME_MODULE_IDLE)
 		return;
 	known = module->origins ||

@@ -44,7 +44,6 @@ struct symbolizer {
 	struct name_modules modules;
 	struct jit_maps jit;
 	struct name_builder builder;
-	uint64_t building_key; /* of the module that the builder is at */
 	struct {
 		uint64_t asked_ns; /* monotonic; 0 = the builder does not wait for a file */
 		uint32_t request;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Input is a whole file. Property: what is read of it is the same twice, texts end, and the stub is a file
+/* Input is a whole file. Property: what is read of it is the same twice, texts end, and the skeleton is a file
  * whose segments are the original's. */
 #include <stdint.h>
 #include <stdlib.h>
@@ -15,17 +15,17 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void check_stub(const struct elf_file *file)
+static void check_skeleton(const struct elf_file *file)
 {
 	struct elf_segments original;
 	struct elf_segments copied;
 	size_t len;
-	void *stub;
+	void *skeleton;
 	Elf *elf;
 
-	if (elf_file_stub(file, &stub, &len) < 0)
+	if (elf_file_skeleton(file, &skeleton, &len) < 0)
 		return;
-	elf = elf_memory(stub, len);
+	elf = elf_memory(skeleton, len);
 	if (!elf_segments_load(file->elf, &original)) {
 		if (!elf || elf_segments_load(elf, &copied) < 0 || original.count < copied.count ||
 		    memcmp(original.items, copied.items, copied.count * sizeof(copied.items[0])))
@@ -33,7 +33,7 @@ static void check_stub(const struct elf_file *file)
 	}
 	if (elf)
 		elf_end(elf);
-	free(stub);
+	free(skeleton);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -62,6 +62,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	(void)elf_file_has_symtab(file);
 	(void)elf_file_has_dwarf(file);
 	(void)elf_file_debug_matches(&file->identity, file);
-	check_stub(file);
+	check_skeleton(file);
 	return 0;
 }

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -343,6 +344,34 @@ static void test_names(void **state)
 	start(&f, "cache-names");
 	names = ask_names_once(&f, answer.key, offset_of("named", "twice"));
 	assert_string_equal(names.function, "twice");
+	stop(&f);
+}
+
+/* Three files in one child, the second of which kills it: the first is done, the third is built again. */
+static void test_builder_killed(void **state)
+{
+	static const char *const files[] = { "small", "killer", "large" }; /* the order of building */
+	static struct fixture f;
+	struct control_indexed answers[3];
+	struct rlimit before, limit;
+
+	fixture_write("many.s", ".macro one name\n.type \\name, @function\n\\name: ret\n.size \\name, 1\n.endm\n.globl twice\n"
+				"one twice\n.macro another\none many\\@\n.endm\n.rept COUNT\nanother\n.endr\n");
+	assert_true(fixture_run("for f in small=1 killer=4000 large=2; do gcc -shared -nostdlib -Wl,--build-id=none -o ${f%%=*} "
+				"-Wa,--defsym,COUNT=${f#*=} many.s || exit; done; truncate -s 1M large; chmod 755 small killer large"));
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+	limit = (struct rlimit){ 65536, before.rlim_max }; /* SIGXFSZ for who writes a larger image */
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	start(&f, NULL);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &before) | kill(f.pid, SIGSTOP), 0); /* they wait, and go together */
+	for (uint32_t i = 0; i < 3; i++)
+		ask_index_fd(&f, i + 1, open_file(files[i]));
+	assert_int_equal(kill(f.pid, SIGCONT), 0);
+	for (unsigned i = 0; i < 3; i++)
+		answers[i] = *(const struct control_indexed *)receive(&f, f.collector, CONTROL_INDEXED);
+	for (uint32_t i = 0; i < 3; i += 2)
+		assert_string_equal(ask_names(&f, answers[i].key, offset_of(files[i], "twice")).function, "twice");
+	assert_int_equal(ask_names_once(&f, answers[1].key, offset_of("killer", "twice")).frames, 0);
 	stop(&f);
 }
 
@@ -851,9 +880,9 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_index),	      cmocka_unit_test(test_names),
 		cmocka_unit_test(test_many_names),    cmocka_unit_test(test_debug_file),
-		cmocka_unit_test(test_split_files),
-		cmocka_unit_test(test_debug_file_later), cmocka_unit_test(test_better_file),
-		cmocka_unit_test(test_bad_files),
+		cmocka_unit_test(test_split_files),   cmocka_unit_test(test_builder_killed),
+		cmocka_unit_test(test_better_file),   cmocka_unit_test(test_bad_files),
+		cmocka_unit_test(test_debug_file_later),
 		cmocka_unit_test(test_bad_messages),  cmocka_unit_test(test_sandboxed),
 		cmocka_unit_test(test_cached_table),  cmocka_unit_test(test_runtimes),
 		cmocka_unit_test(test_kernel),	      cmocka_unit_test(test_peers_come_and_go),
