@@ -131,6 +131,7 @@ UNWIND_INLINE int unwind_cfa(const struct unwind_state *at, const struct unwind_
 			     uint64_t *ret)
 {
 	uint64_t base = at->sp;
+	uint32_t reg = rule->flags & UNWIND_RULE_THIRD ? rule->cfa_reg & 15 : rule->cfa_reg;
 	int rc;
 
 	if (rule->cfa == UNWIND_CFA_PLT) {
@@ -139,13 +140,13 @@ UNWIND_INLINE int unwind_cfa(const struct unwind_state *at, const struct unwind_
 	}
 	if (rule->cfa == UNWIND_CFA_FP || rule->cfa == UNWIND_CFA_DEREF_FP) {
 		base = at->fp;
-	} else if (rule->cfa == UNWIND_CFA_REG || rule->cfa == UNWIND_CFA_DEREF_REG) {
-		rc = unwind_register(at,
-				     rule->flags & UNWIND_RULE_THIRD ? rule->cfa_reg & 15 :
-								       rule->cfa_reg,
-				     &base);
+	} else if (rule->cfa == UNWIND_CFA_REG || rule->cfa == UNWIND_CFA_DEREF_REG ||
+		   rule->cfa == UNWIND_CFA_DEREF_INDEXED) {
+		rc = unwind_register(at, reg, &base);
 		if (rc)
 			return rc;
+		if (rule->cfa == UNWIND_CFA_DEREF_INDEXED)
+			base = at->sp + 8 * base;
 	} else if (rule->cfa != UNWIND_CFA_SP && rule->cfa != UNWIND_CFA_DEREF_SP) {
 		return UNWIND_UNSUPPORTED;
 	}
@@ -168,6 +169,9 @@ UNWIND_INLINE int unwind_saved_fp(const struct unwind_state *at, const struct un
 	case UNWIND_FP_UNDEFINED:
 		*ret = 0;
 		return UNWIND_STEPPED;
+	case UNWIND_FP_REG:
+		*ret = at->regs[rule->fp_offset & (ARCH_REG_COUNT - 1)];
+		return at->regs_known ? UNWIND_STEPPED : UNWIND_UNSUPPORTED;
 	case UNWIND_FP_CFA:
 		break;
 	case UNWIND_FP_FROM_SP:
@@ -182,6 +186,17 @@ UNWIND_INLINE int unwind_saved_fp(const struct unwind_state *at, const struct un
 	if (UNWIND_READ(ret, 8, base + (uint64_t)(int64_t)rule->fp_offset))
 		return UNWIND_FAULT;
 	return UNWIND_STEPPED;
+}
+
+UNWIND_INLINE int unwind_return_address(const struct unwind_state *at, const struct unwind_rule *rule,
+					uint64_t cfa, uint64_t *ret)
+{
+	if (rule->flags & UNWIND_RULE_RA_REG) {
+		*ret = at->regs[rule->ra_offset & (ARCH_REG_COUNT - 1)];
+		return at->regs_known ? UNWIND_STEPPED : UNWIND_UNSUPPORTED;
+	}
+	return UNWIND_READ(ret, 8, cfa + (uint64_t)(int64_t)rule->ra_offset) ? UNWIND_FAULT :
+										 UNWIND_STEPPED;
 }
 
 /* Where the caller's third register is; before the other registers change. */
@@ -227,8 +242,9 @@ UNWIND_INLINE int unwind_step(struct unwind_state *at, const struct unwind_rule 
 		if (UNWIND_READ(pair, 16, cfa + (uint64_t)(int64_t)rule->fp_offset))
 			return UNWIND_FAULT;
 	} else {
-		if (UNWIND_READ(&pair[1], 8, cfa + (uint64_t)(int64_t)rule->ra_offset))
-			return UNWIND_FAULT;
+		rc = unwind_return_address(at, rule, cfa, &pair[1]);
+		if (rc)
+			return rc;
 		rc = unwind_saved_fp(at, rule, cfa, &pair[0]);
 		if (rc)
 			return rc;
@@ -236,6 +252,9 @@ UNWIND_INLINE int unwind_step(struct unwind_state *at, const struct unwind_rule 
 	if (!pair[1])
 		return UNWIND_FINISHED;
 	unwind_follow_third(at, rule, cfa);
+	if (rule->flags & UNWIND_RULE_SP_SAVED &&
+	    UNWIND_READ(&cfa, 8, cfa + (uint64_t)(int64_t)rule->ra_offset - 8))
+		return UNWIND_FAULT;
 	unwind_to_caller(at, cfa, pair[1], pair[0]);
 	if (rule->flags & UNWIND_RULE_SIGNAL)
 		at->is_return = 0;

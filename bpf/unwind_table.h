@@ -27,7 +27,7 @@
 #endif
 
 #define UNWIND_TABLE_MAGIC   0x31545750u /* "PWT1" */
-#define UNWIND_TABLE_VERSION 3u /* raise with every change of layout or of what is described */
+#define UNWIND_TABLE_VERSION 4u /* raise with every change of layout or of what is described */
 #define UNWIND_ELEMENT_BYTES 16u
 #define UNWIND_PAGE_SHIFT    16
 #define UNWIND_PAGE_BYTES    (1u << UNWIND_PAGE_SHIFT)
@@ -62,6 +62,8 @@ enum unwind_cfa {
 		8,	    /* signal frame: all registers from the kernel's saved context at sp */
 	UNWIND_CFA_END = 9, /* return address undefined: the outermost frame */
 	UNWIND_CFA_UNSUPPORTED = 10, /* an expression we do not evaluate: stop, counted */
+	UNWIND_CFA_DEREF_INDEXED =
+		11, /* *(sp + 8 * register cfa_reg + cfa_deref) + cfa_offset; innermost frame only */
 };
 
 /* How the caller's frame pointer is found. */
@@ -71,6 +73,7 @@ enum unwind_fp {
 	UNWIND_FP_UNDEFINED = 2,
 	UNWIND_FP_FROM_SP = 3, /* *(sp + fp_offset), for expressions */
 	UNWIND_FP_FROM_FP = 4, /* *(fp + fp_offset): DW_CFA_expression (DRAP frames of gcc) */
+	UNWIND_FP_REG = 5, /* in register fp_offset; innermost frame only */
 };
 
 enum unwind_rule_flag {
@@ -80,6 +83,10 @@ enum unwind_rule_flag {
 		2, /* the caller's frame is on another stack: it need not be further up */
 	UNWIND_RULE_THIRD =
 		4, /* bits 7..4 of cfa_reg say where the third register is: enum unwind_third */
+	UNWIND_RULE_RA_REG =
+		8, /* the return address is in register ra_offset; innermost frame only (vfork, longjmp) */
+	UNWIND_RULE_SP_SAVED =
+		16, /* the caller's sp is saved below its return address, not the CFA (setcontext) */
 };
 
 /* n >= 2: saved at cfa - 8 * n. */

@@ -56,19 +56,22 @@ static bool cfa_to_rule(const struct cfi_arch *arch, const struct cfi_state *s, 
 		rule->cfa_deref = (int16_t)s->cfa_deref;
 		return true;
 	}
-	if ((s->cfa != CFI_CFA_REG && s->cfa != CFI_CFA_DEREF) || s->cfa_reg > UINT8_MAX ||
-	    !fits_i32(s->cfa_offset) || !fits_i16(s->cfa_deref))
+	if ((s->cfa != CFI_CFA_REG && s->cfa != CFI_CFA_DEREF && s->cfa != CFI_CFA_DEREF_INDEXED) ||
+	    s->cfa_reg > UINT8_MAX || !fits_i32(s->cfa_offset) || !fits_i16(s->cfa_deref))
 		return false;
-	if (s->cfa_reg == arch->sp)
+	if (s->cfa == CFI_CFA_DEREF_INDEXED)
+		rule->cfa = UNWIND_CFA_DEREF_INDEXED;
+	else if (s->cfa_reg == arch->sp)
 		rule->cfa = s->cfa == CFI_CFA_REG ? UNWIND_CFA_SP : UNWIND_CFA_DEREF_SP;
 	else if (s->cfa_reg == arch->fp)
 		rule->cfa = s->cfa == CFI_CFA_REG ? UNWIND_CFA_FP : UNWIND_CFA_DEREF_FP;
 	else
 		rule->cfa = s->cfa == CFI_CFA_REG ? UNWIND_CFA_REG : UNWIND_CFA_DEREF_REG;
-	if (rule->cfa == UNWIND_CFA_REG || rule->cfa == UNWIND_CFA_DEREF_REG)
+	if (rule->cfa == UNWIND_CFA_REG || rule->cfa == UNWIND_CFA_DEREF_REG ||
+	    rule->cfa == UNWIND_CFA_DEREF_INDEXED)
 		rule->cfa_reg = (uint8_t)s->cfa_reg;
 	rule->cfa_offset = (int32_t)s->cfa_offset;
-	if (s->cfa == CFI_CFA_DEREF)
+	if (s->cfa != CFI_CFA_REG)
 		rule->cfa_deref = (int16_t)s->cfa_deref;
 	return true;
 }
@@ -80,6 +83,7 @@ static void fp_to_rule(const struct cfi_register *fp, struct unwind_rule *rule)
 		[CFI_HOW_UNDEFINED] = UNWIND_FP_UNDEFINED, [CFI_HOW_AT_CFA] = UNWIND_FP_CFA,
 		[CFI_HOW_AT_SP] = UNWIND_FP_FROM_SP,  [CFI_HOW_AT_FP] = UNWIND_FP_FROM_FP,
 		[CFI_HOW_CFA] = UNWIND_FP_UNDEFINED,  [CFI_HOW_OTHER] = UNWIND_FP_UNDEFINED,
+		[CFI_HOW_IN_REG] = UNWIND_FP_REG,
 	};
 
 	rule->fp = by_how[fp->how];
@@ -110,6 +114,36 @@ static void third_to_rule(const struct machine *m, struct unwind_rule *rule)
 	rule->flags |= UNWIND_RULE_THIRD;
 }
 
+/* The caller's sp is the CFA but where it is loaded: setcontext() has it saved below the return address, longjmp()
+ * in a register, and the return address in another. False: some other stack switch, which is beyond us. */
+static bool sp_to_rule(const struct cfi_state *s, struct unwind_rule *rule)
+{
+	if (s->sp.how == CFI_HOW_UNSET || (s->sp.how == CFI_HOW_CFA && !s->sp.offset))
+		return true;
+	rule->flags |= UNWIND_RULE_SWITCH;
+	if (s->sp.how == CFI_HOW_AT_CFA && s->ra.how == CFI_HOW_AT_CFA && s->sp.offset == s->ra.offset - 8) {
+		rule->flags |= UNWIND_RULE_SP_SAVED;
+		return true;
+	}
+	if (s->sp.how != CFI_HOW_IN_REG || s->ra.how != CFI_HOW_IN_REG || s->fp.how == CFI_HOW_AT_CFA)
+		return false;
+	rule->cfa = UNWIND_CFA_REG;
+	rule->cfa_reg = (uint8_t)s->sp.offset;
+	rule->cfa_offset = 0;
+	rule->cfa_deref = 0;
+	return true;
+}
+
+static bool ra_to_rule(const struct cfi_register *ra, struct unwind_rule *rule)
+{
+	if (ra->how == CFI_HOW_IN_REG)
+		rule->flags |= UNWIND_RULE_RA_REG | UNWIND_RULE_SWITCH; /* nothing may be on the stack */
+	else if (ra->how != CFI_HOW_AT_CFA)
+		return false;
+	rule->ra_offset = (int16_t)ra->offset;
+	return fits_i16(ra->offset);
+}
+
 /* Unused fields stay 0: equal rules must be equal bytes. */
 static void state_to_rule(const struct machine *m, struct unwind_rule *rule)
 {
@@ -126,14 +160,10 @@ static void state_to_rule(const struct machine *m, struct unwind_rule *rule)
 		rule->cfa = UNWIND_CFA_SIGNAL;
 		return;
 	}
-	/* The caller's sp is taken to be the CFA: any other rule for it (stack switches) is beyond us. */
-	if (s->ra.how != CFI_HOW_AT_CFA || !fits_i16(s->ra.offset) ||
-	    (s->sp.how != CFI_HOW_UNSET && !(s->sp.how == CFI_HOW_CFA && !s->sp.offset)) ||
-	    !cfa_to_rule(m->arch, s, rule)) {
+	if (!ra_to_rule(&s->ra, rule) || !cfa_to_rule(m->arch, s, rule) || !sp_to_rule(s, rule)) {
 		rule_unsupported(rule);
 		return;
 	}
-	rule->ra_offset = (int16_t)s->ra.offset;
 	fp_to_rule(&s->fp, rule);
 	third_to_rule(m, rule);
 }
@@ -176,6 +206,13 @@ static void set_register(struct machine *m, uint64_t reg, enum cfi_how how, int6
 		return;
 	*r = (struct cfi_register){ .offset = offset, .how = (uint8_t)how };
 	m->changed = true;
+}
+
+static void set_in_register(struct machine *m, uint64_t reg, uint64_t in)
+{
+	bool known = in < m->arch->ra && in != m->arch->sp && in != m->arch->fp;
+
+	set_register(m, reg, known ? CFI_HOW_IN_REG : CFI_HOW_OTHER, known ? (int64_t)in : 0);
 }
 
 /* Factored offsets: overflow can only come from a hostile file. */
@@ -251,11 +288,13 @@ static void set_cfa_expression(struct machine *m)
 		return;
 	}
 	e = cfi_expression_read(expr, false);
-	m->state.cfa_reg = e.reg;
+	m->state.cfa_reg = e.value == CFI_VALUE_DEREF_INDEXED ? e.index : e.reg;
 	m->state.cfa_offset = e.offset;
 	m->state.cfa_deref = e.deref;
 	m->state.cfa = e.value == CFI_VALUE_REG	  ? CFI_CFA_REG :
 		       e.value == CFI_VALUE_DEREF ? CFI_CFA_DEREF :
+		       e.value == CFI_VALUE_DEREF_INDEXED && e.reg == m->arch->sp ?
+						    CFI_CFA_DEREF_INDEXED :
 						    CFI_CFA_OTHER;
 }
 
@@ -390,8 +429,7 @@ static void execute_rule(struct machine *m, uint8_t op)
 		break;
 	case DW_CFA_register:
 		reg = bytes_varint(b);
-		(void)bytes_varint(b);
-		set_register(m, reg, CFI_HOW_OTHER, 0);
+		set_in_register(m, reg, bytes_varint(b));
 		break;
 	case DW_CFA_remember_state:
 		remember(m);

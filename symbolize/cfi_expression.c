@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* DWARF expressions in call frame information, evaluated symbolically: what compilers, linkers and
  * hand-written assembly use comes down to a register plus a constant, at most one load, and another
- * constant (gcc's realigned frames, OpenSSL's assembly, glibc's signal return). Anything else is OTHER. */
+ * constant (gcc's realigned frames, OpenSSL's assembly, glibc's signal return), or a register of words
+ * above another one (OpenSSL's bn_mul_mont). Anything else is OTHER. */
 #include <dwarf.h>
 
 #include "symbolize/cfi_internal.h"
@@ -66,6 +67,13 @@ static void add(struct expression_stack *s, bool minus)
 		left = right;
 		right = swap;
 	}
+	if (!minus && left.value == CFI_VALUE_REG && right.value == CFI_VALUE_SCALED &&
+	    !right.offset) {
+		left.value = CFI_VALUE_INDEXED;
+		left.index = right.index;
+		stack_push(s, left);
+		return;
+	}
 	if (right.value != CFI_VALUE_CONST || right.offset == INT64_MIN) {
 		s->failed = true;
 		return;
@@ -74,13 +82,24 @@ static void add(struct expression_stack *s, bool minus)
 	add_const(s, minus ? -right.offset : right.offset);
 }
 
+/* A register times the size of a word. */
+static void multiply(struct expression_stack *s)
+{
+	struct cfi_expression right = stack_pop(s);
+	struct cfi_expression left = stack_pop(s);
+
+	if (left.value != CFI_VALUE_REG || left.offset || right.value != CFI_VALUE_CONST || right.offset != 8)
+		s->failed = true;
+	stack_push(s, (struct cfi_expression){ .value = CFI_VALUE_SCALED, .index = left.reg });
+}
+
 static void deref(struct expression_stack *s)
 {
 	struct cfi_expression e = stack_pop(s);
 
-	if (e.value != CFI_VALUE_REG)
+	if (e.value != CFI_VALUE_REG && e.value != CFI_VALUE_INDEXED)
 		s->failed = true;
-	e.value = CFI_VALUE_DEREF;
+	e.value = e.value == CFI_VALUE_REG ? CFI_VALUE_DEREF : CFI_VALUE_DEREF_INDEXED;
 	e.deref = e.offset;
 	e.offset = 0;
 	stack_push(s, e);
@@ -142,6 +161,8 @@ static void read_operation(struct expression_stack *s, struct bytes *b)
 		add_const(s, (int64_t)bytes_varint(b));
 	} else if (op == DW_OP_plus || op == DW_OP_minus) {
 		add(s, op == DW_OP_minus);
+	} else if (op == DW_OP_mul) {
+		multiply(s);
 	} else if (op != DW_OP_nop && !read_const(s, op, b)) {
 		s->failed = true;
 	}

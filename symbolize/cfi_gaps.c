@@ -9,7 +9,6 @@
 #define SCAN_BYTES_MAX (16u << 20) /* of all gaps of one file */
 #define SCAN_GAPS_MAX  2048u
 #define DYNAMIC_BYTES_MAX 65536u
-#define GAP_BYTES_MIN  16u /* functions are aligned to 16: smaller gaps are padding */
 
 struct gap_scan {
 	struct cfi_set *set;
@@ -42,7 +41,7 @@ static int scan_gap(struct gap_scan *scan, uint64_t start_fo, uint64_t end_fo)
 	const uint8_t *at;
 	struct bytes b;
 
-	if (end_fo <= start_fo || len < GAP_BYTES_MIN || !scan->gaps_left || !scan->bytes_left)
+	if (end_fo <= start_fo || len < CFI_PADDING_BYTES || !scan->gaps_left || !scan->bytes_left)
 		return 0;
 	if (len > scan->bytes_left)
 		len = scan->bytes_left;

@@ -24,6 +24,7 @@
 #define CFI_SECTION_BYTES_MAX (256ull << 20) /* largest seen: 30 MB (a browser) */
 #define CFI_ENTRIES_MAX	      (4u << 20)
 #define CFI_CIES_MAX	      (256u << 10)
+#define CFI_PADDING_BYTES     16u /* functions are aligned to 16: smaller gaps are padding */
 #define CFI_REMEMBER_MAX      32 /* nested DW_CFA_remember_state; compilers use 2 */
 #define CFI_FO_END	      ((uint64_t)UNWIND_PAGES_MAX << UNWIND_PAGE_SHIFT)
 
@@ -59,11 +60,15 @@ enum cfi_value { /* what an expression was found to mean */
 	CFI_VALUE_REG,	 /* reg + offset */
 	CFI_VALUE_DEREF, /* *(reg + deref) + offset */
 	CFI_VALUE_CFA,	 /* CFA + offset (the CFA is on the stack when a register's expression starts) */
+	CFI_VALUE_SCALED,	 /* 8 * index */
+	CFI_VALUE_INDEXED,	 /* reg + 8 * index + offset */
+	CFI_VALUE_DEREF_INDEXED, /* *(reg + 8 * index + deref) + offset */
 };
 
 struct cfi_expression {
 	uint8_t value; /* enum cfi_value */
 	uint8_t reg;
+	uint8_t index; /* register */
 	int64_t offset;
 	int64_t deref;
 };
@@ -76,6 +81,7 @@ enum cfi_cfa {
 	CFI_CFA_REG,   /* reg + offset */
 	CFI_CFA_DEREF, /* *(reg + deref) + offset */
 	CFI_CFA_PLT,   /* deref = nibble */
+	CFI_CFA_DEREF_INDEXED, /* *(sp + 8 * reg + deref) + offset */
 	CFI_CFA_OTHER,
 };
 
@@ -87,6 +93,7 @@ enum cfi_how {
 	CFI_HOW_AT_SP,	/* *(sp + offset) */
 	CFI_HOW_AT_FP,	/* *(fp + offset) */
 	CFI_HOW_CFA,	/* CFA + offset */
+	CFI_HOW_IN_REG, /* register number offset */
 	CFI_HOW_OTHER,
 };
 

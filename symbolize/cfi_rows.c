@@ -27,7 +27,9 @@ static int set_execute(struct cfi_set *set, struct cfi_builder *builder)
 
 		if (rc < 0)
 			return rc;
-		/* Gives way to the next range if that begins right here. */
+		/* What lies between functions that follow each other is never run: the last rule goes on. */
+		if (e < last && e[1].start_fo - e->end_fo < CFI_PADDING_BYTES)
+			continue;
 		rc = cfi_builder_row(builder, e->end_fo, &none);
 		if (rc < 0)
 			return rc;

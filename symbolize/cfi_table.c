@@ -346,7 +346,7 @@ int cfi_image_validate(const void *image, size_t bytes)
 	if (rows_seen != head->row_count || rules[0].cfa != UNWIND_CFA_NONE)
 		return -EPROTO;
 	for (uint32_t i = 0; i < head->rule_count; i++)
-		if (rules[i].cfa > UNWIND_CFA_UNSUPPORTED || rules[i].fp > UNWIND_FP_FROM_FP)
+		if (rules[i].cfa > UNWIND_CFA_DEREF_INDEXED || rules[i].fp > UNWIND_FP_REG)
 			return -EPROTO;
 	return 0;
 }

@@ -87,6 +87,20 @@ static bool is_plt(const Dwarf_Op *ops, size_t count, int16_t *nibble)
 	return true;
 }
 
+/* *(rsp + a + 8 * reg) + b */
+static bool is_indexed(const Dwarf_Op *ops, size_t count, struct unwind_rule *rule)
+{
+	if (count != 7 || ops[0].atom != DW_OP_breg7 || ops[1].atom < DW_OP_breg0 || ops[1].atom > DW_OP_breg15 ||
+	    ops[1].number || ops[2].atom != DW_OP_lit8 || ops[3].atom != DW_OP_mul ||
+	    ops[4].atom != DW_OP_plus || ops[5].atom != DW_OP_deref || ops[6].atom != DW_OP_plus_uconst)
+		return false;
+	rule->cfa = UNWIND_CFA_DEREF_INDEXED;
+	rule->cfa_reg = (uint8_t)(ops[1].atom - DW_OP_breg0);
+	rule->cfa_deref = (int16_t)ops[0].number;
+	rule->cfa_offset = (int32_t)ops[6].number;
+	return true;
+}
+
 static void expect_cfa(Dwarf_Frame *frame, struct unwind_rule *rule)
 {
 	Dwarf_Op *ops;
@@ -102,6 +116,8 @@ static void expect_cfa(Dwarf_Frame *frame, struct unwind_rule *rule)
 		rule->cfa = UNWIND_CFA_PLT;
 		return;
 	}
+	if (is_indexed(ops, count, rule))
+		return;
 	if (!read_ops(ops, count, &from_cfa, &reg, &offset, &loaded, &at) || from_cfa)
 		return;
 	rule->cfa_offset = (int32_t)offset;
@@ -114,6 +130,12 @@ static void expect_cfa(Dwarf_Frame *frame, struct unwind_rule *rule)
 		rule->cfa = loaded ? UNWIND_CFA_DEREF_REG : UNWIND_CFA_REG;
 		rule->cfa_reg = (uint8_t)reg;
 	}
+}
+
+static bool is_register(const Dwarf_Op *ops, size_t count, int *reg)
+{
+	*reg = !count ? -1 : ops[0].atom == DW_OP_regx ? (int)ops[0].number : ops[0].atom - DW_OP_reg0;
+	return count == 1 && *reg >= 0 && *reg < RA;
 }
 
 static void expect_fp(Dwarf_Frame *frame, struct unwind_rule *rule)
@@ -131,6 +153,11 @@ static void expect_fp(Dwarf_Frame *frame, struct unwind_rule *rule)
 		return;
 	}
 	rule->fp = UNWIND_FP_UNDEFINED;
+	if (is_register(ops, count, &reg)) {
+		rule->fp = UNWIND_FP_REG;
+		rule->fp_offset = reg;
+		return;
+	}
 	if (!read_ops(ops, count, &from_cfa, &reg, &offset, &loaded, &at) || loaded)
 		return;
 	if (ops[count - 1].atom == DW_OP_stack_value)
@@ -166,16 +193,41 @@ static uint8_t expect_third(Dwarf_Frame *frame)
 	return (uint8_t)(-offset / 8);
 }
 
-/* Is the caller's sp anything but the CFA? (A switch of stacks, which rules cannot say.) */
-static bool sp_is_special(Dwarf_Frame *frame)
+/* The caller's sp where it is not the CFA, after the rest of the rule: what a rule can say, else UNSUPPORTED. */
+static void expect_sp(Dwarf_Frame *frame, struct unwind_rule *rule)
 {
 	Dwarf_Op mem[3];
 	Dwarf_Op *ops;
 	size_t count;
+	bool from_cfa, loaded;
+	int reg;
+	int64_t offset = 0, at;
 
 	assert_int_equal(dwarf_frame_register(frame, RSP, mem, &ops, &count), 0);
-	return !(count == 2 && ops[0].atom == DW_OP_call_frame_cfa && ops[1].atom == DW_OP_stack_value) &&
-	       (count || ops);
+	if ((count == 2 && ops[0].atom == DW_OP_call_frame_cfa && ops[1].atom == DW_OP_stack_value) ||
+	    (!count && !ops))
+		return;
+	rule->flags |= UNWIND_RULE_SWITCH;
+	if (is_register(ops, count, &reg) && rule->flags & UNWIND_RULE_RA_REG && rule->fp != UNWIND_FP_CFA) {
+		rule->cfa = UNWIND_CFA_REG;
+		rule->cfa_reg = (uint8_t)reg;
+		rule->cfa_offset = 0;
+	} else if (count && read_ops(ops, count, &from_cfa, &reg, &offset, &loaded, &at) && from_cfa &&
+		   !loaded && ops[count - 1].atom != DW_OP_stack_value &&
+		   !(rule->flags & UNWIND_RULE_RA_REG) && offset == rule->ra_offset - 8) {
+		rule->flags |= UNWIND_RULE_SP_SAVED;
+	} else {
+		rule->cfa = UNWIND_CFA_UNSUPPORTED;
+	}
+}
+
+static void expect_rest(Dwarf_Frame *frame, int64_t ra_offset, struct expectation *e)
+{
+	expect_cfa(frame, &e->rule);
+	expect_fp(frame, &e->rule);
+	e->rule.ra_offset = (int16_t)ra_offset;
+	expect_sp(frame, &e->rule);
+	e->third = expect_third(frame);
 }
 
 static struct expectation expect_at(Dwarf_CFI *cfi, uint64_t ev)
@@ -196,18 +248,16 @@ static struct expectation expect_at(Dwarf_CFI *cfi, uint64_t ev)
 	e.rule.flags = signal ? UNWIND_RULE_SIGNAL : 0;
 	if (!dwarf_frame_register(frame, RA, mem, &ops, &count) && !count && ops) {
 		e.end = true;
+	} else if (is_register(ops, count, &reg)) {
+		e.rule.flags |= UNWIND_RULE_RA_REG | UNWIND_RULE_SWITCH;
+		expect_rest(frame, reg, &e);
 	} else if (!count || !read_ops(ops, count, &from_cfa, &reg, &offset, &loaded, &at)) {
-		e.rule.cfa = UNWIND_CFA_UNSUPPORTED;
-	} else if (from_cfa && sp_is_special(frame)) {
 		e.rule.cfa = UNWIND_CFA_UNSUPPORTED;
 	} else if (!from_cfa) {
 		e.rule.cfa = signal && reg == RSP && offset == 168 ? UNWIND_CFA_SIGNAL :
 								     UNWIND_CFA_UNSUPPORTED;
 	} else {
-		expect_cfa(frame, &e.rule);
-		expect_fp(frame, &e.rule);
-		e.rule.ra_offset = (int16_t)offset;
-		e.third = expect_third(frame);
+		expect_rest(frame, offset, &e);
 	}
 	free(frame);
 	return e;

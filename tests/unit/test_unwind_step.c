@@ -109,6 +109,20 @@ static const struct rule_case rule_cases[] = {
 	{ "a signal's rule with an ordinary CFA",
 	  { UNWIND_CFA_SP, UNWIND_FP_SAME, 0, UNWIND_RULE_SIGNAL, 8, 0, 0, -8 },
 	  { { SP, 0x40b000 } }, 0, UNWIND_STEPPED, SP + 8, 0x40b000, FP, true },
+	{ "words on the stack counted by a register (bn_mul_mont)",
+	  { UNWIND_CFA_DEREF_INDEXED, UNWIND_FP_SAME, 9, 0, 8, 0, 8, -8 },
+	  { { SP + 32, STACK_AT + 0x100 }, { STACK_AT + 0x100, 0x40e000 } }, 0, UNWIND_STEPPED,
+	  STACK_AT + 0x108, 0x40e000, FP, false },
+	{ "return address in a register (vfork)",
+	  { UNWIND_CFA_SP, UNWIND_FP_SAME, 0, UNWIND_RULE_RA_REG | UNWIND_RULE_SWITCH, 0, 0, 0, 5 },
+	  { { 0 } }, 0, UNWIND_STEPPED, SP, 0x40f000, FP, false },
+	{ "all in registers (longjmp)",
+	  { UNWIND_CFA_REG, UNWIND_FP_REG, 8, UNWIND_RULE_RA_REG | UNWIND_RULE_SWITCH, 0, 11, 0, 5 },
+	  { { 0 } }, 0, UNWIND_STEPPED, STACK_AT + 0x20, 0x40f000, 0x7777, false },
+	{ "another stack (setcontext)",
+	  { UNWIND_CFA_REG, UNWIND_FP_CFA, 10, UNWIND_RULE_SP_SAVED | UNWIND_RULE_SWITCH, 0, 0x20, 0, 0x48 },
+	  { { STACK_AT + 0x120, 0x1111 }, { STACK_AT + 0x140, STACK_AT + 8 }, { STACK_AT + 0x148, 0x410000 } },
+	  0, UNWIND_STEPPED, STACK_AT + 8, 0x410000, 0x1111, false },
 	{ "end", { UNWIND_CFA_END, 0, 0, 0, 0, 0, 0, 0 }, { { 0 } }, 0, UNWIND_FINISHED, 0, 0, 0,
 	  false },
 	{ "return address zero", { UNWIND_CFA_SP, UNWIND_FP_SAME, 0, 0, 8, 0, 0, -8 }, { { 0 } }, 0,
@@ -135,7 +149,11 @@ static struct unwind_state start(uint64_t ip)
 {
 	struct unwind_state at = { .ip = ip, .sp = SP, .fp = FP, .regs_known = 1 };
 
+	at.regs[5] = 0x40f000;
+	at.regs[8] = STACK_AT + 0x20;
+	at.regs[9] = 3;
 	at.regs[10] = STACK_AT + 0x100;
+	at.regs[11] = 0x7777;
 	return at;
 }
 
