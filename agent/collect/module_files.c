@@ -4,10 +4,12 @@
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <linux/openat2.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/auxv.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
@@ -60,31 +62,42 @@ static int open_vdso(void)
 
 /* ---- mapped files ------------------------------------------------------------------------------ */
 
-/* @inode 0 = any. */
-static int accept_file(int fd, uint64_t inode)
+uint64_t module_files_generation(int fd, const struct module_file *file)
 {
+	int generation = 0;
+
+	if (!file->dev_major || ioctl(fd, FS_IOC_GETVERSION, &generation) < 0)
+		return 0;
+	return (uint32_t)generation;
+}
+
+/* @file NULL = any. */
+static int accept_file(int fd, const struct module_file *file)
+{
+	uint64_t generation;
 	struct stat st;
 
 	if (fstat(fd, &st) < 0)
 		return -errno;
-	if (!S_ISREG(st.st_mode) || (inode && st.st_ino != inode))
+	if (!S_ISREG(st.st_mode) || (file && st.st_ino != file->inode))
 		return -ENOENT;
-	return 0;
+	generation = file && file->generation ? module_files_generation(fd, file) : 0;
+	return generation && generation != file->generation ? -ENOENT : 0;
 }
 
-static int open_checked(const char *path, uint64_t inode)
+static int open_checked(const char *path, const struct module_file *file)
 {
 	cleanup_close int fd = open(path, OPEN_FLAGS);
 	int rc;
 
 	if (fd < 0)
 		return -errno;
-	rc = accept_file(fd, inode);
+	rc = accept_file(fd, file);
 	return rc < 0 ? rc : take_fd(&fd);
 }
 
 /* Opens @path with @root as the root directory; absolute links stay inside. */
-static int open_in_root(int root_fd, const char *path, uint64_t inode)
+static int open_in_root(int root_fd, const char *path, const struct module_file *file)
 {
 	struct open_how how = { .flags = OPEN_FLAGS, .resolve = RESOLVE_IN_ROOT };
 	cleanup_close int fd =
@@ -93,7 +106,7 @@ static int open_in_root(int root_fd, const char *path, uint64_t inode)
 
 	if (fd < 0)
 		return -errno;
-	rc = accept_file(fd, inode);
+	rc = accept_file(fd, file);
 	return rc < 0 ? rc : take_fd(&fd);
 }
 
@@ -115,7 +128,7 @@ static int open_map_file(const struct module_origin *origin)
 
 	(void)snprintf(path, sizeof(path), "/proc/%u/map_files/%llx-%llx", origin->tgid,
 		       (unsigned long long)origin->start_va, (unsigned long long)origin->end_va);
-	return open_checked(path, 0);
+	return open_checked(path, NULL);
 }
 
 static int open_mapped(const struct module *module)
@@ -130,7 +143,7 @@ static int open_mapped(const struct module *module)
 		if (fd >= 0 || fd == -EMFILE || fd == -ENFILE)
 			return fd;
 		(void)snprintf(exe, sizeof(exe), "/proc/%u/exe", origin->tgid);
-		fd = open_checked(exe, module->file.inode);
+		fd = open_checked(exe, &module->file);
 		if (fd >= 0)
 			return fd;
 	}
@@ -142,7 +155,7 @@ static int open_mapped(const struct module *module)
 		root_fd = open_root(roots[i]);
 		if (root_fd < 0)
 			continue;
-		fd = open_in_root(root_fd, module->path, module->file.inode);
+		fd = open_in_root(root_fd, module->path, &module->file);
 		if (fd >= 0)
 			return fd;
 	}
@@ -238,7 +251,7 @@ static int try_build_id(int root_fd, const struct debug_wish *wish, const char *
 	char path[DEBUG_PATH_MAX];
 
 	build_id_path(wish, suffix, path);
-	return path[0] ? open_in_root(root_fd, path, 0) : -ENOENT;
+	return path[0] ? open_in_root(root_fd, path, NULL) : -ENOENT;
 }
 
 /* Opens @before + the module's folder + @between + @name. */
@@ -256,7 +269,7 @@ static int try_beside(int root_fd, const struct debug_wish *wish, const char *be
 	/* A file that links to itself is no debug file. */
 	if (len < 0 || (size_t)len >= sizeof(path) || strcmp(path, wish->path) == 0)
 		return -ENOENT;
-	return open_in_root(root_fd, path, 0);
+	return open_in_root(root_fd, path, NULL);
 }
 
 static int try_link(int root_fd, const struct debug_wish *wish)
@@ -282,7 +295,7 @@ static int try_alt(int root_fd, const struct debug_wish *wish)
 	if (fd >= 0)
 		return fd;
 	if (wish->name[0] == '/')
-		return open_in_root(root_fd, wish->name, 0);
+		return open_in_root(root_fd, wish->name, NULL);
 	fd = try_beside(root_fd, wish, "", "/", wish->name);
 	if (fd < 0)
 		fd = try_beside(root_fd, wish, DEBUG_ROOT, "/", wish->name);
@@ -290,7 +303,7 @@ static int try_alt(int root_fd, const struct debug_wish *wish)
 		return fd;
 	/* Debian's: ../../.dwz/… from any of these folders. */
 	(void)snprintf(path, sizeof(path), DEBUG_ROOT "/.build-id/00/%s", wish->name);
-	return open_in_root(root_fd, path, 0);
+	return open_in_root(root_fd, path, NULL);
 }
 
 static int try_package(int root_fd, const struct debug_wish *wish)
@@ -300,7 +313,7 @@ static int try_package(int root_fd, const struct debug_wish *wish)
 
 	if (wish->path[0] == '/' &&
 	    (size_t)snprintf(path, sizeof(path), "%s.dwp", wish->path) < sizeof(path))
-		fd = open_in_root(root_fd, path, 0);
+		fd = open_in_root(root_fd, path, NULL);
 	return fd >= 0 ? fd : try_build_id(root_fd, wish, ".dwp");
 }
 
@@ -314,7 +327,7 @@ static int try_split(int root_fd, const struct debug_wish *wish)
 
 	if (len < sizeof(".dwo") || strcmp(wish->name + len - 4, ".dwo") != 0)
 		return -ENOENT;
-	fd = wish->name[0] == '/' ? open_in_root(root_fd, wish->name, 0)
+	fd = wish->name[0] == '/' ? open_in_root(root_fd, wish->name, NULL)
 				  : try_beside(root_fd, wish, "", "/", wish->name);
 	return fd >= 0 || !slash ? fd : try_beside(root_fd, wish, "", "/", slash + 1);
 }

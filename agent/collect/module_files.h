@@ -20,6 +20,11 @@
  * the origin's process. Descriptor or negative errno (-ENOENT: nowhere). */
 int module_files_open(const struct module *module) must_use;
 
+/* Inode generation of an open file as the kernel's mapping records have it: a file that has a deleted one's inode
+ * number has another. 0 = not known: only file systems with a device of their own are asked, because others may
+ * never answer. */
+uint64_t module_files_generation(int fd, const struct module_file *file);
+
 struct debug_wish {
 	enum control_debug_kind kind;
 	const uint8_t *build_id; /* of the file wanted, or of its module */

@@ -101,7 +101,7 @@ static void give_up(struct module_index *index, struct module *module, int error
 	}
 	log_debug("module %u %s is not readable: %s", module->id, module->path, strerror(-error));
 	module->state = MODULE_FAILED;
-	module->missed = !module->modified_ns &&
+	module->missed = !module->inode_changed_ns &&
 			 (error == -ENOENT || error == -EMFILE || error == -ENFILE);
 	if (module->kind == FEED_MODULE_ELF)
 		module->kind = FEED_MODULE_UNREADABLE;
@@ -163,6 +163,8 @@ static void push_wait(struct module_index *index, struct module *module, int fd)
 	module->state = MODULE_ASKED;
 	if (fstat(fd, &st) == 0)
 		module_opened(module, &st);
+	if (!module->file.generation) /* /proc does not say it */
+		module->file.generation = module_files_generation(fd, &module->file);
 	if (wait_vec_push(&index->flight, wait) < 0) {
 		wait_close(&wait);
 		module->state = MODULE_SEEN;

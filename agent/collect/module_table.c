@@ -142,21 +142,22 @@ bool module_table_is_current(const struct module_table *table, const struct modu
 	return u64map_get(&table->by_file, file_hash(&module->file), &id) && id == module->id;
 }
 
-static uint64_t modified_ns(const struct stat *st)
+/* Nobody can set it, while installed files have the modification times that their packages say. */
+static uint64_t inode_changed_ns(const struct stat *st)
 {
-	return (uint64_t)st->st_mtim.tv_sec * NS_PER_S + (uint64_t)st->st_mtim.tv_nsec;
+	return (uint64_t)st->st_ctim.tv_sec * NS_PER_S + (uint64_t)st->st_ctim.tv_nsec;
 }
 
 void module_opened(struct module *module, const struct stat *st)
 {
 	module->size_bytes = (uint64_t)st->st_size;
-	module->modified_ns = modified_ns(st);
+	module->inode_changed_ns = inode_changed_ns(st);
 }
 
 bool module_is_of(const struct module *module, const struct stat *st)
 {
 	return !module->missed && module->size_bytes == (uint64_t)st->st_size &&
-	       module->modified_ns == modified_ns(st);
+	       module->inode_changed_ns == inode_changed_ns(st);
 }
 
 void module_table_forget_file(struct module_table *table, struct module *module)

@@ -49,7 +49,7 @@ struct module {
 	uint32_t canonical; /* id of the module that stands for this one, often itself */
 	uint32_t mappings;  /* how often it was mapped: what to index first */
 	uint64_t table_bytes; /* charged for its published unwind table; 0 = none */
-	uint64_t size_bytes, modified_ns; /* of the file when it was opened; 0 = never */
+	uint64_t size_bytes, inode_changed_ns; /* of the file when it was opened (st_ctim); 0 = never */
 	uint64_t checked_ns; /* when it was last compared with them, CLOCK_MONOTONIC */
 	bool missed;	    /* it was gone before it could be opened */
 	uint64_t used_ns;   /* when a stack last went through it, CLOCK_MONOTONIC */

@@ -607,7 +607,8 @@ static uint64_t other_key(const struct feed_view *view, const char *path, uint64
  * number of a file that /proc knew before, which tells no generations. */
 static void a_replaced_program_is_indexed_without_sessions(void **state)
 {
-	static const char *const commands[] = { "cat %s > %s", "rm %2$s; cp %1$s %2$s" };
+	/* the second with the times of the first, as packages install files */
+	static const char *const commands[] = { "cat %s > %s", "touch -r %2$s %1$s; rm %2$s; cp -p %1$s %2$s" };
 	cleanup_free char *next = bpf_target_compile("idle_next", next_source, NO_FP);
 	struct host host;
 

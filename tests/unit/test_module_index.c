@@ -173,7 +173,7 @@ static void what_cannot_be_opened_or_parsed_has_an_identity_all_the_same(void **
 	assert_int_equal(script->state, MODULE_FAILED);
 	assert_int_equal(script->kind, FEED_MODULE_UNREADABLE);
 	assert_true(!script->missed && module_is_of(script, &st));
-	st.st_mtim.tv_nsec++;
+	st.st_ctim.tv_nsec++;
 	assert_false(module_is_of(script, &st));
 	assert_true(script->key != 0 && missing->key != 0 && script->key != missing->key);
 	assert_int_equal(f->told.failed, 2);
