@@ -18,7 +18,10 @@
 #define CONTINUOUS_WINDOWS_MAX 4096u /* open at once; more are refused and counted */
 #define CONTINUOUS_FOLD_NS   (10 * NS_PER_S) /* after its end a minute is complete */
 #define CONTINUOUS_MINUTE_NS (60 * NS_PER_S)
+#define CONTINUOUS_HOUR_NS   (3600 * NS_PER_S)
 #define CONTINUOUS_DAY_NS    (86400 * NS_PER_S)
+#define CONTINUOUS_ROLL_NS   (90 * NS_PER_S)  /* after its end an hour is rolled up, a day closed */
+#define CONTINUOUS_STACKS_NS (600 * NS_PER_S) /* and no later, though stacks are waited for */
 
 /* ---- settings: continuous_settings.c ----------------------------------------------------------- */
 
@@ -57,7 +60,7 @@ void continuous_demand(const struct sessions *s, struct control_demand *demand);
 void continuous_take(struct sessions *s, struct live_process *process,
 		     const struct feed_sample *sample);
 /* Writes what is new; may drop the lock. */
-void continuous_flush(struct sessions *s, bool all);
+void continuous_flush(struct sessions *s);
 /* The collector's ids mean something else from now on: what refers to them is sealed. */
 void continuous_forget_epoch(struct sessions *s);
 uint64_t continuous_release_position(const struct sessions *s, uint64_t cursor);

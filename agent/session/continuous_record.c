@@ -8,6 +8,7 @@
 
 #include "agent/base/hash.h"
 #include "agent/session/continuous.h"
+#include "agent/session/roll_up.h"
 #include "agent/session/wait_types.h"
 #include "agent/session/watch.h"
 
@@ -34,6 +35,8 @@ struct window {
 	struct sums_vec sums;
 	uint64_t samples, lost, stored_samples, stored_lost;
 	int64_t value, stored_value;
+	uint64_t begin_ns;  /* realtime: looked since then, or since the first sample */
+	uint32_t stored_ms; /* of the time looked */
 	bool born_late; /* the minute had begun when this server came */
 };
 
@@ -45,6 +48,8 @@ struct day_recorder {
 	size_t window_count;
 	uint64_t born_ns;	  /* realtime */
 	uint64_t stored_position; /* of the feed */
+	uint64_t rolled_ns;	  /* realtime: hours that begin before it are rolled up */
+	uint64_t folded_ns;	  /* realtime: begin of the latest minute that was stored whole */
 	bool dirty;		  /* has what is not stored */
 };
 
@@ -102,6 +107,7 @@ static int make_day(struct sessions *s, const struct store_day *which, struct da
 	}
 	day->day = *which;
 	day->born_ns = clock_realtime_ns();
+	day->rolled_ns = which->day * CONTINUOUS_DAY_NS;
 	rc = store_history_dictionary(s->store, which, recorder_reload_chunk, day->recorder, NULL,
 				      err);
 	if (rc == 0)
@@ -154,9 +160,12 @@ static struct day_recorder *find_day(struct sessions *s, uint64_t time_ns, uint3
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 
-static struct window *find_window(struct day_recorder *day, const struct live_process *process,
-				  enum profile_type type, const char *owners, uint64_t minute_ns)
+/* @time_ns: of a sample in it. */
+static struct window *find_window(struct sessions *s, struct day_recorder *day,
+				  const struct live_process *process, enum profile_type type,
+				  const char *owners, uint64_t time_ns)
 {
+	uint64_t minute_ns = time_ns - time_ns % CONTINUOUS_MINUTE_NS;
 	struct window *window;
 
 	for (window = day->windows; window; window = window->next)
@@ -168,7 +177,11 @@ static struct window *find_window(struct day_recorder *day, const struct live_pr
 		return NULL;
 	window->minute_ns = minute_ns;
 	window->type = type;
-	window->born_late = minute_ns < day->born_ns;
+	window->begin_ns = s->continuous.since_ns < time_ns ? s->continuous.since_ns : time_ns;
+	if (window->begin_ns < minute_ns)
+		window->begin_ns = minute_ns;
+	/* Also when the clock was set back: what was stored of that minute stays. */
+	window->born_late = minute_ns < day->born_ns || minute_ns <= day->folded_ns;
 	(void)snprintf(window->service, sizeof(window->service), "%s", process->identity.name);
 	(void)snprintf(window->owners, sizeof(window->owners), "%s", owners);
 	window->next = day->windows;
@@ -222,8 +235,7 @@ static void take_type(struct sessions *s, struct live_process *process,
 	/* In the file already: read again because another session's file ended earlier. */
 	if (!day || s->feed.cursor <= day->stored_position)
 		return;
-	window = find_window(day, process, type, plan->owners[type],
-			     time_ns - time_ns % CONTINUOUS_MINUTE_NS);
+	window = find_window(s, day, process, type, plan->owners[type], time_ns);
 	rc = window ? recorder_intern(day->recorder, &reduced, process,
 				      process_started_at_ns(s, process), &pair, &attr)
 		    : -ENOSPC;
@@ -297,14 +309,24 @@ static bool is_over(const struct window *window, uint64_t now_ns)
 	return now_ns >= window->minute_ns + CONTINUOUS_MINUTE_NS + CONTINUOUS_FOLD_NS;
 }
 
+static uint32_t profiled_ms(const struct window *window, uint64_t now_ns)
+{
+	uint64_t end_ns = window->minute_ns + CONTINUOUS_MINUTE_NS;
+
+	end_ns = now_ns < end_ns ? now_ns : end_ns;
+	return end_ns > window->begin_ns ? (uint32_t)((end_ns - window->begin_ns) / NS_PER_MS) : 0;
+}
+
 /* The part, or the whole when the minute is over and all of it is here. */
 static int add_to_flush(struct window *window, uint64_t now_ns, struct flush *flush)
 {
-	bool whole = is_over(window, now_ns) && !window->born_late;
+	bool over = is_over(window, now_ns), whole = over && !window->born_late;
 	struct store_window *out = &flush->windows[flush->count];
+	uint32_t looked_ms = profiled_ms(window, now_ns);
 	int rc;
 
-	if (!whole && window->samples == window->stored_samples)
+	if (!whole && window->samples == window->stored_samples &&
+	    !(over && looked_ms > window->stored_ms))
 		return 0;
 	rc = encode_sums(window, whole, &flush->data[flush->count]);
 	*out = (struct store_window){
@@ -313,6 +335,7 @@ static int add_to_flush(struct window *window, uint64_t now_ns, struct flush *fl
 		.owners = window->owners,
 		.from_ns = window->minute_ns,
 		.whole = whole,
+		.profiled_ms = looked_ms - (whole ? 0 : window->stored_ms),
 		.samples = window->samples - (whole ? 0 : window->stored_samples),
 		.lost = window->lost - (whole ? 0 : window->stored_lost),
 		.value = window->value - (whole ? 0 : window->stored_value),
@@ -323,6 +346,7 @@ static int add_to_flush(struct window *window, uint64_t now_ns, struct flush *fl
 	window->stored_samples = window->samples;
 	window->stored_lost = window->lost;
 	window->stored_value = window->value;
+	window->stored_ms = looked_ms;
 	return rc;
 }
 
@@ -350,6 +374,8 @@ static void forget_old_windows(struct day_recorder *day, uint64_t now_ns)
 			at = &window->next;
 			continue;
 		}
+		if (window->minute_ns > day->folded_ns)
+			day->folded_ns = window->minute_ns;
 		*at = window->next;
 		day->window_count--;
 		free_window(window);
@@ -408,6 +434,42 @@ static void share_losses(struct sessions *s, struct day_recorder *day)
 				   0.999);
 }
 
+/* Rolls up one hour that is over: at most one a flush, and the lock is dropped. At the end of the day all hours are
+ * looked at again, for what came late. */
+static void roll_up(struct sessions *s, struct day_recorder *day, uint64_t now_ns)
+{
+	static struct log_limit limit = { .burst = 2 };
+	uint64_t hour_ns = day->rolled_ns, end_ns = (day->day.day + 1) * CONTINUOUS_DAY_NS;
+	struct store_day which = day->day;
+	struct err err = { 0 };
+	int rc;
+
+	if (hour_ns >= end_ns || now_ns < hour_ns + CONTINUOUS_HOUR_NS + CONTINUOUS_ROLL_NS ||
+	    (recorder_missing(day->recorder) &&
+	     now_ns < hour_ns + CONTINUOUS_HOUR_NS + CONTINUOUS_STACKS_NS))
+		return;
+	day->rolled_ns += CONTINUOUS_HOUR_NS;
+	sessions_unlock(s);
+	rc = roll_up_hour(s->store, &which, hour_ns, &err);
+	sessions_lock(s);
+	if (rc < 0 && rc != -ENOENT && log_allowed(&limit))
+		log_warn("an hour of the history is kept as minutes: %s",
+			 err.text[0] ? err.text : strerror(-rc));
+}
+
+static void close_day(struct sessions *s, struct day_recorder *day)
+{
+	struct store_day over = day->day;
+	uint64_t begin_ns = over.day * CONTINUOUS_DAY_NS;
+
+	remove_day(s, day);
+	sessions_unlock(s);
+	for (uint64_t at_ns = begin_ns; at_ns < begin_ns + CONTINUOUS_DAY_NS; at_ns += CONTINUOUS_HOUR_NS)
+		(void)!roll_up_hour(s->store, &over, at_ns, NULL);
+	store_history_seal(s->store, &over);
+	sessions_lock(s);
+}
+
 static void flush_day(struct sessions *s, struct day_recorder *day, struct recorder_wants *wants)
 {
 	uint64_t now_ns = clock_realtime_ns();
@@ -435,26 +497,20 @@ static void flush_day(struct sessions *s, struct day_recorder *day, struct recor
 	}
 	forget_old_windows(day, now_ns);
 	if (now_ns / CONTINUOUS_DAY_NS > day->day.day &&
-	    now_ns % CONTINUOUS_DAY_NS > CONTINUOUS_MINUTE_NS + 3 * CONTINUOUS_FOLD_NS &&
-	    !day->windows) {
-		struct store_day over = day->day;
-
-		remove_day(s, day);
-		sessions_unlock(s);
-		store_history_seal(s->store, &over);
-		sessions_lock(s);
-	}
+	    now_ns % CONTINUOUS_DAY_NS > CONTINUOUS_ROLL_NS && !day->windows)
+		close_day(s, day);
+	else
+		roll_up(s, day, now_ns);
 }
 
-void continuous_flush(struct sessions *s, bool all)
+void continuous_flush(struct sessions *s)
 {
 	struct recorder_wants wants = { 0 };
 	struct day_recorder *next;
 
 	for (struct day_recorder *day = s->continuous.days; day; day = next) {
 		next = day->next; /* new ones are put before */
-		if (all || day->dirty || day->windows)
-			flush_day(s, day, &wants);
+		flush_day(s, day, &wants);
 	}
 	s->continuous.host_samples = s->host_samples[PROF_SAMPLE_CPU];
 	s->continuous.host_lost = s->host_lost;

@@ -91,6 +91,7 @@ int continuous_load(struct sessions *s, struct err *err)
 	if (!s->continuous.sources || !s->continuous.plans)
 		return err_set(err, ENOMEM, NULL, NULL, "no memory for continuous settings");
 	s->continuous.plan_count = 1; /* plan 0 wants nothing */
+	s->continuous.since_ns = clock_realtime_ns();
 	return store_list(s->store, &query, load_one, s, NULL, err);
 }
 
@@ -100,6 +101,7 @@ int continuous_load(struct sessions *s, struct err *err)
 void continuous_changed(struct sessions *s)
 {
 	s->continuous.plan_count = 1;
+	s->continuous.since_ns = clock_realtime_ns();
 	s->match_generation++;
 	s->peers.demand_dirty = s->peers.targets_dirty = true;
 	sessions_wake(s);

@@ -138,7 +138,8 @@ int sessions_window_profile(struct sessions *s, const struct history_window *win
 struct history_point {
 	uint64_t from_ns, to_ns; /* realtime */
 	int64_t total_value;
-	double value_per_second;
+	uint64_t profiled_ns;	 /* of the step: how long was looked */
+	double value_per_second; /* of that time */
 	uint64_t sample_count;
 };
 struct history_points {

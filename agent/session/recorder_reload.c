@@ -55,6 +55,17 @@ static int reload_pair(void *ctx, uint32_t id, const struct chunk_pair *pair)
 	return rc < 0 ? rc : pairs_vec_push(&r->pairs, entry);
 }
 
+/* Its stacks are known or were given up: nobody is asked for them again. */
+static int reload_settled_pair(void *ctx, uint32_t id, const struct chunk_pair *pair)
+{
+	struct recorder *r = ctx;
+	int rc = pair->user ? u64map_put(&r->stack_seen, pair->user, 0) : 0;
+
+	if (rc == 0 && pair->kernel)
+		rc = u64map_put(&r->stack_seen, pair->kernel, 0);
+	return rc < 0 ? rc : reload_pair(ctx, id, pair);
+}
+
 static int reload_attr(void *ctx, uint32_t id, const struct chunk_attr *attr)
 {
 	struct recorder *r = ctx;
@@ -92,7 +103,7 @@ int recorder_reload_chunk(void *ctx, const struct store_chunk *chunk)
 		.process = reload_process,
 		.stack = reload_stack,
 		.samples = reload_samples,
-		.pair = reload_pair,
+		.pair = chunk->kind == STORE_CHUNK_SETTLED ? reload_settled_pair : reload_pair,
 		.attr = reload_attr,
 		.event = reload_event,
 		.quality = reload_quality,

@@ -10,6 +10,7 @@
 #define PAIRS_MAX     (1u << 21)
 #define ATTRS_MAX     (1u << 21)
 #define DRAWS_MAX     4096u
+#define MINUTE_NS     (60 * NS_PER_S)
 
 struct recording *recording_create(void)
 {
@@ -106,14 +107,20 @@ static int on_process(void *ctx, const struct chunk_process *p)
 	return process->comm && process->exe && process->service ? 0 : -ENOMEM;
 }
 
+static bool wants_stack(void *ctx, uint64_t id)
+{
+	const struct recording *recording = ctx;
+
+	return !recording->windowed || u64map_get(&recording->needed, id, &(uint64_t){ 0 });
+}
+
 static int on_stack(void *ctx, const struct chunk_stack *s)
 {
 	struct recording *recording = ctx;
 	struct stack stack = { recording->frames.count, s->frame_count, s->outcome };
 	int rc;
 
-	if (u64map_get(&recording->stack_at, s->id, &(uint64_t){ 0 }) ||
-	    (recording->windowed && !u64map_get(&recording->needed, s->id, &(uint64_t){ 0 })))
+	if (u64map_get(&recording->stack_at, s->id, &(uint64_t){ 0 }) || !wants_stack(ctx, s->id))
 		return 0;
 	rc = frames_vec_reserve(&recording->frames, recording->frames.count + s->frame_count + 1u);
 	if (rc == 0)
@@ -134,14 +141,25 @@ static int on_samples(void *ctx, uint32_t seq)
 	return seq >= recording->seq_end;
 }
 
+static int need_stacks(struct recording *recording, const struct chunk_pair *pair)
+{
+	int rc = pair->user ? u64map_put(&recording->needed, pair->user, 1) : 0;
+
+	return rc == 0 && pair->kernel ? u64map_put(&recording->needed, pair->kernel, 1) : rc;
+}
+
 static int on_pair(void *ctx, uint32_t id, const struct chunk_pair *pair)
 {
 	struct recording *recording = ctx;
 	int rc = GROW_TO(&recording->pairs, id, PAIRS_MAX);
 
-	if (rc == 0)
-		recording->pairs.data[id] = *pair;
-	return rc;
+	if (rc < 0)
+		return rc;
+	recording->pairs.data[id] = *pair;
+	/* Stacks of settled chunks come behind their pairs. */
+	return recording->windowed && u64map_get(&recording->pairs_used, id, &(uint64_t){ 0 })
+		       ? need_stacks(recording, pair)
+		       : 0;
 }
 
 static int on_attr(void *ctx, uint32_t id, const struct chunk_attr *attr)
@@ -191,6 +209,7 @@ int recording_add(struct recording *recording, int kind, const void *data, size_
 		.module = on_module,
 		.process = on_process,
 		.stack = on_stack,
+		.wants_stack = wants_stack,
 		.samples = on_samples,
 		.pair = on_pair,
 		.attr = on_attr,
@@ -277,25 +296,36 @@ void recording_add_up(struct recording *recording)
 	recording->added_up = true;
 }
 
-int recording_add_window(struct recording *recording, uint64_t minute_ns, const void *data,
-			 size_t len, double keep)
+static int add_hour_sum(void *ctx, const struct chunk_hour_sum *sum)
 {
-	struct add_sum add = { recording, minute_ns, keep };
+	const struct add_sum *hour = ctx;
+	struct add_sum add = { hour->recording, hour->minute_ns + sum->minute * MINUTE_NS, hour->keep };
+
+	return add_sum(&add, &sum->sum);
+}
+
+int recording_add_window(struct recording *recording, const struct store_window *window,
+			 uint64_t from_ns, uint64_t to_ns, double keep)
+{
+	struct add_sum add = { recording, window->from_ns, keep };
+	uint64_t first = from_ns > window->from_ns
+				 ? (from_ns - window->from_ns + MINUTE_NS - 1) / MINUTE_NS
+				 : 0;
+	uint64_t end = (to_ns - window->from_ns + MINUTE_NS - 1) / MINUTE_NS;
 	int rc;
 
 	recording->windowed = recording->sums = true;
-	rc = chunk_decode_window(data, len, add_sum, &add);
+	if (window->minute_count)
+		/* A view at a lower rate is drawn minute by minute. */
+		rc = chunk_decode_hour(window->data, window->len, (uint32_t)(first < 60 ? first : 60),
+				       (uint32_t)(end < 60 ? end : 60),
+				       recording->added_up && keep >= 1, add_hour_sum, &add);
+	else
+		rc = chunk_decode_window(window->data, window->len, add_sum, &add);
 	if (rc != -EPROTO)
 		return rc;
 	recording->damaged++;
 	return 0;
-}
-
-static int need_stacks(struct recording *recording, const struct chunk_pair *pair)
-{
-	int rc = pair->user ? u64map_put(&recording->needed, pair->user, 1) : 0;
-
-	return rc == 0 && pair->kernel ? u64map_put(&recording->needed, pair->kernel, 1) : rc;
 }
 
 static int on_used_pair(void *ctx, uint32_t id, const struct chunk_pair *pair)

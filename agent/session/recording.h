@@ -26,11 +26,11 @@ int recording_add(struct recording *recording, int kind, const void *data, size_
 int recording_load(struct recording *recording, struct store *store, const char *id,
 		   uint32_t seq_end, struct names_client *names, struct err *err) must_use;
 
-/* Sums of a minute (data of struct store_window), thinned to a share @keep of the samples, the same way
- * every time. Windows come first, then the day's dictionary twice: recording_add_pairs() for every chunk,
+/* Sums of a minute, or of those minutes of an hour that begin in [@from_ns, @to_ns), thinned to a share @keep of the
+ * samples, the same way every time. Windows come first, then the day's dictionary twice: recording_add_pairs() for every chunk,
  * then recording_add() for every chunk, which keeps only the stacks that the windows need. */
-int recording_add_window(struct recording *recording, uint64_t minute_ns, const void *data,
-			 size_t len, double keep) must_use;
+int recording_add_window(struct recording *recording, const struct store_window *window,
+			 uint64_t from_ns, uint64_t to_ns, double keep) must_use;
 int recording_add_pairs(struct recording *recording, int kind, const void *data,
 			size_t len) must_use;
 /* Windows are added up as they come: their times are lost. Before the first. */

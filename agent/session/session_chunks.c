@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "agent/base/vec.h"
+#include "agent/session/settled.h"
 #include "agent/store/store.h"
 #include "bpf/profiler.h"
 
@@ -505,6 +506,7 @@ static int decode_quality(struct bytes *in, const struct chunk_sink *sink)
 int chunk_decode(int kind, const void *data, size_t len, const struct chunk_sink *sink)
 {
 	struct bytes in = bytes_of(data, len);
+	int rc;
 
 	switch (kind) {
 	case STORE_CHUNK_MODULES:
@@ -519,6 +521,9 @@ int chunk_decode(int kind, const void *data, size_t len, const struct chunk_sink
 		return decode_quality(&in, sink);
 	case STORE_CHUNK_NAMES:
 		return name_chunk_decode(&in, sink);
+	case STORE_CHUNK_SETTLED:
+		rc = decode_modules(&in, sink);
+		return rc < 0 ? rc : settled_decode(&in, sink);
 	}
 	return 0;
 }

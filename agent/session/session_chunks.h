@@ -18,6 +18,10 @@
  *   QUALITY    struct chunk_quality, field by field
  *   window     (data of struct store_window) n, then by column, ascending by (pair, attr): n * pair step,
  *              n * attr, n * value zz, n * value2; the ids are the day's
+ *   hour       (data of an hour) flags, value of a sample zz, keys n, sums m, bytes of each column but the last, then
+ *              by column: n * pair step, n * attr step zz, n * sums, m * minute (the first of a key, then steps - 1),
+ *              m * value2 (/ 1024 if flag 1), m * value zz (absent if flag 2: value2 / 1024 * value of a sample)
+ *   SETTLED    settled.h
  *
  * Dictionary entries may come twice; the first counts. SAMPLES chunks are numbered from 0 by seq.
  * Decoders take hostile bytes: -EPROTO, and the sink has then seen a part. Pure. */
@@ -100,6 +104,11 @@ struct chunk_sum {
 	uint64_t value2;
 };
 
+struct chunk_hour_sum {
+	struct chunk_sum sum;
+	uint32_t minute; /* 0…59 */
+};
+
 struct chunk_samples {
 	uint32_t seq;
 	uint32_t first_pair, pair_count;
@@ -164,6 +173,8 @@ void chunk_encode_stacks(struct buf *out, struct chunk_stack *stacks, size_t cou
 void chunk_encode_samples(struct buf *out, const struct chunk_samples *samples);
 /* Sorts @sums; those with value 0 and value2 0 are left out. */
 void chunk_encode_window(struct buf *out, struct chunk_sum *sums, size_t count);
+/* Sorts @sums and adds up those of one minute, pair and attr. */
+void chunk_encode_hour(struct buf *out, struct chunk_hour_sum *sums, size_t count);
 void chunk_encode_quality(struct buf *out, const struct chunk_quality *quality);
 
 /* ---- decoding -------------------------------------------------------------------------------- */
@@ -174,6 +185,8 @@ struct chunk_sink {
 	int (*module)(void *ctx, const struct chunk_module *module);
 	int (*process)(void *ctx, const struct chunk_process *process);
 	int (*stack)(void *ctx, const struct chunk_stack *stack);
+	/* Before a stack of a settled chunk is put together; NULL = all are wanted. */
+	bool (*wants_stack)(void *ctx, uint64_t id);
 	/* Once before its pairs, attrs and events; return 1 to skip the chunk. */
 	int (*samples)(void *ctx, uint32_t seq);
 	int (*pair)(void *ctx, uint32_t id, const struct chunk_pair *pair);
@@ -187,6 +200,11 @@ int chunk_decode(int kind, const void *data, size_t len, const struct chunk_sink
 
 typedef int chunk_sum_fn(void *ctx, const struct chunk_sum *sum);
 int chunk_decode_window(const void *data, size_t len, chunk_sum_fn *visit, void *ctx) must_use;
+
+/* Sums of the minutes in [@from, @to); @added_up: all minutes of a pair and attr as one, whose minute is @from. */
+typedef int chunk_hour_fn(void *ctx, const struct chunk_hour_sum *sum);
+int chunk_decode_hour(const void *data, size_t len, uint32_t from, uint32_t to, bool added_up,
+		      chunk_hour_fn *visit, void *ctx) must_use;
 
 /* ---- names ----------------------------------------------------------------------------------- */
 

@@ -706,7 +706,7 @@ void session_life_tick(struct sessions *s, uint64_t now_ns)
 	if (is_flush_due(s, now_ns)) {
 		s->flush_at_ns = now_ns + s->options.flush_interval_ns;
 		flush_all(s);
-		continuous_flush(s, false);
+		continuous_flush(s);
 		/* Building and rendering a profile of the host takes tens of MB for a moment, in pieces: the
 		 * C library keeps what is free until it is told to give it back. */
 		if (atomic_exchange(&s->has_built, false))
@@ -747,7 +747,7 @@ void session_life_end_all(struct sessions *s, uint64_t now_ns)
 		if (session->phase != PHASE_ENDED)
 			complete(s, session);
 	}
-	continuous_flush(s, true);
+	continuous_flush(s);
 	s->save_again_ns = 0;
 	save_records(s, now_ns);
 }

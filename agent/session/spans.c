@@ -142,7 +142,7 @@ static int collect_span(void *ctx, const struct store_span *from)
 	struct span span;
 	int rc;
 
-	if ((query->from_ns && from->from_ns < query->from_ns) ||
+	if (!from->samples || (query->from_ns && from->from_ns < query->from_ns) ||
 	    (query->to_ns && from->from_ns >= query->to_ns))
 		return 0;
 	fill_info(collect, from, &span);
@@ -318,13 +318,28 @@ struct day_part {
 	struct err *err;
 };
 
+/* Of an hour, in the minutes that were asked for. */
+static uint64_t lost_in(const struct history_window *asked, const struct store_window *window)
+{
+	uint64_t lost = window->minute_count ? 0 : window->lost;
+
+	for (uint32_t i = 0; i < window->minute_count; i++) {
+		uint64_t at_ns = window->from_ns + window->minutes[i].minute * CONTINUOUS_MINUTE_NS;
+
+		if (at_ns >= asked->from_ns && at_ns < asked->to_ns)
+			lost += window->minutes[i].lost;
+	}
+	return lost;
+}
+
 static int add_window(void *ctx, const struct store_window *window)
 {
 	struct day_part *part = ctx;
 	uint32_t highest, rate = owners_rate(window->owners, part->window->tenant, &highest);
 
-	part->lost += window->lost;
-	return recording_add_window(part->recording, window->from_ns, window->data, window->len,
+	part->lost += lost_in(part->window, window);
+	return recording_add_window(part->recording, window, part->window->from_ns,
+				    part->window->to_ns,
 				    highest && rate < highest ? (double)rate / highest : 1);
 }
 

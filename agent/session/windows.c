@@ -130,6 +130,8 @@ struct points {
 	uint64_t step_ns;
 	struct history_point *items; /* by step, all of the window */
 	size_t count;
+	struct u64map looked_ms; /* begin of a minute -> time looked in it, by all series together */
+	bool profiled_only;	 /* values come from elsewhere */
 	bool any;
 	struct sessions *s;
 	struct store_window_query rows;
@@ -151,13 +153,32 @@ static int add_window(void *ctx, const struct store_window *window)
 	struct points *points = ctx;
 	struct history_point *point = point_at(points, window->from_ns);
 	uint32_t highest, rate = owners_rate(window->owners, points->window->tenant, &highest);
+	uint64_t looked_ms = 0;
 
 	if (!point)
 		return 0;
 	points->any = true;
-	point->total_value += window->value;
-	point->sample_count += highest ? window->samples * rate / highest : window->samples;
-	return 0;
+	if (!points->profiled_only) {
+		point->total_value += window->value;
+		point->sample_count += highest ? window->samples * rate / highest : window->samples;
+	}
+	(void)u64map_get(&points->looked_ms, window->from_ns, &looked_ms);
+	return u64map_put(&points->looked_ms, window->from_ns, looked_ms + window->profiled_ms);
+}
+
+/* Parts of a minute add up; several services were looked at in the same time. */
+static void sum_looked(struct points *points)
+{
+	uint64_t minute_ns, ms;
+	size_t at = 0;
+
+	while (u64map_next(&points->looked_ms, &at, &minute_ns, &ms)) {
+		struct history_point *point = point_at(points, minute_ns);
+
+		if (point)
+			point->profiled_ns += ms * NS_PER_MS < CONTINUOUS_MINUTE_NS ? ms * NS_PER_MS
+										    : CONTINUOUS_MINUTE_NS;
+	}
 }
 
 static int add_day(void *ctx, const struct store_day *day, uint64_t bytes)
@@ -179,6 +200,7 @@ static int add_day(void *ctx, const struct store_day *day, uint64_t bytes)
 static int sum_windows(struct points *points)
 {
 	const struct history_window *window = points->window;
+	int rc;
 
 	points->rows = (struct store_window_query){
 		.tenant = window->tenant,
@@ -187,7 +209,9 @@ static int sum_windows(struct points *points)
 		.from_ns = window->from_ns,
 		.to_ns = window->to_ns,
 	};
-	return store_history_days(points->s->store, add_day, points, points->err);
+	rc = store_history_days(points->s->store, add_day, points, points->err);
+	sum_looked(points);
+	return rc;
 }
 
 static int sum_sessions(struct points *points)
@@ -205,6 +229,7 @@ static int sum_sessions(struct points *points)
 
 		if (!point)
 			continue;
+		point->profiled_ns += list.items[i].duration_ns;
 		point->total_value += list.items[i].total_value;
 		point->sample_count += list.items[i].sample_count;
 	}
@@ -249,7 +274,8 @@ static int sum_function(struct points *points, const char *function)
 		point->total_value += p->events[i].value;
 		point->sample_count++;
 	}
-	return 0;
+	points->profiled_only = true;
+	return sum_windows(points);
 }
 
 static void keep_filled(const struct points *points, struct history_points *ret)
@@ -257,14 +283,18 @@ static void keep_filled(const struct points *points, struct history_points *ret)
 	for (size_t i = 0; i < points->count; i++) {
 		struct history_point point = points->items[i];
 
-		if (!point.sample_count && !point.total_value)
+		/* Nothing there is a gap; nothing used, though it was looked, is zero. */
+		if (!point.sample_count && !point.total_value && !point.profiled_ns)
 			continue;
 		point.from_ns = points->window->from_ns + i * points->step_ns;
 		point.to_ns = point.from_ns + points->step_ns;
 		if (point.to_ns > points->window->to_ns)
 			point.to_ns = points->window->to_ns;
+		/* On-demand sessions of one function: the time is not known. */
+		if (!point.profiled_ns)
+			point.profiled_ns = point.to_ns - point.from_ns;
 		point.value_per_second =
-			(double)point.total_value / ((double)(point.to_ns - point.from_ns) / 1e9);
+			(double)point.total_value / ((double)point.profiled_ns / 1e9);
 		points->items[ret->count++] = point;
 	}
 	ret->items = points->items;
@@ -292,6 +322,7 @@ int sessions_points(struct sessions *s, const struct history_window *window, uin
 	rc = function ? sum_function(&points, function) : sum_windows(&points);
 	if (rc == 0 && !function && !points.any)
 		rc = sum_sessions(&points);
+	u64map_deinit(&points.looked_ms);
 	if (rc < 0) {
 		free(points.items);
 		return rc;

@@ -58,13 +58,8 @@ void packed_reader_destroy(struct packed_reader *reader)
 	(void)ZSTD_freeDCtx((ZSTD_DCtx *)reader);
 }
 
-int packed_open(const void *packed, size_t len, void **ret, size_t *ret_len)
-{
-	return packed_open_with(NULL, packed, len, ret, ret_len);
-}
-
-int packed_open_with(struct packed_reader *reader, const void *packed, size_t len, void **ret,
-		     size_t *ret_len)
+int packed_open(struct packed_reader *reader, const void *packed, size_t len, void **ret,
+		size_t *ret_len)
 {
 	struct packed_head head;
 	const char *bytes;

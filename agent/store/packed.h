@@ -9,13 +9,12 @@
 
 /* @ret is the caller's (free). -E2BIG above STORE_CHUNK_MAX, -ENOMEM. */
 int packed_make(const void *data, size_t len, void **ret, size_t *ret_len) must_use;
-/* The same back. -EUCLEAN when it is damaged. */
-int packed_open(const void *packed, size_t len, void **ret, size_t *ret_len) must_use;
-/* Many in succession: making what zstd needs costs ten times what a minute of data does. NULL = made for the call. */
+/* Many in succession: making what zstd needs costs ten times what a minute of data does. */
 struct packed_reader;
 struct packed_reader *packed_reader_create(void); /* NULL: no memory */
 void packed_reader_destroy(struct packed_reader *reader);
-int packed_open_with(struct packed_reader *reader, const void *packed, size_t len, void **ret,
-		     size_t *ret_len) must_use;
+/* The same back; @reader NULL = made for the call. -EUCLEAN when it is damaged. */
+int packed_open(struct packed_reader *reader, const void *packed, size_t len, void **ret,
+		size_t *ret_len) must_use;
 
 #endif

@@ -117,7 +117,8 @@ int sqlite_db_open_writer(const char *path, sqlite3 **ret, struct err *err)
 {
 	sqlite3 *db = NULL;
 	int rc = open_db(path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE,
-			 "PRAGMA mmap_size=0; PRAGMA secure_delete=OFF; PRAGMA journal_mode=WAL;"
+			 "PRAGMA auto_vacuum=INCREMENTAL; PRAGMA mmap_size=0; PRAGMA secure_delete=OFF;"
+			 "PRAGMA journal_mode=WAL;"
 			 "PRAGMA synchronous=FULL; PRAGMA journal_size_limit=4194304",
 			 &db, err);
 

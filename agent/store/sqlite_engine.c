@@ -211,23 +211,44 @@ static void engine_set_budget(void *ctx, uint64_t budget_bytes)
 /* ---- history -----------------------------------------------------------------------------------
  */
 
+static int check_room(struct sqlite_engine *engine, const struct store_chunk *dictionary,
+		      size_t chunk_count, const struct store_window *windows, size_t window_count)
+{
+	uint64_t raw = 0;
+
+	for (size_t i = 0; i < chunk_count; i++)
+		raw += dictionary[i].len;
+	for (size_t i = 0; i < window_count; i++)
+		raw += windows[i].len;
+	return space_check(&engine->space, engine_bytes(engine), raw / 3, false);
+}
+
 static int engine_history_append(void *ctx, const struct store_day *day,
 				 const struct store_chunk *dictionary, size_t chunk_count,
 				 const struct store_window *windows, size_t window_count,
 				 uint64_t feed_identity, uint64_t feed_position, struct err *err)
 {
 	struct sqlite_engine *engine = ctx;
-	uint64_t raw = 0;
-	int rc;
+	int rc = check_room(engine, dictionary, chunk_count, windows, window_count);
 
-	for (size_t i = 0; i < chunk_count; i++)
-		raw += dictionary[i].len;
-	for (size_t i = 0; i < window_count; i++)
-		raw += windows[i].len;
-	rc = space_check(&engine->space, engine_bytes(engine), raw / 3, false);
 	if (rc == 0)
 		rc = sqlite_history_append(&engine->history, day, dictionary, chunk_count, windows,
 					   window_count, feed_identity, feed_position, err);
+	atomic_store(&engine->history_bytes, sqlite_history_bytes(&engine->history));
+	return rc == -ENOSPC ? no_space(err) : rc;
+}
+
+static int engine_history_roll(void *ctx, const struct store_day *day, uint64_t from_ns, size_t kept,
+			       const struct store_chunk *dictionary, size_t chunk_count,
+			       const struct store_window *windows, size_t window_count,
+			       struct err *err)
+{
+	struct sqlite_engine *engine = ctx;
+	int rc = check_room(engine, dictionary, chunk_count, windows, window_count);
+
+	if (rc == 0)
+		rc = sqlite_history_roll(&engine->history, day, from_ns, kept, dictionary,
+					 chunk_count, windows, window_count, err);
 	atomic_store(&engine->history_bytes, sqlite_history_bytes(&engine->history));
 	return rc == -ENOSPC ? no_space(err) : rc;
 }
@@ -444,6 +465,7 @@ int sqlite_engine_open(const char *path, const struct store_ops **ret_ops, void 
 		.session_remove = engine_session_remove,
 		.session_copy = engine_session_copy,
 		.history_append = engine_history_append,
+		.history_roll = engine_history_roll,
 		.history_position = engine_history_position,
 		.history_days = engine_history_days,
 		.history_dictionary = engine_history_dictionary,

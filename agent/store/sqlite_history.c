@@ -12,32 +12,31 @@
 #include "agent/base/clock.h"
 #include "agent/base/log.h"
 #include "agent/base/vec.h"
+#include "agent/store/minutes.h"
 #include "agent/store/packed.h"
 #include "agent/store/sqlite_checksum.h"
 #include "agent/store/sqlite_db.h"
 
 #define NAME_SIZE      48
 #define S_PER_DAY      86400
+#define S_PER_HOUR     3600
 
-/* `sum` is the checksum of the columns that no blob's own checksum covers; NULL in files of version 1. */
+/* `sum` is the checksum of the columns that no blob's own checksum covers. */
 static const char schema[] =
 	"BEGIN IMMEDIATE;"
 	"CREATE TABLE meta (k TEXT PRIMARY KEY, v INTEGER) WITHOUT ROWID;"
 	"CREATE TABLE series (id INTEGER PRIMARY KEY, service TEXT NOT NULL, type TEXT NOT NULL,"
-	"  owners TEXT NOT NULL, sum INTEGER, UNIQUE (service, type, owners));"
+	"  owners TEXT NOT NULL, sum INTEGER NOT NULL, UNIQUE (service, type, owners));"
 	"CREATE TABLE dict (seq INTEGER PRIMARY KEY, kind INTEGER NOT NULL, z BLOB NOT NULL,"
-	"  sum INTEGER);"
+	"  sum INTEGER NOT NULL);"
 	/* part 0 is the whole minute, others are added to it */
 	"CREATE TABLE win (series INTEGER, ts INTEGER, part INTEGER, samples INTEGER, lost INTEGER,"
-	"  value INTEGER, z BLOB, sum INTEGER, PRIMARY KEY (series, ts, part)) WITHOUT ROWID;"
-	"PRAGMA user_version = 2;"
-	"COMMIT";
-static const char upgrade[] =
-	"BEGIN IMMEDIATE;"
-	"ALTER TABLE series ADD COLUMN sum INTEGER;"
-	"ALTER TABLE dict ADD COLUMN sum INTEGER;"
-	"ALTER TABLE win ADD COLUMN sum INTEGER;"
-	"PRAGMA user_version = 2;"
+	"  value INTEGER, profiled INTEGER, z BLOB, sum INTEGER NOT NULL,"
+	"  PRIMARY KEY (series, ts, part)) WITHOUT ROWID;"
+	/* id = hour of the day << 32 | series; whole rows, because a tree of keys keeps large ones badly */
+	"CREATE TABLE hour (id INTEGER PRIMARY KEY, minutes BLOB NOT NULL, z BLOB NOT NULL,"
+	"  sum INTEGER NOT NULL);"
+	"PRAGMA user_version = 3;"
 	"COMMIT";
 
 VEC_DEFINE(days, struct store_day);
@@ -191,13 +190,33 @@ static void set_aside(const struct sqlite_history *history, const struct store_d
 		  history->path, name, why->text, name, stamp);
 }
 
+/* Files of earlier versions were never released: they are kept, but not written on. */
 static int make_schema(sqlite3 *db, struct err *err)
 {
 	int64_t version = sqlite_db_number(db, "PRAGMA user_version", 0);
 
 	if (version == 0)
 		return sqlite_db_exec(db, schema, err);
-	return version == 1 ? sqlite_db_exec(db, upgrade, err) : 0;
+	return version == HISTORY_SCHEMA_VERSION
+		       ? 0
+		       : err_set(err, EUCLEAN, "StoreUnavailable", NULL, "written by another version");
+}
+
+static int open_and_check(const char *path, sqlite3 **ret, struct err *err)
+{
+	sqlite3 *db = NULL;
+	int rc = sqlite_db_open_writer(path, &db, err);
+
+	if (rc == 0)
+		rc = sqlite_checksum_add(db, err);
+	if (rc == 0)
+		rc = make_schema(db, err);
+	if (rc < 0) {
+		sqlite_db_close(db);
+		return rc;
+	}
+	*ret = db;
+	return 0;
 }
 
 static int open_writer(struct sqlite_history *history, const struct store_day *day, sqlite3 **ret,
@@ -205,27 +224,17 @@ static int open_writer(struct sqlite_history *history, const struct store_day *d
 {
 	char path[PATH_MAX];
 	struct err why = { 0 };
-	sqlite3 *db = NULL;
 	int rc = sqlite_history_path(history, day, path);
 
 	if (rc == 0)
-		rc = sqlite_db_open_writer(path, &db, &why);
+		rc = open_and_check(path, ret, &why);
 	if (rc == -EUCLEAN) {
 		set_aside(history, day, &why);
-		rc = sqlite_db_open_writer(path, &db, &why);
+		rc = open_and_check(path, ret, &why);
 	}
-	if (rc == 0)
-		rc = sqlite_checksum_add(db, &why);
-	if (rc == 0)
-		rc = make_schema(db, &why);
-	if (rc < 0) {
-		sqlite_db_close(db);
-		if (err)
-			*err = why;
-		return rc;
-	}
-	*ret = db;
-	return 0;
+	if (rc < 0 && err)
+		*err = why;
+	return rc;
 }
 
 /* Lock held. */
@@ -332,11 +341,19 @@ static int drop_parts(sqlite3 *db, int64_t series, int64_t ts, struct err *err)
 	return sqlite_db_step(db, stmt, "folding the history", err);
 }
 
+static int pack_window(const struct store_window *window, void **ret, size_t *ret_len, struct err *err)
+{
+	int rc = packed_make(window->data, window->len, ret, ret_len);
+
+	return rc < 0 ? err_set(err, -rc, "StoreUnavailable", NULL, "a window of the history is too large")
+		      : 0;
+}
+
 static int put_window(sqlite3 *db, const struct store_window *window, struct err *err)
 {
 	/* Parts are numbered from 1 in the order they come. */
 	static const char insert[] =
-		"INSERT INTO win SELECT ?1, ?2, n, ?4, ?5, ?6, ?7, checksum(?1, ?2, n, ?4, ?5, ?6) "
+		"INSERT INTO win SELECT ?1, ?2, n, ?4, ?5, ?6, ?7, ?8, checksum(?1, ?2, n, ?4, ?5, ?6, ?7) "
 		"FROM (SELECT CASE ?3 WHEN 1 THEN 0 ELSE (SELECT 1 + ifnull(max(part), 0) FROM win "
 		"WHERE series = ?1 AND ts = ?2) END AS n)";
 	int64_t series = 0, ts = (int64_t)(window->from_ns / NS_PER_S);
@@ -349,19 +366,18 @@ static int put_window(sqlite3 *db, const struct store_window *window, struct err
 		rc = drop_parts(db, series, ts, err);
 	if (rc == 0)
 		rc = sqlite_db_prepare(db, insert, &stmt, err);
+	if (rc == 0)
+		rc = pack_window(window, &packed, &len, err);
 	if (rc < 0)
 		return rc;
-	rc = packed_make(window->data, window->len, &packed, &len);
-	if (rc < 0)
-		return err_set(err, -rc, "StoreUnavailable", NULL,
-			       "a window of the history is too large");
 	(void)sqlite3_bind_int64(stmt, 1, series);
 	(void)sqlite3_bind_int64(stmt, 2, ts);
 	(void)sqlite3_bind_int(stmt, 3, window->whole);
 	(void)sqlite3_bind_int64(stmt, 4, (sqlite3_int64)window->samples);
 	(void)sqlite3_bind_int64(stmt, 5, (sqlite3_int64)window->lost);
 	(void)sqlite3_bind_int64(stmt, 6, window->value);
-	(void)sqlite3_bind_blob64(stmt, 7, packed, len, SQLITE_STATIC);
+	(void)sqlite3_bind_int64(stmt, 7, window->profiled_ms);
+	(void)sqlite3_bind_blob64(stmt, 8, packed, len, SQLITE_STATIC);
 	return sqlite_db_step(db, stmt, "writing the history", err);
 }
 
@@ -369,17 +385,18 @@ static int append(sqlite3 *db, const struct store_chunk *dictionary, size_t chun
 		  const struct store_window *windows, size_t window_count, uint64_t feed_identity,
 		  uint64_t feed_position, struct err *err)
 {
-	int rc = sqlite_db_exec(db, "BEGIN IMMEDIATE", err);
+	int rc = put_dictionary(db, dictionary, chunk_count, err);
 
-	if (rc < 0)
-		return rc;
-	rc = put_dictionary(db, dictionary, chunk_count, err);
 	for (size_t i = 0; rc == 0 && i < window_count; i++)
 		rc = put_window(db, &windows[i], err);
 	if (rc == 0)
 		rc = put_meta(db, "feed_identity", feed_identity, err);
-	if (rc == 0)
-		rc = put_meta(db, "feed_position", feed_position, err);
+	return rc == 0 ? put_meta(db, "feed_position", feed_position, err) : rc;
+}
+
+/* What was begun since "BEGIN" is made durable, or never was. */
+static int finish(sqlite3 *db, int rc, struct err *err)
+{
 	if (rc == 0)
 		rc = sqlite_db_exec(db, "COMMIT", err);
 	if (rc < 0 && !sqlite3_get_autocommit(db))
@@ -398,8 +415,99 @@ int sqlite_history_append(struct sqlite_history *history, const struct store_day
 	(void)pthread_mutex_lock(&history->lock);
 	rc = find_writer(history, day, &db, err);
 	if (rc == 0)
-		rc = append(db, dictionary, chunk_count, windows, window_count, feed_identity,
-			    feed_position, err);
+		rc = sqlite_db_exec(db, "BEGIN IMMEDIATE", err);
+	if (rc == 0)
+		rc = finish(db,
+			    append(db, dictionary, chunk_count, windows, window_count,
+				   feed_identity, feed_position, err),
+			    err);
+	(void)pthread_mutex_unlock(&history->lock);
+	return rc;
+}
+
+/* ---- rolling up --------------------------------------------------------------------------------
+ */
+
+static int drop_where(sqlite3 *db, const char *text, int64_t a, int64_t b, struct err *err)
+{
+	cleanup(stmt) sqlite3_stmt *stmt = NULL;
+	int rc = sqlite_db_prepare(db, text, &stmt, err);
+
+	if (rc < 0)
+		return rc;
+	(void)sqlite3_bind_int64(stmt, 1, a);
+	(void)sqlite3_bind_int64(stmt, 2, b);
+	return sqlite_db_step(db, stmt, "rolling up the history", err);
+}
+
+static int put_hour(sqlite3 *db, const struct store_window *window, struct err *err)
+{
+	static const char insert[] = "INSERT INTO hour VALUES (?1, ?2, ?3, checksum(?1, ?2))";
+	cleanup(stmt) sqlite3_stmt *stmt = NULL;
+	cleanup_free void *packed = NULL;
+	cleanup_buf struct buf minutes = { 0 };
+	int64_t series = 0;
+	size_t len;
+	int rc = find_series(db, window, &series, err);
+
+	minutes_encode(&minutes, window->minutes, window->minute_count);
+	if (rc == 0 && minutes.error)
+		rc = err_set(err, -minutes.error, NULL, NULL, "no memory to roll up the history");
+	if (rc == 0)
+		rc = sqlite_db_prepare(db, insert, &stmt, err);
+	if (rc == 0)
+		rc = pack_window(window, &packed, &len, err);
+	if (rc < 0)
+		return rc;
+	(void)sqlite3_bind_int64(stmt, 1, sqlite_history_hour_id(window->from_ns, series));
+	(void)sqlite3_bind_blob64(stmt, 2, minutes.data, minutes.len, SQLITE_STATIC);
+	(void)sqlite3_bind_blob64(stmt, 3, packed, len, SQLITE_STATIC);
+	return sqlite_db_step(db, stmt, "rolling up the history", err);
+}
+
+static int roll(sqlite3 *db, uint64_t from_ns, size_t kept, const struct store_chunk *dictionary,
+		size_t chunk_count, const struct store_window *windows, size_t window_count,
+		struct err *err)
+{
+	int64_t from_s = (int64_t)(from_ns / NS_PER_S);
+	int rc = drop_where(db,
+			    "DELETE FROM dict WHERE seq NOT IN (SELECT seq FROM dict ORDER BY seq LIMIT ?1)",
+			    (int64_t)kept, 0, err);
+
+	if (rc == 0)
+		rc = drop_where(db, "DELETE FROM win WHERE ts >= ?1 AND ts < ?2", from_s,
+				from_s + S_PER_HOUR, err);
+	if (rc == 0)
+		rc = drop_where(db, "DELETE FROM hour WHERE id BETWEEN ?1 AND ?2",
+				sqlite_history_hour_id(from_ns, 0),
+				sqlite_history_hour_id(from_ns, UINT32_MAX), err);
+	if (rc == 0)
+		rc = put_dictionary(db, dictionary, chunk_count, err);
+	for (size_t i = 0; rc == 0 && i < window_count; i++)
+		rc = put_hour(db, &windows[i], err);
+	return rc;
+}
+
+int sqlite_history_roll(struct sqlite_history *history, const struct store_day *day,
+			uint64_t from_ns, size_t kept, const struct store_chunk *dictionary,
+			size_t chunk_count, const struct store_window *windows, size_t window_count,
+			struct err *err)
+{
+	sqlite3 *db;
+	int rc;
+
+	(void)pthread_mutex_lock(&history->lock);
+	rc = find_writer(history, day, &db, err);
+	if (rc == 0)
+		rc = sqlite_db_exec(db, "BEGIN IMMEDIATE", err);
+	if (rc == 0)
+		rc = finish(db,
+			    roll(db, from_ns, kept, dictionary, chunk_count, windows, window_count,
+				 err),
+			    err);
+	/* The room of the minutes; should it fail, the next hour uses it. */
+	if (rc == 0)
+		(void)!sqlite_db_exec(db, "PRAGMA incremental_vacuum", NULL);
 	(void)pthread_mutex_unlock(&history->lock);
 	return rc;
 }

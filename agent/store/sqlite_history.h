@@ -11,7 +11,8 @@
 #include "agent/store/store.h"
 
 #define HISTORY_WRITERS_MAX    8u
-#define HISTORY_SCHEMA_VERSION 2
+#define HISTORY_SCHEMA_VERSION 3
+#define HISTORY_HOURS	       24
 
 struct history_writer {
 	struct store_day day;
@@ -27,6 +28,12 @@ struct sqlite_history {
 	uint64_t clock;
 };
 
+/* The row of an hour: hours lie behind one another, so that the file grows at its end. */
+static inline int64_t sqlite_history_hour_id(uint64_t from_ns, int64_t series)
+{
+	return (int64_t)(from_ns / (3600 * 1000000000ull) % HISTORY_HOURS) << 32 | series;
+}
+
 /* @path: of the store; history/ below it is created. */
 int sqlite_history_open(struct sqlite_history *history, const char *path, struct err *err) must_use;
 void sqlite_history_close(struct sqlite_history *history);
@@ -37,6 +44,10 @@ int sqlite_history_append(struct sqlite_history *history, const struct store_day
 			  const struct store_chunk *dictionary, size_t chunk_count,
 			  const struct store_window *windows, size_t window_count,
 			  uint64_t feed_identity, uint64_t feed_position, struct err *err) must_use;
+int sqlite_history_roll(struct sqlite_history *history, const struct store_day *day,
+			uint64_t from_ns, size_t kept, const struct store_chunk *dictionary,
+			size_t chunk_count, const struct store_window *windows, size_t window_count,
+			struct err *err) must_use;
 int sqlite_history_position(struct sqlite_history *history, const struct store_day *day,
 			    uint64_t *ret_identity, uint64_t *ret_position,
 			    struct err *err) must_use;

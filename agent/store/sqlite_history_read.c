@@ -8,6 +8,10 @@
 #include <sys/stat.h>
 
 #include "agent/base/clock.h"
+#include "agent/base/hash.h"
+#include "agent/base/u64map.h"
+#include "agent/base/vec.h"
+#include "agent/store/minutes.h"
 #include "agent/store/packed.h"
 #include "agent/store/sqlite_checksum.h"
 #include "agent/store/sqlite_db.h"
@@ -19,7 +23,6 @@
 
 struct reader {
 	sqlite3 *db;
-	bool sums; /* rows have checksums */
 	struct packed_reader *packed; /* NULL: slower */
 };
 
@@ -37,12 +40,12 @@ static int check_version(struct reader *reader, const char *path, struct err *er
 	/* It is being created; what has tables and no version is damaged. */
 	if (version == 0 && sqlite_db_number(reader->db, "SELECT count(*) FROM sqlite_master", 0) == 0)
 		return err_set(err, ENOENT, NULL, NULL, "nothing is stored for that day");
-	if (version < 1)
-		return err_set(err, EUCLEAN, "StoreUnavailable", NULL, "%s is damaged", path);
+	if (version < HISTORY_SCHEMA_VERSION)
+		return err_set(err, EUCLEAN, "StoreUnavailable", NULL,
+			       "%s is damaged or of another version", path);
 	if (version > HISTORY_SCHEMA_VERSION)
 		return err_set(err, EPROTO, "StoreUnavailable", NULL,
 			       "%s was written by a newer profd: install that version again", path);
-	reader->sums = version >= 2;
 	return sqlite_checksum_add(reader->db, err);
 }
 
@@ -96,7 +99,7 @@ static int visit_piece(const struct reader *reader, sqlite3_stmt *stmt, struct p
 
 	pieces->last = sqlite3_column_int64(stmt, 0);
 	if (sqlite3_column_int(stmt, 3))
-		rc = packed_open_with(reader->packed, sqlite3_column_blob(stmt, 2),
+		rc = packed_open(reader->packed, sqlite3_column_blob(stmt, 2),
 				      (size_t)sqlite3_column_bytes(stmt, 2), &data, &chunk.len);
 	if (rc == -EUCLEAN) {
 		pieces->damaged++;
@@ -111,13 +114,11 @@ static int read_pieces(const struct reader *reader, int64_t from, int64_t to,
 		       struct pieces *pieces, struct err *err)
 {
 	cleanup(stmt) sqlite3_stmt *stmt = NULL;
-	char text[SQL_SIZE];
-	int rc;
+	int rc = sqlite_db_prepare(reader->db,
+				   "SELECT seq, kind, z, sum = checksum(kind) FROM dict "
+				   "WHERE seq BETWEEN ?1 AND ?2 ORDER BY seq",
+				   &stmt, err);
 
-	(void)snprintf(text, sizeof(text),
-		       "SELECT seq, kind, z, %s FROM dict WHERE seq BETWEEN ?1 AND ?2 ORDER BY seq",
-		       reader->sums ? "sum IS NULL OR sum = checksum(kind)" : "1");
-	rc = sqlite_db_prepare(reader->db, text, &stmt, err);
 	if (rc < 0)
 		return rc;
 	(void)sqlite3_bind_int64(stmt, 1, from);
@@ -183,111 +184,199 @@ static void bind_query(sqlite3_stmt *stmt, const struct store_window_query *quer
 		bind_text(stmt, ":service", query->service);
 	if (query->type)
 		bind_text(stmt, ":type", query->type);
-	bind_number(stmt, ":from", (int64_t)(query->from_ns / NS_PER_S));
-	bind_number(stmt, ":to",
-		    query->to_ns ? (int64_t)((query->to_ns + NS_PER_S - 1) / NS_PER_S) : INT64_MAX);
 }
 
-#define CONDITIONS                                                                                 \
-	" FROM series s JOIN win w ON w.series = s.id"                                             \
+#define SERIES_WANTED                                                                              \
 	" WHERE (:tenant IS NULL OR instr(s.owners, :tenant)) AND"                                 \
-	" (:service IS NULL OR s.service = :service) AND (:type IS NULL OR s.type = :type) AND"    \
-	" w.ts >= :from AND w.ts < :to"
-#define WINDOW_VALID                                                                               \
-	"(w.sum IS NULL OR"                                                                        \
-	" w.sum = checksum(w.series, w.ts, w.part, w.samples, w.lost, w.value)) AND"               \
-	" (s.sum IS NULL OR s.sum = checksum(s.service, s.type, s.owners))"
+	" (:service IS NULL OR s.service = :service) AND (:type IS NULL OR s.type = :type)"
+#define SERIES_VALID "s.sum = checksum(s.service, s.type, s.owners)"
+
+/* Of one hour: its row, and the rows of its minutes. %s: the data, or NULL. */
+static const char hour_rows[] =
+	"SELECT s.service, s.type, s.owners, h.sum = checksum(h.id, h.minutes) AND " SERIES_VALID
+	", length(h.z), %s, h.minutes"
+	" FROM series s CROSS JOIN hour h ON h.id = :hour + s.id" SERIES_WANTED;
+static const char minute_rows[] =
+	"SELECT s.service, s.type, s.owners,"
+	" w.sum = checksum(w.series, w.ts, w.part, w.samples, w.lost, w.value, w.profiled) AND " SERIES_VALID
+	", length(w.z), %s, w.ts, w.part, w.samples, w.lost, w.value, w.profiled"
+	" FROM series s CROSS JOIN win w ON w.series = s.id" SERIES_WANTED
+	" AND w.ts >= :from AND w.ts < :to ORDER BY w.ts";
+enum { COLUMN_VALID = 3, COLUMN_BYTES, COLUMN_DATA, COLUMN_OWN };
 
 struct windows {
+	const struct reader *reader;
 	const struct store_window_query *query;
+	sqlite3_stmt *hours, *minutes;
+	int64_t from_s, to_s; /* of the query, inside the day */
 	store_window_fn *visit;
 	void *ctx;
-	int64_t next_s; /* everything before this time has been visited */
 	unsigned damaged;
 	bool refused; /* by the visitor, not by damage */
 };
 
-static int visit_window(const struct reader *reader, sqlite3_stmt *stmt, struct windows *windows)
+static void close_windows(struct windows *windows)
 {
+	(void)sqlite3_finalize(windows->hours);
+	(void)sqlite3_finalize(windows->minutes);
+}
+
+static int prepare(struct windows *windows, const char *format, const char *data, sqlite3_stmt **ret,
+		   struct err *err)
+{
+	char text[SQL_SIZE];
+	int rc;
+
+	(void)snprintf(text, sizeof(text), format, windows->query->with_data ? data : "NULL");
+	rc = sqlite_db_prepare(windows->reader->db, text, ret, err);
+	if (rc == 0)
+		bind_query(*ret, windows->query);
+	return rc;
+}
+
+static int open_windows(struct windows *windows, const struct store_day *day, struct err *err)
+{
+	const struct store_window_query *query = windows->query;
+	int64_t begin = (int64_t)day->day * S_PER_DAY, from, to;
+	int rc = prepare(windows, hour_rows, "h.z", &windows->hours, err);
+
+	if (rc == 0)
+		rc = prepare(windows, minute_rows, "w.z", &windows->minutes, err);
+	from = (int64_t)(query->from_ns / NS_PER_S);
+	to = query->to_ns ? (int64_t)((query->to_ns + NS_PER_S - 1) / NS_PER_S) : INT64_MAX;
+	windows->from_s = from > begin ? from : begin;
+	windows->to_s = to < begin + S_PER_DAY ? to : begin + S_PER_DAY;
+	return rc;
+}
+
+static int hand_out(struct windows *windows, const struct store_window *window)
+{
+	int rc = windows->visit(windows->ctx, window);
+
+	windows->refused = rc < 0;
+	return rc;
+}
+
+/* The hour's minutes that were asked for, one by one. */
+static int hand_out_minutes(struct windows *windows, const struct store_window *hour)
+{
+	uint64_t samples = 1;
+	int rc = 0;
+
+	for (uint32_t i = 0; i < hour->minute_count; i++)
+		samples += hour->minutes[i].samples;
+	for (uint32_t i = 0; i < hour->minute_count && rc == 0; i++) {
+		const struct store_minute *minute = &hour->minutes[i];
+		struct store_window window = *hour;
+
+		window.from_ns += minute->minute * 60 * NS_PER_S;
+		window.minutes = minute;
+		window.minute_count = 0;
+		window.samples = minute->samples;
+		window.lost = minute->lost;
+		window.value = minute->value;
+		window.profiled_ms = minute->profiled_ms;
+		window.bytes = (uint64_t)((double)hour->bytes * (double)minute->samples / (double)samples);
+		if (window.from_ns >= (uint64_t)windows->from_s * NS_PER_S &&
+		    window.from_ns < (uint64_t)windows->to_s * NS_PER_S)
+			rc = hand_out(windows, &window);
+	}
+	return rc;
+}
+
+static void read_minute(sqlite3_stmt *stmt, struct store_window *ret)
+{
+	ret->from_ns = (uint64_t)sqlite3_column_int64(stmt, COLUMN_OWN) * NS_PER_S;
+	ret->whole = sqlite3_column_int(stmt, COLUMN_OWN + 1) == 0;
+	ret->samples = (uint64_t)sqlite3_column_int64(stmt, COLUMN_OWN + 2);
+	ret->lost = (uint64_t)sqlite3_column_int64(stmt, COLUMN_OWN + 3);
+	ret->value = sqlite3_column_int64(stmt, COLUMN_OWN + 4);
+	ret->profiled_ms = (uint32_t)sqlite3_column_int64(stmt, COLUMN_OWN + 5);
+}
+
+static int read_hour(sqlite3_stmt *stmt, int64_t hour_s, struct store_minute minutes[HOUR_MINUTES],
+		     struct store_window *ret)
+{
+	int count = minutes_decode(sqlite3_column_blob(stmt, COLUMN_OWN),
+				   (size_t)sqlite3_column_bytes(stmt, COLUMN_OWN), minutes);
+
+	if (count <= 0)
+		return -EUCLEAN;
+	ret->from_ns = (uint64_t)hour_s * NS_PER_S;
+	ret->whole = true;
+	ret->minutes = minutes;
+	ret->minute_count = (uint32_t)count;
+	for (int i = 0; i < count; i++) {
+		ret->samples += minutes[i].samples;
+		ret->lost += minutes[i].lost;
+		ret->value += minutes[i].value;
+	}
+	return 0;
+}
+
+static int visit_row(struct windows *windows, sqlite3_stmt *stmt, int64_t hour_s)
+{
+	struct store_minute minutes[HOUR_MINUTES];
 	struct store_window window = {
 		.service = (const char *)sqlite3_column_text(stmt, 0),
 		.type = (const char *)sqlite3_column_text(stmt, 1),
 		.owners = (const char *)sqlite3_column_text(stmt, 2),
-		.from_ns = (uint64_t)sqlite3_column_int64(stmt, 3) * NS_PER_S,
-		.whole = sqlite3_column_int(stmt, 4) == 0,
-		.samples = (uint64_t)sqlite3_column_int64(stmt, 5),
-		.lost = (uint64_t)sqlite3_column_int64(stmt, 6),
-		.value = sqlite3_column_int64(stmt, 7),
+		.bytes = (uint64_t)sqlite3_column_int64(stmt, COLUMN_BYTES),
 	};
 	cleanup_free void *data = NULL;
-	int rc = sqlite3_column_int(stmt, 8) ? 0 : -EUCLEAN;
+	int rc = sqlite3_column_int(stmt, COLUMN_VALID) ? 0 : -EUCLEAN;
 
+	if (rc == 0 && stmt == windows->hours)
+		rc = read_hour(stmt, hour_s, minutes, &window);
+	else if (rc == 0)
+		read_minute(stmt, &window);
 	if (rc == 0 && windows->query->with_data)
-		rc = packed_open_with(reader->packed, sqlite3_column_blob(stmt, 9),
-				      (size_t)sqlite3_column_bytes(stmt, 9), &data, &window.len);
+		rc = packed_open(windows->reader->packed, sqlite3_column_blob(stmt, COLUMN_DATA),
+				 (size_t)sqlite3_column_bytes(stmt, COLUMN_DATA), &data, &window.len);
 	if (rc == -EUCLEAN) {
 		windows->damaged++;
 		return 0;
 	}
 	window.data = data;
 	if (rc == 0)
-		rc = windows->visit(windows->ctx, &window);
-	windows->refused = rc < 0;
-	windows->next_s = sqlite3_column_int64(stmt, 3) + 1;
+		rc = window.minute_count && !windows->query->with_data
+			     ? hand_out_minutes(windows, &window)
+			     : hand_out(windows, &window);
 	return rc;
 }
 
-/* @from_s, @to_s: narrower than the query's own, 0 = not. */
-static int read_windows(const struct reader *reader, struct windows *windows, int64_t from_s,
-			int64_t to_s, struct err *err)
+static int read_rows(struct windows *windows, sqlite3_stmt *stmt, int64_t hour_s, struct err *err)
 {
-	cleanup(stmt) sqlite3_stmt *stmt = NULL;
-	char text[SQL_SIZE];
 	int rc;
 
-	(void)snprintf(text, sizeof(text),
-		       "SELECT s.service, s.type, s.owners, w.ts, w.part, w.samples, w.lost, "
-		       "w.value, %s%s" CONDITIONS " ORDER BY w.ts",
-		       reader->sums ? WINDOW_VALID : "1", windows->query->with_data ? ", w.z" : "");
-	rc = sqlite_db_prepare(reader->db, text, &stmt, err);
-	if (rc < 0)
-		return rc;
-	bind_query(stmt, windows->query);
-	if (to_s) {
-		bind_number(stmt, ":from", from_s);
-		bind_number(stmt, ":to", to_s);
-	}
-	while ((rc = sqlite_db_step(reader->db, stmt, "reading the history", err)) == 1) {
-		rc = visit_window(reader, stmt, windows);
+	while ((rc = sqlite_db_step(windows->reader->db, stmt, "reading the history", err)) == 1) {
+		rc = visit_row(windows, stmt, hour_s);
 		if (rc < 0)
 			break;
 	}
-	return rc;
+	(void)sqlite3_reset(stmt);
+	/* A page is lost: what is on others is read. */
+	if (rc != -EUCLEAN || windows->refused)
+		return rc;
+	windows->damaged++;
+	return 0;
 }
 
-/* A page is lost: hour by hour, those on other pages are read. */
-static int read_hours(const struct reader *reader, const struct store_day *day,
-		      struct windows *windows, struct err *err)
+static int read_windows(struct windows *windows, struct err *err)
 {
-	int64_t begin = (int64_t)day->day * S_PER_DAY, end = begin + S_PER_DAY, at;
-	int64_t from = (int64_t)(windows->query->from_ns / NS_PER_S);
-	int64_t to = windows->query->to_ns
-			     ? (int64_t)((windows->query->to_ns + NS_PER_S - 1) / NS_PER_S)
-			     : end;
+	int64_t begin = windows->from_s - windows->from_s % S_PER_HOUR;
 	int rc = 0;
 
-	at = from > begin ? from : begin;
-	at = windows->next_s > at ? windows->next_s : at;
-	end = to < end ? to : end;
-	while (at < end && rc == 0) {
-		int64_t next = (at / S_PER_HOUR + 1) * S_PER_HOUR;
+	for (int64_t hour = begin; hour < windows->to_s && rc == 0; hour += S_PER_HOUR) {
+		int64_t end = hour + S_PER_HOUR;
 
-		rc = read_windows(reader, windows, at, next < end ? next : end, err);
-		if (rc == -EUCLEAN && !windows->refused) {
-			windows->damaged++;
-			rc = 0;
-		}
-		at = next;
+		bind_number(windows->hours, ":hour",
+			    sqlite_history_hour_id((uint64_t)hour * NS_PER_S, 0));
+		rc = read_rows(windows, windows->hours, hour, err);
+		bind_number(windows->minutes, ":from", hour > windows->from_s ? hour : windows->from_s);
+		bind_number(windows->minutes, ":to", end < windows->to_s ? end : windows->to_s);
+		if (rc == 0)
+			rc = read_rows(windows, windows->minutes, hour, err);
 	}
 	return rc;
 }
@@ -296,14 +385,19 @@ int sqlite_history_windows(struct sqlite_history *history, const struct store_da
 			   const struct store_window_query *query, store_window_fn *visit,
 			   void *ctx, unsigned *ret_damaged, struct err *err)
 {
-	struct windows windows = { .query = query, .visit = visit, .ctx = ctx };
 	cleanup_reader struct reader reader = { 0 };
+	__attribute__((__cleanup__(close_windows))) struct windows windows = {
+		.reader = &reader, .query = query, .visit = visit, .ctx = ctx
+	};
 	int rc = open_reader(history, day, &reader, err);
 
+	/* One moment of the file for all hours: meanwhile one may be rolled up. */
 	if (rc == 0)
-		rc = read_windows(&reader, &windows, 0, 0, err);
-	if (rc == -EUCLEAN && reader.db && !windows.refused)
-		rc = read_hours(&reader, day, &windows, err);
+		rc = sqlite_db_exec(reader.db, "BEGIN", err);
+	if (rc == 0)
+		rc = open_windows(&windows, day, err);
+	if (rc == 0)
+		rc = read_windows(&windows, err);
 	if (rc == 0 && ret_damaged)
 		*ret_damaged = windows.damaged;
 	return rc;
@@ -311,50 +405,103 @@ int sqlite_history_windows(struct sqlite_history *history, const struct store_da
 
 /* ---- spans ----------------------------------------------------------------------------------- */
 
-static int visit_span(sqlite3_stmt *stmt, uint64_t midnight_s, uint64_t span_s,
-		      store_span_fn *visit, void *ctx)
-{
-	const struct store_span span = {
-		.service = (const char *)sqlite3_column_text(stmt, 0),
-		.type = (const char *)sqlite3_column_text(stmt, 1),
-		.owners = (const char *)sqlite3_column_text(stmt, 2),
-		.from_ns = (midnight_s + (uint64_t)sqlite3_column_int64(stmt, 3) * span_s) * NS_PER_S,
-		.first_ns = (uint64_t)sqlite3_column_int64(stmt, 4) * NS_PER_S,
-		.last_ns = (uint64_t)sqlite3_column_int64(stmt, 5) * NS_PER_S,
-		.samples = (uint64_t)sqlite3_column_int64(stmt, 6),
-		.lost = (uint64_t)sqlite3_column_int64(stmt, 7),
-		.value = sqlite3_column_int64(stmt, 8),
-		.bytes = (uint64_t)sqlite3_column_int64(stmt, 9),
-	};
+VEC_DEFINE(spans, struct store_span);
 
-	return visit(ctx, &span);
+struct sum_spans {
+	struct spans_vec spans; /* service, type and owners are owned */
+	struct u64map at;	/* hash of service, type and begin -> index of spans */
+	uint64_t midnight_ns, span_ns;
+};
+
+static void sum_spans_deinit(struct sum_spans *sum)
+{
+	for (size_t i = 0; i < sum->spans.count; i++) {
+		free((char *)(uintptr_t)sum->spans.data[i].service);
+		free((char *)(uintptr_t)sum->spans.data[i].type);
+		free((char *)(uintptr_t)sum->spans.data[i].owners);
+	}
+	spans_vec_deinit(&sum->spans);
+	u64map_deinit(&sum->at);
+}
+
+static int new_span(struct sum_spans *sum, const struct store_window *window, uint64_t from_ns)
+{
+	struct store_span *span;
+	int rc = spans_vec_push(&sum->spans, (struct store_span){ .from_ns = from_ns,
+								  .first_ns = UINT64_MAX });
+
+	if (rc < 0)
+		return rc;
+	span = &sum->spans.data[sum->spans.count - 1];
+	span->service = strdup(window->service);
+	span->type = strdup(window->type);
+	span->owners = strdup(window->owners);
+	return span->service && span->type && span->owners ? 0 : -ENOMEM;
+}
+
+static int add_to_span(void *ctx, const struct store_window *window)
+{
+	struct sum_spans *sum = ctx;
+	/* Stretches are counted from midnight, so that none lies in two files. */
+	uint64_t from_ns = window->from_ns - (window->from_ns - sum->midnight_ns) % sum->span_ns;
+	uint64_t key = hash_bytes(window->service, strlen(window->service) + 1, from_ns);
+	uint64_t at = sum->spans.count;
+	struct store_span *span;
+	int rc = 0;
+
+	key = hash_bytes(window->type, strlen(window->type), key);
+	if (!u64map_get(&sum->at, key, &at)) {
+		rc = u64map_put(&sum->at, key, at);
+		if (rc == 0)
+			rc = new_span(sum, window, from_ns);
+		if (rc < 0)
+			return rc;
+	}
+	span = &sum->spans.data[at];
+	if (window->from_ns < span->first_ns)
+		span->first_ns = window->from_ns;
+	if (window->from_ns >= span->last_ns && strcmp(span->owners, window->owners) != 0) {
+		char *owners = strdup(window->owners);
+
+		if (!owners)
+			return -ENOMEM;
+		free((char *)(uintptr_t)span->owners);
+		span->owners = owners;
+	}
+	if (window->from_ns > span->last_ns)
+		span->last_ns = window->from_ns;
+	span->samples += window->samples;
+	span->lost += window->lost;
+	span->value += window->value;
+	span->bytes += window->bytes;
+	return 0;
+}
+
+static int by_time(const void *a, const void *b)
+{
+	const struct store_span *x = a, *y = b;
+	int order = x->from_ns < y->from_ns ? -1 : x->from_ns > y->from_ns;
+
+	if (order == 0)
+		order = strcmp(x->service, y->service);
+	return order ? order : strcmp(x->type, y->type);
 }
 
 int sqlite_history_spans(struct sqlite_history *history, const struct store_day *day,
 			 const struct store_window_query *query, uint64_t span_ns,
 			 store_span_fn *visit, void *ctx, struct err *err)
 {
-	uint64_t midnight_s = (uint64_t)day->day * S_PER_DAY, span_s = span_ns / NS_PER_S;
-	cleanup(stmt) sqlite3_stmt *stmt = NULL;
-	cleanup_reader struct reader reader = { 0 };
-	char text[SQL_SIZE];
-	int rc = open_reader(history, day, &reader, err);
+	__attribute__((__cleanup__(sum_spans_deinit))) struct sum_spans sum = {
+		.midnight_ns = (uint64_t)day->day * S_PER_DAY * NS_PER_S, .span_ns = span_ns
+	};
+	struct store_window_query index = *query;
+	int rc;
 
-	/* Stretches are counted from midnight, so that none lies in two files. */
-	(void)snprintf(text, sizeof(text),
-		       "SELECT s.service, s.type, max(s.owners), (w.ts - :day) / :span AS n, "
-		       "min(w.ts), max(w.ts), sum(w.samples), sum(w.lost), sum(w.value), "
-		       "sum(length(w.z))" CONDITIONS " AND %s"
-		       " GROUP BY s.service, s.type, n ORDER BY n, s.service, s.type",
-		       reader.sums ? WINDOW_VALID : "1");
-	if (rc == 0)
-		rc = sqlite_db_prepare(reader.db, text, &stmt, err);
-	if (rc < 0)
-		return rc;
-	bind_query(stmt, query);
-	bind_number(stmt, ":day", (int64_t)midnight_s);
-	bind_number(stmt, ":span", (int64_t)span_s);
-	while (rc == 0 && (rc = sqlite_db_step(reader.db, stmt, "reading the history", err)) == 1)
-		rc = visit_span(stmt, midnight_s, span_s, visit, ctx);
+	index.with_data = false;
+	rc = sqlite_history_windows(history, day, &index, add_to_span, &sum, NULL, err);
+	if (rc == 0 && sum.spans.count)
+		qsort(sum.spans.data, sum.spans.count, sizeof(*sum.spans.data), by_time);
+	for (size_t i = 0; i < sum.spans.count && rc == 0; i++)
+		rc = visit(ctx, &sum.spans.data[i]);
 	return rc;
 }

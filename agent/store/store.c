@@ -145,6 +145,14 @@ int store_history_append(struct store *store, const struct store_day *day,
 					  window_count, feed_identity, feed_position, err);
 }
 
+int store_history_roll(struct store *store, const struct store_day *day, uint64_t from_ns, size_t kept,
+		       const struct store_chunk *dictionary, size_t chunk_count,
+		       const struct store_window *windows, size_t window_count, struct err *err)
+{
+	return store->ops->history_roll(store->engine, day, from_ns, kept, dictionary, chunk_count,
+					windows, window_count, err);
+}
+
 int store_history_position(struct store *store, const struct store_day *day, uint64_t *ret_identity,
 			   uint64_t *ret_position, struct err *err)
 {

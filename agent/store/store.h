@@ -80,6 +80,7 @@ enum store_chunk_kind {
 	STORE_CHUNK_NAMES = 5,	 /* side table, may be rebuilt */
 	STORE_CHUNK_QUALITY = 6, /* counters so far; the last one counts */
 	STORE_CHUNK_READINGS = 7, /* what was read of a process at one moment */
+	STORE_CHUNK_SETTLED = 8, /* dictionary of a day's hours that are rolled up */
 };
 
 #define STORE_CHUNK_MAX (16u << 20) /* uncompressed bytes of one chunk */
@@ -117,17 +118,29 @@ struct store_day {
 	uint32_t retention_days;
 };
 
-/* What was taken of one service and type in one minute, or in a part of it. */
+/* Totals of one minute of an hour. */
+struct store_minute {
+	uint32_t minute; /* of the hour, 0…59 */
+	uint32_t profiled_ms; /* how long was looked */
+	uint64_t samples, lost;
+	int64_t value;
+};
+
+/* What was taken of one service and type in one minute, in a part of it, or in an hour that is rolled up. */
 struct store_window {
 	const char *service;
 	const char *type;
 	const char *owners;	/* ",tenant:rate,…,": who may see it, at how many samples per second */
-	uint64_t from_ns;	/* realtime, begin of the minute */
+	uint64_t from_ns;	/* realtime, begin of the minute or hour */
 	bool whole;		/* replaces the parts of this minute that were stored before */
+	uint32_t profiled_ms;	/* of the minute or part: how long was looked */
 	uint64_t samples, lost;
 	int64_t value;
 	const void *data; /* uncompressed, as STORE_CHUNK_MAX */
 	size_t len;
+	uint64_t bytes; /* when read: on the disk, its share of an hour's */
+	const struct store_minute *minutes; /* of an hour: those with data, ascending; NULL = of none */
+	uint32_t minute_count;		    /* 0 = a minute or a part of one */
 };
 
 /* Appends dictionary chunks, windows and the feed position in one durable transaction. */
@@ -135,6 +148,13 @@ int store_history_append(struct store *store, const struct store_day *day,
 			 const struct store_chunk *dictionary, size_t chunk_count,
 			 const struct store_window *windows, size_t window_count,
 			 uint64_t feed_identity, uint64_t feed_position, struct err *err) must_use;
+/* Rolls up the hour that begins at @from_ns: in one durable transaction all that is stored of its minutes, and of the
+ * hour itself, is replaced by @windows (hours), and all pieces of the dictionary behind the first @kept by
+ * @dictionary. */
+int store_history_roll(struct store *store, const struct store_day *day, uint64_t from_ns, size_t kept,
+		       const struct store_chunk *dictionary, size_t chunk_count,
+		       const struct store_window *windows, size_t window_count,
+		       struct err *err) must_use;
 /* -ENOENT: nothing is stored for that day. */
 int store_history_position(struct store *store, const struct store_day *day,
 			   uint64_t *ret_identity, uint64_t *ret_position,
@@ -155,7 +175,8 @@ struct store_window_query {
 	uint64_t from_ns, to_ns; /* realtime of the minute's begin; 0 = open, to exclusive */
 	bool with_data;
 };
-/* By time; parts and whole minutes as they are stored. Texts and data are valid during the call. */
+/* Hour by hour. With data as they are stored: hours (which may reach beyond from and to), whole minutes, parts of
+ * minutes; without, an hour comes as its minutes. Texts and data are valid during the call. */
 typedef int store_window_fn(void *ctx, const struct store_window *window);
 int store_history_windows(struct store *store, const struct store_day *day,
 			  const struct store_window_query *query, store_window_fn *visit,

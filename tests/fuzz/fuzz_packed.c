@@ -17,15 +17,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (size < 4)
 		return 0;
-	if (packed_open(data, size, &any, &len) == 0 && !any)
+	if (packed_open(NULL, data, size, &any, &len) == 0 && !any)
 		abort();
 	if (packed_make(data, size, &packed, &packed_len) < 0)
 		abort();
-	if (packed_open(packed, packed_len, &again, &len) < 0 || len != size ||
+	if (packed_open(NULL, packed, packed_len, &again, &len) < 0 || len != size ||
 	    memcmp(again, data, size) != 0)
 		abort();
 	((uint8_t *)packed)[(data[0] | data[1] << 8) % packed_len] ^= (uint8_t)(data[2] | 1);
-	if (packed_open(packed, packed_len, &other, &len) == 0 &&
+	if (packed_open(NULL, packed, packed_len, &other, &len) == 0 &&
 	    (len != size || memcmp(other, data, size) != 0))
 		abort();
 	return 0;

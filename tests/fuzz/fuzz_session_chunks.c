@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The first byte chooses a chunk kind (store.h), a window, or a session's record; the rest is its
+/* The first byte chooses a chunk kind (store.h), a window, an hour, or a session's record; the rest is its
  * bytes, as a damaged disk might give them. Properties: what a sink is given lies inside its
  * bounds, a recording takes any sequence of chunks and still becomes a profile. */
 #include <stdint.h>
@@ -10,9 +10,12 @@
 #include "agent/session/recording.h"
 #include "agent/session/session_chunks.h"
 #include "agent/session/session_record.h"
+#include "agent/session/settled.h"
 
-#define KIND_RECORD 8
-#define KIND_WINDOW 9
+#define KIND_RECORD  8
+#define KIND_WINDOW  9
+#define KIND_HOUR    10
+#define KIND_SETTLED 11
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -75,6 +78,19 @@ static void build(const struct recording *recording, enum profile_type type)
 		(void)profile_unref(profile);
 }
 
+/* What can be added can be written, and that can be read. */
+static void settle(int kind, const uint8_t *data, size_t size)
+{
+	cleanup(settled) struct settled *settled = settled_create();
+	const struct chunk_sink none = { 0 };
+	cleanup_buf struct buf out = { 0 };
+
+	if (!settled || settled_add(settled, kind, data, size) < 0 ||
+	    settled_encode(settled, &out) < 0)
+		return;
+	check(chunk_decode(STORE_CHUNK_SETTLED, out.data, out.len, &none) == 0);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	cleanup(recording) struct recording *recording = recording_create();
@@ -91,11 +107,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		record((const char *)data + 1, size - 1);
 		return 0;
 	}
-	if (data[0] == KIND_WINDOW) {
-		check(recording_add_window(recording, 1, data + 1, size - 1, 0.5) == 0);
+	if (data[0] == KIND_WINDOW || data[0] == KIND_HOUR) {
+		const struct store_window window = { .minute_count = data[0] == KIND_HOUR,
+						     .data = data + 1, .len = size - 1 };
+
+		check(recording_add_window(recording, &window, 0, 3600 * NS_PER_S, 0.5) == 0);
 	} else {
-		(void)!chunk_decode(data[0], data + 1, size - 1, &sink);
-		(void)!recording_add(recording, data[0], data + 1, size - 1, UINT32_MAX, NULL);
+		int kind = data[0] == KIND_SETTLED ? STORE_CHUNK_SETTLED : data[0];
+
+		(void)!chunk_decode(kind, data + 1, size - 1, &sink);
+		(void)!recording_add(recording, kind, data + 1, size - 1, UINT32_MAX, NULL);
+		settle(kind, data + 1, size - 1);
 	}
 	build(recording, data[0] == STORE_CHUNK_READINGS ? PROFILE_GOROUTINE : PROFILE_CPU);
 	return 0;

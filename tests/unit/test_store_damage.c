@@ -226,56 +226,10 @@ static void test_bit_flips_in_a_day(void **state)
 	assert_true(served >= (uint64_t)(0.9 * FLIPS * HOURS));
 }
 
-/* ---- version 1 --------------------------------------------------------------------------------- */
-
-static void test_first_version_is_read_and_written_on(void **state)
-{
-	/* The schema as it was, without checksums. */
-	static const char old[] =
-		"CREATE TABLE meta (k TEXT PRIMARY KEY, v INTEGER) WITHOUT ROWID;"
-		"CREATE TABLE series (id INTEGER PRIMARY KEY, service TEXT NOT NULL, type TEXT NOT NULL,"
-		"  owners TEXT NOT NULL, UNIQUE (service, type, owners));"
-		"CREATE TABLE dict (seq INTEGER PRIMARY KEY, kind INTEGER NOT NULL, z BLOB NOT NULL);"
-		"CREATE TABLE win (series INTEGER, ts INTEGER, part INTEGER, samples INTEGER,"
-		"  lost INTEGER, value INTEGER, z BLOB, PRIMARY KEY (series, ts, part)) WITHOUT ROWID;"
-		"INSERT INTO series SELECT id, service, type, owners FROM new.series;"
-		"INSERT INTO dict SELECT seq, kind, z FROM new.dict;"
-		"INSERT INTO win SELECT series, ts, part, samples, lost, value, z FROM new.win;"
-		"PRAGMA user_version = 1";
-	struct fixture *f = *state;
-	char path[160], attach[256];
-	uint8_t data[BYTES];
-	struct store_window more = { .service = "service-1", .type = "cpu", .owners = ",default:19,",
-				     .whole = true, .data = data, .len = BYTES };
-	struct err err = { 0 };
-	sqlite3 *db = NULL;
-
-	fill_day(f);
-	(void)snprintf(path, sizeof(path), "%s.old", f->file);
-	(void)snprintf(attach, sizeof(attach), "ATTACH '%s' AS new", f->file);
-	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-	assert_int_equal(sqlite3_exec(db, attach, NULL, NULL, NULL), SQLITE_OK);
-	assert_int_equal(sqlite3_exec(db, old, NULL, NULL, NULL), SQLITE_OK);
-	assert_int_equal(sqlite3_close(db), SQLITE_OK);
-	assert_int_equal(rename(path, f->file), 0);
-	assert_int_equal(hours_served(f), HOURS);
-
-	fill(number_of(0, 0, 1), data);
-	more.from_ns = START;
-	more.samples = number_of(0, 0, 1);
-	more.lost = more.samples + 1;
-	more.value = (int64_t)more.samples * 10;
-	if (store_history_append(f->store, &day, NULL, 0, &more, 1, 1, 99, &err) < 0)
-		fail_msg("%s", err.text);
-	assert_int_equal(hours_served(f), HOURS);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_bit_flips_in_a_day, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_first_version_is_read_and_written_on, setup,
-						teardown),
 	};
 
 	return cmocka_run_group_tests_name("store_damage", tests, NULL, NULL);

@@ -234,21 +234,29 @@ static int step(struct store *store, unsigned number)
 				       .service = "web", .type = "cpu", .status = "completed",
 				       .created_ns = number + 1, .body = text };
 	struct store_window window = window_of(number);
+	const struct store_minute minute = { .samples = window.samples, .value = window.value,
+					     .profiled_ms = 60000 };
 	struct err err = { 0 };
 	int rc;
 
 	memset(text, 0, sizeof(text));
 	(void)snprintf(text, sizeof(text), "n-%u", number);
 	record.body_len = strlen(text);
-	switch (number % 3) {
+	switch (number % 4) {
 	case 0:
 		rc = store_put(store, &record, &err);
 		break;
 	case 1:
 		rc = store_session_append(store, text, &chunk, 1, 1, number, &err);
 		break;
-	default:
+	case 2:
 		rc = store_history_append(store, &day, &chunk, 1, &window, 1, 1, number, &err);
+		break;
+	default: /* the hour of that number */
+		window.from_ns = DAY * 86400ull * NS_PER_S + number * 3600 * NS_PER_S;
+		window.minutes = &minute;
+		window.minute_count = 1;
+		rc = store_history_roll(store, &day, window.from_ns, 0, &chunk, 1, &window, 1, &err);
 		break;
 	}
 	assert_true(rc == 0 || err.text[0]);
@@ -258,10 +266,11 @@ static int step(struct store *store, unsigned number)
 static int count_one(void *ctx, const struct store_window *window)
 {
 	bool *found = ctx;
-	uint64_t minute = (window->from_ns - DAY * 86400ull * NS_PER_S) / (60 * NS_PER_S);
+	uint64_t number = (window->from_ns - DAY * 86400ull * NS_PER_S) / NS_PER_S /
+			  (window->minute_count ? 3600 : 60);
 
-	assert_true(minute < STEPS && window->samples == minute + 1);
-	found[minute] = true;
+	assert_true(number < STEPS && window->samples == number + 1);
+	found[number] = true;
 	return 0;
 }
 
@@ -282,7 +291,7 @@ static bool is_there(struct store *store, unsigned number)
 	struct err err = { 0 };
 
 	(void)snprintf(id, sizeof(id), "n-%u", number);
-	switch (number % 3) {
+	switch (number % 4) {
 	case 0:
 		return store_get(store, "baseline", "default", id, &body, &len, &err) == 0 &&
 		       len == strlen(id) && memcmp(body, id, len) == 0;

@@ -175,6 +175,37 @@ static void test_spans(void **state)
 	assert_string_equal(seen.data, "web@0:3-9 n=3 v=30 web@10:10-11 n=4 v=40 ");
 }
 
+/* An hour takes the place of its minutes, and the dictionary that of the pieces that are not kept. */
+static void test_hours(void **state)
+{
+	struct fixture *f = *state;
+	const struct store_window minutes[] = { window_of("web", ",a:19,", 0, true, "x"),
+						window_of("web", ",a:19,", 59, false, "xx"),
+						window_of("web", ",a:19,", 60, true, "y") };
+	const struct store_minute parts[] = { { 0, 60000, 1, 0, 10 }, { 59, 8000, 2, 1, 21 } };
+	const struct store_chunk dictionary = { STORE_CHUNK_STACKS, "dict", 4 };
+	struct store_window hour = window_of("web", ",a:19,", 0, true, "hour");
+	struct store_window_query query = { .tenant = "a" };
+	cleanup_buf struct buf seen = { 0 };
+	struct err err = { 0 };
+	int chunks = 0;
+
+	append(f, minutes, 3, 1);
+	append(f, minutes, 0, 2);
+	hour.minutes = parts;
+	hour.minute_count = 2;
+	assert_int_equal(store_history_roll(f->store, &week, START, 1, &dictionary, 1, &hour, 1, &err), 0);
+	check(f, (struct store_window_query){ .tenant = "a" }, "web@0=hour web@60=y ");
+	check(f, (struct store_window_query){ .from_ns = START + 59 * MINUTE, .to_ns = START + 60 * MINUTE },
+	      "web@0=hour ");
+	assert_int_equal(store_history_dictionary(f->store, &week, count_chunk, &chunks, NULL, &err), 0);
+	assert_int_equal(chunks, 2);
+	assert_int_equal(store_history_spans(f->store, &week, &query, 10 * MINUTE, see_span, &seen, &err), 0);
+	buf_add_char(&seen, '\0');
+	assert_string_equal(seen.data,
+			    "web@0:0-0 n=1 v=10 web@50:59-59 n=2 v=21 web@60:60-60 n=1 v=10 ");
+}
+
 static int see_day(void *ctx, const struct store_day *day, uint64_t bytes)
 {
 	assert_true(bytes > 0);
@@ -249,7 +280,7 @@ static void test_packed_damage(void **state)
 	assert_true(len < 100);
 	for (size_t bit = 0; bit < len * 8; bit++) {
 		((char *)packed)[bit / 8] ^= (char)(1 << bit % 8);
-		if (packed_open(packed, len, &again, &got) == 0) {
+		if (packed_open(NULL, packed, len, &again, &got) == 0) {
 			/* An unused bit of the flags: harmless. */
 			assert_int_equal(got, sizeof(text));
 			assert_memory_equal(again, text, got);
@@ -258,7 +289,7 @@ static void test_packed_damage(void **state)
 		((char *)packed)[bit / 8] ^= (char)(1 << bit % 8);
 	}
 	for (size_t cut = 0; cut < len; cut++)
-		assert_int_equal(packed_open(packed, cut, &again, &got), -EUCLEAN);
+		assert_int_equal(packed_open(NULL, packed, cut, &again, &got), -EUCLEAN);
 	free(packed);
 }
 
@@ -267,6 +298,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_parts_and_minutes, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_spans, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_hours, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_days, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_many_days, setup, teardown),
 		cmocka_unit_test(test_packed_damage),

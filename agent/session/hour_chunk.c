@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Sums of an hour's minutes as columns: see session_chunks.h. What repeats from minute to minute is written once, and
+ * the value of a sample is the same for all where time was sampled at one rate. */
+#include <errno.h>
+
+#include "agent/session/session_chunks.h"
+
+#define SAMPLE	     1024 /* value2 of one */
+#define HOUR_MINUTES 60u
+
+enum { WHOLE_SAMPLES = 1, VALUES_FOLLOW = 2, FLAGS = 3 };
+enum { PAIRS, ATTRS, COUNTS, MINUTES, VALUES2, VALUES, COLUMNS };
+
+static int by_key(const void *a, const void *b)
+{
+	const struct chunk_hour_sum *x = a, *y = b;
+
+	if (x->sum.pair != y->sum.pair)
+		return x->sum.pair < y->sum.pair ? -1 : 1;
+	if (x->sum.attr != y->sum.attr)
+		return x->sum.attr < y->sum.attr ? -1 : 1;
+	return x->minute < y->minute ? -1 : x->minute > y->minute;
+}
+
+static bool same_key(const struct chunk_hour_sum *x, const struct chunk_hour_sum *y)
+{
+	return x->sum.pair == y->sum.pair && x->sum.attr == y->sum.attr;
+}
+
+static size_t add_up(struct chunk_hour_sum *sums, size_t count)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		struct chunk_hour_sum *to = kept ? &sums[kept - 1] : NULL;
+
+		if (to && by_key(to, &sums[i]) == 0) {
+			to->sum.value += sums[i].sum.value;
+			to->sum.value2 += sums[i].sum.value2;
+		} else {
+			sums[kept++] = sums[i];
+		}
+	}
+	return kept;
+}
+
+static int64_t residual(const struct chunk_sum *sum, int64_t one)
+{
+	return (int64_t)((uint64_t)sum->value - sum->value2 / SAMPLE * (uint64_t)one);
+}
+
+/* The value of a sample, if all have the same. */
+static unsigned look(const struct chunk_hour_sum *sums, size_t count, int64_t *ret_one)
+{
+	unsigned flags = FLAGS;
+	int64_t one = 0;
+
+	for (size_t i = 0; i < count && one == 0; i++)
+		if (sums[i].sum.value2 >= SAMPLE)
+			one = sums[i].sum.value / (int64_t)(sums[i].sum.value2 / SAMPLE);
+	for (size_t i = 0; i < count; i++) {
+		if (sums[i].sum.value2 % SAMPLE)
+			flags &= ~(unsigned)WHOLE_SAMPLES;
+		if (residual(&sums[i].sum, one))
+			flags &= ~(unsigned)VALUES_FOLLOW;
+	}
+	*ret_one = flags & VALUES_FOLLOW ? one : 0;
+	return flags;
+}
+
+static void encode_keys(struct buf columns[COLUMNS], const struct chunk_hour_sum *sums, size_t count,
+			size_t *ret_keys)
+{
+	struct chunk_sum before = { 0 };
+	size_t keys = 0;
+
+	for (size_t i = 0, end; i < count; i = end, keys++) {
+		for (end = i + 1; end < count && same_key(&sums[i], &sums[end]);)
+			end++;
+		buf_add_varint(&columns[PAIRS], sums[i].sum.pair - before.pair);
+		buf_add_svarint(&columns[ATTRS], (int64_t)sums[i].sum.attr - before.attr);
+		buf_add_varint(&columns[COUNTS], end - i);
+		before = sums[i].sum;
+		for (size_t j = i; j < end; j++)
+			buf_add_varint(&columns[MINUTES],
+				       j == i ? sums[j].minute : sums[j].minute - sums[j - 1].minute - 1);
+	}
+	*ret_keys = keys;
+}
+
+void chunk_encode_hour(struct buf *out, struct chunk_hour_sum *sums, size_t count)
+{
+	struct buf columns[COLUMNS] = { 0 };
+	size_t keys = 0;
+	unsigned flags;
+	int64_t one;
+
+	if (count)
+		qsort(sums, count, sizeof(*sums), by_key);
+	count = add_up(sums, count);
+	flags = look(sums, count, &one);
+	encode_keys(columns, sums, count, &keys);
+	for (size_t i = 0; i < count; i++) {
+		buf_add_varint(&columns[VALUES2],
+			       sums[i].sum.value2 / (flags & WHOLE_SAMPLES ? SAMPLE : 1));
+		if (!(flags & VALUES_FOLLOW))
+			buf_add_svarint(&columns[VALUES], sums[i].sum.value);
+	}
+	buf_add_varint(out, flags);
+	buf_add_svarint(out, one);
+	buf_add_varint(out, keys);
+	buf_add_varint(out, count);
+	for (int c = 0; c < COLUMNS - 1; c++)
+		buf_add_varint(out, columns[c].len);
+	for (int c = 0; c < COLUMNS; c++) {
+		buf_add(out, columns[c].data, columns[c].len);
+		if (columns[c].error && !out->error)
+			out->error = columns[c].error;
+		buf_deinit(&columns[c]);
+	}
+}
+
+/* ---- decoding -------------------------------------------------------------------------------- */
+
+struct decode {
+	struct bytes columns[COLUMNS];
+	unsigned flags;
+	uint64_t one, keys, sums;
+	uint32_t from, to;
+	bool added_up;
+	chunk_hour_fn *visit;
+	void *ctx;
+};
+
+/* Most are of one byte, and a month has millions. */
+static inline uint64_t take(struct bytes *in)
+{
+	if (in->at < in->end && *in->at < 0x80)
+		return *in->at++;
+	return bytes_varint(in);
+}
+
+static int open_columns(struct bytes *in, struct decode *d)
+{
+	uint64_t len[COLUMNS];
+
+	d->flags = (unsigned)bytes_varint(in);
+	d->one = (uint64_t)bytes_svarint(in);
+	d->keys = bytes_varint(in);
+	d->sums = bytes_varint(in);
+	for (int c = 0; c < COLUMNS - 1; c++)
+		len[c] = bytes_varint(in);
+	for (int c = 0; c < COLUMNS - 1; c++) {
+		const void *at = bytes_take(in, len[c]);
+
+		if (!at)
+			return -EPROTO;
+		d->columns[c] = bytes_of(at, len[c]);
+	}
+	d->columns[VALUES] = *in;
+	return in->failed || d->flags > FLAGS ? -EPROTO : 0;
+}
+
+static bool take_sum(struct decode *d, struct chunk_sum *sum)
+{
+	sum->value2 = take(&d->columns[VALUES2]);
+	if (d->flags & VALUES_FOLLOW)
+		sum->value = (int64_t)((d->flags & WHOLE_SAMPLES ? sum->value2 : sum->value2 / SAMPLE) *
+				       d->one);
+	else
+		sum->value = bytes_svarint(&d->columns[VALUES]);
+	if (d->flags & WHOLE_SAMPLES)
+		sum->value2 *= SAMPLE;
+	return !d->columns[VALUES2].failed && !d->columns[VALUES].failed;
+}
+
+/* The minutes of one pair and attr. */
+static int take_key(struct decode *d, uint32_t pair, uint32_t attr, uint64_t count)
+{
+	struct chunk_hour_sum all = { .sum = { .pair = pair, .attr = attr }, .minute = d->from };
+	uint64_t minute = 0;
+	bool any = false;
+	int rc = 0;
+
+	for (uint64_t i = 0; i < count && rc == 0; i++) {
+		struct chunk_hour_sum one = { .sum = { .pair = pair, .attr = attr } };
+
+		minute += take(&d->columns[MINUTES]) + (i ? 1 : 0);
+		if (!take_sum(d, &one.sum) || minute >= HOUR_MINUTES)
+			return -EPROTO;
+		if (minute < d->from || minute >= d->to)
+			continue;
+		one.minute = (uint32_t)minute;
+		any = true;
+		if (!d->added_up)
+			rc = d->visit(d->ctx, &one);
+		all.sum.value = (int64_t)((uint64_t)all.sum.value + (uint64_t)one.sum.value);
+		all.sum.value2 += one.sum.value2;
+	}
+	return rc == 0 && d->added_up && any ? d->visit(d->ctx, &all) : rc;
+}
+
+int chunk_decode_hour(const void *data, size_t len, uint32_t from, uint32_t to, bool added_up,
+		      chunk_hour_fn *visit, void *ctx)
+{
+	struct bytes in = bytes_of(data, len);
+	struct decode d = { .from = from, .to = to, .added_up = added_up, .visit = visit, .ctx = ctx };
+	uint64_t pair = 0, attr = 0, sums = 0;
+	int rc = open_columns(&in, &d);
+
+	for (uint64_t i = 0; i < d.keys && rc == 0; i++) {
+		uint64_t count;
+
+		pair += take(&d.columns[PAIRS]);
+		attr += (uint64_t)bytes_svarint(&d.columns[ATTRS]);
+		count = take(&d.columns[COUNTS]);
+		sums += count;
+		if (d.columns[PAIRS].failed || d.columns[ATTRS].failed || d.columns[COUNTS].failed ||
+		    pair > UINT32_MAX || attr > UINT32_MAX || count > HOUR_MINUTES || !count)
+			return -EPROTO;
+		rc = take_key(&d, (uint32_t)pair, (uint32_t)attr, count);
+	}
+	return rc == 0 && (sums != d.sums || bytes_left(&d.columns[VALUES])) ? -EPROTO : rc;
+}

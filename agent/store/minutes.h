@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The minutes of a rolled-up hour as the bytes of one column: which there are (a bitmap), their samples, and
+ * where not all of them are as expected, what was lost, values that differ from samples * value of a sample, and
+ * profiled time that differs from a minute. Pure. */
+#ifndef PROFD_STORE_MINUTES_H
+#define PROFD_STORE_MINUTES_H
+
+#include "agent/base/buf.h"
+#include "agent/store/store.h"
+
+#define HOUR_MINUTES 60u
+
+/* @minutes ascending by minute, each below 60. */
+void minutes_encode(struct buf *out, const struct store_minute *minutes, size_t count);
+/* Into @ret, ascending; the count. -EPROTO. */
+int minutes_decode(const void *data, size_t len, struct store_minute ret[HOUR_MINUTES]) must_use;
+
+#endif

@@ -1,0 +1,458 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Hours that are rolled up hold what their minutes held: the same sums of the same stacks, threads and processes, the
+ * same totals of each minute; what comes late is added. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+
+#include "agent/base/clock.h"
+#include "agent/base/hash.h"
+#include "agent/base/u64map.h"
+#include "agent/session/roll_up.h"
+#include "agent/session/session_chunks.h"
+#include "agent/store/store.h"
+#include "bpf/profiler.h"
+
+#define DAY	  20778u
+#define START	  (DAY * 86400ull * NS_PER_S)
+#define MINUTE	  (60 * NS_PER_S)
+#define HOUR	  (3600 * NS_PER_S)
+#define PERIOD	  52631579
+#define GROUPS	  4u /* pieces of the dictionary */
+#define STACKS	  150u
+#define PAIRS	  200u /* of a group, likewise below */
+#define PROCESSES 5u
+#define ATTRS	  20u
+#define MINUTES	  130u
+
+static const struct store_day day = { DAY, 7 };
+static uint64_t random_state;
+
+static uint64_t draw(uint64_t below)
+{
+	random_state += 0x9e3779b97f4a7c15ull;
+	return hash_mix64(random_state) % below;
+}
+
+struct fixture {
+	char dir[64];
+	struct store *store;
+};
+
+static int setup(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+	struct err err = { 0 };
+
+	random_state = 1;
+	strcpy(f->dir, "/tmp/profd-roll-XXXXXX");
+	assert_non_null(mkdtemp(f->dir));
+	if (store_open(f->dir, NULL, &f->store, &err) < 0)
+		fail_msg("%s", err.text);
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+	char command[128];
+
+	store_close(f->store);
+	(void)snprintf(command, sizeof(command), "rm -rf '%s'", f->dir);
+	assert_int_equal(system(command), 0);
+	free(f);
+	return 0;
+}
+
+/* ---- a day as it is recorded ------------------------------------------------------------------- */
+
+static void make_modules(struct buf *out, uint32_t group)
+{
+	static const uint8_t build_id[4] = { 1, 2, 3, 4 };
+	char path[32];
+	struct chunk_module module = { .id = group, .key = hash_mix64(group), .kind = 1,
+				       .build_id = build_id, .build_id_len = 4 };
+
+	(void)snprintf(path, sizeof(path), "/usr/lib/lib%u.so", group);
+	module.path = chunk_text_of(path);
+	chunk_encode_modules(out, &module, 1);
+}
+
+static void make_processes(struct buf *out, uint32_t group)
+{
+	buf_add_varint(out, PROCESSES);
+	for (uint32_t i = 0; i < PROCESSES; i++) {
+		const struct chunk_process p = {
+			.id = group * PROCESSES + i,
+			.tgid = 1000 + (uint32_t)draw(60000),
+			.exec_generation = (uint32_t)draw(3),
+			.start_boottime_ns = draw(1ull << 50),
+			.started_at_ns = START + draw(HOUR),
+			.comm = chunk_text_of(i ? "worker" : "main"),
+			.exe = chunk_text_of("/usr/bin/program"),
+			.cmdline = chunk_text_of("program --with arguments"),
+			.service = chunk_text_of(i % 2 ? "web" : "db"),
+			.unit = chunk_text_of(""),
+			.container = chunk_text_of(""),
+		};
+
+		chunk_encode_process(out, &p);
+	}
+}
+
+static uint64_t stack_id(uint32_t group, uint32_t i)
+{
+	return hash_mix64(1 + group * STACKS + i);
+}
+
+/* Few ways at each level, so that stacks share their beginnings; every tenth is of another outcome. */
+static void make_stacks(struct buf *out, uint32_t group)
+{
+	struct chunk_stack stacks[STACKS];
+	uint64_t frames[STACKS][20];
+
+	for (uint32_t i = 0; i < STACKS; i++) {
+		uint16_t count = (uint16_t)(1 + draw(20));
+
+		for (uint16_t j = 0; j < count; j++)
+			frames[i][j] = j % 7 == 6 ? prof_frame_address(PROF_FRAME_KERNEL, draw(5) << 40 | 77, 0)
+						  : prof_frame_module((uint32_t)draw(group + 1), 4096 + draw(3),
+								      PROF_FRAME_RETURN);
+		stacks[i] = (struct chunk_stack){ stack_id(group, i), i % 10 == 0, count, frames[i] };
+	}
+	chunk_encode_stacks(out, stacks, STACKS - 1); /* one never came */
+}
+
+static void make_samples(struct buf *out, uint32_t group)
+{
+	struct chunk_pair pairs[PAIRS];
+	struct chunk_attr attrs[ATTRS];
+	const struct chunk_samples samples = { .seq = group, .first_pair = group * PAIRS,
+					       .pair_count = PAIRS, .pairs = pairs,
+					       .first_attr = group * ATTRS, .attr_count = ATTRS,
+					       .attrs = attrs };
+
+	for (uint32_t i = 0; i < PAIRS; i++) {
+		uint32_t of = (uint32_t)draw(group + 1);
+
+		pairs[i].user = i % 9 ? stack_id(of, (uint32_t)draw(STACKS)) : 0;
+		pairs[i].kernel = i % 3 == 0 ? stack_id(of, (uint32_t)draw(STACKS)) : 0;
+	}
+	for (uint32_t i = 0; i < ATTRS; i++) {
+		attrs[i] = (struct chunk_attr){ .process = (uint32_t)draw((group + 1) * PROCESSES),
+						.tid = (uint32_t)draw(1 << 22), .type = (uint8_t)draw(2),
+						.state = (uint8_t)draw(3), .detail = (uint8_t)draw(5),
+						.holder = (uint32_t)draw(2) * 77,
+						.object = draw(2) << 40 };
+		strcpy(attrs[i].comm, draw(2) ? "worker" : "thread-1");
+	}
+	chunk_encode_samples(out, &samples);
+}
+
+static void append_group(struct fixture *f, uint32_t group)
+{
+	struct buf data[4] = { 0 };
+	struct store_chunk chunks[4] = { { .kind = STORE_CHUNK_MODULES }, { .kind = STORE_CHUNK_PROCESSES },
+					 { .kind = STORE_CHUNK_STACKS }, { .kind = STORE_CHUNK_SAMPLES } };
+	struct err err = { 0 };
+
+	make_modules(&data[0], group);
+	make_processes(&data[1], group);
+	make_stacks(&data[2], group);
+	make_samples(&data[3], group);
+	for (int i = 0; i < 4; i++) {
+		chunks[i].data = data[i].data;
+		chunks[i].len = data[i].len;
+	}
+	assert_int_equal(store_history_append(f->store, &day, chunks, 4, NULL, 0, 1, 1, &err), 0);
+	for (int i = 0; i < 4; i++)
+		buf_deinit(&data[i]);
+}
+
+/* One minute or a part; @weird: values that do not follow from the number of samples. */
+static void append_minute(struct fixture *f, const char *service, const char *owners, unsigned minute,
+			  bool whole, bool weird, uint32_t groups)
+{
+	struct store_window window = { .service = service, .type = weird ? "offcpu" : "cpu",
+				       .owners = owners, .from_ns = START + minute * MINUTE,
+				       .whole = whole, .profiled_ms = whole ? 60000 : 9000,
+				       .lost = weird ? draw(3) : 0 };
+	struct chunk_sum sums[100];
+	cleanup_buf struct buf data = { 0 };
+	struct err err = { 0 };
+
+	for (size_t i = 0; i < ARRAY_SIZE(sums); i++) {
+		uint64_t count = 1 + draw(4);
+
+		sums[i] = (struct chunk_sum){ (uint32_t)draw(groups * PAIRS), (uint32_t)draw(groups * ATTRS),
+					      weird ? (int64_t)draw(1ull << 40) : (int64_t)count * PERIOD,
+					      weird ? draw(1ull << 30) : count * 1024 };
+		window.samples += count;
+		window.value += sums[i].value;
+	}
+	chunk_encode_window(&data, sums, ARRAY_SIZE(sums));
+	window.data = data.data;
+	window.len = data.len;
+	assert_int_equal(store_history_append(f->store, &day, NULL, 0, &window, 1, 1, 1, &err), 0);
+}
+
+static void record_minute(struct fixture *f, unsigned minute, uint32_t groups)
+{
+	append_minute(f, "web", ",a:19,", minute, true, false, groups);
+	append_minute(f, "web", ",a:19,b:99,", minute, true, true, groups);
+	for (int part = 0; part < 3 && minute % 5 == 0; part++)
+		append_minute(f, "db", ",a:19,", minute, false, false, groups);
+}
+
+/* ---- what is stored, whatever its form --------------------------------------------------------- */
+
+/* Sums weighted by a hash of what they are: equal if the same is there, however it is cut. */
+struct digest {
+	struct u64map stacks;	 /* id -> hash of outcome and frames */
+	struct u64map processes; /* id -> hash */
+	struct u64map modules;	 /* id -> hash */
+	uint64_t pairs[GROUPS * PAIRS], attrs[GROUPS * ATTRS];
+	struct chunk_pair pair_ids[GROUPS * PAIRS];
+	const struct store_window *window;
+	uint64_t sums, totals;
+	unsigned settled, pieces;
+};
+
+static uint64_t text_hash(struct chunk_text text)
+{
+	return hash_bytes(text.text, text.len, 7);
+}
+
+static int see_module(void *ctx, const struct chunk_module *m)
+{
+	struct digest *d = ctx;
+
+	return u64map_put(&d->modules, m->id,
+			  hash_combine(hash_combine(m->key, text_hash(m->path)),
+				       hash_bytes(m->build_id, m->build_id_len, m->kind)));
+}
+
+static int see_process(void *ctx, const struct chunk_process *p)
+{
+	struct digest *d = ctx;
+	uint64_t hash = hash_combine(hash_combine(p->tgid, p->exec_generation), p->start_boottime_ns);
+
+	hash = hash_combine(hash_combine(hash, p->started_at_ns), text_hash(p->comm));
+	return u64map_put(&d->processes, p->id,
+			  hash_combine(hash_combine(hash, text_hash(p->exe)), text_hash(p->service)));
+}
+
+static int see_stack(void *ctx, const struct chunk_stack *s)
+{
+	struct digest *d = ctx;
+
+	return u64map_put(&d->stacks, s->id,
+			  hash_bytes(s->frames, s->frame_count * sizeof(*s->frames), s->outcome + 1u));
+}
+
+static int see_pair(void *ctx, uint32_t id, const struct chunk_pair *pair)
+{
+	((struct digest *)ctx)->pair_ids[id] = *pair;
+	return 0;
+}
+
+static int see_attr(void *ctx, uint32_t id, const struct chunk_attr *attr)
+{
+	struct digest *d = ctx;
+	uint64_t process = 0, hash;
+
+	assert_true(u64map_get(&d->processes, attr->process, &process));
+	hash = hash_combine(hash_combine(process, attr->tid), attr->type << 16 | attr->state << 8 | attr->detail);
+	hash = hash_combine(hash_combine(hash, attr->holder), attr->object);
+	d->attrs[id] = hash_bytes(attr->comm, sizeof(attr->comm), hash);
+	return 0;
+}
+
+static int see_piece(void *ctx, const struct store_chunk *chunk)
+{
+	struct digest *d = ctx;
+	const struct chunk_sink sink = { .ctx = d, .module = see_module, .process = see_process,
+					 .stack = see_stack, .pair = see_pair, .attr = see_attr };
+
+	d->settled += chunk->kind == STORE_CHUNK_SETTLED;
+	d->pieces++;
+	return chunk_decode(chunk->kind, chunk->data, chunk->len, &sink);
+}
+
+/* 1: a stack whose frames never came. */
+static uint64_t stack_hash(const struct digest *d, uint64_t id)
+{
+	uint64_t hash = 1;
+
+	(void)u64map_get(&d->stacks, id, &hash);
+	return id ? hash : 0;
+}
+
+static int see_sum(void *ctx, const struct chunk_hour_sum *sum)
+{
+	struct digest *d = ctx;
+	uint64_t key = hash_combine(hash_combine(d->pairs[sum->sum.pair], d->attrs[sum->sum.attr]),
+				    d->window->from_ns / MINUTE + sum->minute);
+
+	key = hash_bytes(d->window->service, strlen(d->window->service), key);
+	key = hash_bytes(d->window->owners, strlen(d->window->owners), key);
+	d->sums += hash_mix64(key) * (uint64_t)sum->sum.value + hash_mix64(key + 1) * sum->sum.value2;
+	return 0;
+}
+
+static int see_minute_sum(void *ctx, const struct chunk_sum *sum)
+{
+	return see_sum(ctx, &(struct chunk_hour_sum){ *sum, 0 });
+}
+
+static int see_window(void *ctx, const struct store_window *window)
+{
+	struct digest *d = ctx;
+
+	d->window = window;
+	return window->minute_count ? chunk_decode_hour(window->data, window->len, 0, 60, false, see_sum, d)
+				    : chunk_decode_window(window->data, window->len, see_minute_sum, d);
+}
+
+static int see_total(void *ctx, const struct store_window *window)
+{
+	struct digest *d = ctx;
+	uint64_t key = hash_bytes(window->owners, strlen(window->owners), window->from_ns);
+
+	key = hash_bytes(window->service, strlen(window->service), key);
+	d->totals += hash_mix64(key) * window->samples + hash_mix64(key + 1) * window->lost +
+		     hash_mix64(key + 2) * (uint64_t)window->value + hash_mix64(key + 3) * window->profiled_ms;
+	return 0;
+}
+
+static struct digest digest_of(struct fixture *f, uint64_t from_ns, uint64_t to_ns)
+{
+	struct store_window_query query = { .from_ns = from_ns, .to_ns = to_ns, .with_data = true };
+	struct digest d = { 0 };
+	unsigned damaged = 0;
+	struct err err = { 0 };
+
+	assert_int_equal(store_history_dictionary(f->store, &day, see_piece, &d, &damaged, &err), 0);
+	assert_int_equal(damaged, 0);
+	for (size_t i = 0; i < ARRAY_SIZE(d.pairs); i++)
+		d.pairs[i] = hash_combine(stack_hash(&d, d.pair_ids[i].user), stack_hash(&d, d.pair_ids[i].kernel));
+	assert_int_equal(store_history_windows(f->store, &day, &query, see_window, &d, &damaged, &err), 0);
+	assert_int_equal(damaged, 0);
+	query.with_data = false;
+	assert_int_equal(store_history_windows(f->store, &day, &query, see_total, &d, &damaged, &err), 0);
+	assert_int_equal(damaged, 0);
+	u64map_deinit(&d.stacks);
+	u64map_deinit(&d.processes);
+	u64map_deinit(&d.modules);
+	return d;
+}
+
+static void assert_same(const struct digest *a, const struct digest *b)
+{
+	assert_true(a->sums == b->sums);
+	assert_true(a->totals == b->totals);
+}
+
+static void roll(struct fixture *f, unsigned hour)
+{
+	struct err err = { 0 };
+
+	if (roll_up_hour(f->store, &day, START + hour * HOUR, &err) < 0)
+		fail_msg("%s", err.text);
+}
+
+/* ---- tests ------------------------------------------------------------------------------------- */
+
+static void test_an_hour_holds_what_its_minutes_held(void **state)
+{
+	struct fixture *f = *state;
+	struct digest before, after;
+	unsigned minute = 0;
+
+	for (uint32_t group = 0; group < GROUPS - 1; group++) {
+		append_group(f, group);
+		for (; minute < (group + 1) * MINUTES / (GROUPS - 1); minute++)
+			record_minute(f, minute, group + 1);
+	}
+	before = digest_of(f, 0, 0);
+	assert_int_equal(before.settled, 0);
+	roll(f, 0);
+	after = digest_of(f, 0, 0);
+	assert_same(&before, &after);
+	assert_int_equal(after.settled, 1);
+	assert_int_equal(after.pieces, 1);
+	/* Nothing changes when nothing came. */
+	roll(f, 0);
+	after = digest_of(f, 0, 0);
+	assert_same(&before, &after);
+	/* Late parts and new stacks: the piece is opened again, the hour is added to. */
+	append_group(f, GROUPS - 1);
+	append_minute(f, "db", ",a:19,", 5, false, false, GROUPS);
+	append_minute(f, "late", ",a:19,", 59, false, true, GROUPS);
+	before = digest_of(f, 0, 0);
+	roll(f, 0);
+	roll(f, 1);
+	roll(f, 2);
+	roll(f, 3);
+	after = digest_of(f, 0, 0);
+	assert_same(&before, &after);
+	assert_int_equal(after.pieces, 1);
+	store_history_seal(f->store, &day);
+	after = digest_of(f, 0, 0);
+	assert_same(&before, &after);
+}
+
+static void test_part_of_an_hour(void **state)
+{
+	struct fixture *f = *state;
+	struct digest before, after;
+
+	append_group(f, 0);
+	for (unsigned minute = 0; minute < 60; minute++)
+		record_minute(f, minute, 1);
+	before = digest_of(f, START + 10 * MINUTE, START + 40 * MINUTE);
+	roll(f, 0);
+	after = digest_of(f, START + 10 * MINUTE, START + 40 * MINUTE);
+	/* Totals come minute by minute, data as the hour that it is stored in. */
+	assert_true(before.totals == after.totals);
+}
+
+static int sum_size(void *ctx, const struct store_window *window)
+{
+	*(uint64_t *)ctx += window->bytes;
+	return 0;
+}
+
+static void test_rolling_up_saves_room(void **state)
+{
+	struct fixture *f = *state;
+	struct store_window_query all = { .with_data = true };
+	uint64_t minutes = 0, hours = 0;
+	struct err err = { 0 };
+
+	append_group(f, 0);
+	for (unsigned minute = 0; minute < 60; minute++)
+		append_minute(f, "web", ",a:19,", minute, true, false, 1);
+	assert_int_equal(store_history_windows(f->store, &day, &all, sum_size, &minutes, NULL, &err), 0);
+	roll(f, 0);
+	assert_int_equal(store_history_windows(f->store, &day, &all, sum_size, &hours, NULL, &err), 0);
+	print_message("%lu bytes as minutes, %lu as an hour\n", (unsigned long)minutes, (unsigned long)hours);
+	assert_true(hours < minutes);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_an_hour_holds_what_its_minutes_held, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_part_of_an_hour, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_rolling_up_saves_room, setup, teardown),
+	};
+
+	return cmocka_run_group_tests_name("roll_up", tests, NULL, NULL);
+}
