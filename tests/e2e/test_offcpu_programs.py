@@ -6,14 +6,13 @@ import collections
 import contextlib
 import glob
 import os
-import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
 
-from harness import FAMILY_A, ROOT, WORKLOADS, Daemon, check, lasted_ns, main, wait_until
+from harness import FAMILY_A, Daemon, check, lasted_ns, main, wait_until
+from programs import build_go_source, free_port, load, postgres, started
 
 SECONDS = 4
 JAVA = """
@@ -56,50 +55,6 @@ func main() {
 	}
 }
 """
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-def answers(port):
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-        return True
-    return False
-
-
-@contextlib.contextmanager
-def started(command, port=None, **kwargs):
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **kwargs)
-    try:
-        if port:
-            wait_until(lambda: process.poll() is not None or answers(port), 60, f"{command[0]} to listen")
-            check(process.poll() is None, f"{command[0]} ended: {process.stdout.read() if process.poll() is not None else ''}")
-        else:
-            check(process.stdout.readline() == "ready\n", f"{command[0]} is not ready")
-        yield process
-    finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stdout.close()
-
-
-@contextlib.contextmanager
-def load(*command, **kwargs):
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **kwargs)
-    try:
-        time.sleep(0.5)
-        check(process.poll() is None, f"{command[0]} ended at once")
-        yield
-    finally:
-        process.kill()
-        process.wait()
 
 
 def service_of(daemon, pid):
@@ -145,22 +100,6 @@ def every_thread_is_explained(daemon, pid):
     without = sum(v for s, v in stacks if len(s) <= 1)
     check(without <= 0.05 * due, f"{100 * without / due:.1f} % of the time has no stack")
     return session, threads
-
-
-@contextlib.contextmanager
-def postgres(folder, port):
-    tools = sorted(glob.glob("/usr/lib/postgresql/*/bin"))[-1]
-    user = pwd.getpwnam("postgres")
-    os.chown(folder, user.pw_uid, user.pw_gid)
-    run = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
-    data = os.path.join(folder, "data")
-    subprocess.run([*run, tools + "/initdb", "-D", data, "-A", "trust", "--no-sync"], check=True, stdout=subprocess.DEVNULL,
-                   cwd=folder)
-    with started([*run, tools + "/postgres", "-D", data, "-p", str(port), "-k", folder, "-h", "127.0.0.1"], port,
-                 cwd=folder) as process:
-        wait_until(lambda: subprocess.run([tools + "/pg_isready", "-h", "127.0.0.1", "-p", str(port)],
-                                          stdout=subprocess.DEVNULL, check=False).returncode == 0, 60, "postgres")
-        yield process, ["-h", "127.0.0.1", "-p", str(port), "-U", "postgres"], tools
 
 
 def postgres_under_pgbench():
@@ -225,13 +164,7 @@ def java_virtual_machine():
 
 def go_server_under_wrk():
     port = free_port()
-    folder = os.path.join(WORKLOADS, "offcpu_go")
-    os.makedirs(folder, exist_ok=True)
-    with open(os.path.join(folder, "main.go"), "w") as f:
-        f.write(GO)
-    program = os.path.join(folder, "offcpu_go")
-    subprocess.run(["go", "build", "-o", program, os.path.join(folder, "main.go")], check=True, cwd=ROOT,
-                   env=dict(os.environ, GO111MODULE="off", CGO_ENABLED="0"))
+    program = build_go_source("offcpu_go", GO)
     with Daemon() as daemon, started([program, str(port)], port) as process, \
             load("wrk", "-t", "1", "-c", "8", "-d", "600", f"http://127.0.0.1:{port}/"):
         every_thread_is_explained(daemon, process.pid)
