@@ -106,19 +106,6 @@ static __always_inline struct scratch *io_begin(const struct arch_regs *regs, lo
 	return s;
 }
 
-static __always_inline void io_end(struct scratch *s)
-{
-	if (s->stack.frame_count) {
-		outcome_count(s->stack.outcome);
-		s->sample.user_stack_hash = stack_send(s);
-		s->sample.head.flags = late_send(s) ? PROF_SAMPLE_LATE : 0;
-	}
-	if (s->unknown_pc)
-		unknown_pc_send(s, s->sample.tgid, s->sample.time_ns, s->sample.start_boottime_ns);
-	sample_send(s);
-	scratch_leave(s);
-}
-
 SEC("tp_btf/sys_exit")
 int BPF_PROG(io_exit, struct pt_regs *regs, long moved)
 {
@@ -132,7 +119,8 @@ int BPF_PROG(io_exit, struct pt_regs *regs, long moved)
 	if (s) {
 		if (s->going)
 			walk_whole(s);
-		io_end(s);
+		walked_send(s);
+		scratch_leave(s);
 	}
 	cost_end(&timer);
 	return 0;
@@ -154,7 +142,8 @@ int BPF_PROG(io_exit_compat, struct pt_regs *regs, long moved)
 	if (s) {
 		if (s->going)
 			walk_compat(s, io_walk_turn);
-		io_end(s);
+		walked_send(s);
+		scratch_leave(s);
 	}
 	cost_end(&timer);
 	return 0;

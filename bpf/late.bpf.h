@@ -15,15 +15,19 @@
 
 _Static_assert(PROF_REGS == ARCH_REG_COUNT, "struct prof_late_event");
 
+static __always_inline bool late_has_room(void)
+{
+	return bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA) <
+	       bpf_ringbuf_query(&events, BPF_RB_RING_SIZE) / 2;
+}
+
 static __always_inline bool late_allowed(struct late *late, uint64_t now_ns)
 {
 	if (now_ns - late->since_ns >= LATE_SECOND_NS) {
 		late->since_ns = now_ns;
 		late->used = 0;
 	}
-	return late->used++ < PROF_LATE_PER_SECOND &&
-	       bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA) <
-		       bpf_ringbuf_query(&events, BPF_RB_RING_SIZE) / 2;
+	return late->used++ < PROF_LATE_PER_SECOND && late_has_room();
 }
 
 /* How much of the stack is worth copying. Of the main thread's all that is above its first frame is
@@ -72,6 +76,28 @@ static __always_inline void late_fill(struct prof_late_event *event, const struc
 	event->regs_known = at->regs_known;
 }
 
+/* Of a thread that sleeps there are the registers alone (s->regs): its memory is not this program's to read,
+ * the collector has it read. True if they were sent. */
+static __always_inline bool late_send_registers(struct scratch *s)
+{
+	uint32_t zero = 0;
+	struct late *late = bpf_map_lookup_elem(&late_scratch, &zero);
+	bool sent;
+
+	if (!late || late->busy || !late_has_room())
+		return false;
+	late->busy = 1;
+	arch_start_unwind(&s->late.at, &s->regs);
+	s->late.frame_count = 0;
+	late_fill(&late->event, s);
+	late->event.head.kind = PROF_EVENT_LATE;
+	late->event.head.size_bytes = sizeof(late->event);
+	late->event.stack_bytes = 0;
+	sent = !bpf_ringbuf_output(&events, &late->event, sizeof(late->event), BPF_RB_NO_WAKEUP);
+	late->busy = 0;
+	return sent;
+}
+
 /* After a walk: true if the rest of its stack was sent along. */
 static __always_inline bool late_send(struct scratch *s)
 {
@@ -98,6 +124,24 @@ static __always_inline bool late_send(struct scratch *s)
 	}
 	late->busy = 0;
 	return sent;
+}
+
+/* After a walk: the user stack, and what is missing of it. */
+static __always_inline void walked_stack_send(struct scratch *s)
+{
+	if (s->stack.frame_count) {
+		outcome_count(s->stack.outcome);
+		s->sample.user_stack_hash = stack_send(s);
+		s->sample.head.flags = late_send(s) ? PROF_SAMPLE_LATE : 0;
+	}
+	if (s->unknown_pc)
+		unknown_pc_send(s, s->sample.tgid, s->sample.time_ns, s->sample.start_boottime_ns);
+}
+
+static __always_inline void walked_send(struct scratch *s)
+{
+	walked_stack_send(s);
+	sample_send(s);
 }
 
 #endif

@@ -243,6 +243,21 @@ struct {
 	__type(value, struct off_state);
 } off_states SEC(".maps");
 
+/* A thread's wait for a lock of the kernel, see locks.bpf.h. */
+struct lock_wait {
+	uint64_t since_ns; /* 0 = none */
+	uint64_t lock;
+	uint32_t generation; /* config.lock_generation then */
+	uint32_t reserved;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct lock_wait);
+} lock_waits SEC(".maps");
+
 /* Nothing travels through these rings, one per CPU: a discarded record with a forced wakeup is the
  * one way for a program to raise an interrupt on its own CPU (offcpu.bpf.h). */
 struct kick_ring_map {

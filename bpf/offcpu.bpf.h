@@ -407,7 +407,8 @@ int BPF_PROG(off_exit, struct task_struct *task)
 
 /* ---- sweeping ------------------------------------------------------------------------------ */
 
-/* What a blocked thread's stack is without reading its memory: where it entered the kernel. */
+/* What a blocked thread's stack is without reading its memory: where it entered the kernel. What is needed to
+ * have the rest goes along. */
 static __always_inline void sweep_user_stack(struct scratch *s, uint32_t tgid)
 {
 	walk_none(s);
@@ -419,6 +420,7 @@ static __always_inline void sweep_user_stack(struct scratch *s, uint32_t tgid)
 	s->stack.outcome = OUTCOME_complete;
 	s->stack.stack_hash = hash_frame(hash_frame(tgid, s->frames[0]), s->frames[1]);
 	s->sample.user_stack_hash = stack_send(s);
+	s->sample.head.flags = late_send_registers(s) ? PROF_SAMPLE_LATE : 0;
 }
 
 static __always_inline void sweep_send(struct scratch *s, struct task_struct *task,
@@ -536,13 +538,7 @@ static __always_inline void resume_waitv(struct scratch *s)
 static __always_inline void resume_end(struct scratch *s)
 {
 	resume_waitv(s);
-	if (s->stack.frame_count) {
-		outcome_count(s->stack.outcome);
-		s->sample.user_stack_hash = stack_send(s);
-		s->sample.head.flags = late_send(s) ? PROF_SAMPLE_LATE : 0;
-	}
-	if (s->unknown_pc)
-		unknown_pc_send(s, s->sample.tgid, s->sample.time_ns, s->sample.start_boottime_ns);
+	walked_stack_send(s);
 	off_send(s, off_run_delay(bpf_get_current_task_btf()));
 }
 

@@ -133,6 +133,7 @@ enum prof_detail {
 	PROF_DETAIL_SOCKET = 4,
 	PROF_DETAIL_PIPE = 5,
 	PROF_DETAIL_SYNC = 6, /* fsync and the like */
+	PROF_DETAIL_KERNEL_LOCK = 7, /* not a time off the CPU of its own: bpf/locks.bpf.h */
 };
 
 struct prof_event_head {
@@ -156,7 +157,8 @@ struct prof_stack_event {
 
 /* Where a walk came to code whose unwind rows are not published yet, and the stack from there on: the
  * collector goes on with it when they are. The frames before it are the first of the sample's user
- * stack, whose rest is what could be guessed. */
+ * stack, whose rest is what could be guessed. Without any stack: the thread sleeps, and its memory is still
+ * to be read. */
 struct prof_late_event {
 	struct prof_event_head head;
 	uint64_t time_ns; /* the sample's */
@@ -191,7 +193,7 @@ struct prof_sample_event {
 	uint8_t type;  /* enum prof_sample_type */
 	uint8_t state; /* offcpu: enum prof_off_state << 4 | enum prof_wait; thread: 1 = it ends */
 	char comm[PROF_COMM_SIZE];
-	uint64_t object; /* offcpu, futex: its address; thread: when it began, CLOCK_MONOTONIC ns */
+	uint64_t object; /* offcpu, futex: its address; kernel lock: a number of it; thread: when it began, CLOCK_MONOTONIC ns */
 	uint32_t holder; /* LOCK: the word where glibc keeps the owner's tid, as the wait began; a
 			  * claim of the program's memory. 0 = unknown */
 	uint8_t detail;	 /* offcpu, io: enum prof_detail */
@@ -269,6 +271,7 @@ enum prof_want {
 	PROF_WANT_LOCKS = 16, /* with OFFCPU: who holds what is waited for */
 	PROF_WANT_LIVE = 32,  /* with ALLOC: what stays in use */
 	PROF_WANT_FAST = 64,  /* with CPU: at the rate of events of its own threads; in the map, they are open */
+	PROF_WANT_KERNEL_LOCKS = 128, /* with OFFCPU: waits for the kernel's own locks too */
 	PROF_WANT_MAPPED =
 		0x20000000, /* not a wish: all its mappings are published, it is not young */
 	PROF_WANT_NONE = 0x80000000, /* decided: nothing */
@@ -293,6 +296,8 @@ struct prof_config {
 	uint32_t sweep_all;	   /* the next sweep begins the time of every thread */
 	uint32_t off_generation;   /* 0 = off; another number after every start */
 	uint32_t target_generation; /* from 1; another number after every decision on a process */
+	uint32_t lock_generation; /* another number after every start */
+	uint64_t lock_secret;	  /* what locks are told apart by without telling where they are */
 	uint32_t
 		sample_undecided; /* 1 while a session could want a process nobody has decided on */
 	uint32_t
@@ -306,6 +311,7 @@ enum prof_program {
 	PROF_PROGRAM_LIFE = 2,	 /* exec, fork, exit */
 	PROF_PROGRAM_RESUME = 3, /* user stacks of threads that come back to the CPU */
 	PROF_PROGRAM_IO = 4,	 /* every system call of the host that succeeds */
+	PROF_PROGRAM_LOCK = 5,	 /* every wait for a lock of the kernel */
 	PROF_PROGRAM_MAX,
 };
 

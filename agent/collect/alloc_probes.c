@@ -69,7 +69,7 @@ static int share_maps(struct alloc_bpf *skel, const struct profiler_bpf *from)
 	struct bpf_map *const unused[] = { skel->maps.cpu_scratch, skel->maps.switch_scratch,
 					   skel->maps.sweep_scratch, skel->maps.off_states,
 					   skel->maps.kick_rings,    skel->maps.unknown_pcs,
-					   skel->maps.late_scratch };
+					   skel->maps.late_scratch,  skel->maps.lock_waits };
 	int rc = 0;
 
 	for (size_t i = 0; i < ARRAY_SIZE(shared) && rc == 0; i++)

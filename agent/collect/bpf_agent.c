@@ -5,6 +5,7 @@
 #include <bpf/libbpf.h>
 #include <errno.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "agent/base/clock.h"
 #include "agent/collect/bpf_internal.h"
@@ -147,7 +148,8 @@ static void detach_offcpu(struct bpf_agent *agent)
 	struct bpf_link **links[] = { &skel->links.off_switch, &skel->links.off_exit,
 				      &skel->links.off_waking, &skel->links.off_sweep,
 				      &skel->links.off_resume,
-				      &skel->links.off_resume_compat };
+				      &skel->links.off_resume_compat,
+				      &skel->links.lock_begin, &skel->links.lock_end };
 
 	skel->bss->config.off_generation = 0;
 	for (size_t i = 0; i < ARRAY_SIZE(links); i++) {
@@ -227,6 +229,28 @@ int bpf_agent_set_wakers(struct bpf_agent *agent, bool on)
 	if (!skel->links.off_waking)
 		skel->links.off_waking = bpf_program__attach_trace(skel->progs.off_waking);
 	return skel->links.off_waking ? 0 : -errno;
+}
+
+int bpf_agent_set_kernel_locks(struct bpf_agent *agent, bool on)
+{
+	struct profiler_bpf *skel = agent->skel;
+	struct prof_config *config = &skel->bss->config;
+
+	if (!on || !config->off_generation || !bpf_program__autoload(skel->progs.lock_begin)) {
+		(void)bpf_link__destroy(skel->links.lock_begin);
+		(void)bpf_link__destroy(skel->links.lock_end);
+		skel->links.lock_begin = skel->links.lock_end = NULL;
+		return on ? -EOPNOTSUPP : 0;
+	}
+	if (skel->links.lock_end)
+		return 0;
+	if (getrandom(&config->lock_secret, sizeof(config->lock_secret), 0) < 0)
+		return -errno;
+	config->lock_generation++;
+	skel->links.lock_begin = bpf_program__attach_trace(skel->progs.lock_begin);
+	if (skel->links.lock_begin)
+		skel->links.lock_end = bpf_program__attach_trace(skel->progs.lock_end);
+	return skel->links.lock_end ? 0 : -errno;
 }
 
 int bpf_agent_set_io(struct bpf_agent *agent, bool on)

@@ -38,6 +38,9 @@ int bpf_agent_set_offcpu(struct bpf_agent *agent, bool on, uint64_t threshold_ns
 /* Whether it is noted who wakes a thread, at the cost of a program at every wakeup of the host. -EOPNOTSUPP
  * while the off-CPU programs are not attached. */
 int bpf_agent_set_wakers(struct bpf_agent *agent, bool on) must_use;
+/* Whether waits for the kernel's own locks are recorded, at the cost of two programs at each of them.
+ * -EOPNOTSUPP on old kernels and while the off-CPU programs are not attached. */
+int bpf_agent_set_kernel_locks(struct bpf_agent *agent, bool on) must_use;
 /* Whether calls that move bytes are recorded. While they are, every system call of the host takes longer.
  * -EOPNOTSUPP on kernels without off-CPU types. */
 int bpf_agent_set_io(struct bpf_agent *agent, bool on) must_use;

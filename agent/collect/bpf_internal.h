@@ -40,6 +40,8 @@ int bpf_load(struct bpf_agent *agent, struct err *err) must_use;
 
 /* Can the off-CPU programs be loaded with these features? */
 bool bpf_load_has_offcpu(const struct features *features);
+/* And those of the kernel's locks? */
+bool bpf_load_has_locks(const struct features *features);
 
 /* Closes the descriptors of all tables. */
 void bpf_tables_close(struct bpf_agent *agent);

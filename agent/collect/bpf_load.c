@@ -94,6 +94,12 @@ bool bpf_load_has_offcpu(const struct features *features)
 	       features_has(features, FEATURE_TASK_PT_REGS);
 }
 
+bool bpf_load_has_locks(const struct features *features)
+{
+	return bpf_load_has_offcpu(features) && features_has(features, FEATURE_BPF_LOOP) &&
+	       features_has(features, FEATURE_LOCK_CONTENTION);
+}
+
 static int set_features(struct bpf_agent *agent)
 {
 	struct profiler_bpf *skel = agent->skel;
@@ -114,6 +120,8 @@ static int set_features(struct bpf_agent *agent)
 		{ skel->progs.off_waking, offcpu },
 		{ skel->progs.io_exit, offcpu && loop },
 		{ skel->progs.io_exit_compat, offcpu && !loop },
+		{ skel->progs.lock_begin, bpf_load_has_locks(features) },
+		{ skel->progs.lock_end, bpf_load_has_locks(features) },
 		{ skel->progs.off_resume, resume && loop },
 		{ skel->progs.off_resume_compat, resume && !loop },
 	};
@@ -129,7 +137,11 @@ static int set_features(struct bpf_agent *agent)
 		if (rc)
 			return rc;
 	}
-	return bpf_map__set_autocreate(skel->maps.off_states, offcpu);
+	return bpf_map__set_autocreate(skel->maps.off_states, offcpu) ||
+			       bpf_map__set_autocreate(skel->maps.lock_waits,
+						       bpf_load_has_locks(features))
+		       ? -EINVAL
+		       : 0;
 }
 
 static int load_once(struct bpf_agent *agent, unsigned try)
@@ -158,7 +170,8 @@ static int load_once(struct bpf_agent *agent, unsigned try)
 int bpf_load(struct bpf_agent *agent, struct err *err)
 {
 	/* left out one after the other when the verifier refuses the whole */
-	static const enum feature optional[] = { FEATURE_VMA_WALK, FEATURE_IRQ_WORK,
+	static const enum feature optional[] = { FEATURE_LOCK_CONTENTION, FEATURE_VMA_WALK,
+						 FEATURE_IRQ_WORK,
 						 FEATURE_TASK_STORAGE, FEATURE_BPF_LOOP,
 						 FEATURE_TASK_PT_REGS };
 	size_t left_out = 0;

@@ -246,6 +246,8 @@ static void handle(struct collector *c, int fd)
 		control_server(c);
 	else if (fd == module_index_fd(c->index))
 		module_index_receive(c->index, INDEXED_AT_ONCE);
+	else if (c->late_memory.pid && fd == c->late_memory.fd)
+		late_memory_receive(c);
 	else
 		c->mmap_wakeup_ns = clock_monotonic_ns(); /* read below in any case */
 }
@@ -385,6 +387,7 @@ static void finish(struct collector *c)
 	mmap_batch_deinit(&c->batch);
 	mmap_records_destroy(c->mmaps);
 	alloc_destroy(c->alloc);
+	late_memory_stop(c);
 	bpf_agent_destroy(c->bpf);
 	late_stacks_deinit(&c->late);
 	stack_table_destroy(c->stacks);

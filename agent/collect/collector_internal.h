@@ -5,7 +5,7 @@
  *   collector.c  the loop, timed work, start and end       control.c  messages of the other processes
  *   follow.c     events -> lives of processes              publish.c  mappings and tables -> BPF
  *   samples.c    stacks and samples -> feed                late.c     stacks that wait for unwind tables
- *   fast.c       processes with events of their own */
+ *   late_memory.c  and for their memory                   fast.c     processes with events of their own */
 #ifndef PROFD_COLLECT_COLLECTOR_INTERNAL_H
 #define PROFD_COLLECT_COLLECTOR_INTERNAL_H
 
@@ -28,6 +28,27 @@
 #include "agent/wire/control.h"
 #include "bpf/outcome.h"
 
+#define LATE_WAIT_NS (2 * NS_PER_S) /* a server waits 3 s for the stacks of a session that ends */
+
+/* A user stack that was walked after its sample. */
+struct late_frames {
+	uint64_t id; /* under which it was promised */
+	uint16_t count;
+	uint8_t outcome;
+	uint8_t reserved[5];
+	uint64_t words[PROF_FRAMES_MAX + 1];
+};
+
+/* The child that reads the memory of threads that sleep. */
+struct late_memory {
+	pid_t pid; /* 0 = none */
+	int fd;	   /* what it answers */
+	bool ended;
+	uint64_t until_ns;
+	size_t used; /* bytes of frames */
+	struct late_frames frames;
+};
+
 struct collector {
 	const struct collector_options *options;
 	char failure[480]; /* why this host cannot be profiled, "" = it can */
@@ -45,6 +66,7 @@ struct collector {
 	struct module_index *index;
 	struct stack_table *stacks;
 	struct late_stacks late;
+	struct late_memory late_memory;
 	uint64_t late_seen;	    /* knowledge when they were last looked at */
 	struct proc_ports *ports;
 	uint64_t ports_ns;	    /* when the listening sockets were last read */
@@ -61,10 +83,11 @@ struct collector {
 	/* demand */
 	struct control_demand demand;
 	struct governor governor;
-	uint32_t rate_hz, fast_hz;  /* in force */
+	uint32_t rate_hz, fast_hz;  /* in force, like these */
 	bool fast_refused;	    /* fast_hz of the demand is the host's rate instead */
-	bool offcpu, io;	    /* attached */
-	uint32_t types;		    /* bits of enum prof_want that the feed was told */
+	uint64_t off_threshold_ns;
+	bool offcpu, io, kernel_locks; /* attached */
+	struct feed_demand told;    /* what the feed was told is in force */
 	struct alloc_watch *alloc;  /* NULL until somebody wants allocations */
 
 	/* feed */
@@ -204,6 +227,19 @@ bool late_sample(struct collector *c, struct proc *proc, const struct prof_sampl
 		 uint64_t *ret_id, uint64_t *ret_hash);
 /* Delivers what can be walked by now and what has waited long enough. */
 void late_sweep(struct collector *c, uint64_t now_ns);
+/* The stack of a thread that sleeps, @event with its memory; as far as it goes. */
+int late_walk_asleep(struct collector *c, const struct late_stack *item,
+		     const struct prof_late_event *event, struct late_frames *ret) must_use;
+/* Delivers what the child has walked. */
+void late_answer(struct collector *c, const struct late_frames *frames);
+
+/* ---- late_memory.c --------------------------------------------------------------------------- */
+
+/* Has the memory read that the stacks of sleeping threads lack, if there are any. */
+void late_memory_start(struct collector *c, uint64_t now_ns);
+/* Its answers; on @c->late_memory.fd. */
+void late_memory_receive(struct collector *c);
+void late_memory_stop(struct collector *c);
 
 /* ---- control.c ------------------------------------------------------------------------------- */
 

@@ -10,9 +10,10 @@
 #include "agent/collect/bpf_internal.h"
 #include "agent/collect/collector_internal.h"
 
-#define RATE_MAX_HZ    1000u
-#define STATUS_WAIT_MS 100
-#define HOLD_NS	       (2500 * NS_PER_MS)
+#define RATE_MAX_HZ	     1000u
+#define STATUS_WAIT_MS	     100
+#define HOLD_NS		     (2500 * NS_PER_MS)
+#define OFF_THRESHOLD_MAX_NS (1 * NS_PER_S) /* however small the budget is */
 
 /* ---- to the server ----------------------------------------------------------------------------- */
 
@@ -31,6 +32,8 @@ void control_send_status(struct collector *c)
 	status.types = PROF_WANT_CPU;
 	if (bpf_load_has_offcpu(&c->options->features))
 		status.types |= PROF_WANT_OFFCPU | PROF_WANT_LOCKS | PROF_WANT_IO;
+	if (bpf_load_has_locks(&c->options->features))
+		status.types |= PROF_WANT_KERNEL_LOCKS;
 	if (alloc_is_possible(c))
 		status.types |= PROF_WANT_ALLOC;
 	if (alloc_is_possible(c) && features_has(&c->options->features, FEATURE_UPROBE_SESSION))
@@ -68,7 +71,9 @@ static void apply_offcpu(struct collector *c, bool on)
 	bool was_on = c->offcpu;
 	struct err err = { 0 };
 
-	if (bpf_agent_set_offcpu(c->bpf, on, c->demand.off_threshold_ns, &err) < 0)
+	c->off_threshold_ns = governor_threshold_ns(&c->governor, c->demand.off_threshold_ns,
+						    OFF_THRESHOLD_MAX_NS);
+	if (bpf_agent_set_offcpu(c->bpf, on, c->off_threshold_ns, &err) < 0)
 		log_error("cannot follow time off the CPU: %s", err.text);
 	else
 		c->offcpu = on;
@@ -77,6 +82,15 @@ static void apply_offcpu(struct collector *c, bool on)
 			 "have no holder");
 	if (c->offcpu && !was_on)
 		sweep(c, true);
+}
+
+static void apply_kernel_locks(struct collector *c, bool on)
+{
+	int rc = bpf_agent_set_kernel_locks(c->bpf, on);
+
+	if (rc < 0)
+		log_error("cannot follow the kernel's locks: %s", strerror(-rc));
+	c->kernel_locks = on && rc == 0;
 }
 
 static void apply_io(struct collector *c, bool on)
@@ -118,11 +132,30 @@ static void apply_rates(struct collector *c)
 		apply_rate(c, rate);
 }
 
+/* What is in force is told when it changes. */
+static void tell_demand(struct collector *c, uint32_t types)
+{
+	const struct feed_demand before = c->told;
+
+	c->told.rate_hz = c->rate_hz;
+	c->told.fast_hz = c->fast_hz;
+	c->told.types = types;
+	c->told.off_threshold_ns = types & PROF_WANT_OFFCPU ? c->off_threshold_ns : 0;
+	if (memcmp(&before, &c->told, sizeof(before)) == 0)
+		return;
+	/* Before the demand: a session's costs begin where it does. */
+	(void)collector_feed_costs(c, clock_monotonic_ns());
+	c->told.time_ns = clock_monotonic_ns();
+	if (feed_write_demand(&c->feed, &c->told) < 0)
+		c->own_outcomes[OUTCOME_feed_full]++;
+	control_send_status(c);
+}
+
 void control_apply_demand(struct collector *c)
 {
-	uint32_t types = c->demand.types, rate_before = c->rate_hz, fast_before = c->fast_hz;
+	uint32_t types = c->demand.types;
 	bool offcpu = types & PROF_WANT_OFFCPU, io = types & PROF_WANT_IO;
-	struct feed_demand record;
+	bool kernel_locks = types & PROF_WANT_KERNEL_LOCKS;
 
 	if (!c->bpf)
 		return;
@@ -132,6 +165,8 @@ void control_apply_demand(struct collector *c)
 	apply_rates(c);
 	if (offcpu || c->offcpu)
 		apply_offcpu(c, offcpu);
+	if (kernel_locks || c->kernel_locks)
+		apply_kernel_locks(c, kernel_locks);
 	if (io || c->io)
 		apply_io(c, io);
 	/* What could not be started is not claimed: whoever waits for it is told why by the status. */
@@ -139,22 +174,13 @@ void control_apply_demand(struct collector *c)
 		types &= ~(uint32_t)PROF_WANT_CPU;
 	if (!c->offcpu)
 		types &= ~(uint32_t)(PROF_WANT_OFFCPU | PROF_WANT_LOCKS);
+	if (!c->kernel_locks)
+		types &= ~(uint32_t)PROF_WANT_KERNEL_LOCKS;
 	if (!c->io)
 		types &= ~(uint32_t)PROF_WANT_IO;
 	if (!alloc_is_possible(c))
 		types &= ~(uint32_t)(PROF_WANT_ALLOC | PROF_WANT_LIVE);
-	if (c->rate_hz == rate_before && c->fast_hz == fast_before && types == c->types)
-		return;
-	c->types = types;
-	/* Before the demand: a session's costs begin where it does. */
-	(void)collector_feed_costs(c, clock_monotonic_ns());
-	record = (struct feed_demand){ .time_ns = clock_monotonic_ns(),
-				       .rate_hz = c->rate_hz,
-				       .fast_hz = c->fast_hz,
-				       .types = types };
-	if (feed_write_demand(&c->feed, &record) < 0)
-		c->own_outcomes[OUTCOME_feed_full]++;
-	control_send_status(c);
+	tell_demand(c, types);
 }
 
 static void on_demand(struct collector *c)

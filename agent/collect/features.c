@@ -126,6 +126,13 @@ static int try_irq_work(const struct btf *btf)
 	return try_tracepoint(btf, "btf_trace_irq_work_entry");
 }
 
+static int try_lock_contention(const struct btf *btf)
+{
+	int rc = try_tracepoint(btf, "btf_trace_contention_begin");
+
+	return rc ? rc : try_tracepoint(btf, "btf_trace_contention_end");
+}
+
 static int try_task_btf(const struct btf *btf)
 {
 	return try_helper(BPF_PROG_TYPE_PERF_EVENT, BPF_FUNC_get_current_task_btf);
@@ -240,6 +247,9 @@ static const struct probe probes[FEATURE_MAX] = {
 				    "a session of one service above 200 Hz raises the rate of the "
 				    "whole host",
 				    "kernel 5.13 or newer has it", try_thread_events },
+	[FEATURE_LOCK_CONTENTION] = { "lock_contention", false,
+				      "no locks of the kernel in mutex profiles",
+				      "kernel 5.19 or newer has it", try_lock_contention },
 };
 
 /* Debian and others let kernel.perf_event_paranoid above 2 refuse perf events to all but

@@ -27,6 +27,7 @@ enum feature {
 	FEATURE_UPROBE_MULTI,	 /* allocations of native programs */
 	FEATURE_UPROBE_SESSION,	 /* and what becomes of them */
 	FEATURE_THREAD_EVENTS,	 /* high rates for single services */
+	FEATURE_LOCK_CONTENTION, /* the kernel's own locks in mutex profiles */
 	FEATURE_MAX,
 };
 

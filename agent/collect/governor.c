@@ -4,6 +4,7 @@
 /* Grows by a quarter per period, only while twice that would still fit: no swinging around the budget. */
 #define GROWTH	     1.25
 #define CALM_SHARE   0.5
+#define NEAR_SHARE   0.9 /* of the budget: it is not to be passed */
 #define SHARE_MIN    0.01
 
 void governor_init(struct governor *governor, double budget_pct)
@@ -28,7 +29,7 @@ bool governor_judge(struct governor *governor, uint64_t now_ns, uint64_t cost_ns
 	if (governor->last_ns && cost_ns >= governor->last_cost_ns && governor->budget_pct > 0) {
 		governor->last_pct =
 			100.0 * (double)(cost_ns - governor->last_cost_ns) / elapsed;
-		if (governor->last_pct > governor->budget_pct)
+		if (governor->last_pct > governor->budget_pct * NEAR_SHARE)
 			governor->share /= 2;
 		else if (governor->last_pct < governor->budget_pct * CALM_SHARE)
 			governor->share *= GROWTH;
@@ -40,6 +41,13 @@ bool governor_judge(struct governor *governor, uint64_t now_ns, uint64_t cost_ns
 	governor->last_ns = now_ns;
 	governor->last_cost_ns = cost_ns;
 	return governor->share != before;
+}
+
+uint64_t governor_threshold_ns(const struct governor *governor, uint64_t wanted_ns, uint64_t max_ns)
+{
+	double threshold_ns = (double)wanted_ns / governor->share;
+
+	return threshold_ns < (double)max_ns ? (uint64_t)threshold_ns : max_ns;
 }
 
 uint32_t governor_rate(const struct governor *governor, uint32_t wanted_hz)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keeps profd's own cost within its budget: the sampling rate is halved while the cost of the last period
- * was above it, and grows back slowly when it is well below. Pure. */
+/* Keeps profd's own cost within its budget: what is sampled is halved while the cost of the last period came
+ * near to it, and grows back slowly when it is well below. Pure. */
 #ifndef PROFD_COLLECT_GOVERNOR_H
 #define PROFD_COLLECT_GOVERNOR_H
 
@@ -25,6 +25,8 @@ void governor_set_budget(struct governor *governor, double budget_pct);
  * judges at most once per period. */
 bool governor_judge(struct governor *governor, uint64_t now_ns, uint64_t cost_ns,
 		    uint32_t cpu_count);
+/* The length from which all waits are recorded when @wanted_ns is asked for, at most @max_ns. */
+uint64_t governor_threshold_ns(const struct governor *governor, uint64_t wanted_ns, uint64_t max_ns);
 /* The rate to sample at when @wanted_hz is asked for (0 stays 0). */
 uint32_t governor_rate(const struct governor *governor, uint32_t wanted_hz);
 

@@ -9,8 +9,7 @@
 #include "agent/base/log.h"
 #include "agent/collect/collector_internal.h"
 
-#define WAIT_NS	   (2 * NS_PER_S) /* a server waits 3 s for the stacks of a session that ends */
-#define TABLES_MAX 16u		  /* mapped at a time */
+#define TABLES_MAX 16u /* mapped at a time */
 
 struct table {
 	uint32_t module;
@@ -78,19 +77,15 @@ static int find_code(void *ctx, uint64_t va, struct late_place *ret)
 	return 0;
 }
 
-struct frames {
-	uint64_t words[PROF_FRAMES_MAX + 1];
-	uint16_t count;
-	uint8_t outcome;
-};
-
 /* The frames before the gap are those of the stack that was guessed. */
 static int walk(struct finder *finder, const struct late_stack *item, struct proc *proc,
-		struct frames *ret)
+		struct late_frames *ret)
 {
 	const struct late_code code = { .ctx = finder, .find = find_code };
 	const struct stack *guess = stack_table_find(finder->c->stacks, item->hash);
 
+	if (!item->event->stack_bytes)
+		return -EAGAIN; /* late_memory.c has it read */
 	if (!guess || guess->frame_count < item->event->frame_count ||
 	    item->event->frame_count > PROF_FRAMES_MAX)
 		return -ENOENT;
@@ -106,7 +101,7 @@ void late_event(void *ctx, const struct prof_late_event *event)
 {
 	struct collector *c = ctx;
 
-	if (late_stacks_put(&c->late, event, clock_monotonic_ns() + WAIT_NS) < 0)
+	if (late_stacks_put(&c->late, event, clock_monotonic_ns() + LATE_WAIT_NS) < 0)
 		log_debug("too many stacks wait for unwind tables");
 }
 
@@ -115,7 +110,7 @@ bool late_sample(struct collector *c, struct proc *proc, const struct prof_sampl
 {
 	struct late_stack *item = late_stacks_find(&c->late, event->time_ns, event->tid);
 	struct finder finder = { .c = c };
-	struct frames frames;
+	struct late_frames frames;
 	int rc;
 
 	*ret_hash = event->user_stack_hash;
@@ -151,7 +146,7 @@ bool late_sample(struct collector *c, struct proc *proc, const struct prof_sampl
 
 /* Keeps the promise: with the frames as they are now known, else with what was guessed. */
 static void deliver(struct collector *c, const struct late_stack *item, struct proc *proc,
-		    const struct frames *frames)
+		    const struct late_frames *frames)
 {
 	const struct stack *guess = stack_table_find(c->stacks, item->hash);
 
@@ -170,7 +165,7 @@ static bool settle(struct finder *finder, const struct late_stack *item, uint64_
 {
 	struct collector *c = finder->c;
 	struct proc *proc = proc_table_by_id(c->procs, item->proc);
-	struct frames frames;
+	struct late_frames frames;
 	int rc;
 
 	if (!item->id || !proc)
@@ -182,10 +177,48 @@ static bool settle(struct finder *finder, const struct late_stack *item, uint64_
 	return true;
 }
 
+int late_walk_asleep(struct collector *c, const struct late_stack *item,
+		     const struct prof_late_event *event, struct late_frames *ret)
+{
+	struct finder finder = { .c = c,
+				 .proc = proc_table_by_id(c->procs, item->proc),
+				 .time_ns = event->time_ns };
+	const struct late_code code = { .ctx = &finder, .find = find_code };
+	int rc;
+
+	if (!finder.proc)
+		return -ENOENT;
+	ret->count = 0;
+	rc = late_stack_walk(event, &code, ret->words, PROF_FRAMES_MAX, &ret->count, &ret->outcome);
+	unmap_tables(&finder);
+	if (rc != -ENOENT || !ret->count)
+		return rc;
+	ret->outcome = OUTCOME_no_rows; /* what there is is more than where it entered the kernel */
+	return 0;
+}
+
+void late_answer(struct collector *c, const struct late_frames *frames)
+{
+	for (size_t i = c->late.count; i-- > 0;) {
+		const struct late_stack *item = &c->late.items[i];
+		struct proc *proc = proc_table_by_id(c->procs, item->proc);
+
+		if (!item->asked || item->id != frames->id)
+			continue;
+		if (proc)
+			deliver(c, item, proc, frames);
+		late_stacks_remove(&c->late, i);
+		return;
+	}
+}
+
 void late_sweep(struct collector *c, uint64_t now_ns)
 {
 	struct finder finder = { .c = c };
 
+	late_memory_start(c, now_ns);
+	if (c->late_memory.pid && now_ns >= c->late_memory.until_ns)
+		late_memory_stop(c);
 	if (!c->late.count || (c->late_seen == c->knowledge && now_ns < c->late.items[0].until_ns))
 		return;
 	c->late_seen = c->knowledge;

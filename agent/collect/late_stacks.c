@@ -152,6 +152,8 @@ int late_stack_walk(const struct prof_late_event *event, const struct late_code 
 			return 0;
 		}
 		rc = take_frame(&walk, code, &frames[at]);
+		if (rc == -ENOENT)
+			*count = at;
 		if (rc < 0)
 			return rc;
 		at++;

@@ -5,22 +5,24 @@
 #ifndef PROFD_COLLECT_LATE_STACKS_H
 #define PROFD_COLLECT_LATE_STACKS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "agent/base/cleanup.h"
 #include "bpf/profiler.h"
 
-#define LATE_STACKS_MAX	      1024u
+#define LATE_STACKS_MAX	      4096u
 #define LATE_STACKS_BYTES_MAX (8u << 20)
 
 struct late_stack {
-	struct prof_late_event *event; /* owned */
+	struct prof_late_event *event; /* owned; no stack: its memory is to be read */
 	uint64_t start_boottime_ns;    /* these from its sample; 0 = that has not come yet */
 	uint64_t hash;		       /* of the stack that was guessed */
 	uint64_t id;		       /* under which its frames were promised */
 	uint64_t until_ns;	       /* when to stop waiting */
 	uint32_t proc;		       /* id */
+	bool asked;		       /* its memory is being read */
 };
 
 struct late_stacks {
@@ -55,7 +57,7 @@ struct late_code {
 
 /* The frames from where the kernel stopped. Appends to @frames, which has room for @max and one marker,
  * behind the *@count that are there. 0 with the outcome in *@ret_outcome: complete or truncated. -EAGAIN:
- * wait; -ENOENT: it ends elsewhere, what was guessed is as good. @count is untouched unless 0. */
+ * wait, @count is untouched; -ENOENT: it leads no further, *@count says how far it came. */
 int late_stack_walk(const struct prof_late_event *event, const struct late_code *code, uint64_t *frames,
 		    uint16_t max, uint16_t *count, uint8_t *ret_outcome) must_use;
 

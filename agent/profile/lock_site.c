@@ -35,6 +35,33 @@ static bool is_of_lock(const struct profile *p, const struct profile_frame *fram
 	       begins_with_any(profile_string(p, function->name), functions, ARRAY_SIZE(functions));
 }
 
+/* Of the kernel's locks, and of what watches them. */
+static bool is_of_kernel_lock(const char *name)
+{
+	static const char *const functions[] = { "bpf_",    "__bpf_",  "__traceiter_", "trace_",
+						 "__traceiter", "rwsem_", "__mutex_", "mutex_",
+						 "ww_mutex_", "__ww_mutex", "down_", "__down_",
+						 "percpu_down", "__percpu_down", "percpu_rwsem_",
+						 "rt_mutex", "__rt_mutex", "rtmutex_" };
+
+	return begins_with_any(name, functions, ARRAY_SIZE(functions)) || strncmp(name, "0x", 2) == 0 ||
+	       name[0] == '[';
+}
+
+uint32_t lock_site_kernel(const struct profile_builder *b, uint32_t node)
+{
+	const struct profile *p = b->p;
+
+	for (; node && node < p->node_count; node = p->nodes[node].parent) {
+		const struct profile_frame *frame = &p->frames[p->nodes[node].frame];
+		uint32_t name = p->functions[frame->function].name;
+
+		if (!is_of_kernel_lock(profile_string(p, name)))
+			return name;
+	}
+	return 0;
+}
+
 uint32_t lock_site(const struct profile_builder *b, uint32_t node)
 {
 	const struct profile *p = b->p;

@@ -9,5 +9,7 @@
  * a language's runtime library, and not an inlined function of their headers. String id of its name in
  * @b; 0 = every frame is. @node must come from @b. */
 uint32_t lock_site(const struct profile_builder *b, uint32_t node);
+/* Likewise of a lock of the kernel: the function of the kernel that locks. */
+uint32_t lock_site_kernel(const struct profile_builder *b, uint32_t node);
 
 #endif

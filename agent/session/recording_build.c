@@ -226,7 +226,10 @@ static int find_locks(struct build *b)
 		rc = node_of(b, event->pair, &node);
 		if (rc == 0)
 			rc = lock_names_wait(&b->locks, attr->process, attr->object,
-					     lock_site(b->builder, node), event->value);
+					     attr->detail == PROF_DETAIL_KERNEL_LOCK
+						     ? lock_site_kernel(b->builder, node)
+						     : lock_site(b->builder, node),
+					     event->value);
 	}
 	for (size_t i = 0; rc == 0 && i < recording->attrs.count; i++) {
 		const struct chunk_attr *attr = &recording->attrs.data[i];
@@ -266,8 +269,10 @@ static uint32_t attrs_of(struct build *b, uint32_t id)
 	entry.state = text_id(b, state_word(attr));
 	entry.wait = text_id(b, wait_word(attr));
 	if (attr->object)
-		entry.extra =
-			lock_names_lock(&b->locks, b->builder, "futex", attr->process, attr->object);
+		entry.extra = lock_names_lock(&b->locks, b->builder,
+					      attr->detail == PROF_DETAIL_KERNEL_LOCK ? "kernel lock"
+										      : "futex",
+					      attr->process, attr->object);
 	else
 		entry.extra = text_id(b, kind_word(attr));
 	if (attr->type == PROF_SAMPLE_ALLOC)

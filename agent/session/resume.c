@@ -167,7 +167,7 @@ static int go_on(struct sessions *s, const struct found *found, struct session *
 									       READING_STATES)
 						     ? FEED_PROC_GO
 						     : 0);
-	services_type_state(s, session->info.type, session->reads, &need);
+	services_session_need(s, session, &need);
 	session->wants = need.wants;
 	session->phase = phase_of(session);
 	if (session->phase == PHASE_WAIT_PROCESS && read_session_waits(s, session))

@@ -57,6 +57,22 @@ void services_type_state(const struct sessions *s, enum profile_type type, bool 
 	(void)snprintf(ret->reason, sizeof(ret->reason), "%.255s", reason ? reason : "");
 }
 
+void services_session_need(const struct sessions *s, const struct session *session, struct type_need *ret)
+{
+	const struct peers *peers = &s->peers;
+
+	services_type_state(s, session->info.type, session->reads, ret);
+	if (!session->info.kernel_locks || !ret->wants)
+		return; /* goroutines do not wait for locks of the kernel */
+	ret->wants |= PROF_WANT_KERNEL_LOCKS;
+	if (!ret->available || !peers->has_status || peers->status.types & PROF_WANT_KERNEL_LOCKS)
+		return;
+	ret->available = false;
+	(void)snprintf(ret->reason, sizeof(ret->reason), "%s",
+		       "the kernel's locks are seen by tracepoints of Linux 5.19 and newer; leave "
+		       "kernelLocks out (`profd --features`)");
+}
+
 /* ---- listing --------------------------------------------------------------------------------- */
 const struct tenant_rule *services_tenant_rule(const struct sessions *s, const char *tenant)
 {

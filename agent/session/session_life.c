@@ -125,7 +125,7 @@ static void take_choice(struct sessions *s, struct session *session, uint64_t no
 
 	session->reads = session->choice == CHOICE_READ;
 	session->choice = CHOICE_MADE;
-	services_type_state(s, session->info.type, session->reads, &need);
+	services_session_need(s, session, &need);
 	session->wants = need.wants;
 	if (need.available)
 		wait_for_sampler(s, session, now_ns);
@@ -236,6 +236,8 @@ bool session_thin(uint32_t rate_hz, uint64_t seed, struct thinning *thinning,
 
 static bool is_wanted_type(struct session *session, const struct feed_sample *sample)
 {
+	if (sample->detail == PROF_DETAIL_KERNEL_LOCK)
+		return session->wants & PROF_WANT_KERNEL_LOCKS;
 	switch (sample->type) {
 	case PROF_SAMPLE_CPU:
 		return session->wants & PROF_WANT_CPU;

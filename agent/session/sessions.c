@@ -136,6 +136,8 @@ static int check_request(const struct session_request *r, struct err *err)
 	if (r->wait_s > 3600)
 		return err_set(err, EINVAL, "InvalidParam", "waitSeconds", "must be 1…3600, got %u",
 			       r->wait_s);
+	if (r->kernel_locks && r->type != PROFILE_MUTEX)
+		return err_set(err, EINVAL, "InvalidParam", "kernelLocks", "only for mutex");
 	if (r->label_count > SESSION_LABELS_MAX)
 		return err_set(err, EINVAL, "InvalidParam", "labels", "at most %d labels",
 			       SESSION_LABELS_MAX);
@@ -151,7 +153,7 @@ static uint64_t request_hash(const struct session_request *r)
 	uint64_t hash = hash_bytes(r->service, strlen(r->service), (uint64_t)r->type);
 
 	hash = hash_combine(hash, (uint64_t)r->duration_s << 32 | r->rate_hz);
-	hash = hash_combine(hash, r->wait_s);
+	hash = hash_combine(hash, (uint64_t)r->kernel_locks << 32 | r->wait_s);
 	for (uint32_t i = 0; i < r->label_count; i++) {
 		hash = hash_bytes(r->labels[i].name, strlen(r->labels[i].name), hash);
 		hash = hash_bytes(r->labels[i].value, strlen(r->labels[i].value), hash);
@@ -250,6 +252,7 @@ static struct session *make_session(struct sessions *s, const struct session_req
 	info->type = r->type;
 	info->requested_duration_s = r->duration_s;
 	info->rate_hz = r->rate_hz;
+	info->kernel_locks = r->kernel_locks;
 	info->created_at_ns = clock_realtime_ns();
 	info->quality = quality_empty();
 	(void)snprintf(info->tenant, sizeof(info->tenant), "%s", r->tenant);
@@ -280,7 +283,7 @@ static int reserve(struct sessions *s, const struct session_request *r, struct s
 	if (s->sampling_off_ns)
 		return err_set(err, EAGAIN, "AgentBusy", NULL,
 			       "sampling was stopped by an administrator; `profctl resume` lets it go on");
-	services_type_state(s, r->type, session->reads, &need);
+	services_session_need(s, session, &need);
 	if (!need.available)
 		return err_set(err, ENOTSUP, "ProfileTypeUnavailable", "profileType", "%s: %s",
 			       profile_type_info(r->type)->word, need.reason);

@@ -340,6 +340,8 @@ struct type_need {
 /* Lock held. */
 void services_type_state(const struct sessions *s, enum profile_type type, bool reads,
 			 struct type_need *ret);
+/* The same for what @session asks for beyond its type. Lock held. */
+void services_session_need(const struct sessions *s, const struct session *session, struct type_need *ret);
 /* What @service means for @tenant. Takes the lock itself and asks the store. Words of
  * sessions_start(). */
 int services_resolve(struct sessions *s, const char *tenant, const char *service, bool may_wait,

@@ -17,7 +17,7 @@ bool wait_is_wanted(enum profile_type type, const struct feed_sample *sample)
 		       wait == PROF_WAIT_EPOLL || wait == PROF_WAIT_CHILD ||
 		       detail == PROF_DETAIL_SEMAPHORE;
 	case PROFILE_MUTEX:
-		return detail == PROF_DETAIL_LOCK;
+		return detail == PROF_DETAIL_LOCK || detail == PROF_DETAIL_KERNEL_LOCK;
 	case PROFILE_IO:
 		return detail >= PROF_DETAIL_FILE && detail <= PROF_DETAIL_SYNC;
 	default:
@@ -40,7 +40,7 @@ struct feed_sample wait_reduce(enum profile_type type, const struct feed_sample 
 		reduced.holder = 0;
 	if (type != PROFILE_MUTEX && type != PROFILE_BLOCK)
 		reduced.object = 0;
-	if (type != PROFILE_IO)
+	if (type != PROFILE_IO && sample->detail != PROF_DETAIL_KERNEL_LOCK)
 		reduced.detail = PROF_DETAIL_NONE;
 	if (sample->type == PROF_SAMPLE_OFFCPU && sample->state >> 4 != PROF_OFF_BLOCKED)
 		reduced.state &= 0xf0;

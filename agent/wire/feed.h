@@ -188,6 +188,7 @@ struct feed_demand {
 	uint32_t fast_hz;  /* of the threads of processes with PROF_WANT_FAST, 0 = as of others */
 	uint32_t types;	   /* bits of enum prof_want */
 	uint32_t reserved;
+	uint64_t off_threshold_ns; /* of waits, in force while types has OFFCPU */
 };
 
 struct feed_gap {

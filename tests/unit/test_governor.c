@@ -26,7 +26,7 @@ static void the_rate_backs_off_and_recovers(void **state)
 		uint32_t rate_hz; /* after the period, of 99 */
 		bool changed;
 	} steps[] = {
-		{ 0.5, 99, false }, { 0.9, 99, false }, { 1.5, 50, true },  { 1.1, 25, true },
+		{ 0.5, 99, false }, { 0.85, 99, false }, { 1.5, 50, true },  { 1.1, 25, true },
 		{ 0.8, 25, false }, { 0.4, 31, true },	{ 0.4, 39, true },  { 0.6, 39, false },
 		{ 0.1, 48, true },  { 0.1, 60, true },	{ 0.1, 76, true },  { 0.1, 94, true },
 		{ 0.1, 99, true },  { 0.1, 99, false },
@@ -65,7 +65,7 @@ static void there_is_always_some_rate(void **state)
 
 	governor_init(&governor, 1.0);
 	governor_init(&unbounded, 0);
-	for (int i = 0; i < 30; i++) {
+	for (int i = 0; i < 30; i++) { /* down to a hundredth */
 		uint64_t cost = cost_ns;
 
 		(void)governor_judge(&unbounded, now_ns + 10 * SECOND, cost, 2);
@@ -75,6 +75,9 @@ static void there_is_always_some_rate(void **state)
 	assert_int_equal(governor_rate(&governor, 3), 3);
 	assert_int_equal(governor_rate(&governor, 0), 0);
 	assert_int_equal(governor_rate(&unbounded, 99), 99);
+	assert_int_equal(governor_threshold_ns(&unbounded, 5000000, SECOND), 5000000);
+	assert_in_range(governor_threshold_ns(&governor, 5000000, SECOND), 499999999, 500000001);
+	assert_int_equal(governor_threshold_ns(&governor, 50000000, SECOND), SECOND);
 }
 
 int main(void)

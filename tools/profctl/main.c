@@ -123,6 +123,9 @@ static int set_option(struct arguments *args, int letter, const char *value)
 	case 'O':
 		args->once = true;
 		return 0;
+	case 'x':
+		args->kernel_locks = true;
+		return 0;
 	case 'i':
 		return parse_number("interval", value, 60, &args->interval_s);
 	case 'k':

@@ -31,6 +31,8 @@ int session_start(const struct arguments *args, const char *service, uint32_t du
 	(void)cJSON_AddNumberToObject(body, "sampleRate", args->rate_hz);
 	if (args->wait_s)
 		(void)cJSON_AddNumberToObject(body, "waitSeconds", args->wait_s);
+	if (args->kernel_locks)
+		(void)cJSON_AddBoolToObject(body, "kernelLocks", true);
 	return client_json(args->client, "POST", SESSIONS_PATH "/start", body, ret);
 }
 
