@@ -290,6 +290,35 @@ def running(*command, ready=True, env=None):
         process.stdout.close()
 
 
+class Counting:
+    """A workload that says `ready` and then answers each line of its input with what it has counted; killed at the
+    end."""
+
+    def __init__(self, program, *arguments):
+        self.process = subprocess.Popen([program, *map(str, arguments)], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True)
+        check(self.process.stdout.readline() == "ready\n", f"{program} is not ready")
+        self.pid = self.process.pid
+        self.service = f"pid:{self.pid}"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, trace):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+    def say(self, text=""):
+        self.process.stdin.write(text + "\n")
+        self.process.stdin.flush()
+
+    def counters(self):
+        self.say()
+        return json.loads(self.process.stdout.readline())
+
+
 def main(*tests):
     """Runs the tests named on the command line, or all; exit status 1 if one failed."""
     names = sys.argv[1:]

@@ -3,40 +3,15 @@
 (tests/workloads/heap.c), and that observing a program does it no harm."""
 
 import contextlib
-import json
 import signal
 import subprocess
 
-from harness import FAMILY_A, Daemon, check, compile_workload, main, own_name, running, wait_until
-
-
-class Heap:
-    """The running program; counters() is {function: [bytes allocated, objects, bytes in use, objects]}."""
-
-    def __init__(self, program, *args):
-        self.process = subprocess.Popen([program, *map(str, args)], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, text=True)
-        check(self.process.stdout.readline() == "ready\n", "the program is not ready")
-        self.service = f"pid:{self.process.pid}"
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, value, trace):
-        self.process.kill()
-        self.process.wait()
-        self.process.stdin.close()
-        self.process.stdout.close()
-
-    def counters(self):
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-        return json.loads(self.process.stdout.readline())
+from harness import FAMILY_A, Counting, Daemon, check, compile_workload, main, own_name, running, wait_until
 
 
 @contextlib.contextmanager
 def heap(*args):
-    with own_name(compile_workload("heap.c", "-O2", "-lpthread")) as program, Heap(program, *args) as process:
+    with own_name(compile_workload("heap.c", "-O2", "-lpthread")) as program, Counting(program, *args) as process:
         yield process
 
 
@@ -133,7 +108,7 @@ def test_leak_in_cpp():
 def test_refused():
     """What cannot be probed is refused with the reason, at once."""
     with own_name(compile_workload("heap.c", "-O2", "-static", "-s", "-lpthread", output="heap_static")) as program:
-        with Heap(program, 1000) as process, Daemon() as daemon:
+        with Counting(program, 1000) as process, Daemon() as daemon:
             for kind in ("alloc", "memory"):
                 def ask():
                     answer = daemon.request("POST", FAMILY_A + "/start", {
@@ -176,7 +151,7 @@ def test_nothing_is_left():
             daemon.start_profile(program.service, 600, "alloc")
 
             def probed():
-                seen, original = malloc_code(program.process.pid)
+                seen, original = malloc_code(program.pid)
                 return seen != original
 
             wait_until(probed, 60, "an open probe")

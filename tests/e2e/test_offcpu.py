@@ -4,13 +4,13 @@ function, why, for which lock."""
 
 import collections
 import contextlib
-import json
+import datetime
 import math
 import os
-import subprocess
 import time
 
-from harness import FAMILY_A, WORKLOADS, Daemon, check, compile_workload, lasted_ns, main, own_name, running, wait_until
+from harness import (FAMILY_A, WORKLOADS, Counting, Daemon, check, compile_workload, lasted_ns, main, own_name, running,
+                     wait_until)
 
 SECONDS = 5
 # function: the wait kind of its blocked time, the smallest part that has it
@@ -22,45 +22,64 @@ LIBC = {"wait_sleep": "nanosleep", "wait_lock": "pthread_mutex_lock", "wait_cond
         "wait_pipe": "read", "wait_socket": "recv", "wait_epoll": "epoll_wait", "wait_sync": "fsync"}
 
 
-class Waits:
-    """The running program; counters() asks it for {function: [ns off the CPU, calls]} and its time."""
-
-    def __init__(self):
-        program = compile_workload("off_waits.c", "-O2", "-fomit-frame-pointer",
-                                   "-fno-optimize-sibling-calls", "-lpthread")
-        self.process = subprocess.Popen([program, WORKLOADS], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        text=True)
-        check(self.process.stdout.readline() == "ready\n", "the program is not ready")
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, value, trace):
-        self.process.kill()
-        self.process.wait()
-        self.process.stdin.close()
-        self.process.stdout.close()
-
-    def counters(self):
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-        return json.loads(self.process.stdout.readline())
-
-
 @contextlib.contextmanager
-def profiled(daemon, waits, kind, seconds=SECONDS, rate=1000):
-    """Yields the result of a session of @kind and what the program counted meanwhile, as (at least, at most): the
-    session begins and ends while its requests are being answered, and waits do not come at an even pace."""
-    outer = [waits.counters()]
-    session = daemon.start_profile("off_waits", 600, kind, rate)
-    inner = [waits.counters()]
+def waits():
+    """The running program; counters() asks it for {function: [ns off the CPU, calls]} and its time."""
+    program = compile_workload("off_waits.c", "-O2", "-fomit-frame-pointer", "-fno-optimize-sibling-calls", "-lpthread")
+    with own_name(program) as name, Counting(name, WORKLOADS) as process:
+        yield process
+
+
+class Truth:
+    """What the program and the kernel counted, at moments before, in and after a session."""
+
+    def __init__(self, program):
+        self.program = program
+        self.moments = []  # begin, end, counters, schedstats
+
+    def look(self):
+        begin = time.time()
+        found = self.program.counters(), schedstats(self.program.pid)
+        self.moments.append((begin, time.time(), *found))
+
+    def around(self, result):
+        """The moments just inside of a session and those outside: ((first, last), (first, last)). A wait that goes on
+        at the end has a quarter of a second to be counted by the program."""
+        started, ended = (datetime.datetime.fromisoformat(result[name].replace("Z", "+00:00")).timestamp()
+                          for name in ("startedAt", "completedAt"))
+        return ((next(m for m in self.moments if m[0] >= started), [m for m in self.moments if m[1] <= ended][-1]),
+                ([m for m in self.moments if m[1] <= started][-1], next(m for m in self.moments if m[0] >= ended + 0.25)))
+
+    def counted(self, result):
+        """{function: [ns off the CPU, calls]} in a session, each as (at least, at most): waits do not come at an even
+        pace."""
+        spans = [(first[2], last[2]) for first, last in self.around(result)]
+        return {name: [tuple(last[name][i] - first[name][i] for first, last in spans) for i in (0, 1)]
+                for name in spans[0][0] if name != "time"}
+
+
+def window(daemon, program, kinds, seconds=SECONDS):
+    """Sessions of all @kinds at once: {kind: result} and what is true meanwhile."""
+    truth = Truth(program)
+    sessions = {}
+    truth.look()
+    for kind, rate in kinds.items():
+        sessions[kind] = daemon.start_profile(program.service, 600, kind, rate)
+        truth.look()
     time.sleep(seconds)
-    inner.append(waits.counters())
-    result = daemon.stop_profile(session)
-    outer.append(waits.counters())
-    result["of"] = f"&where=pid:{waits.process.pid}"  # its children's waits are their own
-    yield result, {name: [tuple(after[name][i] - before[name][i] for before, after in (inner, outer)) for i in (0, 1)]
-                   for name in inner[0] if name != "time"}
+    truth.look()
+    for session in sessions.values():
+        check(daemon.request("DELETE", f"{FAMILY_A}/{session}").status == 202, "the session does not stop")
+
+    stopped = time.monotonic()
+
+    def ended():
+        truth.look()
+        return time.monotonic() > stopped + 0.5 and all(
+            daemon.get(f"{FAMILY_A}/{session}").json()["status"] != "running" for session in sessions.values())
+
+    wait_until(ended, 60, "the sessions to end")
+    return {kind: daemon.finish_profile(session) for kind, session in sessions.items()}, truth
 
 
 def values(stacks, function):
@@ -75,68 +94,53 @@ def near(what, got, due, percent, samples):
           f"{what}: {got / 1e6:.1f}, should be {low / 1e6:.1f} to {high / 1e6:.1f} but for {100 * allowed:.1f} %")
 
 
-def tables_are_there(daemon):
+def tables_are_there(daemon, program):
     """A daemon that has just begun on a busy machine does not know every library at once."""
     def whole():
-        errors = daemon.profile("off_waits", 1, "offcpu", 1000)["quality"]["unwindErrors"]
+        errors = daemon.profile(program.service, 1, "offcpu", 1000)["quality"]["unwindErrors"]
         return not {"no_rows", "no_mapping"} & set(errors)
 
     wait_until(whole, 60, "unwind tables")
 
 
-def offcpu_of_every_function():
-    with Daemon() as daemon, Waits() as waits, contextlib.ExitStack() as stack:
-        tables_are_there(daemon)
-        result, truth = stack.enter_context(profiled(daemon, waits, "offcpu"))
-        def named():  # names may come some seconds after the session on a busy machine
-            found = daemon.folded(result["id"], result["of"])
-            return found if not any("[unknown] libc" in f for s, _ in found for f in s) else None
+def every_function_is_named(daemon, result, truth):
+    counted = truth.counted(result)
+    def named():  # names may come some seconds after the session on a busy machine
+        found = daemon.folded(result["id"])
+        return found if not any("[unknown] libc" in f for s, _ in found for f in s) else None
 
-        stacks = wait_until(named, 30, "libc's names")
-        states = daemon.folded(result["id"], "&groupBy=state" + result["of"])
-        kinds = daemon.folded(result["id"], "&groupBy=wait" + result["of"])
-        for name in (*WAITS, *HOGS):
-            near(name, values(stacks, name), truth[name][0], 3, result["sampleCount"] / 10)
-        for name, kind in WAITS.items():
-            blocked = sum(v for s, v in states if name in s and s[0] == "blocked")
-            right = sum(v for s, v in kinds if name in s and s[0] == kind)
-            check(right >= 0.97 * blocked, f"{name}: {100 * right / blocked:.1f} % of it waits for {kind}")
-            if name in LIBC:
-                through = sum(v for s, v in stacks if name in s and any(LIBC[name] in f for f in s))
-                check(through >= 0.97 * values(stacks, name), f"{name}: not through {LIBC[name]}: "
-                      f"{[s for s, _ in stacks if name in s][:2]}")
-        for name in HOGS:
-            waiting = sum(v for s, v in states if name in s and s[0] in ("runqueue", "preempted"))
-            check(waiting >= 0.97 * values(stacks, name), f"{name}: {waiting / 1e6:.0f} ms on run queues")
-        whole = sum(v for s, v in stacks if any(f in s for f in ("main", "start_thread", "clone3", "__clone3")))
-        ended = sum(v for s, v in stacks if "[blocked, not sampled]" not in s)
-        check(whole >= 0.97 * ended, f"{100 * whole / ended:.1f} % of the stacks are whole")
+    stacks = wait_until(named, 30, "libc's names")
+    states = daemon.folded(result["id"], "&groupBy=state")
+    kinds = daemon.folded(result["id"], "&groupBy=wait")
+    for name in (*WAITS, *HOGS):
+        near(name, values(stacks, name), counted[name][0], 3, result["sampleCount"] / 10)
+    for name, kind in WAITS.items():
+        blocked = sum(v for s, v in states if name in s and s[0] == "blocked")
+        right = sum(v for s, v in kinds if name in s and s[0] == kind)
+        check(right >= 0.97 * blocked, f"{name}: {100 * right / blocked:.1f} % of it waits for {kind}")
+        if name in LIBC:
+            through = sum(v for s, v in stacks if name in s and any(LIBC[name] in f for f in s))
+            check(through >= 0.97 * values(stacks, name), f"{name}: not through {LIBC[name]}: "
+                  f"{[s for s, _ in stacks if name in s][:2]}")
+    for name in HOGS:
+        waiting = sum(v for s, v in states if name in s and s[0] in ("runqueue", "preempted"))
+        check(waiting >= 0.97 * values(stacks, name), f"{name}: {waiting / 1e6:.0f} ms on run queues")
+    whole = sum(v for s, v in stacks if any(f in s for f in ("main", "start_thread", "clone3", "__clone3")))
+    total = sum(v for _, v in stacks)
+    check(whole >= 0.97 * total, f"{100 * whole / total:.1f} % of the stacks are whole")
 
 
-def waits_across_both_ends():
-    """A thread that was blocked before and still is afterwards counts with what fell inside."""
-    with Daemon() as daemon, Waits() as waits:
-        for _ in range(2):  # the second begins while nothing else is followed any more
-            with profiled(daemon, waits, "offcpu", 2) as (result, _):
-                stacks = daemon.folded(result["id"], result["of"] + "&groupBy=thread")
-                due = lasted_ns(result)
-                for thread in ("forever", "off_waits"):
-                    got = sum(v for s, v in stacks if s[0] == thread)
-                    near(thread, got, due, 1, 1e6)
-                check(any("[blocked, not sampled]" in s for s, _ in stacks if s[0] == "forever"), f"{stacks[:3]}")
-                kinds = daemon.folded(result["id"], result["of"] + "&groupBy=wait&where=thread:forever")
-                check({s[0] for s, _ in kinds} == {"futex"}, f"{kinds}")
-
-
-def wall_is_all_of_every_thread():
-    with Daemon() as daemon, Waits() as waits, profiled(daemon, waits, "wall", 3) as (result, _):
-        threads = daemon.get(f"{FAMILY_A}/{result['id']}/ledger").json()["threads"]
-        mine = {t["thread"]: t for t in threads if t["pid"] == waits.process.pid}
-        for name in (*WAITS, *HOGS, "owner", "feeder", "forever", "off_waits"):
-            near(name, mine[name]["elapsedNs"], lasted_ns(result), 1, 1e12)
-            parts = (mine[name]["userNs"] + mine[name]["kernelNs"] + mine[name]["runqueueNs"] +
-                     mine[name]["preemptedNs"] + sum(mine[name]["blockedNs"].values()))
-            near(f"parts of {name}", parts, mine[name]["elapsedNs"], 1, 1e12)
+def waits_are_cut_at_both_ends(daemon, result):
+    """A thread that was blocked before and still is afterwards counts with what fell inside, where it waits."""
+    due = lasted_ns(result)
+    stacks = daemon.folded(result["id"], "&groupBy=thread")
+    for thread in ("forever", "off_waits"):
+        mine = [(s, v) for s, v in stacks if s[0].startswith(thread)]
+        near(thread, sum(v for _, v in mine), due, 1, 1e6)
+        function = "wait_for_ever" if thread == "forever" else "main"
+        check(values(mine, function) >= 0.97 * due, f"{thread}: not in {function}: {mine}")
+    kinds = daemon.folded(result["id"], "&groupBy=wait&where=thread:forever")
+    check({s[0] for s, _ in kinds} == {"futex"}, f"{kinds}")
 
 
 def schedstats(pid):
@@ -144,120 +148,142 @@ def schedstats(pid):
     found = {}
     for tid in os.listdir(f"/proc/{pid}/task"):
         with open(f"/proc/{pid}/task/{tid}/schedstat") as f:
-            cpu, waits = map(int, f.read().split()[:2])
-        found[int(tid)] = [time.monotonic_ns(), cpu, waits]
+            cpu, queued = map(int, f.read().split()[:2])
+        found[int(tid)] = [time.monotonic_ns(), cpu, queued]
     return found
 
 
-def blocked_time_is_what_the_kernel_leaves():
-    """The ledger lies between what the kernel counted just inside of the session and just outside."""
-    with Daemon() as daemon, Waits() as waits:
-        outer = schedstats(waits.process.pid)
-        session = daemon.start_profile("off_waits", 600, "wall", 99)
-        inner = schedstats(waits.process.pid)
-        time.sleep(SECONDS)
-        inner_end = schedstats(waits.process.pid)
-        result = daemon.stop_profile(session)
-        outer_end = schedstats(waits.process.pid)
-        threads = daemon.get(f"{FAMILY_A}/{session}/ledger").json()["threads"]
-        mine = {t["tid"]: t for t in threads if t["pid"] == waits.process.pid}
-        check(set(inner) == set(mine), f"{len(mine)} threads of {len(inner)}")
+def wall_is_all_of_every_thread(daemon, result, truth):
+    """The ledger's parts sum to the time that passed, and lie between what the kernel counted just inside of the
+    session and just outside."""
+    threads = daemon.get(f"{FAMILY_A}/{result['id']}/ledger").json()["threads"]
+    mine = {t["tid"]: t for t in threads}
+    (inner, inner_end), (outer, outer_end) = ((first[3], last[3]) for first, last in truth.around(result))
+    check(set(inner) == set(mine), f"{len(mine)} threads of {len(inner)}")
 
-        def parts(first, last):
-            elapsed, cpu, queued = (b - a for a, b in zip(first, last))
-            return {"on CPU": cpu, "waiting for a CPU": queued, "blocked": elapsed - cpu - queued}
+    def parts(first, last):
+        elapsed, cpu, queued = (b - a for a, b in zip(first, last))
+        return {"on CPU": cpu, "waiting for a CPU": queued, "blocked": elapsed - cpu - queued}
 
-        for tid, t in mine.items():
-            least, most = parts(inner[tid], inner_end[tid]), parts(outer[tid], outer_end[tid])
-            got = {"on CPU": t["userNs"] + t["kernelNs"],
-                   "waiting for a CPU": t["runqueueNs"] + t["preemptedNs"],
-                   "blocked": sum(t["blockedNs"].values())}
-            slack = 0.03 * t["elapsedNs"]  # the last reading comes late on a busy machine
-            for what, value in got.items():
-                check(least[what] - slack <= value <= most[what] + slack,
-                      f"{t['thread']} {what}: {value / 1e6:.0f} ms, {least[what] / 1e6:.0f} to "
-                      f"{most[what] / 1e6:.0f} are due: {t}")
-        total = sum(t["elapsedNs"] for t in threads)
-        check(abs(total / result["totalValue"] - 1) < 0.01, f"{total} of {result['totalValue']}")
+    for tid, t in mine.items():
+        least, most = parts(inner[tid], inner_end[tid]), parts(outer[tid], outer_end[tid])
+        got = {"on CPU": t["userNs"] + t["kernelNs"],
+               "waiting for a CPU": t["runqueueNs"] + t["preemptedNs"],
+               "blocked": sum(t["blockedNs"].values())}
+        near(t["thread"], t["elapsedNs"], lasted_ns(result), 1, 1e12)
+        near(f"parts of {t['thread']}", sum(got.values()), t["elapsedNs"], 1, 1e12)
+        slack = 0.03 * t["elapsedNs"]  # the last reading comes late on a busy machine
+        for what, value in got.items():
+            check(least[what] - slack <= value <= most[what] + slack,
+                  f"{t['thread']} {what}: {value / 1e6:.0f} ms, {least[what] / 1e6:.0f} to "
+                  f"{most[what] / 1e6:.0f} are due: {t}")
+    total = sum(t["elapsedNs"] for t in threads)
+    check(abs(total / result["totalValue"] - 1) < 0.01, f"{total} of {result['totalValue']}")
 
 
-def mutex_names_lock_and_waiter():
-    with Daemon() as daemon, Waits() as waits, profiled(daemon, waits, "mutex") as (result, truth):
-        stacks = daemon.folded(result["id"], result["of"])
-        total = sum(v for _, v in stacks)
-        near("wait_lock", values(stacks, "wait_lock"), truth["wait_lock"][0], 5, result["sampleCount"] / 10)
-        known = values(stacks, "wait_lock") + sum(
-            v for s, v in stacks if any(f in s for f in ("own", "wait_condition", "feed", "[blocked, not sampled]")))
-        check(known >= 0.99 * total, f"other waits: {[s for s, _ in stacks if 'wait_lock' not in s][:3]}")
-        locks = result["breakdown"]["lock"]
-        check(any(lock.startswith("futex 0x") and lock.endswith(" in wait_lock") for lock in locks), f"{locks}")
+def mutex_names_lock_and_waiter(daemon, result, truth):
+    counted = truth.counted(result)
+    stacks = daemon.folded(result["id"])
+    total = sum(v for _, v in stacks)
+    near("wait_lock", values(stacks, "wait_lock"), counted["wait_lock"][0], 5, result["sampleCount"] / 10)
+    known = values(stacks, "wait_lock") + sum(
+        v for s, v in stacks if any(f in s for f in ("own", "wait_condition", "feed", "wait_for_ever")))
+    check(known >= 0.99 * total, f"other waits: {[s for s, _ in stacks if 'wait_lock' not in s][:3]}")
+    locks = result["breakdown"]["lock"]
+    check(any(lock.startswith("futex 0x") and lock.endswith(" in wait_lock") for lock in locks), f"{locks}")
 
 
-def mutex_names_every_holder():
+def block_counts_contentions(daemon, result, truth):
+    counted = truth.counted(result)
+    stacks = daemon.folded(result["id"])
+    for name in ("wait_lock", "wait_condition", "wait_pipe", "wait_epoll", "wait_child"):
+        # forking waits for CPUs too, which does not count here
+        near(name, values(stacks, name), counted[name][0], 15 if name == "wait_child" else 5, result["sampleCount"] / 10)
+    check(values(stacks, "wait_sleep") == 0, "sleeping is no synchronization")
+    check(values(stacks, "hog_a") == 0, "nor is waiting for a CPU")
+
+
+def io_has_kinds(daemon, result, truth):
+    counted = truth.counted(result)
+    stacks = daemon.folded(result["id"], "&groupBy=kind")
+    for name, kind in (("wait_pipe", "pipe"), ("wait_socket", "socket"), ("wait_sync", "sync")):
+        mine = sum(v for s, v in stacks if name in s and s[0] == kind)
+        near(name, mine, counted[name][0], 6, result["sampleCount"] / 10)
+    check(values(stacks, "wait_lock") == 0, "locks are not I/O")
+    check(any("bytes" in note for note in result["quality"]["notes"]), f"{result['quality']}")
+
+
+def every_type_at_once():
+    """Sessions of all types of one program do not disturb one another, and all tell the truth."""
+    with Daemon() as daemon, waits() as program:
+        tables_are_there(daemon, program)
+        results, truth = window(daemon, program, {"offcpu": 1000, "wall": 99, "mutex": 1000, "block": 1000, "io": 1000})
+        every_function_is_named(daemon, results["offcpu"], truth)
+        waits_are_cut_at_both_ends(daemon, results["offcpu"])
+        wall_is_all_of_every_thread(daemon, results["wall"], truth)
+        mutex_names_lock_and_waiter(daemon, results["mutex"], truth)
+        block_counts_contentions(daemon, results["block"], truth)
+        io_has_kinds(daemon, results["io"], truth)
+        # one that begins while nothing else is followed any more
+        results, _ = window(daemon, program, {"offcpu": 1000}, 2)
+        waits_are_cut_at_both_ends(daemon, results["offcpu"])
+
+
+def every_holder_is_named(daemon, result):
     """Also of locks that do not say who holds them, and although the holders never wait for a lock."""
-    program = compile_workload("off_locks.c", "-O2", "-fomit-frame-pointer", "-lpthread")
-    with Daemon() as daemon, own_name(program) as name, running(name):
-        session = daemon.start_profile(os.path.basename(name), 600, "mutex", 1000)
+    stacks = daemon.folded(result["id"], "&groupBy=holder")
+    for kind in ("plain", "timed", "robust", "pi", "reader", "writer", "word", "vector"):
+        of = collections.Counter()
+        for stack, value in stacks:
+            if f"wait_{kind}" in stack:
+                of[stack[0].split(" ")[0]] += value
+        check(sum(of.values()) > 0.3 * lasted_ns(result), f"{kind}: {sum(of.values()) / 1e6:.0f} ms of waiting")
+        check(of[f"h_{kind}"] >= 0.9 * sum(of.values()), f"{kind}: held by {of}")
+        locks = [lock for lock in result["breakdown"]["lock"] if lock.endswith(f" in wait_{kind}")]
+        check(locks, f"{kind}: {result['breakdown']['lock']}")
+
+
+def locks_of_programs_and_of_the_kernel():
+    locks = compile_workload("off_locks.c", "-O2", "-fomit-frame-pointer", "-lpthread")
+    crowd = compile_workload("off_crowd.c", "-O2", "-fomit-frame-pointer", "-lpthread")
+    with Daemon() as daemon, own_name(locks) as name, own_name(crowd) as mapping, running(name), \
+            Counting(mapping, "maps") as process:
+        tables_are_there(daemon, process)
+        plain = daemon.start_profile(os.path.basename(name), 600, "mutex", 1000)
+        begin = process.counters()
+        kernel = daemon.start_profile(process.service, 600, "mutex", 1000, kernelLocks=True)
+        inner = process.counters()
         time.sleep(3)
-        result = daemon.stop_profile(session)
-        stacks = daemon.folded(session, "&groupBy=holder")
-        for kind in ("plain", "timed", "robust", "pi", "reader", "writer", "word", "vector"):
-            of = collections.Counter()
-            for stack, value in stacks:
-                if f"wait_{kind}" in stack:
-                    of[stack[0].split(" ")[0]] += value
-            check(sum(of.values()) > 0.3 * lasted_ns(result), f"{kind}: {sum(of.values()) / 1e6:.0f} ms of waiting")
-            check(of[f"h_{kind}"] >= 0.9 * sum(of.values()), f"{kind}: held by {of}")
-            locks = [lock for lock in result["breakdown"]["lock"] if lock.endswith(f" in wait_{kind}")]
-            check(locks, f"{kind}: {result['breakdown']['lock']}")
-
-
-def block_counts_contentions():
-    with Daemon() as daemon, Waits() as waits, profiled(daemon, waits, "block") as (result, truth):
-        stacks = daemon.folded(result["id"], result["of"])
-        for name in ("wait_lock", "wait_condition", "wait_pipe", "wait_epoll", "wait_child"):
-            # forking waits for CPUs too, which does not count here
-            near(name, values(stacks, name), truth[name][0], 15 if name == "wait_child" else 5,
-                 result["sampleCount"] / 10)
-        check(values(stacks, "wait_sleep") == 0, "sleeping is no synchronization")
-        check(values(stacks, "hog_a") == 0, "nor is waiting for a CPU")
-
-
-def io_by_kind():
-    with Daemon() as daemon, Waits() as waits, profiled(daemon, waits, "io") as (result, truth):
-        stacks = daemon.folded(result["id"], "&groupBy=kind" + result["of"])
-        for name, kind in (("wait_pipe", "pipe"), ("wait_socket", "socket"), ("wait_sync", "sync")):
-            mine = sum(v for s, v in stacks if name in s and s[0] == kind)
-            near(name, mine, truth[name][0], 6, result["sampleCount"] / 10)
-        check(values(stacks, "wait_lock") == 0, "locks are not I/O")
-        check(any("bytes" in note for note in result["quality"]["notes"]), f"{result['quality']}")
+        inner_end = process.counters()
+        result = daemon.stop_profile(kernel)
+        end = process.counters()
+        every_holder_is_named(daemon, daemon.stop_profile(plain))
+        got = sum(v for s, v in daemon.folded(kernel) if "map_small" in s and any("down_write" in f for f in s))
+        due = end["mapped"] - begin["mapped"]
+        # off the CPU it also waits for a CPU once it has the lock
+        check(0.5 * (inner_end["mapped"] - inner["mapped"]) <= got <= 1.1 * due, f"{got / 1e6:.0f} ms of {due / 1e6:.0f}")
+        locks = result["breakdown"]["lock"]
+        check(any(lock.startswith("kernel lock 0x") and " in " in lock for lock in locks), f"{locks}")
+        answer = daemon.request("POST", FAMILY_A + "/start", {"service": process.service, "profileType": "cpu",
+                                                              "kernelLocks": True})
+        check(answer.status == 400 and b"kernelLocks" in answer.body, f"{answer}")
 
 
 def io_counts_bytes():
     """Also of calls that never wait; what is sampled is right in the mean."""
     program = compile_workload("off_io.c", "-O2", "-fomit-frame-pointer", "-lpthread")
     kinds = {"read_file": "file", "write_file": "file", "write_pipe": "pipe", "send_socket": "socket"}
-    with Daemon() as daemon, own_name(program) as name, subprocess.Popen(
-            [name, WORKLOADS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            def counters():
-                process.stdin.write("\n")
-                process.stdin.flush()
-                return json.loads(process.stdout.readline())
-
-            check(process.stdout.readline() == "ready\n", "the program is not ready")
-            daemon.profile(os.path.basename(name), 1, "io", 1000)  # unwind tables are there
-            outer = [counters()]
-            session = daemon.start_profile(os.path.basename(name), 600, "io", 1000)
-            inner = [counters()]
-            time.sleep(4)
-            inner.append(counters())
-            result = daemon.stop_profile(session)
-            outer.append(counters())
-            moved = daemon.folded(session, "&groupBy=kind&value=bytes")
-            calls = daemon.folded(session, "&groupBy=kind&value=operations")
-        finally:
-            process.kill()
+    with Daemon() as daemon, own_name(program) as name, Counting(name, WORKLOADS) as process:
+        daemon.profile(process.service, 1, "io", 1000)  # unwind tables are there
+        outer = [process.counters()]
+        session = daemon.start_profile(process.service, 600, "io", 1000)
+        inner = [process.counters()]
+        time.sleep(4)
+        inner.append(process.counters())
+        result = daemon.stop_profile(session)
+        outer.append(process.counters())
+        moved = daemon.folded(session, "&groupBy=kind&value=bytes")
+        calls = daemon.folded(session, "&groupBy=kind&value=operations")
         for function, kind in kinds.items():
             # a tenth of some thousand samples at least: four standard deviations are 20 %
             for which, stacks in enumerate((moved, calls)):
@@ -269,6 +295,4 @@ def io_counts_bytes():
 
 
 if __name__ == "__main__":
-    main(offcpu_of_every_function, waits_across_both_ends, wall_is_all_of_every_thread,
-         blocked_time_is_what_the_kernel_leaves, mutex_names_lock_and_waiter, mutex_names_every_holder, block_counts_contentions, io_by_kind,
-         io_counts_bytes)
+    main(every_type_at_once, locks_of_programs_and_of_the_kernel, io_counts_bytes)

@@ -3,43 +3,18 @@
 that nothing stays attached when nobody asks any more."""
 
 import contextlib
-import json
 import os
-import subprocess
 import time
 
-from harness import Daemon, check, compile_workload, lasted_ns, main, own_name, wait_until
+from harness import Counting, Daemon, check, compile_workload, lasted_ns, main, own_name, wait_until
 
 
-class Crowd:
+@contextlib.contextmanager
+def crowd_of(*arguments):
     """tests/workloads/off_crowd.c under a name of its own."""
-
-    def __init__(self, *arguments):
-        self.arguments = arguments
-
-    def __enter__(self):
-        program = compile_workload("off_crowd.c", "-O2", "-fomit-frame-pointer", "-lpthread")
-        self.copy = own_name(program)
-        name = self.copy.__enter__()
-        self.service = os.path.basename(name)
-        self.process = subprocess.Popen([name, *self.arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        check(self.process.stdout.readline() == "ready\n", "the program is not ready")
-        return self
-
-    def __exit__(self, kind, value, trace):
-        self.process.kill()
-        self.process.wait()
-        self.process.stdin.close()
-        self.process.stdout.close()
-        self.copy.__exit__(kind, value, trace)
-
-    def say(self, text=""):
-        self.process.stdin.write(text + "\n")
-        self.process.stdin.flush()
-
-    def counters(self):
-        self.say()
-        return json.loads(self.process.stdout.readline())
+    program = compile_workload("off_crowd.c", "-O2", "-fomit-frame-pointer", "-lpthread")
+    with own_name(program) as name, Counting(name, *arguments) as crowd:
+        yield crowd
 
 
 def links(daemon):
@@ -65,7 +40,7 @@ def sum_of(stacks, function):
 
 
 def nothing_stays_attached():
-    with Daemon() as daemon, Crowd("threads", "2") as crowd:
+    with Daemon() as daemon, crowd_of("threads", "2") as crowd:
         before = links(daemon)
         check(before, "exec, fork and exit are always followed")
         sessions = [daemon.start_profile(crowd.service, 600, kind) for kind in ("offcpu", "wall", "mutex", "io")]
@@ -78,7 +53,7 @@ def nothing_stays_attached():
 
 
 def two_thousand_threads():
-    with Daemon() as daemon, Crowd("threads", "2000") as crowd:
+    with Daemon() as daemon, crowd_of("threads", "2000") as crowd:
         daemon.profile(crowd.service, 1, "offcpu", 1000)  # unwind tables are there
         outer = [crowd.counters()]
         session = daemon.start_profile(crowd.service, 600, "offcpu", 1000)
@@ -104,7 +79,7 @@ def two_thousand_threads():
 
 
 def a_storm_of_switches():
-    with Daemon() as daemon, Crowd("switches") as crowd:
+    with Daemon() as daemon, crowd_of("switches") as crowd:
         daemon.profile(crowd.service, 1, "offcpu", 1000)
         memory = resident_mb(daemon)
         session = daemon.start_profile(crowd.service, 600, "offcpu", 1000)
@@ -123,9 +98,9 @@ def a_storm_of_switches():
 
 
 def exec_while_blocked():
-    with Daemon() as daemon, Crowd("exec") as crowd:
+    with Daemon() as daemon, crowd_of("exec") as crowd:
         daemon.profile(crowd.service, 1, "offcpu", 1000)
-        session = daemon.start_profile(f"pid:{crowd.process.pid}", 600, "offcpu", 1000)
+        session = daemon.start_profile(crowd.service, 600, "offcpu", 1000)
         started = time.monotonic()
         time.sleep(2)
         crowd.say("exec")
