@@ -22,6 +22,7 @@ import http_bench
 import names_bench
 import stacks_bench
 import verdict_bench
+import waits_bench
 from harness import Daemon, build_truth, check, compile_workload, running
 
 STATS = "/proc/sys/kernel/bpf_stats_enabled"
@@ -342,7 +343,13 @@ def lives(seconds):
     verdict_bench.run(absolute, seconds)
 
 
-BENCHES = [names, goroutines, allocations, busy, busy_fp, idle, switches, memory, memory_after, loss, startup, unseen, storm, throughput, high_rate, ready, tables, history, verdicts, api, lives]
+def waits(seconds):
+    """The ledger against the kernel's counters, and a storm of switches."""
+    waits_bench.exactness(absolute, seconds)
+    waits_bench.storm(absolute, seconds)
+
+
+BENCHES = [names, goroutines, allocations, busy, busy_fp, idle, switches, waits, memory, memory_after, loss, startup, unseen, storm, throughput, high_rate, ready, tables, history, verdicts, api, lives]
 
 
 def main():

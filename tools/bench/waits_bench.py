@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Time off the CPU: how near the ledger of a session is to what the kernel counted, and a storm of switches that
+lasts."""
+
+import contextlib
+import os
+import time
+
+from harness import FAMILY_A, WORKLOADS, Counting, Daemon, compile_workload, own_name
+
+
+@contextlib.contextmanager
+def workload(name, *arguments):
+    with own_name(compile_workload(name, "-O2", "-fomit-frame-pointer", "-lpthread")) as program, \
+            Counting(program, *arguments) as running:
+        yield running
+
+
+def schedstats(pid):
+    """{tid: (ns on a CPU, ns on run queues, clock)}"""
+    found = {}
+    for tid in map(int, os.listdir(f"/proc/{pid}/task")):
+        with open(f"/proc/{pid}/task/{tid}/schedstat") as f:
+            found[tid] = (*map(int, f.read().split()[:2]), time.monotonic_ns())
+    return found
+
+
+def exactness(absolute, seconds):
+    """Per thread: elapsed - runtime - run delay of /proc/PID/task/TID/schedstat against the ledger's blocked time, as
+    shares of the elapsed time of each; the session's ends are those of its requests."""
+    with workload("off_waits.c", WORKLOADS) as program, Daemon() as daemon:
+        daemon.profile(program.service, 3, "offcpu")
+        session = daemon.start_profile(program.service, 3600, "wall")
+        first = schedstats(program.pid)
+        time.sleep(seconds)
+        last = schedstats(program.pid)
+        daemon.stop_profile(session)
+        threads = daemon.get(f"{FAMILY_A}/{session}/ledger").json()["threads"]
+    worst, text = 0, ""
+    for t in threads:
+        cpu, queued, elapsed = (b - a for a, b in zip(first[t["tid"]], last[t["tid"]]))
+        off = abs(sum(t["blockedNs"].values()) / t["elapsedNs"] - (elapsed - cpu - queued) / elapsed)
+        worst, text = max((worst, text), (off, f"{len(threads)} threads, worst {t['thread']}"))
+    absolute("blocked time per thread against schedstat, % of its elapsed time", 100 * worst, 1, text)
+
+
+def resident_mb(daemon):
+    total = 0
+    for pid in [daemon.process.pid, *daemon.children().values()]:
+        with open(f"/proc/{pid}/status") as f:
+            total += sum(int(line.split()[1]) for line in f if line.startswith("VmRSS:"))
+    return total / 1024
+
+
+def storm(absolute, seconds):
+    """As many switches as a CPU can make, all the time: memory stays bounded, losses are counted."""
+    with workload("off_crowd.c", "switches") as program, Daemon() as daemon:
+        daemon.profile(program.service, 3, "offcpu", 1000)
+        memory = resident_mb(daemon)
+        session = daemon.start_profile(program.service, 3600, "offcpu", 1000)
+        first = program.counters()
+        time.sleep(seconds)
+        last = program.counters()
+        grown = resident_mb(daemon) - memory
+        result = daemon.stop_profile(session)
+    rate = (last["switches"] - first["switches"]) * 1e9 / (last["time"] - first["time"])
+    absolute(f"memory that a storm of switches adds in {seconds} s, MB", grown, 40,
+             f"{rate:.0f} switches a second, {result['sampleCount']} samples, {result['quality']['lost']} lost")
