@@ -102,8 +102,8 @@ def every_thread_is_explained(daemon, pid):
     return session, threads
 
 
-def postgres_under_pgbench():
-    with tempfile.TemporaryDirectory() as folder, Daemon() as daemon, \
+def postgres_under_pgbench(daemon):
+    with tempfile.TemporaryDirectory() as folder, \
             postgres(folder, free_port()) as (process, where, tools):
         subprocess.run([tools + "/pgbench", *where, "-i", "-q", "postgres"], check=True, stdout=subprocess.DEVNULL,
                        stderr=subprocess.DEVNULL)
@@ -129,17 +129,17 @@ def postgres_under_pgbench():
         check(convoy > rest and convoy > 2e9 * SECONDS, f"{lines.most_common(6)}")
 
 
-def redis_under_its_benchmark():
+def redis_under_its_benchmark(daemon):
     port = free_port()
-    with tempfile.TemporaryDirectory() as folder, Daemon() as daemon, \
+    with tempfile.TemporaryDirectory() as folder, \
             started(["redis-server", "--port", str(port), "--dir", folder, "--appendonly", "yes"], port) as process, \
             load("redis-benchmark", "-p", str(port), "-q", "-l", "-t", "set,get", "-c", "10"):
         every_thread_is_explained(daemon, process.pid)
 
 
-def nginx_under_wrk():
+def nginx_under_wrk(daemon):
     port = free_port()
-    with tempfile.TemporaryDirectory() as folder, Daemon() as daemon:
+    with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         with open(os.path.join(folder, "index.html"), "w") as f:
             f.write("hello\n" * 1000)
@@ -153,8 +153,8 @@ def nginx_under_wrk():
             every_thread_is_explained(daemon, process.pid)
 
 
-def java_virtual_machine():
-    with tempfile.TemporaryDirectory() as folder, Daemon() as daemon:
+def java_virtual_machine(daemon):
+    with tempfile.TemporaryDirectory() as folder:
         source = os.path.join(folder, "OffcpuJava.java")
         with open(source, "w") as f:
             f.write(JAVA)
@@ -162,13 +162,25 @@ def java_virtual_machine():
             every_thread_is_explained(daemon, process.pid)
 
 
-def go_server_under_wrk():
+def go_server_under_wrk(daemon):
     port = free_port()
     program = build_go_source("offcpu_go", GO)
-    with Daemon() as daemon, started([program, str(port)], port) as process, \
+    with started([program, str(port)], port) as process, \
             load("wrk", "-t", "1", "-c", "8", "-d", "600", f"http://127.0.0.1:{port}/"):
         every_thread_is_explained(daemon, process.pid)
+        # all of its handlers queue for one lock
+        result = daemon.profile(service_of(daemon, process.pid), 2, "mutex")
+        stacks = daemon.folded(result["id"])
+        longest = max(stacks, key=lambda line: line[1])
+        check("main.main.func1" in longest[0] and longest[1] > 0.9 * sum(v for _, v in stacks), f"{stacks}")
+
+
+def real_programs():
+    with Daemon() as daemon:
+        for program in (postgres_under_pgbench, redis_under_its_benchmark, nginx_under_wrk, java_virtual_machine,
+                        go_server_under_wrk):
+            program(daemon)
 
 
 if __name__ == "__main__":
-    main(postgres_under_pgbench, redis_under_its_benchmark, nginx_under_wrk, java_virtual_machine, go_server_under_wrk)
+    main(real_programs)
