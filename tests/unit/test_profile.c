@@ -233,7 +233,7 @@ static void test_select_build_id(void **state)
 	uint32_t plain, attrs, node;
 
 	frame.function = profile_builder_function(
-		b, &(struct profile_function){ profile_builder_string(b, "x", 1), 0, 0, 0 });
+		b, &(struct profile_function){ .name = profile_builder_string(b, "x", 1) });
 	plain = profile_builder_node(b, 0, profile_builder_frame(b, &frame));
 	frame.mapping = profile_builder_mapping(b, &mapping);
 	node = profile_builder_node(b, plain, profile_builder_frame(b, &frame));

@@ -91,7 +91,7 @@ static void test_flame_diff_folds_lines(void **state)
 	uint32_t function, attrs, i;
 
 	function = profile_builder_function(
-		b, &(struct profile_function){ profile_builder_string(b, "f", 1), 0, 0, 0 });
+		b, &(struct profile_function){ .name = profile_builder_string(b, "f", 1) });
 	attrs = profile_builder_attrs(b, &(struct profile_attrs){ 0 }, NULL);
 	for (i = 0; i < 5; i++) {
 		struct profile_frame frame = { .function = function, .line = i };
