@@ -5,289 +5,304 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "agent/base/u64map.h"
+#include "agent/base/vec.h"
+#include "api/render/stack_groups.h"
 
-/* The folded tree before ordering: parents have smaller indexes than children. */
+VEC_DEFINE(heap, uint32_t);
+VEC_DEFINE(taken, struct flame_node);
+
+#define CUT 0x80000000u
+
+/* Groups are taken by their totals, largest first: what is pruned in the end was never folded, so that time and
+ * memory, beyond a few numbers for each node of the profile, go with what is shown. */
 struct fold {
 	const struct profile *p;
-	struct flame_node *nodes;
-	uint32_t *of_node; /* profile node -> folded node */
-	uint32_t count;
+	int64_t *total; /* of nodes of the profile */
+	uint32_t *place; /* number + 1 of the taken one that it is, or, with CUT, below which it was pruned */
+	struct stack_groups groups;
+	struct heap_vec heap;	/* of groups, largest total on top */
+	struct taken_vec taken; /* parents have smaller numbers */
+	uint32_t *cut_nodes;	/* of the taken: pruned nodes below, and their value */
+	int64_t *cut_value;
 };
 
-static void fold_deinit(struct fold *fold)
+static void fold_deinit(struct fold *f)
 {
-	free(fold->nodes);
-	free(fold->of_node);
+	free(f->total);
+	free(f->place);
+	free(f->cut_nodes);
+	free(f->cut_value);
+	stack_groups_deinit(&f->groups);
+	heap_vec_deinit(&f->heap);
+	taken_vec_deinit(&f->taken);
 }
 
-static void take_frame(struct flame_node *node, const struct profile_frame *frame)
+static int fold_init(struct fold *f, unsigned value_index)
 {
-	node->flags &= frame->flags;
-	if (!node->line)
-		node->line = frame->line;
-	if (!node->mapping)
-		node->mapping = frame->mapping;
-}
+	const struct profile *p = f->p;
+	size_t nodes = (size_t)p->node_count + 1;
 
-static int fold_nodes(struct fold *fold)
-{
-	const struct profile *p = fold->p;
-	struct u64map children = { 0 };
-	int rc = 0;
-
-	fold->nodes = calloc(p->node_count + 1, sizeof(*fold->nodes));
-	fold->of_node = calloc(p->node_count + 1, sizeof(*fold->of_node));
-	if (!fold->nodes || !fold->of_node)
+	f->total = calloc(nodes, sizeof(*f->total));
+	f->place = calloc(nodes, sizeof(*f->place));
+	if (!f->total || !f->place)
 		return -ENOMEM;
-	fold->count = 1;
-	fold->nodes[0] = (struct flame_node){ .function = FLAME_PRUNED,
-					      .kind = PROFILE_FRAME_MARKER };
-	for (uint32_t i = 1; rc == 0 && i < p->node_count; i++) {
-		const struct profile_frame *frame = &p->frames[p->nodes[i].frame];
-		uint32_t parent = fold->of_node[p->nodes[i].parent];
-		uint64_t key = (uint64_t)parent << 32 | frame->function;
-		uint64_t at;
-
-		if (!u64map_get(&children, key, &at)) {
-			at = fold->count++;
-			fold->nodes[at] = (struct flame_node){
-				.function = frame->function,
-				.parent = parent,
-				.depth = fold->nodes[parent].depth + 1,
-				.kind = frame->kind,
-				.flags = frame->flags,
-			};
-			rc = u64map_put(&children, key, at);
-		}
-		take_frame(&fold->nodes[at], frame);
-		fold->of_node[i] = (uint32_t)at;
-	}
-	u64map_deinit(&children);
-	return rc;
-}
-
-static void fold_values(struct fold *fold, unsigned value_index)
-{
-	const struct profile *p = fold->p;
-
 	for (uint32_t i = 0; i < p->sample_count; i++)
-		fold->nodes[fold->of_node[p->samples[i].node]].self +=
-			p->samples[i].values[value_index];
-	for (uint32_t i = fold->count; i-- > 0;) {
-		struct flame_node *node = &fold->nodes[i];
-
-		node->total += node->self;
-		if (i > 0)
-			fold->nodes[node->parent].total += node->total;
-	}
+		f->total[p->samples[i].node] += p->samples[i].values[value_index];
+	for (uint32_t i = p->node_count; i-- > 1;)
+		f->total[p->nodes[i].parent] += f->total[i];
+	return stack_groups_init(&f->groups, p, f->total, false);
 }
 
-/* Node that the path of hashes leads to; the deepest that exists decides, -ENOENT if not even the first. */
-static int find_root(const struct fold *fold, const struct render_options *options, uint32_t *ret)
+/* ---- heap of groups ------------------------------------------------------------------------------ */
+
+/* Equal totals: who was made last, so that a stack is shown to its end before the next is begun. */
+static bool is_before(const struct fold *f, uint32_t a, uint32_t b)
 {
-	uint32_t at = 0;
+	int64_t x = f->groups.all.data[a].value, y = f->groups.all.data[b].value;
 
+	return x != y ? x > y : a > b;
+}
+
+static int heap_put(struct fold *f, uint32_t group)
+{
+	size_t at = f->heap.count;
+	int rc = heap_vec_push(&f->heap, group);
+
+	if (rc < 0)
+		return rc;
+	while (at > 0 && is_before(f, group, f->heap.data[(at - 1) / 2])) {
+		f->heap.data[at] = f->heap.data[(at - 1) / 2];
+		at = (at - 1) / 2;
+	}
+	f->heap.data[at] = group;
+	return 0;
+}
+
+static uint32_t heap_take(struct fold *f)
+{
+	uint32_t top = f->heap.data[0], last = f->heap.data[--f->heap.count];
+	size_t at = 0;
+
+	for (;;) {
+		size_t child = 2 * at + 1;
+
+		if (child >= f->heap.count)
+			break;
+		if (child + 1 < f->heap.count &&
+		    is_before(f, f->heap.data[child + 1], f->heap.data[child]))
+			child++;
+		if (!is_before(f, f->heap.data[child], last))
+			break;
+		f->heap.data[at] = f->heap.data[child];
+		at = child;
+	}
+	if (f->heap.count)
+		f->heap.data[at] = last;
+	return top;
+}
+
+/* ---- folding ------------------------------------------------------------------------------------- */
+
+/* Descends along the path of hashes; the deepest node that exists decides, -ENOENT if not even the first. */
+static int find_root(struct fold *f, const struct render_options *options, struct stack_group *root)
+{
 	for (unsigned step = 0; step < options->root_count; step++) {
-		uint32_t best = 0;
+		struct stack_group *best = NULL;
+		size_t begin;
+		int rc = stack_groups_make(&f->groups, root->head, 0, &begin);
 
-		for (uint32_t i = at + 1; i < fold->count; i++) {
-			const struct flame_node *node = &fold->nodes[i];
-			const char *name = profile_string(
-				fold->p, fold->p->functions[node->function].name);
+		if (rc < 0)
+			return rc;
+		for (size_t i = begin; i < f->groups.all.count; i++) {
+			struct stack_group *group = &f->groups.all.data[i];
+			const char *name = profile_string(f->p, f->p->functions[group->function].name);
 
-			if (node->parent == at && flame_name_hash(name) == options->root[step] &&
-			    (!best || node->total > fold->nodes[best].total))
-				best = i;
+			if (flame_name_hash(name) == options->root[step] &&
+			    (!best || group->value > best->value))
+				best = group;
 		}
 		if (!best)
 			return step > 0 ? 0 : -ENOENT;
-		at = best;
-		*ret = at;
+		*root = *best;
+		f->groups.all.count = 0;
 	}
 	return 0;
 }
 
-/* ---- order and pruning --------------------------------------------------------------------------- */
-
-struct rank {
-	int64_t total;
-	uint32_t index;
-};
-
-/* Largest total first; a parent never ranks behind its child (equal totals: smaller index). */
-static int compare_rank(const void *a, const void *b)
+/* What the frames of its members have in common, or the first that knows. */
+static struct flame_node node_of(const struct fold *f, const struct stack_group *group)
 {
-	const struct rank *x = a, *y = b;
+	const struct profile *p = f->p;
+	struct flame_node node = { .function = FLAME_PRUNED, .parent = group->parent,
+				   .kind = PROFILE_FRAME_MARKER, .total = group->value };
 
-	if (x->total != y->total)
-		return x->total < y->total ? 1 : -1;
-	return x->index < y->index ? -1 : x->index > y->index;
-}
+	if (!group->head)
+		return node;
+	node.function = group->function;
+	node.kind = p->frames[p->nodes[group->head].frame].kind;
+	node.flags = UINT8_MAX;
+	for (uint32_t m = group->head; m; m = f->groups.member[m]) {
+		const struct profile_frame *frame = &p->frames[p->nodes[m].frame];
 
-struct order {
-	const struct fold *fold;
-	uint32_t root;
-	uint32_t *first, *next; /* child lists, largest total first; 0 = none */
-	uint32_t *cut_nodes;	/* pruned nodes below a kept one */
-	int64_t *cut_value;	/* and their value */
-	bool *kept;
-};
-
-static void order_deinit(struct order *o)
-{
-	free(o->first);
-	free(o->next);
-	free(o->cut_nodes);
-	free(o->cut_value);
-	free(o->kept);
-}
-
-static int order_alloc(struct order *o, uint32_t count)
-{
-	o->first = calloc(count, sizeof(*o->first));
-	o->next = calloc(count, sizeof(*o->next));
-	o->cut_nodes = calloc(count, sizeof(*o->cut_nodes));
-	o->cut_value = calloc(count, sizeof(*o->cut_value));
-	o->kept = calloc(count, sizeof(*o->kept));
-	return o->first && o->next && o->cut_nodes && o->cut_value && o->kept ? 0 : -ENOMEM;
-}
-
-/* Nodes of the wanted sub-tree, ranked; the count, or -ENOMEM. */
-static int64_t rank_nodes(const struct fold *fold, uint32_t root, struct rank **ret)
-{
-	struct rank *ranks = malloc(fold->count * sizeof(*ranks));
-	bool *inside = calloc(fold->count, sizeof(*inside));
-	int64_t count = 0;
-
-	if (!ranks || !inside) {
-		free(ranks);
-		free(inside);
-		return -ENOMEM;
+		node.flags &= frame->flags;
+		node.line = node.line ? node.line : frame->line;
+		node.mapping = node.mapping ? node.mapping : frame->mapping;
 	}
-	for (uint32_t i = root; i < fold->count; i++) {
-		inside[i] = i == root || inside[fold->nodes[i].parent];
+	return node;
+}
+
+static int take_group(struct fold *f, struct stack_group group)
+{
+	uint32_t number = (uint32_t)f->taken.count;
+	struct flame_node node = node_of(f, &group);
+	size_t begin;
+	int rc = stack_groups_make(&f->groups, group.head, number, &begin);
+
+	f->place[group.head] = number + 1;
+	for (uint32_t m = f->groups.member[group.head]; m; m = f->groups.member[m])
+		f->place[m] = number + 1;
+	node.self = group.value;
+	node.depth = number ? f->taken.data[group.parent].depth + 1 : 0;
+	for (size_t i = begin; rc == 0 && i < f->groups.all.count; i++) {
+		node.self -= f->groups.all.data[i].value;
 		/* A stack without value (a name only) is no box. */
-		if (inside[i] && (i == root || fold->nodes[i].total != 0))
-			ranks[count++] = (struct rank){ fold->nodes[i].total, i };
+		if (f->groups.all.data[i].value != 0)
+			rc = heap_put(f, (uint32_t)i);
 	}
-	free(inside);
-	/* The root keeps its place whatever the signs of the totals. */
-	qsort(ranks + 1, (size_t)count - 1, sizeof(*ranks), compare_rank);
-	*ret = ranks;
-	return count;
+	return rc < 0 ? rc : taken_vec_push(&f->taken, node);
 }
 
-static int order_nodes(struct order *o, uint32_t max_nodes, struct flame_tree *tree)
+static int take_largest(struct fold *f, struct stack_group root, uint32_t max_nodes)
 {
-	const struct fold *fold = o->fold;
-	struct rank *ranks = NULL;
-	int64_t count = rank_nodes(fold, o->root, &ranks);
-	int64_t keep = count < max_nodes ? count : max_nodes;
-	int rc = count < 0 ? (int)count : order_alloc(o, fold->count);
+	int rc = take_group(f, root);
 
-	if (rc < 0) {
-		free(ranks);
-		return rc;
+	while (rc == 0 && f->heap.count && f->taken.count < max_nodes)
+		rc = take_group(f, f->groups.all.data[heap_take(f)]);
+	return rc;
+}
+
+/* What was left in the heap, and all below it: told to the node above, which was taken. */
+static int count_pruned(struct fold *f, struct flame_tree *tree)
+{
+	const struct profile *p = f->p;
+
+	f->cut_nodes = calloc(f->taken.count, sizeof(*f->cut_nodes));
+	f->cut_value = calloc(f->taken.count, sizeof(*f->cut_value));
+	if (!f->cut_nodes || !f->cut_value)
+		return -ENOMEM;
+	tree->min_total = f->heap.count ? f->groups.all.data[f->heap.data[0]].value : 0;
+	for (size_t i = 0; i < f->heap.count; i++) {
+		const struct stack_group *group = &f->groups.all.data[f->heap.data[i]];
+
+		f->cut_value[group->parent] += group->value;
+		tree->pruned_value += group->value;
 	}
-	o->kept[o->root] = true;
-	/* Smallest first, so that pushing to the front leaves each list largest first. */
-	for (int64_t i = keep - 1; i > 0; i--) {
-		uint32_t at = ranks[i].index, parent = fold->nodes[at].parent;
+	for (uint32_t i = 1; f->heap.count && i < p->node_count; i++) {
+		uint32_t above = f->place[p->nodes[i].parent] & ~CUT;
 
-		o->kept[at] = true;
-		o->next[at] = o->first[parent];
-		o->first[parent] = at;
-	}
-	for (int64_t i = keep; i < count; i++) {
-		uint32_t parent = fold->nodes[ranks[i].index].parent;
-		bool top = o->kept[parent];
-
-		tree->min_total = i == keep ? ranks[i].total : tree->min_total;
-		if (top)
-			o->cut_value[parent] += ranks[i].total;
-		while (!o->kept[parent])
-			parent = fold->nodes[parent].parent;
-		o->cut_nodes[parent]++;
-		tree->pruned_value += top ? ranks[i].total : 0;
+		if (f->place[i] || !above)
+			continue;
+		f->place[i] = above | CUT;
+		if (f->total[i] == 0)
+			continue;
+		f->cut_nodes[above - 1]++;
 		tree->pruned_nodes++;
 	}
-	free(ranks);
 	return 0;
 }
 
-static void put_pruned(const struct order *o, uint32_t at, uint32_t own, struct flame_tree *tree)
+/* ---- order --------------------------------------------------------------------------------------- */
+
+struct order {
+	uint32_t *first, *next; /* children of the taken, largest total first; 0 = none */
+	uint32_t *place;	/* in the tree */
+};
+
+static void put_pruned(const struct fold *f, uint32_t at, uint32_t own, struct flame_tree *tree)
 {
-	if (!o->cut_nodes[at])
+	if (!f->cut_nodes[at])
 		return;
 	tree->nodes[tree->count++] = (struct flame_node){
 		.function = FLAME_PRUNED,
 		.parent = own,
 		.depth = tree->nodes[own].depth + 1,
-		.pruned = o->cut_nodes[at],
+		.pruned = f->cut_nodes[at],
 		.kind = PROFILE_FRAME_MARKER,
-		.self = o->cut_value[at],
-		.total = o->cut_value[at],
+		.self = f->cut_value[at],
+		.total = f->cut_value[at],
 	};
 }
 
-/* Preorder without recursion: stacks may be thousands deep. */
-static int write_preorder(const struct order *o, struct flame_tree *tree)
+/* Without recursion: stacks may be thousands deep. */
+static void write_preorder(const struct fold *f, const struct order *o, struct flame_tree *tree)
 {
-	const struct fold *fold = o->fold;
-	uint32_t *place = malloc(fold->count * sizeof(*place));
-	uint32_t at = o->root, slots = 1;
+	uint32_t at = 0;
 
-	for (uint32_t i = 0; i < fold->count; i++)
-		slots += (uint32_t)o->kept[i] + (o->cut_nodes[i] > 0);
-	tree->nodes = malloc(slots * sizeof(*tree->nodes));
-	if (!place || !tree->nodes) {
-		free(place);
-		return -ENOMEM;
-	}
 	for (;;) {
 		struct flame_node *node = &tree->nodes[tree->count];
 
-		*node = fold->nodes[at];
-		node->parent = at == o->root ? 0 : place[fold->nodes[at].parent];
-		node->depth = fold->nodes[at].depth - fold->nodes[o->root].depth;
+		*node = f->taken.data[at];
+		node->parent = o->place[node->parent];
 		if (node->depth > tree->depth_max)
 			tree->depth_max = node->depth;
-		place[at] = tree->count++;
+		o->place[at] = tree->count++;
 		if (o->first[at]) {
 			at = o->first[at];
 			continue;
 		}
-		put_pruned(o, at, place[at], tree);
-		while (at != o->root && !o->next[at]) {
-			at = fold->nodes[at].parent;
-			put_pruned(o, at, place[at], tree);
+		put_pruned(f, at, o->place[at], tree);
+		while (at && !o->next[at]) {
+			at = f->taken.data[at].parent;
+			put_pruned(f, at, o->place[at], tree);
 		}
-		if (at == o->root)
-			break;
+		if (!at)
+			return;
 		at = o->next[at];
 	}
-	free(place);
+}
+
+static int order_nodes(const struct fold *f, struct flame_tree *tree)
+{
+	size_t count = f->taken.count, slots = count;
+	cleanup_free uint32_t *links = calloc(3, count * sizeof(*links));
+	struct order o = { .first = links };
+
+	for (size_t i = 0; i < count; i++)
+		slots += f->cut_nodes[i] > 0;
+	tree->nodes = malloc(slots * sizeof(*tree->nodes));
+	if (!links || !tree->nodes)
+		return -ENOMEM;
+	o.next = links + count;
+	o.place = links + 2 * count;
+	/* Taken largest first: pushed to the front in the opposite order. */
+	for (size_t i = count - 1; i > 0; i--) {
+		uint32_t parent = f->taken.data[i].parent;
+
+		o.next[i] = o.first[parent];
+		o.first[parent] = (uint32_t)i;
+	}
+	write_preorder(f, &o, tree);
 	return 0;
 }
 
 int flame_tree_build(const struct profile *p, const struct render_options *options, struct flame_tree *ret)
 {
 	struct fold fold = { .p = p };
-	struct order order = { .fold = &fold };
+	struct stack_group root = { 0 };
 	struct flame_tree tree = { 0 };
-	uint32_t max_nodes = options->max_nodes ? options->max_nodes : RENDER_NODES_DEFAULT;
-	int rc = fold_nodes(&fold);
+	int rc = fold_init(&fold, options->value_index);
 
 	if (rc == 0) {
-		fold_values(&fold, options->value_index);
-		rc = find_root(&fold, options, &order.root);
+		root.value = fold.total[0];
+		rc = find_root(&fold, options, &root);
 	}
 	if (rc == 0)
-		rc = order_nodes(&order, max_nodes, &tree);
+		rc = take_largest(&fold, root,
+				  options->max_nodes ? options->max_nodes : RENDER_NODES_DEFAULT);
 	if (rc == 0)
-		rc = write_preorder(&order, &tree);
-	order_deinit(&order);
+		rc = count_pruned(&fold, &tree);
+	if (rc == 0)
+		rc = order_nodes(&fold, &tree);
 	fold_deinit(&fold);
 	if (rc < 0) {
 		flame_tree_deinit(&tree);

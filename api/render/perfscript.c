@@ -10,8 +10,17 @@
 /* A line per frame: no control characters; blanks in the command name would move the columns. */
 static void clean(struct buf *out, const char *text, bool word)
 {
-	for (; *text; text++)
-		buf_add_char(out, (unsigned char)*text < 0x20 || (word && *text == ' ') ? '_' : *text);
+	while (*text) {
+		const char *run = text;
+
+		while ((unsigned char)*text >= 0x20 && !(word && *text == ' '))
+			text++;
+		buf_add(out, run, (size_t)(text - run));
+		if (*text) {
+			buf_add_char(out, '_');
+			text++;
+		}
+	}
 }
 
 static void write_stack(struct buf *out, const struct profile *p, uint32_t node)
