@@ -8,6 +8,7 @@
 #include <sys/random.h>
 
 #include "agent/base/clock.h"
+#include "agent/base/log.h"
 #include "agent/collect/bpf_internal.h"
 #include "agent/collect/mapping_trie.h"
 #include "profiler.skel.h"
@@ -103,6 +104,7 @@ void bpf_agent_destroy(struct bpf_agent *agent)
 		(void)close(agent->pending_fds[--agent->pending_count]);
 	bpf_ring_deinit(&agent->ring);
 	kick_rings_deinit(&agent->kicks);
+	profiler_bpf__destroy(agent->waits);
 	profiler_bpf__destroy(agent->skel);
 	u64map_deinit(&agent->tables);
 	bpf_tables_close(agent);
@@ -142,25 +144,30 @@ void bpf_agent_fast_close(struct bpf_agent *agent, uint32_t tgid)
 	thread_events_close(&agent->fast, tgid);
 }
 
-static void detach_offcpu(struct bpf_agent *agent)
+static void detach_waits(struct profiler_bpf *waits)
 {
-	struct profiler_bpf *skel = agent->skel;
-	struct bpf_link **links[] = { &skel->links.off_switch, &skel->links.off_exit,
-				      &skel->links.off_waking, &skel->links.off_sweep,
-				      &skel->links.off_resume,
-				      &skel->links.off_resume_compat,
-				      &skel->links.lock_begin, &skel->links.lock_end };
+	struct bpf_link **links[] = { &waits->links.off_switch, &waits->links.off_exit,
+				      &waits->links.off_waking, &waits->links.off_sweep,
+				      &waits->links.off_resume,
+				      &waits->links.off_resume_compat,
+				      &waits->links.lock_begin, &waits->links.lock_end };
 
-	skel->bss->config.off_generation = 0;
 	for (size_t i = 0; i < ARRAY_SIZE(links); i++) {
 		(void)bpf_link__destroy(*links[i]);
 		*links[i] = NULL;
 	}
 }
 
+static void detach_offcpu(struct bpf_agent *agent)
+{
+	agent->skel->bss->config.off_generation = 0;
+	if (agent->waits)
+		detach_waits(agent->waits);
+}
+
 static int attach_offcpu(struct bpf_agent *agent)
 {
-	struct profiler_bpf *skel = agent->skel;
+	struct profiler_bpf *skel = agent->waits;
 	const struct {
 		struct bpf_program *program;
 		struct bpf_link **link;
@@ -202,6 +209,9 @@ int bpf_agent_set_offcpu(struct bpf_agent *agent, bool on, uint64_t threshold_ns
 		return err_set(err, EOPNOTSUPP, NULL, NULL,
 			       "off-CPU types need the features task_storage and task_pt_regs "
 			       "(kernel 5.15 or newer)");
+	rc = bpf_load_waits(agent, err);
+	if (rc < 0)
+		return rc;
 	config->off_threshold_ns = threshold_ns;
 	if (config->off_generation)
 		return 0;
@@ -219,23 +229,27 @@ int bpf_agent_set_offcpu(struct bpf_agent *agent, bool on, uint64_t threshold_ns
 
 int bpf_agent_set_wakers(struct bpf_agent *agent, bool on)
 {
-	struct profiler_bpf *skel = agent->skel;
+	struct profiler_bpf *waits = agent->waits;
 
-	if (!on || !skel->bss->config.off_generation) {
-		(void)bpf_link__destroy(skel->links.off_waking);
-		skel->links.off_waking = NULL;
+	if (!waits)
+		return on ? -EOPNOTSUPP : 0;
+	if (!on || !agent->skel->bss->config.off_generation) {
+		(void)bpf_link__destroy(waits->links.off_waking);
+		waits->links.off_waking = NULL;
 		return on ? -EOPNOTSUPP : 0;
 	}
-	if (!skel->links.off_waking)
-		skel->links.off_waking = bpf_program__attach_trace(skel->progs.off_waking);
-	return skel->links.off_waking ? 0 : -errno;
+	if (!waits->links.off_waking)
+		waits->links.off_waking = bpf_program__attach_trace(waits->progs.off_waking);
+	return waits->links.off_waking ? 0 : -errno;
 }
 
 int bpf_agent_set_kernel_locks(struct bpf_agent *agent, bool on)
 {
-	struct profiler_bpf *skel = agent->skel;
-	struct prof_config *config = &skel->bss->config;
+	struct profiler_bpf *skel = agent->waits;
+	struct prof_config *config = &agent->skel->bss->config;
 
+	if (!skel)
+		return on ? -EOPNOTSUPP : 0;
 	if (!on || !config->off_generation || !bpf_program__autoload(skel->progs.lock_begin)) {
 		(void)bpf_link__destroy(skel->links.lock_begin);
 		(void)bpf_link__destroy(skel->links.lock_end);
@@ -255,18 +269,31 @@ int bpf_agent_set_kernel_locks(struct bpf_agent *agent, bool on)
 
 int bpf_agent_set_io(struct bpf_agent *agent, bool on)
 {
-	struct profiler_bpf *skel = agent->skel;
-	bool loop = bpf_program__autoload(skel->progs.io_exit);
-	struct bpf_program *program = loop ? skel->progs.io_exit : skel->progs.io_exit_compat;
-	struct bpf_link **link = loop ? &skel->links.io_exit : &skel->links.io_exit_compat;
+	struct err err = { 0 };
+	struct bpf_program *program;
+	struct bpf_link **link;
+	int rc;
 
+	if (!on && !agent->waits)
+		return 0;
+	if (!bpf_load_has_offcpu(&agent->features))
+		return -EOPNOTSUPP;
+	rc = bpf_load_waits(agent, &err);
+	if (rc < 0) {
+		log_debug("%s", err.text);
+		return rc;
+	}
+	program = agent->waits->progs.io_exit;
+	link = &agent->waits->links.io_exit;
+	if (!bpf_program__autoload(program)) {
+		program = agent->waits->progs.io_exit_compat;
+		link = &agent->waits->links.io_exit_compat;
+	}
 	if (!on) {
 		(void)bpf_link__destroy(*link);
 		*link = NULL;
 		return 0;
 	}
-	if (!bpf_program__autoload(program))
-		return -EOPNOTSUPP;
 	if (!*link)
 		*link = bpf_program__attach_trace(program);
 	return *link ? 0 : -errno;
@@ -274,26 +301,27 @@ int bpf_agent_set_io(struct bpf_agent *agent, bool on)
 
 int bpf_agent_sweep(struct bpf_agent *agent, bool all)
 {
-	struct profiler_bpf *skel = agent->skel;
+	struct profiler_bpf *waits = agent->waits;
+	struct prof_config *config = &agent->skel->bss->config;
 	cleanup_close int fd = -1;
 	char nothing[64];
 	ssize_t len;
 
-	if (!skel->bss->config.off_generation)
+	if (!waits || !config->off_generation)
 		return -EOPNOTSUPP;
-	if (!skel->links.off_sweep)
-		skel->links.off_sweep = bpf_program__attach_iter(skel->progs.off_sweep, NULL);
-	if (!skel->links.off_sweep)
+	if (!waits->links.off_sweep)
+		waits->links.off_sweep = bpf_program__attach_iter(waits->progs.off_sweep, NULL);
+	if (!waits->links.off_sweep)
 		return -errno;
-	fd = bpf_iter_create(bpf_link__fd(skel->links.off_sweep));
+	fd = bpf_iter_create(bpf_link__fd(waits->links.off_sweep));
 	if (fd < 0)
 		return -errno;
-	skel->bss->config.sweep_all = all;
+	config->sweep_all = all;
 	/* The program writes nothing: one reading visits all threads but for interruptions. */
 	do {
 		len = read(fd, nothing, sizeof(nothing));
 	} while (len > 0 || (len < 0 && (errno == EINTR || errno == EAGAIN)));
-	skel->bss->config.sweep_all = 0;
+	config->sweep_all = 0;
 	return len < 0 ? -errno : 0;
 }
 

@@ -54,7 +54,7 @@ static void add_run_time(const struct bpf_agent *agent, const struct prof_counte
 static uint64_t charged_bytes(struct bpf_agent *agent)
 {
 	uint64_t now_ns = clock_monotonic_ns(), bytes = 0;
-	struct bpf_map *map;
+	struct bpf_map *map, *twin = NULL;
 
 	if (agent->charged_bytes && now_ns - agent->charged_ns < CHARGED_INTERVAL_NS)
 		return agent->charged_bytes;
@@ -62,6 +62,10 @@ static uint64_t charged_bytes(struct bpf_agent *agent)
 	{
 		if (bpf_map__autocreate(map))
 			bytes += bpf_map_charged_bytes(bpf_map__fd(map));
+		/* the other instance has the rest for itself */
+		twin = agent->waits ? bpf_object__next_map(agent->waits->obj, twin) : NULL;
+		if (twin && !bpf_map__autocreate(map) && bpf_map__autocreate(twin))
+			bytes += bpf_map_charged_bytes(bpf_map__fd(twin));
 	}
 	agent->charged_bytes = bytes;
 	agent->charged_ns = now_ns;

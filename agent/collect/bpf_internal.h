@@ -16,7 +16,8 @@ struct profiler_bpf;
 #define TABLES_PENDING_MAX 64u
 
 struct bpf_agent {
-	struct profiler_bpf *skel; /* owned */
+	struct profiler_bpf *skel;  /* owned */
+	struct profiler_bpf *waits; /* owned: the programs of waits and bytes, sharing its maps; NULL until wanted */
 	struct features features;
 	struct perf_events perf;
 	struct thread_events fast;
@@ -35,8 +36,11 @@ struct bpf_agent {
 };
 
 /* Opens the object, sets sizes and features, loads it, leaving out what this kernel refuses and
- * halving the maps when memory is refused. What was left out is cleared in agent->features. */
+ * halving the maps when memory is refused. What was left out is cleared in agent->features. The programs of
+ * waits and bytes are not in it: they take the verifier longer than the rest, and most hosts never ask. */
 int bpf_load(struct bpf_agent *agent, struct err *err) must_use;
+/* Those, unless they are loaded. */
+int bpf_load_waits(struct bpf_agent *agent, struct err *err) must_use;
 
 /* Can the off-CPU programs be loaded with these features? */
 bool bpf_load_has_offcpu(const struct features *features);

@@ -60,9 +60,8 @@ static uint32_t per_cpu(unsigned cpus, uint32_t each, uint32_t min, uint32_t max
 	return power;
 }
 
-static int set_sizes(struct bpf_agent *agent, unsigned try)
+static int set_sizes(const struct bpf_agent *agent, struct profiler_bpf *skel, unsigned try)
 {
-	struct profiler_bpf *skel = agent->skel;
 	unsigned cpus = agent->possible_cpus;
 	const struct {
 		struct bpf_map *map;
@@ -100,30 +99,32 @@ bool bpf_load_has_locks(const struct features *features)
 	       features_has(features, FEATURE_LOCK_CONTENTION);
 }
 
-static int set_features(struct bpf_agent *agent)
+static int set_features(const struct bpf_agent *agent, struct profiler_bpf *skel, bool waits)
 {
-	struct profiler_bpf *skel = agent->skel;
 	const struct features *features = &agent->features;
 	bool loop = features_has(features, FEATURE_BPF_LOOP);
 	bool offcpu = bpf_load_has_offcpu(features);
 	bool resume = offcpu && features_has(features, FEATURE_IRQ_WORK);
 	const struct {
 		struct bpf_program *program;
-		bool load;
+		bool load, waits;
 	} programs[] = {
+		{ skel->progs.life_exec, true, false },
+		{ skel->progs.life_fork, true, false },
+		{ skel->progs.life_exit, true, false },
 		/* kernels without callbacks refuse them even in code that never runs */
-		{ skel->progs.cpu_sample, loop },
-		{ skel->progs.cpu_sample_compat, !loop },
-		{ skel->progs.off_switch, offcpu },
-		{ skel->progs.off_sweep, offcpu },
-		{ skel->progs.off_exit, offcpu },
-		{ skel->progs.off_waking, offcpu },
-		{ skel->progs.io_exit, offcpu && loop },
-		{ skel->progs.io_exit_compat, offcpu && !loop },
-		{ skel->progs.lock_begin, bpf_load_has_locks(features) },
-		{ skel->progs.lock_end, bpf_load_has_locks(features) },
-		{ skel->progs.off_resume, resume && loop },
-		{ skel->progs.off_resume_compat, resume && !loop },
+		{ skel->progs.cpu_sample, loop, false },
+		{ skel->progs.cpu_sample_compat, !loop, false },
+		{ skel->progs.off_switch, offcpu, true },
+		{ skel->progs.off_sweep, offcpu, true },
+		{ skel->progs.off_exit, offcpu, true },
+		{ skel->progs.off_waking, offcpu, true },
+		{ skel->progs.io_exit, offcpu && loop, true },
+		{ skel->progs.io_exit_compat, offcpu && !loop, true },
+		{ skel->progs.lock_begin, bpf_load_has_locks(features), true },
+		{ skel->progs.lock_end, bpf_load_has_locks(features), true },
+		{ skel->progs.off_resume, resume && loop, true },
+		{ skel->progs.off_resume_compat, resume && !loop, true },
 	};
 
 	skel->rodata->have_task_btf = features_has(features, FEATURE_TASK_BTF);
@@ -132,69 +133,110 @@ static int set_features(struct bpf_agent *agent)
 	skel->rodata->have_vma_walk = features_has(features, FEATURE_VMA_WALK);
 	skel->rodata->have_irq_work = resume;
 	for (size_t i = 0; i < ARRAY_SIZE(programs); i++) {
-		int rc = bpf_program__set_autoload(programs[i].program, programs[i].load);
+		int rc = bpf_program__set_autoload(programs[i].program,
+						   programs[i].load && programs[i].waits == waits);
 
 		if (rc)
 			return rc;
 	}
-	return bpf_map__set_autocreate(skel->maps.off_states, offcpu) ||
-			       bpf_map__set_autocreate(skel->maps.lock_waits,
-						       bpf_load_has_locks(features))
-		       ? -EINVAL
-		       : 0;
+	return 0;
 }
 
-static int load_once(struct bpf_agent *agent, unsigned try)
+/* Maps that only the programs of waits use are theirs, all others but the constants are shared. */
+static int set_maps(const struct bpf_agent *agent, struct profiler_bpf *skel, bool waits)
+{
+	struct bpf_map *const own[] = { skel->maps.off_states, skel->maps.kick_rings, skel->maps.switch_scratch,
+					skel->maps.sweep_scratch, skel->maps.io_scratch, skel->maps.io_rates,
+					skel->maps.lock_waits };
+	struct bpf_map *map, *from = NULL;
+	int rc = 0;
+
+	if (!waits) {
+		for (size_t i = 0; i < ARRAY_SIZE(own) && !rc; i++)
+			rc = bpf_map__set_autocreate(own[i], false);
+		return rc;
+	}
+	bpf_object__for_each_map(map, skel->obj)
+	{
+		from = bpf_object__next_map(agent->skel->obj, from); /* the same object: in the same order */
+		if (from && map != skel->maps.rodata && bpf_map__autocreate(from))
+			rc = bpf_map__reuse_fd(map, bpf_map__fd(from));
+		if (rc)
+			return rc;
+	}
+	return bpf_map__set_autocreate(skel->maps.lock_waits, bpf_load_has_locks(&agent->features));
+}
+
+static int load_once(const struct bpf_agent *agent, unsigned try, bool waits, struct profiler_bpf **ret)
 {
 	/* Naming the file keeps libbpf from looking for types that this kernel has not in the modules' BTF,
 	 * which takes CAP_SYS_ADMIN: bpf_core_find_cands() of libbpf. */
 	LIBBPF_OPTS(bpf_object_open_opts, opts, .btf_custom_path = VMLINUX_BTF);
+	struct profiler_bpf *skel;
 	int rc;
 
 	complaint[0] = '\0';
-	agent->skel = profiler_bpf__open_opts(&opts);
-	if (!agent->skel)
+	skel = profiler_bpf__open_opts(&opts);
+	if (!skel)
 		return -errno;
-	rc = set_sizes(agent, try);
+	rc = set_sizes(agent, skel, try);
 	if (!rc)
-		rc = set_features(agent);
+		rc = set_features(agent, skel, waits);
 	if (!rc)
-		rc = profiler_bpf__load(agent->skel);
-	if (rc) {
-		profiler_bpf__destroy(agent->skel);
-		agent->skel = NULL;
-	}
+		rc = set_maps(agent, skel, waits);
+	if (!rc)
+		rc = profiler_bpf__load(skel);
+	if (rc)
+		profiler_bpf__destroy(skel);
+	else
+		*ret = skel;
 	return rc;
 }
 
-int bpf_load(struct bpf_agent *agent, struct err *err)
+/* @optional are left out one after the other when the verifier refuses the whole. */
+static int load(struct bpf_agent *agent, const enum feature *optional, size_t count, bool waits,
+		struct profiler_bpf **ret)
 {
-	/* left out one after the other when the verifier refuses the whole */
-	static const enum feature optional[] = { FEATURE_LOCK_CONTENTION, FEATURE_VMA_WALK,
-						 FEATURE_IRQ_WORK,
-						 FEATURE_TASK_STORAGE, FEATURE_BPF_LOOP,
-						 FEATURE_TASK_PT_REGS };
 	size_t left_out = 0;
 	unsigned try = 0;
 	int rc;
 
 	(void)libbpf_set_print(keep_complaint);
 	for (;;) {
-		rc = load_once(agent, try);
+		rc = load_once(agent, try, waits, ret);
 		if (!rc)
 			return 0;
 		if (rc == -ENOMEM && ++try < LOAD_TRIES)
 			continue;
-		while (left_out < ARRAY_SIZE(optional) &&
-		       !features_has(&agent->features, optional[left_out]))
+		while (left_out < count && !features_has(&agent->features, optional[left_out]))
 			left_out++;
-		if (rc == -EPERM || rc == -ENOMEM || left_out == ARRAY_SIZE(optional))
-			break;
+		if (rc == -EPERM || rc == -ENOMEM || left_out == count)
+			return rc;
 		agent->features.found[optional[left_out]] = false;
 		log_warn("the kernel refused the BPF programs, trying without an optional feature: "
 			 "%s",
 			 complaint);
 	}
+}
+
+int bpf_load_waits(struct bpf_agent *agent, struct err *err)
+{
+	static const enum feature optional[] = { FEATURE_LOCK_CONTENTION, FEATURE_IRQ_WORK };
+	int rc = agent->waits ? 0 : load(agent, optional, ARRAY_SIZE(optional), true, &agent->waits);
+
+	agent->charged_bytes = 0; /* asked again */
+	return !rc ? 0
+		   : err_set(err, -rc, NULL, NULL, "the BPF programs of waits could not be loaded: %s (%s)",
+			     strerror(-rc), complaint);
+}
+
+int bpf_load(struct bpf_agent *agent, struct err *err)
+{
+	static const enum feature optional[] = { FEATURE_VMA_WALK, FEATURE_BPF_LOOP, FEATURE_TASK_PT_REGS };
+	int rc = load(agent, optional, ARRAY_SIZE(optional), false, &agent->skel);
+
+	if (!rc)
+		return 0;
 	return err_set(err, -rc, NULL, NULL, "the BPF programs could not be loaded: %s%s (%s)",
 		       strerror(-rc),
 		       rc == -EPERM ? "; CAP_BPF and CAP_PERFMON are needed, and on kernels before "
