@@ -30,7 +30,7 @@ export function readFragment(text) {
 
 const SOURCE = 'source';
 
-/** The reader's own template for source links, such as https://host/repo/blob/main/{file}#L{line}; '' = none. */
+/** The reader's own template for source links: an address with {file} and {line} in it; '' = none. */
 export function sourceTemplate() {
 	try { return localStorage.getItem(SOURCE) || ''; } catch { return ''; }
 }
