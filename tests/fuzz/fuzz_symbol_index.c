@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Input is a whole ELF file (first byte 0), or the contents of the sections below, each with its length
- * before it, wrapped into a file with 1 MiB of text that is not there. Property: what is built passes the
- * check of stored images, and every look-up answers with strings inside it. */
+ * before it, wrapped into a file with 1 MiB of text that is not there. Property: index_check.h. */
 #include <elf.h>
 #include <libelf.h>
 #include <stddef.h>
@@ -10,8 +9,7 @@
 #include <string.h>
 
 #include "agent/base/bytes.h"
-#include "agent/base/io.h"
-#include "symbolize/symbol_index.h"
+#include "tests/fuzz/index_check.h"
 #include "tests/support/elf_head.h"
 
 #define INPUT_MAX (256u << 10)
@@ -90,37 +88,6 @@ static void fill_sections(struct skeleton *s, struct bytes contents, size_t cont
 	s->shdrs[SECTIONS - 1].sh_size = TEXT_SIZE;
 }
 
-static void look_up(const struct symbol_index *index)
-{
-	static volatile size_t sum;
-	struct symbol_frame frames[SYMBOL_INLINE_MAX];
-	size_t total = 0;
-
-	for (uint64_t fo = 0; fo < TEXT_EV + 4096; fo += 13) {
-		int count = symbol_index_find(index, fo, frames);
-
-		for (int i = 0; i < count; i++)
-			total += strlen(frames[i].function) + strlen(frames[i].file);
-	}
-	sum = total;
-}
-
-/* A stored copy of the image must be accepted. */
-static void check(const struct symbol_index *index)
-{
-	struct symbol_index *again = NULL;
-	size_t bytes;
-	const void *image = symbol_index_image(index, &bytes);
-	cleanup_close int fd = io_memfd("image", 0);
-
-	if (fd < 0 || io_write_all(fd, image, bytes) < 0)
-		return;
-	if (symbol_index_open(fd, &again) != 0)
-		abort();
-	look_up(again);
-	symbol_index_destroy(again);
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct symbol_index *index = NULL;
@@ -144,7 +111,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	memcpy(file + head, data + 1, size - 1);
 	elf = elf_memory((char *)file, head + size - 1);
 	if (elf && symbol_index_build(elf, NULL, &index) == 0) {
-		check(index);
+		index_check(index, TEXT_EV + 4096);
 		symbol_index_destroy(index);
 	}
 	elf_end(elf);
