@@ -59,4 +59,20 @@ static inline bool arch_is_sigreturn(const uint8_t code[16])
 	       code[5] == 0x0f && code[6] == 0x05;
 }
 
+/* Code that does nothing more than return to its caller: add $imm8, %rsp (or none); pop %rbp (or not); ret. Such is
+ * what runtimes put between a call and what is called (CPython's Python/asm_trampoline.S). @ret_skip: bytes of stack
+ * before the popped word or the return address. */
+#define ARCH_RETURN_BYTES 6u
+static inline bool arch_is_return(const uint8_t code[16], uint32_t *ret_skip, bool *ret_pops_fp)
+{
+	if (code[0] == 0x48 && code[1] == 0x83 && code[2] == 0xc4 && code[3] < 0x80) {
+		*ret_skip = code[3];
+		*ret_pops_fp = code[4] == 0x5d;
+		return code[4] == 0xc3 || (code[4] == 0x5d && code[5] == 0xc3);
+	}
+	*ret_skip = 0;
+	*ret_pops_fp = code[0] == 0x5d;
+	return code[0] == 0xc3 || (code[0] == 0x5d && code[1] == 0xc3);
+}
+
 #endif

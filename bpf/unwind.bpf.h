@@ -90,16 +90,21 @@ static __always_inline void walk_mark_exact(struct scratch *s)
 		s->frames[last] &= ~PROF_FRAME_RETURN;
 }
 
-/* A step without any information: the signal trampoline if the code is one, else the frame pointer,
- * which the next frame must prove. */
+/* A step without any rows: what the code itself says, if it is a signal trampoline or returns at once, else the
+ * frame pointer, which the next frame must prove. */
 static __always_inline int walk_guess(struct scratch *s, uint32_t gap)
 {
 	uint8_t code[16];
+	int result;
 
-	if (s->at.is_return && !bpf_probe_read_user(code, sizeof(code), (void *)s->at.ip) &&
-	    arch_is_sigreturn(code)) {
-		walk_mark_exact(s);
-		return unwind_step_signal(&s->at);
+	if (s->at.is_return && !bpf_probe_read_user(code, sizeof(code), (void *)s->at.ip)) {
+		if (arch_is_sigreturn(code)) {
+			walk_mark_exact(s);
+			return unwind_step_signal(&s->at);
+		}
+		result = unwind_step_return(&s->at, code);
+		if (result == UNWIND_STEPPED)
+			return result;
 	}
 	s->gap = gap;
 	s->guessed_any = 1;

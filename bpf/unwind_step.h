@@ -127,6 +127,25 @@ UNWIND_INLINE int unwind_step_fp(struct unwind_state *at)
 	return UNWIND_STEPPED;
 }
 
+/* The step from a return address whose @code is known to do nothing more than return. UNWIND_NO_RULE: it does more. */
+UNWIND_INLINE int unwind_step_return(struct unwind_state *at, const uint8_t code[16])
+{
+	uint64_t pair[2]; /* fp, return address */
+	uint32_t skip;
+	bool pops_fp;
+
+	if (!arch_is_return(code, &skip, &pops_fp))
+		return UNWIND_NO_RULE;
+	pair[0] = at->fp;
+	if (pops_fp ? UNWIND_READ(pair, 16, at->sp + skip) : UNWIND_READ(&pair[1], 8, at->sp + skip))
+		return UNWIND_FAULT;
+	if (!pair[1])
+		return UNWIND_FINISHED;
+	unwind_to_caller(at, at->sp + skip + (pops_fp ? 16 : 8), pair[1], pair[0]);
+	at->third_is = UNWIND_THIRD_UNKNOWN;
+	return UNWIND_STEPPED;
+}
+
 UNWIND_INLINE int unwind_cfa(const struct unwind_state *at, const struct unwind_rule *rule,
 			     uint64_t *ret)
 {

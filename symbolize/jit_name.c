@@ -91,9 +91,29 @@ static bool parse_python(const char *text, struct jit_name *ret)
 	return true;
 }
 
+/* "void [assembly] Name.Space.Type`1[System.__Canon]::Method(int32)[OptimizedTier1]": without the tier. */
+static bool parse_dotnet(const char *text, struct jit_name *ret)
+{
+	static const char *const tiers[] = { "[Unknown]",	    "[MinOptJitted]",	    "[Optimized]",
+					     "[QuickJitted]",	    "[OptimizedTier1]",	    "[OptimizedTier1OSR]",
+					     "[InstrumentedTier]",  "[InstrumentedTierOptimized]",
+					     "[PreJIT]",	    "[PreJit-cold]" };
+	const char *tier = strrchr(text, '[');
+
+	for (size_t i = 0; tier && strstr(text, "::") && i < sizeof(tiers) / sizeof(tiers[0]); i++) {
+		if (strcmp(tier, tiers[i]) != 0)
+			continue;
+		put(ret->function, text, (size_t)(tier - text));
+		ret->file[0] = '\0';
+		ret->start_line = 0;
+		return true;
+	}
+	return false;
+}
+
 void jit_name_parse(const char *text, struct jit_name *ret)
 {
-	if (parse_v8(text, ret) || parse_python(text, ret))
+	if (parse_v8(text, ret) || parse_python(text, ret) || parse_dotnet(text, ret))
 		return;
 	/* The JVM's map calls all of it one thing (jcmd Compiler.perfmap). */
 	if (!strcmp(text, "Interpreter"))

@@ -32,6 +32,11 @@ static void test_forms(void **state)
 		{ "py::", "py::", "", 0 },
 		{ "Lcom/example/Main;::run", "Lcom/example/Main;::run", "", 0 },
 		{ "Builtin:ArrayMap", "Builtin:ArrayMap", "", 0 },
+		{ "void [app] Shop.Cart`1[System.__Canon]::Add(!0, int32)[OptimizedTier1]",
+		  "void [app] Shop.Cart`1[System.__Canon]::Add(!0, int32)", "", 0 },
+		{ "int32 [app] Shop.Cart::Sum(int32[])[QuickJitted]", "int32 [app] Shop.Cart::Sum(int32[])", "", 0 },
+		{ "int32 [app] Shop.Cart::Sum(int32[])", "int32 [app] Shop.Cart::Sum(int32[])", "", 0 },
+		{ "stub GenerateLookupStub<[Optimized]>", "stub GenerateLookupStub<[Optimized]>", "", 0 },
 		{ "", "", "", 0 },
 	};
 

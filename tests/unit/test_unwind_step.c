@@ -288,6 +288,35 @@ static void test_sigreturn_code(void **state)
 
 /* ---- frame pointers ------------------------------------------------------------------------- */
 
+/* A return address whose code returns says where its caller is. */
+static void test_code_that_returns(void **state)
+{
+	static const struct {
+		uint8_t code[16];
+		int result;
+		uint64_t sp, fp;
+	} cases[] = {
+		{ { 0x48, 0x83, 0xc4, 8, 0xc3 }, UNWIND_STEPPED, SP + 16, FP },
+		{ { 0x48, 0x83, 0xc4, 0, 0x5d, 0xc3 }, UNWIND_STEPPED, SP + 16, 0x77 },
+		{ { 0x5d, 0xc3 }, UNWIND_STEPPED, SP + 16, 0x77 },
+		{ { 0xc3 }, UNWIND_STEPPED, SP + 8, FP },
+		{ { 0x48, 0x83, 0xc4, 0x88, 0xc3 }, UNWIND_NO_RULE, SP, FP },
+		{ { 0x48, 0x83, 0xc4, 8, 0x5b, 0xc3 }, UNWIND_NO_RULE, SP, FP },
+		{ { 0x5d, 0x5b, 0xc3 }, UNWIND_NO_RULE, SP, FP },
+		{ { 0x48, 0x83, 0xc4, 0x78, 0xc3 }, UNWIND_FINISHED, SP, FP },
+	};
+
+	stack_put(SP, 0x77);
+	stack_put(SP + 8, 0x402000);
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct unwind_state at = { .ip = 0x401000, .sp = SP, .fp = FP, .is_return = 1 };
+
+		assert_int_equal(unwind_step_return(&at, cases[i].code), cases[i].result);
+		assert_true(at.sp == cases[i].sp && at.fp == cases[i].fp);
+		assert_true(cases[i].result == UNWIND_STEPPED ? at.ip != 0x401000 : at.ip == 0x401000);
+	}
+}
+
 static void test_frame_pointer(void **state)
 {
 	static const struct {
@@ -447,6 +476,7 @@ int main(void)
 		cmocka_unit_test_setup(test_third_register, setup),
 		cmocka_unit_test_setup(test_signal_frame_unreadable, setup),
 		cmocka_unit_test(test_sigreturn_code),
+		cmocka_unit_test(test_code_that_returns),
 		cmocka_unit_test_setup(test_frame_pointer, setup),
 		cmocka_unit_test(test_search),
 		cmocka_unit_test(test_search_exhaustive),

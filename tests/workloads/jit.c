@@ -2,10 +2,12 @@
 // A program that compiles its own code: two functions in one mapping without a file, one with twice the turns
 // of the other, named in /tmp/perf-PID.map as runtimes do. With MAP = "late" the map is written one second
 // after the code has begun to run, with "jitdump" it is a jitdump in the working directory, with "none" there
-// is nothing.
+// is nothing; with "dotnet" code and map are as .NET has them.
 //
 // usage: jit SECONDS MAP
+#define _GNU_SOURCE
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +24,30 @@ static const uint8_t spin_code[] = { 0x55, 0x48, 0x89, 0xe5, 0x48, 0xff, 0xcf,
 
 #define SECOND_AT 2048
 
-static void write_map(const uint8_t *code)
+// With @twice the memory is mapped twice, to be written and to be executed, as .NET does it.
+static uint8_t *make_code(bool twice)
+{
+	int fd = twice ? memfd_create("doublemapper", MFD_CLOEXEC) : -1;
+	int flags = twice ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
+	uint8_t *code, *writable;
+
+	if (twice && (fd < 0 || ftruncate(fd, 4096) < 0))
+		exit(1);
+	code = writable = mmap(NULL, 4096, PROT_READ | PROT_WRITE, flags, fd, 0);
+	if (writable == MAP_FAILED)
+		exit(1);
+	memcpy(writable, spin_code, sizeof(spin_code));
+	memcpy(writable + SECOND_AT, spin_code, sizeof(spin_code));
+	if (twice)
+		code = mmap(NULL, 4096, PROT_READ | PROT_EXEC, flags, fd, 0);
+	else if (mprotect(code, 4096, PROT_READ | PROT_EXEC) < 0)
+		exit(1);
+	if (code == MAP_FAILED)
+		exit(1);
+	return code;
+}
+
+static void write_map(const uint8_t *code, const char *heavy, const char *light)
 {
 	char path[64];
 	FILE *file;
@@ -31,8 +56,8 @@ static void write_map(const uint8_t *code)
 	file = fopen(path, "w");
 	if (!file)
 		exit(1);
-	fprintf(file, "%lx %zx jitted heavy\n", (unsigned long)code, sizeof(spin_code));
-	fprintf(file, "%lx %zx jitted light\n", (unsigned long)code + SECOND_AT, sizeof(spin_code));
+	fprintf(file, "%p %x %s\n", (void *)(uintptr_t)code, (unsigned)sizeof(spin_code), heavy);
+	fprintf(file, "%p %x %s\n", (void *)(uintptr_t)(code + SECOND_AT), (unsigned)sizeof(spin_code), light);
 	fclose(file);
 }
 
@@ -90,19 +115,15 @@ int main(int argc, char **argv)
 {
 	double seconds = argc > 1 ? atof(argv[1]) : 5;
 	const char *map = argc > 2 ? argv[2] : "now";
-	uint8_t *code = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	bool dotnet = strcmp(map, "dotnet") == 0, late = strcmp(map, "late") == 0;
+	const uint8_t *code = make_code(dotnet);
 	time_t start = time(NULL);
-	int late;
 
-	if (code == MAP_FAILED)
-		return 1;
-	memcpy(code, spin_code, sizeof(spin_code));
-	memcpy(code + SECOND_AT, spin_code, sizeof(spin_code));
-	if (mprotect(code, 4096, PROT_READ | PROT_EXEC) < 0)
-		return 1;
-	late = strcmp(map, "late") == 0;
 	if (strcmp(map, "now") == 0)
-		write_map(code);
+		write_map(code, "jitted heavy", "jitted light");
+	else if (dotnet)
+		write_map(code, "void [app] Shop.Cart`1[System.__Canon]::Heavy(!0, int32)[OptimizedTier1]",
+			  "int32 [app] Shop.Cart::Light(int32[])[QuickJitted]");
 	else if (strcmp(map, "jitdump") == 0)
 		write_jitdump(code);
 	printf("ready\n");
@@ -110,8 +131,8 @@ int main(int argc, char **argv)
 	while (difftime(time(NULL), start) < seconds) {
 		run_jitted(code);
 		if (late && difftime(time(NULL), start) >= 2) {
-			write_map(code);
-			late = 0;
+			write_map(code, "jitted heavy", "jitted light");
+			late = false;
 		}
 	}
 	return 0;
