@@ -413,7 +413,7 @@ static int resolve(struct pass *pass, uint64_t offset, uint32_t *ret)
 		return rc;
 	if (!dwarf_pay(pass->main, (at.linkage_name ? strlen(at.linkage_name) : 0) / 8))
 		return -E2BIG;
-	return index_builder_function(pass->builder, name, at.file, at.line, ret);
+	return index_builder_function(pass->builder, name, at.file, at.line & ~SYMBOL_IMAGE_WRAPPER, ret);
 }
 
 /* Replaces positions in pass->functions by functions of the builder. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "agent/base/bytes.h"
+#include "symbolize/symbol_image.h"
 #include "symbolize/symbol_index.h"
 
 #define RUNS_MAX      65536u /* of one table of one function */
@@ -32,6 +33,7 @@ struct reader {
 	struct u64map file_strings; /* offset in the file table -> builder string */
 	struct runs_vec files, lines, inlined;
 	struct inline_nodes_vec nodes; /* by index in the inline tree; UNMADE until needed */
+	uint8_t wrapper_id; /* abi.FuncIDWrapper of this version */
 };
 #define UNMADE (UINT32_MAX - 1)
 
@@ -52,6 +54,7 @@ struct function {
 	uint32_t inline_index; /* offset of the inline index table in pctab, 0 = none */
 	uint64_t inline_tree_ev; /* 0 = none */
 	uint32_t start_line;
+	uint8_t id; /* abi.FuncID */
 };
 
 static bool pay(struct reader *reader, uint64_t work)
@@ -242,7 +245,8 @@ static bool read_function(const struct reader *reader, uint64_t offset, struct f
 	ret->pcdata_count = bytes_u32(&at);
 	ret->unit = bytes_u32(&at);
 	ret->start_line = table->layout == GOPCLNTAB_1_20 ? bytes_u32(&at) : 0;
-	(void)bytes_take(&at, 3); /* funcID, flag, padding */
+	ret->id = bytes_u8(&at);
+	(void)bytes_take(&at, 2); /* flag, padding */
 	funcdata_count = bytes_u8(&at);
 	if (at.failed)
 		return false;
@@ -268,6 +272,7 @@ struct inlined_call {
 	uint32_t parent_pc;
 	uint32_t start_line;
 	int32_t file, line; /* of the call, until 1.19 */
+	uint8_t id;
 };
 
 static bool read_call(const struct reader *reader, const struct function *function, int32_t index,
@@ -284,7 +289,7 @@ static bool read_call(const struct reader *reader, const struct function *functi
 	if (!data)
 		return false;
 	at = bytes_of(data + 4, size - 4);
-	*ret = (struct inlined_call){ 0 };
+	*ret = (struct inlined_call){ .id = data[is_new ? 0 : 2] };
 	if (!is_new) {
 		ret->file = (int32_t)bytes_u32(&at);
 		ret->line = (int32_t)bytes_u32(&at);
@@ -309,6 +314,11 @@ static int32_t file_of_call(const struct reader *reader, int32_t index)
 	return -1;
 }
 
+static uint32_t start_line_of(const struct reader *reader, uint32_t line, uint8_t id)
+{
+	return (line & ~SYMBOL_IMAGE_WRAPPER) | (id && id == reader->wrapper_id ? SYMBOL_IMAGE_WRAPPER : 0);
+}
+
 static int make_node(struct reader *reader, const struct function *function,
 		     const struct inlined_call *call, int32_t index, uint32_t parent, uint32_t *ret)
 {
@@ -328,7 +338,8 @@ static int make_node(struct reader *reader, const struct function *function,
 	if (rc >= 0)
 		rc = file_string(reader, function->unit, file_of_call(reader, index), &file);
 	if (rc >= 0)
-		rc = index_builder_function(reader->builder, name, file, call->start_line,
+		rc = index_builder_function(reader->builder, name, file,
+					    start_line_of(reader, call->start_line, call->id),
 					    &node.function);
 	if (rc >= 0)
 		rc = file_string(reader, function->unit, call_file, &node.call_file);
@@ -454,7 +465,8 @@ static int add_function(struct reader *reader, struct function *function)
 		return rc;
 	if (!function->start_line && reader->lines.count && reader->lines.data[0].value > 0)
 		function->start_line = (uint32_t)reader->lines.data[0].value;
-	rc = index_builder_function(reader->builder, name, file, function->start_line,
+	rc = index_builder_function(reader->builder, name, file,
+				    start_line_of(reader, function->start_line, function->id),
 				    &node.function);
 	if (rc >= 0)
 		rc = index_builder_node(reader->builder, &node, &root);
@@ -463,6 +475,24 @@ static int add_function(struct reader *reader, struct function *function)
 	if (rc >= 0)
 		rc = add_inlined(reader, function, start_fo, root);
 	return rc < 0 ? rc : add_rows(reader, function, start_fo, end_fo);
+}
+
+/* The ids of special functions are renumbered by every other version, but "wrapper" has always been the last
+ * one (src/internal/abi/symtab.go), and no program is without wrappers. */
+static uint8_t find_wrapper_id(const struct reader *reader)
+{
+	uint64_t entry, func;
+	uint8_t largest = 0;
+
+	for (uint64_t i = 0; i < reader->table->function_count; i++) {
+		struct function function = { 0 };
+
+		if (!go_table_entry(reader->table, reader->image, i, &entry, &func))
+			break;
+		if (read_function(reader, func, &function) && function.id > largest)
+			largest = function.id;
+	}
+	return largest;
 }
 
 static int add_all(struct reader *reader)
@@ -516,6 +546,7 @@ static int load(Elf *elf, const struct go_image *image, const struct elf_segment
 	reader.segments = segments;
 	reader.builder = builder;
 	reader.work_left = WORK_FREE + WORK_PER_BYTE * (uint64_t)table.len;
+	reader.wrapper_id = find_wrapper_id(&reader);
 	rc = add_all(&reader);
 	if (rc < 0)
 		return rc;

@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #define SYMBOL_IMAGE_MAGIC   "profdsym"
-#define SYMBOL_IMAGE_VERSION 2u /* raise with every change of layout or of meaning */
+#define SYMBOL_IMAGE_VERSION 3u /* raise with every change of layout or of meaning */
 #define SYMBOL_IMAGE_NONE    UINT32_MAX
 
 enum symbol_image_part {
@@ -41,8 +41,9 @@ struct symbol_image_node {
 struct symbol_image_function {
 	uint32_t name; /* string, as mangled as the source has it */
 	uint32_t file; /* string */
-	uint32_t start_line;
+	uint32_t start_line; /* with SYMBOL_IMAGE_WRAPPER where it is one */
 };
+#define SYMBOL_IMAGE_WRAPPER (1u << 31) /* made by Go's compiler: left out of chains, as Go does it */
 
 struct symbol_image_line {
 	uint32_t file; /* string */

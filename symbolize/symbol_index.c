@@ -439,27 +439,38 @@ static struct symbol_frame frame_of(const struct symbol_index *index, uint32_t n
 }
 
 /* Frames without a name (their description is in a file that was not there) are left out: what is shown
- * then is the place where they were called. */
+ * then is the place where they were called. So are Go's wrappers, if any other frame is left. */
 static int find_chain(const struct symbol_index *index, uint32_t at, struct symbol_image_line line,
 		      uint32_t symbol, struct symbol_frame ret[SYMBOL_INLINE_MAX])
 {
+	struct symbol_frame wrapper = { 0 };
 	int count = 0;
 
 	for (unsigned depth = 0; at != SYMBOL_IMAGE_NONE && depth < SYMBOL_INLINE_MAX; depth++) {
 		const struct symbol_image_node *node = &index->nodes[at];
 		const struct symbol_image_function *function = &index->functions[node->function];
+		bool is_wrapper = function->start_line & SYMBOL_IMAGE_WRAPPER;
 		uint32_t name = function->name;
+		struct symbol_frame frame;
 
 		/* The symbol table's name for the function itself: it tells clones (.cold, .part.0)
 		 * apart, and the name stays when debug information appears or goes. */
 		if (node->parent == SYMBOL_IMAGE_NONE && symbol)
 			name = symbol;
-		if (name)
-			ret[count++] = frame_of(index, name, line.file ? line.file : function->file,
-						line.line, function->start_line);
+		if (name) {
+			frame = frame_of(index, name, line.file ? line.file : function->file, line.line,
+					 function->start_line & ~SYMBOL_IMAGE_WRAPPER);
+			frame.is_wrapper = is_wrapper;
+			if (!is_wrapper)
+				ret[count++] = frame;
+			else if (!wrapper.function)
+				wrapper = frame;
+		}
 		line = (struct symbol_image_line){ node->call_file, node->call_line };
 		at = node->parent;
 	}
+	if (!count && wrapper.function)
+		ret[count++] = wrapper;
 	return count;
 }
 

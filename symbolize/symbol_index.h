@@ -6,6 +6,7 @@
 #define PROFD_SYMBOLIZE_SYMBOL_INDEX_H
 
 #include <libelf.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,6 +21,7 @@ struct symbol_frame {
 	uint32_t line;	      /* 0 if unknown */
 	uint32_t start_line;  /* 0 if unknown */
 	const char *symbol;   /* linkage name that @function was demangled from; NULL = it is the same */
+	bool is_wrapper;      /* made by Go's compiler; only where it is the only frame */
 };
 
 struct symbol_index; /* mapped or owned image */

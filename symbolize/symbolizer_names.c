@@ -102,11 +102,14 @@ static bool put_frames(struct payload *p, const struct symbol_frame *frames, uin
 {
 	if (!put(p, &count, sizeof(count)))
 		return false;
-	for (uint16_t i = 0; i < count; i++)
-		if (!put(p, &frames[i].line, 4) || !put(p, &frames[i].start_line, 4) ||
+	for (uint16_t i = 0; i < count; i++) {
+		uint32_t start_line = frames[i].start_line | (frames[i].is_wrapper ? NAMED_WRAPPER : 0);
+
+		if (!put(p, &frames[i].line, 4) || !put(p, &start_line, 4) ||
 		    !put_text(p, frames[i].function, name_max) || !put_text(p, frames[i].file, name_max) ||
 		    !put_text(p, symbol_of(&frames[i], name_max), name_max))
 			return false;
+	}
 	return true;
 }
 

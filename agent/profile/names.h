@@ -4,6 +4,7 @@
 #ifndef PROFD_PROFILE_NAMES_H
 #define PROFD_PROFILE_NAMES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,12 +20,13 @@ struct name_frame {
 	uint32_t start_line;  /* of the function, 0 if unknown */
 	uint8_t kind;	      /* enum profile_frame_kind */
 	const char *symbol;   /* that @function was demangled from; NULL or "" = the same */
+	bool is_wrapper;      /* made by Go's compiler; only where it is the only frame */
 };
 
 struct name_source {
 	void *ctx;
-	/* Innermost first; the outermost entry is the function itself, the others are inlined into
-	 * it. Returns the number of frames (at most NAMES_INLINE_MAX), 0 = unknown. Texts are valid
+	/* Innermost first; the outermost entry is the function itself (or, where Go's compiler made
+	 * that, what it calls), the others are inlined into it. Returns the number of frames (at most NAMES_INLINE_MAX), 0 = unknown. Texts are valid
 	 * until the next call. @offset has already been moved back by one for return addresses. */
 	int (*find)(void *ctx, uint64_t module_key, uint64_t offset, struct name_frame *ret);
 	/* Hint: these pairs will be asked for; the source may fetch them together. May be NULL. */

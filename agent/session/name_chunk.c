@@ -9,6 +9,8 @@
 #include "agent/base/vec.h"
 #include "agent/session/session_chunks.h"
 
+#define START_LINE_WRAPPER (1u << 31)
+
 struct name_chunk {
 	struct buf strings; /* {varint length, bytes, NUL}...; behind a NUL of its own a function's text may
 			       be followed by its symbol, which readers of earlier versions do not see */
@@ -73,7 +75,7 @@ int name_chunk_add(struct name_chunk *chunk, const struct chunk_name *name)
 		if (rc < 0)
 			return rc;
 		buf_add_varint(&chunk->places, frame->line);
-		buf_add_varint(&chunk->places, frame->start_line);
+		buf_add_varint(&chunk->places, frame->start_line | (frame->is_wrapper ? START_LINE_WRAPPER : 0));
 		buf_add(&chunk->places, &frame->kind, 1);
 	}
 	chunk->place_count++;
@@ -151,6 +153,8 @@ static int decode_place(struct bytes *in, const struct texts_vec *texts,
 		frames[i].file = text_at(in, texts).text;
 		frames[i].line = (uint32_t)bytes_varint(in);
 		frames[i].start_line = (uint32_t)bytes_varint(in);
+		frames[i].is_wrapper = frames[i].start_line & START_LINE_WRAPPER;
+		frames[i].start_line &= ~START_LINE_WRAPPER;
 		frames[i].kind = bytes_u8(in);
 	}
 	if (in->failed)

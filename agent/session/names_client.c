@@ -230,7 +230,8 @@ static bool same_frames(const struct name_frame *a, const struct name_frame *b, 
 {
 	for (uint32_t i = 0; i < count; i++)
 		if (a[i].function != b[i].function || a[i].file != b[i].file ||
-		    a[i].symbol != b[i].symbol || a[i].line != b[i].line || a[i].start_line != b[i].start_line)
+		    a[i].symbol != b[i].symbol || a[i].line != b[i].line ||
+		    a[i].start_line != b[i].start_line || a[i].is_wrapper != b[i].is_wrapper)
 			return false;
 	return true;
 }
@@ -254,6 +255,8 @@ static int take_frames(struct names_client *client, struct bytes *in, uint32_t s
 	for (uint16_t i = 0; i < count; i++) {
 		frames[i] = (struct name_frame){ .package = "", .line = bytes_u32(in) };
 		frames[i].start_line = bytes_u32(in);
+		frames[i].is_wrapper = frames[i].start_line & NAMED_WRAPPER;
+		frames[i].start_line &= ~NAMED_WRAPPER;
 		frames[i].function = take_text(client, in);
 		frames[i].file = take_text(client, in);
 		frames[i].symbol = take_text(client, in);

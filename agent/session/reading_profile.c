@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "agent/base/clock.h"
-#include "agent/base/hash.h"
 #include "agent/base/u64map.h"
 #include "agent/profile/goroutine_analysis.h"
 #include "agent/profile/lock_site.h"
@@ -45,16 +44,14 @@ void reading_forget(struct reading_bytes_vec *chunks)
 	reading_bytes_vec_deinit(chunks);
 }
 
-/* ---- names without wrappers ------------------------------------------------------------------ */
+/* ---- wrappers -------------------------------------------------------------------------------- */
 
 struct build {
 	enum profile_type type;
 	const struct reading_lender *lender;
 	const struct name_source *names; /* may be NULL */
-	struct name_source shown;	 /* the same without wrappers */
 	struct profile_builder *builder;
 	struct stack_resolver *resolver;
-	struct u64map wrappers;	      /* hash of module key and place -> 1 */
 	struct u64map wrapper_frames; /* frame word -> 1 */
 	struct u64map nodes;	      /* stack id -> node */
 	struct u64map creators;	      /* stack id -> string id */
@@ -78,25 +75,9 @@ static bool place_of(const struct build *b, uint64_t frame, uint64_t *key, uint6
 	return true;
 }
 
-static int find_shown(void *ctx, uint64_t key, uint64_t offset, struct name_frame *ret)
-{
-	struct build *b = ctx;
-	int count = b->names->find(b->names->ctx, key, offset, ret);
-
-	if (count > 1 && u64map_get(&b->wrappers, hash_combine(key, offset), &(uint64_t){ 0 }))
-		count--;
-	return count;
-}
-
 static int on_wrapper(void *ctx, uint64_t frame)
 {
-	struct build *b = ctx;
-	uint64_t key, offset;
-	int rc = u64map_put(&b->wrapper_frames, frame, 1);
-
-	if (rc == 0 && place_of(b, frame, &key, &offset))
-		rc = u64map_put(&b->wrappers, hash_combine(key, offset), 1);
-	return rc;
+	return u64map_put(&((struct build *)ctx)->wrapper_frames, frame, 1);
 }
 
 /* A wrapper into which nothing was inlined leaves nothing. */
@@ -107,7 +88,7 @@ static bool is_hidden(struct build *b, uint64_t frame)
 
 	return b->names && u64map_get(&b->wrapper_frames, frame, &(uint64_t){ 0 }) &&
 	       place_of(b, frame, &key, &offset) &&
-	       b->names->find(b->names->ctx, key, offset, names) == 1;
+	       b->names->find(b->names->ctx, key, offset, names) == 1 && names[0].is_wrapper;
 }
 
 /* ---- stacks ---------------------------------------------------------------------------------- */
@@ -370,15 +351,13 @@ int reading_build(const struct reading_bytes_vec *chunks, enum profile_type type
 	};
 	int rc;
 
-	b.shown = (struct name_source){ &b, find_shown, NULL };
-	b.resolver = stack_resolver_create(builder, &lender->modules, names ? &b.shown : NULL, 0);
+	b.resolver = stack_resolver_create(builder, &lender->modules, names, 0);
 	rc = b.resolver ? each_chunk(chunks, &rounds, NULL) : -ENOMEM;
 	if (rc == 0 && type != PROFILE_GOROUTINE)
 		rc = each_chunk(chunks, &locks, NULL);
 	if (rc == 0)
 		rc = each_chunk(chunks, &all, damaged);
 	stack_resolver_destroy(b.resolver);
-	u64map_deinit(&b.wrappers);
 	u64map_deinit(&b.wrapper_frames);
 	u64map_deinit(&b.nodes);
 	u64map_deinit(&b.creators);

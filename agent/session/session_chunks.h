@@ -14,7 +14,7 @@
  *              n * {process, tid, type u8, state u8, comm str, detail u8, object, holder}, events n, then by column:
  *              n * time step zz, n * pair, n * attr, n * value zz, n * value2
  *   NAMES      strings n, n * {str, NUL}, places n, n * {module key u64, offset, m, m * {function,
- *              package, file (indices of strings), line, start line, kind u8}}
+ *              package, file (indices of strings), line, start line (bit 31: a wrapper), kind u8}}
  *   QUALITY    struct chunk_quality, field by field
  *   window     (data of struct store_window) n, then by column, ascending by (pair, attr): n * pair step,
  *              n * attr, n * value zz, n * value2; the ids are the day's

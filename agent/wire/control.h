@@ -231,8 +231,9 @@ enum names_state {
 
 /* Answers come in request order; each answer carries entries until it is full, the last has more = 0.
  * Payload: for each offset, u16 frame count n (0 = unknown), then n frames innermost first:
- *   u32 line, u32 function start line, strings {u16 len, bytes}: function (demangled), file, the symbol that
- *   function was demangled from ("" = the same) */
+ *   u32 line, u32 function start line (and NAMED_WRAPPER), strings {u16 len, bytes}: function (demangled), file,
+ *   the symbol that function was demangled from ("" = the same) */
+#define NAMED_WRAPPER (1u << 31) /* made by Go's compiler, which leaves such frames out of its own listings */
 struct control_named {
 	struct channel_head head;
 	int32_t status; /* 0; -ENOENT: module unknown to the symbolizer */

@@ -107,7 +107,7 @@ def instructions(path):
 
 
 def go_accuracy(folder):
-    """Of a large Go program, whole and stripped: our innermost frame against its own runtime's."""
+    """Of a large Go program, whole and stripped: our chain of inlined calls against its own runtime's."""
     shares = []
     for name, flags in (("go", []), ("go-stripped", ["-ldflags=-s -w"])):
         program, image = os.path.join(folder, name), os.path.join(folder, "image")
@@ -117,7 +117,7 @@ def go_accuracy(folder):
         subprocess.run([os.path.join(BUILD, "tools/bench/names"), "build", program, "", image], check=True)
         ours = output(os.path.join(BUILD, "tools/bench/names"), "find", program, image, input=addresses).split("\n\n")
         theirs = output(program, input=addresses).split("\n\n")
-        equal = sum(a.replace("\n??:", "\n?:").split("\n")[:2] == b.split("\n") for a, b in list(zip(ours, theirs))[:ADDRESSES])
+        equal = sum(a.replace("\n??:", "\n?:") == b for a, b in list(zip(ours, theirs))[:ADDRESSES])
         shares.append(100 * equal / ADDRESSES)
     return min(shares)
 
@@ -159,7 +159,7 @@ def run(row, absolute, child_cpu_s):
     check(count >= 5, f"only {count} large files with debug information here")
     absolute(f"same chain and line as llvm-symbolizer, {ADDRESSES} random addresses, worst of {count} files, %", worst, 99.5,
              ", ".join(texts), smaller=False)
-    absolute(f"Go: function, file, line as runtime.CallersFrames, {ADDRESSES} random instructions, plain and stripped, %", go, 100,
+    absolute(f"Go: chain, files, lines as runtime.CallersFrames, {ADDRESSES} random instructions, plain and stripped, %", go, 100,
              smaller=False)
     row(f"CPU s, {ADDRESSES} addresses with inlines, whole command / llvm-symbolizer", *finds, 0.08, f"sum of {count} files")
     row("CPU s, index build / llvm-gsymutil --convert", *builds, 1.0, f"sum of {count} files")

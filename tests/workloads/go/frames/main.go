@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Says of itself what runtime.CallersFrames knows of each address (hexadecimal, one a line of standard input):
-// function and file:line, and an empty line. Of an address alone that is the innermost frame: the calls around it
-// are addresses of their own for runtime.Callers. Large by what it imports.
+// function and file:line of each frame, innermost first, and an empty line. Large by what it imports.
 package main
 
 import (
@@ -15,7 +14,14 @@ import (
 	"runtime"
 	"strconv"
 	"text/template"
+	_ "unsafe" // for go:linkname
 )
+
+// The address of a call inside inlined functions as runtime.Callers gives it: each call around it is an address of
+// its own.
+//
+//go:linkname expandInlines runtime/pprof.runtime_expandFinalInlineFrame
+func expandInlines(stack []uintptr) []uintptr
 
 type pair[K comparable, V any] struct {
 	key   K
@@ -46,8 +52,12 @@ func main() {
 			os.Exit(1)
 		}
 		// CallersFrames takes return addresses: the call lies before them.
-		frames := runtime.CallersFrames([]uintptr{uintptr(pc) + 1})
-		frame, _ := frames.Next()
-		fmt.Fprintf(out, "%s\n%s:%d:0\n\n", frame.Function, frame.File, frame.Line)
+		frames := runtime.CallersFrames(expandInlines([]uintptr{uintptr(pc) + 1}))
+		for more := true; more; {
+			var frame runtime.Frame
+			frame, more = frames.Next()
+			fmt.Fprintf(out, "%s\n%s:%d:0\n", frame.Function, frame.File, frame.Line)
+		}
+		fmt.Fprintln(out)
 	}
 }
