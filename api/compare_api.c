@@ -29,6 +29,8 @@ const struct query_spec compare_params[] = {
 const struct query_spec compare_flamegraph_params[] = {
 	SIDES_PARAMS,
 	{ .name = "format", .type = QUERY_WORD, .words = "html svg json flame" },
+	{ .name = "frames", .type = QUERY_WORD, .words = "names details",
+	  .about = "details: package, file, line, kind of each function too (json)" },
 	{ .name = "maxNodes", .type = QUERY_UINT, .min = 1, .max = RENDER_NODES_MAX },
 	{ .name = "download", .type = QUERY_BOOL },
 	{ .name = "tenant", .type = QUERY_TEXT, .min = 1, .max = 64 },
@@ -177,6 +179,7 @@ static int render_diff(struct http_call *call, const char *format, const struct 
 {
 	const struct diff_options options = {
 		.max_nodes = (uint32_t)query_uint(&call->request->query, "maxNodes", 0),
+		.details = strcmp(query_text(&call->request->query, "frames", "names"), "details") == 0,
 		.base_label = sides[0].label,
 		.comparison_label = sides[1].label,
 	};

@@ -66,7 +66,7 @@ static void load_series(struct http_call *call, const struct side *side,
 /* ---- lists ------------------------------------------------------------------------------------ */
 
 static void leaks_json(struct json_out *json, const struct goroutine_findings *findings,
-		       const struct series *series, bool full)
+		       const struct series *series, enum stack_frames frames)
 {
 	const struct goroutine_analysis *a = &series->analyses[series->count - 1];
 
@@ -76,7 +76,7 @@ static void leaks_json(struct json_out *json, const struct goroutine_findings *f
 
 		json_out_open(json, NULL, '{');
 		json_out_uint(json, "count", leak->counts[series->count - 1]);
-		goroutine_stack_members(json, a, leak->stack, full);
+		goroutine_stack_members(json, a, leak->stack, frames);
 		if (leak->max_wait_s)
 			json_out_uint(json, "maxWaitSeconds", leak->max_wait_s);
 		json_out_open(json, "sessions", '[');
@@ -101,7 +101,7 @@ static void object_json(struct json_out *json, const struct profile *p, uint32_t
 }
 
 static void deadlocks_json(struct json_out *json, const struct goroutine_findings *findings,
-			   const struct goroutine_analysis *a, bool full)
+			   const struct goroutine_analysis *a, enum stack_frames frames)
 {
 	json_out_open(json, "deadlockCandidates", '[');
 	for (uint32_t i = 0; i < findings->deadlock_count; i++) {
@@ -111,7 +111,7 @@ static void deadlocks_json(struct json_out *json, const struct goroutine_finding
 		json_out_text(json, "kind", goroutine_deadlock_word(deadlock->kind));
 		json_out_uint(json, "count", deadlock->count);
 		object_json(json, a->p, deadlock->process, deadlock->object);
-		goroutine_stack_members(json, a, deadlock->stack, full);
+		goroutine_stack_members(json, a, deadlock->stack, frames);
 		if (deadlock->max_wait_s)
 			json_out_uint(json, "maxWaitSeconds", deadlock->max_wait_s);
 		json_out_close(json, '}');
@@ -120,7 +120,7 @@ static void deadlocks_json(struct json_out *json, const struct goroutine_finding
 }
 
 static void waits_json(struct json_out *json, const struct goroutine_findings *findings,
-		       const struct goroutine_analysis *a, bool full)
+		       const struct goroutine_analysis *a, enum stack_frames frames)
 {
 	json_out_open(json, "longestWaits", '[');
 	for (uint32_t i = 0; i < findings->wait_count; i++) {
@@ -130,7 +130,7 @@ static void waits_json(struct json_out *json, const struct goroutine_findings *f
 		json_out_uint(json, "goid", wait->id);
 		json_out_uint(json, "waitSeconds", wait->wait_s);
 		object_json(json, a->p, wait->process, wait->object);
-		goroutine_stack_members(json, a, wait->stack, full);
+		goroutine_stack_members(json, a, wait->stack, frames);
 		json_out_close(json, '}');
 	}
 	json_out_close(json, ']');
@@ -161,15 +161,15 @@ void goroutine_findings_json(struct http_call *call, struct json_out *json, cons
 {
 	const struct query *query = &call->request->query;
 	uint32_t limit = (uint32_t)query_uint(query, "limit", LIMIT_DEFAULT);
-	bool full = strcmp(query_text(query, "frames", "names"), "full") == 0;
+	enum stack_frames frames = stack_frames_of(query);
 	cleanup_goroutine_findings struct goroutine_findings findings = { 0 };
 	__attribute__((__cleanup__(series_deinit))) struct series series = { 0 };
 
 	load_series(call, side, a, options, &series);
 	if (goroutine_findings_init(&findings, series.analyses, series.count, limit) < 0)
 		return;
-	leaks_json(json, &findings, &series, full);
-	deadlocks_json(json, &findings, a, full);
-	waits_json(json, &findings, a, full);
+	leaks_json(json, &findings, &series, frames);
+	deadlocks_json(json, &findings, a, frames);
+	waits_json(json, &findings, a, frames);
 	labels_json(json, &findings, a->p);
 }

@@ -22,8 +22,15 @@
 const struct query_spec analysis_params[] = {
 	{ .name = "limit", .type = QUERY_UINT, .min = 1, .max = STACKS_MAX, .about = "stacks listed" },
 	{ .name = "system", .type = QUERY_BOOL, .about = "include the runtime's own goroutines" },
-	{ .name = "frames", .type = QUERY_WORD, .words = "names full raw",
-	  .about = "full adds file and line, raw keeps the runtime's innermost frames" },
+	{ .name = "frames", .type = QUERY_WORD, .words = "names full details raw",
+	  .about = "full adds file and line, details all that is known of each frame, raw keeps the runtime's "
+		   "innermost frames" },
+	{ 0 },
+};
+
+const struct query_spec diff_params[] = {
+	{ .name = "frames", .type = QUERY_WORD, .words = "names full details",
+	  .about = "full adds file and line, details all that is known of each frame" },
 	{ 0 },
 };
 
@@ -31,8 +38,32 @@ const struct query_spec analysis_params[] = {
 
 #define NO_BASE UINT64_MAX
 
+enum stack_frames stack_frames_of(const struct query *query)
+{
+	const char *word = query_text(query, "frames", "names");
+
+	return strcmp(word, "full") == 0      ? STACK_FRAMES_FULL
+	       : strcmp(word, "details") == 0 ? STACK_FRAMES_DETAILS
+					      : STACK_FRAMES_NAMES;
+}
+
+static void details_json(struct json_out *json, const struct goroutine_analysis *a,
+			 const struct goroutine_stack *stack)
+{
+	json_out_open(json, "frameDetails", '[');
+	for (uint32_t i = 0; i < stack->frame_count; i++) {
+		const struct profile_frame *frame = &a->p->frames[a->frames[stack->frame_first + i]];
+
+		json_out_open(json, NULL, '{');
+		json_out_text(json, "name", profile_string(a->p, a->p->functions[frame->function].name));
+		render_frame_details(json, a->p, frame);
+		json_out_close(json, '}');
+	}
+	json_out_close(json, ']');
+}
+
 void goroutine_stack_members(struct json_out *json, const struct goroutine_analysis *a,
-			     const struct goroutine_stack *stack, bool full)
+			     const struct goroutine_stack *stack, enum stack_frames frames)
 {
 	const struct profile *p = a->p;
 
@@ -47,22 +78,24 @@ void goroutine_stack_members(struct json_out *json, const struct goroutine_analy
 
 		(void)snprintf(text, sizeof(text), "%s %s:%u", name,
 			       profile_string(p, function->file), frame->line);
-		json_out_text(json, NULL, full && function->file ? text : name);
+		json_out_text(json, NULL, frames == STACK_FRAMES_FULL && function->file ? text : name);
 	}
 	json_out_close(json, ']');
+	if (frames == STACK_FRAMES_DETAILS)
+		details_json(json, a, stack);
 	json_out_text(json, "createdBy", profile_string(p, stack->created_by));
 }
 
 /* @base_count: how many there were on the other side, NO_BASE = not said. */
 static void stack_json(struct json_out *json, const struct goroutine_analysis *a,
 		       const struct goroutine_stack *stack, uint64_t count, uint64_t base_count,
-		       bool full)
+		       enum stack_frames frames)
 {
 	json_out_open(json, NULL, '{');
 	json_out_uint(json, "count", count);
 	if (base_count != NO_BASE)
 		json_out_uint(json, "baseCount", base_count);
-	goroutine_stack_members(json, a, stack, full);
+	goroutine_stack_members(json, a, stack, frames);
 	if (stack->max_wait_s)
 		json_out_uint(json, "maxWaitSeconds", stack->max_wait_s);
 	json_out_close(json, '}');
@@ -150,7 +183,7 @@ static void analysis_json(struct http_call *call, const struct side *side,
 {
 	const struct query *query = &call->request->query;
 	uint64_t limit = query_uint(query, "limit", STACKS_DEFAULT), listed = 0;
-	bool full = strcmp(query_text(query, "frames", "names"), "full") == 0;
+	enum stack_frames frames = stack_frames_of(query);
 	struct json_out json = json_out_to(&call->answer->body);
 
 	json_out_open(&json, NULL, '{');
@@ -159,12 +192,12 @@ static void analysis_json(struct http_call *call, const struct side *side,
 	json_out_uint(&json, "goroutineCount", a->total);
 	json_out_open(&json, "topStacks", '[');
 	for (uint32_t i = 0; i < a->stack_count && i < limit; i++)
-		stack_json(&json, a, &a->stacks[i], a->stacks[i].count, NO_BASE, full);
+		stack_json(&json, a, &a->stacks[i], a->stacks[i].count, NO_BASE, frames);
 	json_out_close(&json, ']');
 	json_out_open(&json, "blockedGoroutines", '[');
 	for (uint32_t i = 0; i < a->stack_count && listed < limit; i++) {
 		if (a->stacks[i].blocked) {
-			stack_json(&json, a, &a->stacks[i], a->stacks[i].count, NO_BASE, full);
+			stack_json(&json, a, &a->stacks[i], a->stacks[i].count, NO_BASE, frames);
 			listed++;
 		}
 	}
@@ -220,13 +253,13 @@ int handle_analysis(struct http_call *call)
 enum diff_list { DIFF_NEW, DIFF_GROWN, DIFF_REMOVED };
 
 static void diff_stacks_json(struct json_out *json, const char *name, enum diff_list list,
-			     const struct diff_stack *stacks, uint32_t count)
+			     const struct diff_stack *stacks, uint32_t count, enum stack_frames frames)
 {
 	json_out_open(json, name, '[');
 	for (uint32_t i = 0; i < count; i++)
 		stack_json(json, stacks[i].side, stacks[i].stack,
 			   list == DIFF_REMOVED ? stacks[i].base_count : stacks[i].compare_count,
-			   list == DIFF_GROWN ? stacks[i].base_count : NO_BASE, false);
+			   list == DIFF_GROWN ? stacks[i].base_count : NO_BASE, frames);
 	json_out_close(json, ']');
 }
 
@@ -257,6 +290,7 @@ static int write_diff(struct http_call *call, const struct side sides[2],
 		      const struct json_warnings *warnings)
 {
 	const struct goroutine_options options = { 0 };
+	enum stack_frames frames = stack_frames_of(&call->request->query);
 	struct json_out json = json_out_to(&call->answer->body);
 	struct profile_diff diff;
 	int rc = profile_diff_init(&diff, sides[0].profile, sides[1].profile, &options);
@@ -267,11 +301,11 @@ static int write_diff(struct http_call *call, const struct side sides[2],
 	json_out_text(&json, "baseSessionId", sides[0].label);
 	json_out_text(&json, "compareSessionId", sides[1].label);
 	json_out_text(&json, "profileType", profile_type_info(sides[0].profile->meta.type)->word);
-	diff_stacks_json(&json, "newStacks", DIFF_NEW, diff.new_stacks, diff.new_count);
+	diff_stacks_json(&json, "newStacks", DIFF_NEW, diff.new_stacks, diff.new_count, frames);
 	json_out_uint(&json, "growthCount", diff.growth_count);
-	diff_stacks_json(&json, "grownStacks", DIFF_GROWN, diff.grown_stacks, diff.grown_count);
+	diff_stacks_json(&json, "grownStacks", DIFF_GROWN, diff.grown_stacks, diff.grown_count, frames);
 	diff_stacks_json(&json, "removedStacks", DIFF_REMOVED, diff.removed_stacks,
-			 diff.removed_count);
+			 diff.removed_count, frames);
 	json_out_int(&json, "netGrowth", diff.net_growth);
 	if (sides[0].profile->meta.type != PROFILE_GOROUTINE)
 		diff_functions_json(&json, &diff);
@@ -322,6 +356,8 @@ int handle_diff(struct http_call *call)
 
 const struct query_spec goroutine_flame_params[] = {
 	{ .name = "format", .type = QUERY_WORD, .words = "folded json svg html flame" },
+	{ .name = "frames", .type = QUERY_WORD, .words = "names details",
+	  .about = "details: file, module, build-id, kind of each frame too (json)" },
 	{ .name = "state", .type = QUERY_TEXT, .min = 0, .max = 64, .about = "empty: all" },
 	{ .name = "minCount", .type = QUERY_UINT, .min = 0, .max = UINT32_MAX,
 	  .about = "leave out stacks that fewer goroutines share" },
@@ -354,7 +390,10 @@ static int render_text(struct http_call *call, const struct profile *p)
 	const struct query *query = &call->request->query;
 	const struct render_format *format =
 		render_format_find(query_text(query, "format", "folded"));
-	const struct render_options options = { .value_index = profile_value_index(p) };
+	const struct render_options options = {
+		.value_index = profile_value_index(p),
+		.details = stack_frames_of(query) == STACK_FRAMES_DETAILS,
+	};
 	struct json_out json = json_out_to(&call->answer->body);
 	struct buf text = { .max = HTTP_ANSWER_MAX };
 	struct profile view;

@@ -7,13 +7,15 @@
 #include "api/json_out.h"
 #include "api/router.h"
 
-/* State, wait reason, frames and creator of @stack as members of the object that is open. @full: frames
- * with file and line. */
+/* What ?frames= asks for; raw concerns which frames there are. */
+enum stack_frames { STACK_FRAMES_NAMES, STACK_FRAMES_FULL, STACK_FRAMES_DETAILS };
+enum stack_frames stack_frames_of(const struct query *query);
+/* State, wait reason, frames and creator of @stack as members of the object that is open. */
 void goroutine_stack_members(struct json_out *json, const struct goroutine_analysis *a,
-			     const struct goroutine_stack *stack, bool full);
+			     const struct goroutine_stack *stack, enum stack_frames frames);
 
 http_handler_fn handle_analysis, handle_diff, handle_goroutine_flame;
 
-extern const struct query_spec analysis_params[], goroutine_flame_params[];
+extern const struct query_spec analysis_params[], diff_params[], goroutine_flame_params[];
 
 #endif

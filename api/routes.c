@@ -59,7 +59,7 @@ const struct route routes[] = {
 	{ "GET", B "/sessions/{sessionId}/analysis", handle_analysis, analysis_params, READ, 0 },
 	{ "GET", B "/goroutine-flame/{sessionId}", handle_goroutine_flame, goroutine_flame_params,
 	  READ, 0 },
-	{ "POST", B "/diff", handle_diff, NULL, READ, ROUTE_JSON },
+	{ "POST", B "/diff", handle_diff, diff_params, READ, ROUTE_JSON },
 	{ "POST", B "/baselines", handle_create_baseline, NULL, PROFILE, ROUTE_JSON },
 	{ "GET", B "/baselines", handle_list_baselines, baselines_params, READ, 0 },
 	{ "GET", B "/baselines/{baselineId}", handle_get_baseline, NULL, READ, 0 },

@@ -11,6 +11,7 @@
 #include "api/json_out.h"
 #include "api/quality_json.h"
 #include "api/render/page.h"
+#include "api/render/render.h"
 #include "api/render/text.h"
 
 #define WIDTH_PX   1200
@@ -48,6 +49,18 @@ static double node_delta(const struct diff *d, const struct flame_diff_node *nod
 
 /* ---- json ------------------------------------------------------------------------------------------ */
 
+static void write_details(const struct diff *d, const struct flame_diff_node *node, struct json_out *json)
+{
+	static const struct flame_diff_function none = { "", "", "", 0, PROFILE_FRAME_MARKER };
+	const struct flame_diff_function *function =
+		node->depth && node->function != FLAME_DIFF_PRUNED ? &d->tree.functions[node->function] : &none;
+
+	json_out_text(json, "package", function->package);
+	json_out_text(json, "file", function->file);
+	json_out_uint(json, "line", function->line);
+	json_out_text(json, "kind", render_kind_word(function->kind));
+}
+
 static void write_json(const struct diff *d, struct buf *out)
 {
 	struct json_out json = json_out_to(out);
@@ -68,6 +81,8 @@ static void write_json(const struct diff *d, struct buf *out)
 		json_out_int(&json, "baseValue", node->total[0]);
 		json_out_int(&json, "baseSelf", node->self[0]);
 		json_out_real(&json, "deltaPct", node_delta(d, node), 4);
+		if (d->options->details)
+			write_details(d, node, &json);
 		json_out_open(&json, "children", '[');
 		open++;
 	}

@@ -5,6 +5,7 @@
 #ifndef PROFD_API_RENDER_DIFF_H
 #define PROFD_API_RENDER_DIFF_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "agent/base/buf.h"
@@ -13,6 +14,7 @@
 
 struct diff_options {
 	uint32_t max_nodes; /* 0 = default */
+	bool details; /* json: package, file, first line and kind of each function, too */
 	const char *base_label, *comparison_label;
 };
 

@@ -4,21 +4,33 @@
 #include "api/json_out.h"
 #include "api/render/flame_tree.h"
 
-static void write_details(const struct profile *p, const struct flame_node *node, struct json_out *json)
+void render_frame_details(struct json_out *json, const struct profile *p, const struct profile_frame *frame)
 {
-	const struct profile_function *function =
-		node->function == FLAME_PRUNED ? NULL : &p->functions[node->function];
+	const struct profile_function *function = frame ? &p->functions[frame->function] : NULL;
 	const struct profile_mapping *mapping =
-		function && node->mapping < p->mapping_count ? &p->mappings[node->mapping] : NULL;
+		frame && frame->mapping < p->mapping_count ? &p->mappings[frame->mapping] : NULL;
 	char build_id[RENDER_BUILD_ID_SIZE];
 
 	json_out_text(json, "file", function ? profile_string(p, function->file) : "");
-	json_out_uint(json, "line", function ? function->line : 0);
+	json_out_uint(json, "line", frame ? frame->line : 0);
 	json_out_text(json, "module", mapping ? profile_string(p, mapping->path) : "");
 	json_out_text(json, "buildId", mapping ? render_build_id(mapping, build_id) : "");
-	json_out_text(json, "kind", render_kind_word(node->kind));
-	json_out_bool(json, "inlined", node->flags & PROFILE_FRAME_INLINED);
-	json_out_bool(json, "guessed", node->flags & PROFILE_FRAME_GUESSED);
+	json_out_text(json, "kind", render_kind_word(frame ? frame->kind : PROFILE_FRAME_MARKER));
+	json_out_bool(json, "inlined", frame && frame->flags & PROFILE_FRAME_INLINED);
+	json_out_bool(json, "guessed", frame && frame->flags & PROFILE_FRAME_GUESSED);
+}
+
+/* A node is one function, whatever its lines. */
+static void write_details(const struct profile *p, const struct flame_node *node, struct json_out *json)
+{
+	bool is_one = node->function != FLAME_PRUNED;
+	const struct profile_frame frame = { .function = node->function,
+					     .mapping = node->mapping,
+					     .line = is_one ? p->functions[node->function].line : 0,
+					     .kind = node->kind,
+					     .flags = node->flags };
+
+	render_frame_details(json, p, is_one ? &frame : NULL);
 }
 
 int render_json(const struct profile *p, const struct render_options *options, struct buf *out,

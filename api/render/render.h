@@ -50,6 +50,11 @@ const char *render_kind_word(uint8_t kind);
 /* A module's build-id in hexadecimal, "" if it has none. */
 const char *render_build_id(const struct profile_mapping *mapping, char ret[RENDER_BUILD_ID_SIZE]);
 
+/* file, line, module, buildId, kind, inlined, guessed as members of the object that is open. NULL: of a frame that
+ * stands for several. */
+struct json_out;
+void render_frame_details(struct json_out *json, const struct profile *p, const struct profile_frame *frame);
+
 /* Service and type, as titles and file names use them. */
 void render_title(const struct profile *p, const struct render_options *options, char *out,
 		  size_t size);

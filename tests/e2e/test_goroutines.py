@@ -113,6 +113,14 @@ def test_goroutines_equal_their_own_dump():
         check(len(stuck) == 1 and stuck[0]["frames"] == ["main.park"] and stuck[0]["count"] == 3, f"{stuck}")
         for wait in result["longestWaits"]:
             check(wait["goid"] > 0 and wait["waitSeconds"] > 0 and wait["frames"], f"{wait}")
+        detailed = analysis(daemon, session, "&frames=details")
+        for stack in detailed["topStacks"] + detailed["blockedGoroutines"] + detailed["longestWaits"]:
+            details = stack["frameDetails"]
+            check([d["name"] for d in details] == stack["frames"], f"{stack}")
+            check(all(d["kind"] == "go" and d["file"].endswith((".go", ".s")) and d["line"] > 0 and not d["guessed"] and
+                      os.path.samefile(d["module"], f"/proc/{process.pid}/exe") for d in details), f"{details}")
+        data = daemon.get(f"{FAMILY_B}/goroutine-flame/{session}?format=json&frames=details").json()["data"]
+        check('"inlined":' in data and '"buildId":' in data, f"{data[:300]}")
         with_system = analysis(daemon, session, "&system=true")["goroutineCount"]
         check(with_system > result["goroutineCount"], "the runtime's own goroutines are missing with system=true")
 
@@ -123,13 +131,15 @@ def test_a_planted_leak_is_all_that_is_new():
         base = take(daemon, process.pid)
         fetch("/leak?n=137")
         compare = take(daemon, process.pid)
-        answer = daemon.request("POST", FAMILY_B + "/diff", {"baseId": base, "compareId": compare, "type": "goroutine"})
+        answer = daemon.request("POST", FAMILY_B + "/diff?frames=details",
+                                {"baseId": base, "compareId": compare, "type": "goroutine"})
         check(answer.status == 200, f"diff: {answer}")
         diff = answer.json()
         new = [s for s in diff["newStacks"] if not is_own_server(s["frames"])]
         grown = [s for s in diff["grownStacks"] if not is_own_server(s["frames"])]
         check(len(new) == 1 and not grown, f"new {new}, grown {grown}")
         check(new[0]["frames"] == ["main.leak"] and new[0]["count"] == 137, f"new: {new}")
+        check([d["name"] for d in new[0]["frameDetails"]] == ["main.leak"], f"new: {new}")
         check(diff["growthCount"] == 137, f"growthCount {diff['growthCount']}")
         fetch("/leak?n=13")
         third = take(daemon, process.pid)

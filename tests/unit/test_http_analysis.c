@@ -76,9 +76,10 @@ static void test_compare(void **state)
 	reply = call(f, "GET", "", A "/compare?baseProfileId=%s&comparisonProfileId=%s", baseline, two);
 	assert_int_equal(reply.status, 200);
 	http_reply_free(&reply);
-	for (size_t i = 0; i < 4; i++) {
-		static const char *const formats[] = { "html", "svg", "json", "flame" };
-		static const char *const holds[] = { "<!doctype html>", "<svg", "\"deltaPct\"", "\"base\":[" };
+	for (size_t i = 0; i < 5; i++) {
+		static const char *const formats[] = { "html", "svg", "json", "flame", "json&frames=details" };
+		static const char *const holds[] = { "<!doctype html>", "<svg", "\"deltaPct\"", "\"base\":[",
+						     "\"kind\":\"native\"" };
 
 		reply = call(f, "GET", "",
 			     A "/compare/flamegraph?baseProfileId=%s&comparisonProfileId=%s&format=%s",
