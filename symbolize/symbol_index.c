@@ -434,8 +434,10 @@ static struct symbol_frame frame_of(const struct symbol_index *index, uint32_t n
 {
 	const char *symbol = index->strings + name, *shown = demangle_cached(index->names, symbol);
 
-	return (struct symbol_frame){ shown, index->strings + file, line, start_line,
-				      shown == symbol ? NULL : symbol };
+	return (struct symbol_frame){ shown, index->strings + file, line,
+				      start_line & ~SYMBOL_IMAGE_WRAPPER,
+				      shown == symbol ? NULL : symbol,
+				      start_line & SYMBOL_IMAGE_WRAPPER };
 }
 
 /* Frames without a name (their description is in a file that was not there) are left out: what is shown
@@ -449,7 +451,6 @@ static int find_chain(const struct symbol_index *index, uint32_t at, struct symb
 	for (unsigned depth = 0; at != SYMBOL_IMAGE_NONE && depth < SYMBOL_INLINE_MAX; depth++) {
 		const struct symbol_image_node *node = &index->nodes[at];
 		const struct symbol_image_function *function = &index->functions[node->function];
-		bool is_wrapper = function->start_line & SYMBOL_IMAGE_WRAPPER;
 		uint32_t name = function->name;
 		struct symbol_frame frame;
 
@@ -459,9 +460,8 @@ static int find_chain(const struct symbol_index *index, uint32_t at, struct symb
 			name = symbol;
 		if (name) {
 			frame = frame_of(index, name, line.file ? line.file : function->file, line.line,
-					 function->start_line & ~SYMBOL_IMAGE_WRAPPER);
-			frame.is_wrapper = is_wrapper;
-			if (!is_wrapper)
+					 function->start_line);
+			if (!frame.is_wrapper)
 				ret[count++] = frame;
 			else if (!wrapper.function)
 				wrapper = frame;

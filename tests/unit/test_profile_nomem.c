@@ -80,7 +80,7 @@ static bool find_module(void *ctx, uint32_t module, struct stack_module *ret)
 
 static int find_name(void *ctx, uint64_t key, uint64_t offset, struct name_frame *ret)
 {
-	ret[0] = (struct name_frame){ "f", "", "f.c", 1, 1, 0, NULL };
+	ret[0] = (struct name_frame){ .function = "f", .package = "", .file = "f.c", .line = 1, .start_line = 1 };
 	return offset & 1;
 }
 
