@@ -46,20 +46,20 @@ static int find_names(void *ctx, uint64_t key, uint64_t offset, struct name_fram
 		struct name_frame frames[3];
 		int count;
 	} table[] = {
-		{ 100, 0x10, 0x20, { { "main", "", "main.c", 3, 1, 0, NULL } }, 1 },
+		{ 100, 0x10, 0x20, { { "main", "", "main.c", 3, 1, 0, NULL, false } }, 1 },
 		{ 100,
 		  0x20,
 		  0x30,
-		  { { "inner", "", "a.h", 7, 6, 0, NULL },
-		    { "middle", "", "a.h", 17, 16, 0, NULL },
-		    { "outer", "", "main.c", 27, 26, 0, NULL } },
+		  { { "inner", "", "a.h", 7, 6, 0, NULL, false },
+		    { "middle", "", "a.h", 17, 16, 0, NULL, false },
+		    { "outer", "", "main.c", 27, 26, 0, NULL, false } },
 		  3 },
 		{ 100,
 		  0x30,
 		  0x40,
-		  { { "example.com/x/y%2ez.(*T).M", "", "", 0, 0, PROFILE_FRAME_GO, NULL } },
+		  { { "example.com/x/y%2ez.(*T).M", "", "", 0, 0, PROFILE_FRAME_GO, NULL, false } },
 		  1 },
-		{ 300, 0x10, 0x20, { { "do_syscall_64", "", "", 0, 0, 0, NULL } }, 1 },
+		{ 300, 0x10, 0x20, { { "do_syscall_64", "", "", 0, 0, 0, NULL, false } }, 1 },
 	};
 	struct asked *asked = ctx;
 	size_t i;
