@@ -22,6 +22,7 @@ import http_bench
 import names_bench
 import stacks_bench
 import verdict_bench
+import viewers_bench
 import waits_bench
 from harness import Daemon, build_truth, check, compile_workload, running
 
@@ -349,7 +350,12 @@ def waits(seconds):
     waits_bench.storm(absolute, seconds)
 
 
-BENCHES = [names, goroutines, allocations, busy, busy_fp, idle, switches, waits, memory, memory_after, loss, startup, unseen, storm, throughput, high_rate, ready, tables, history, verdicts, api, lives]
+def viewers(_):
+    """The flame graph page beside speedscope, d3-flame-graph and Grafana's component."""
+    viewers_bench.run(row)
+
+
+BENCHES = [names, goroutines, allocations, busy, busy_fp, idle, switches, waits, memory, memory_after, loss, startup, unseen, storm, throughput, high_rate, ready, tables, history, verdicts, api, viewers, lives]
 
 
 def main():

@@ -8,6 +8,7 @@ import { shortName, visible } from './names.js';
 
 export const ROW = 20;
 const LETTERS_MIN = 3;
+const MOTION_MS = 120, FRAME_MS = 17;
 
 const HUES = {
 	light: ['#f9b1bb', '#f8b59e', '#ebbe8a', '#d4c988', '#b5d398', '#96d9b4', '#82d9d3', '#86d5ee', '#9dccfd', '#bcc2fe', '#d8b8f1', '#eeb2d9'],
@@ -67,18 +68,21 @@ export class FlameView {
 		this.zoomed = node;
 		this.scrollTo(m.level[node]);
 		const target = [m.x[node], m.x[node] + m.w[node]], start = [this.from, this.to];
-		const still = !animate || matchMedia('(prefers-reduced-motion: reduce)').matches;
-		const begin = performance.now();
-		const token = this.motion = {};
+		const token = this.motion = {}, begin = performance.now();
+		const to = t => {
+			this.from = start[0] + (target[0] - start[0]) * t * (2 - t);
+			this.to = start[1] + (target[1] - start[1]) * t * (2 - t);
+		};
 		const step = now => {
 			if (this.motion !== token) return;
-			const t = still ? 1 : Math.min(1, (now - begin) / 120), ease = t * (2 - t);
-			this.from = start[0] + (target[0] - start[0]) * ease;
-			this.to = start[1] + (target[1] - start[1]) * ease;
-			this.paint();
+			const t = Math.min(1, (now - begin + FRAME_MS) / MOTION_MS); // the first frame moves already
+			to(t);
+			this.draw();
 			if (t < 1) requestAnimationFrame(step);
 		};
-		step(begin);
+		if (animate && !matchMedia('(prefers-reduced-motion: reduce)').matches) return requestAnimationFrame(step);
+		to(1);
+		this.paint();
 	}
 
 	/** Free horizontal window, by wheel and keys; stays inside the whole. */
