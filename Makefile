@@ -213,4 +213,4 @@ install: all $(GENERATED) ## install below $(DESTDIR)$(prefix), with the systemd
 deb: ## Debian packages of the committed tree into build/deb
 	tools/packaging/deb $(O)
 
--include $(shell find $(O) -path $(O)/deb -prune -o -type f -name '*.d' -print 2>/dev/null)
+-include $(shell find $(addprefix $(O)/,agent api bpf fuzz symbolize tests tools) -type f -name '*.d' 2>/dev/null)
