@@ -315,7 +315,7 @@ def first_key(path):
 
 
 def sign_in_with_a_key():
-    with tempfile.TemporaryDirectory() as folder, Daemon("--socket", os.path.join(folder, "s")) as daemon, Site(daemon) as page:
+    with tempfile.TemporaryDirectory() as folder, Daemon("--socket", os.path.join(folder, "s")) as daemon, busy("page-key"), Site(daemon) as page:
         path = os.path.join(folder, "s")
         key = first_key(path)
         page.visit("/status#q=kept", "location.pathname === '/sign-in' && document.querySelector('form')")
