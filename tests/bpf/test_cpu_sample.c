@@ -61,14 +61,16 @@ static const char signal_source[] = PROLOGUE
 	" struct sigaction a = { .sa_handler = handler, .sa_flags = atoi(v[1]) ? SA_ONSTACK : 0 };"
 	" sigaltstack(&t, 0); sigaction(SIGUSR1, &a, 0); ready(); for (;;) s += below(5); }\n";
 
-/* push %rbp; mov %rsp,%rbp; call *%rdi; pop %rbp; ret in anonymous executable memory */
+/* push %rbp; mov %rsp,%rbp; call *%rdi; nop; pop %rbp; ret in anonymous executable memory. With an argument there is no nop: the call returns to code
+ * that does nothing more than return. */
 static const char jit_source[] = PROLOGUE
-	"static const unsigned char code[] = { 0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7, 0x5d, 0xc3 };\n"
+	"static const unsigned char code[] = { 0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7, 0x90, 0x5d, 0xc3 };\n"
 	"F leaf(void) { unsigned long x = 1; " SPIN " return x; }\n"
 	"F caller(unsigned long (*p)(unsigned long (*)(void))) { return p(leaf) + 1; }\n"
-	"int main(void) { volatile unsigned long s = 0;"
+	"int main(int c, char **v) { volatile unsigned long s = 0;"
 	" char *p = mmap(0, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS,"
-	" -1, 0); memcpy(p, code, sizeof(code)); ready(); for (;;) s += caller((void *)p); }\n";
+	" -1, 0); memcpy(p, code, sizeof(code)); if (c > 1) memcpy(p + 6, code + 7, 2);"
+	" ready(); for (;;) s += caller((void *)p); }\n";
 
 /* ---- running --------------------------------------------------------------------------------- */
 
@@ -423,10 +425,10 @@ static void test_signal(void **state)
 	}
 }
 
-/* leaf (rows) < generated code (frame pointer, guessed) < caller (rows). */
-static void test_jit(void **state)
+/* leaf (rows) < generated code (frame pointer, @guess, or returns at once) < caller (rows). */
+static void check_jit(const char *argument, uint64_t guess)
 {
-	const struct setup setup = { .path = jit, .wanted = WANT_CPU,
+	const struct setup setup = { .path = jit, .argument = argument, .wanted = WANT_CPU,
 				     .publish = PUBLISH_MAPPINGS | PUBLISH_TABLES };
 	size_t samples = 0, exact = 0, unknown = 0;
 
@@ -440,8 +442,9 @@ static void test_jit(void **state)
 		exact += prof_frame_kind(user->frames[1]) == PROF_FRAME_ADDRESS &&
 			 !(user->frames[1] & PROF_FRAME_GUESSED) &&
 			 find_function(jit, user, "caller") == 2 &&
-			 user->frames[2] & PROF_FRAME_GUESSED &&
-			 find_function(jit, user, "main") == 3 && user->outcome == OUTCOME_guessed;
+			 (user->frames[2] & PROF_FRAME_GUESSED) == guess &&
+			 find_function(jit, user, "main") == 3 &&
+			 user->outcome == (guess ? OUTCOME_guessed : OUTCOME_complete);
 	}
 	assert_true(samples > 25);
 	assert_share(exact, samples, 97);
@@ -449,6 +452,13 @@ static void test_jit(void **state)
 		unknown += run.recording.tasks[i].head.kind == PROF_EVENT_UNKNOWN_PC;
 	/* at most one in 250 ms */
 	assert_in_range(unknown, 1, 5);
+	run_end(NULL);
+}
+
+static void test_jit(void **state)
+{
+	check_jit(NULL, PROF_FRAME_GUESSED);
+	check_jit("returns", 0);
 }
 
 static void test_kernel_frames(void **state)
