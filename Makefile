@@ -143,7 +143,8 @@ fuzz: $(addprefix fuzz-time-,$(or $(T),$(FUZZERS))) ## fuzz all targets for 10 s
 fuzz-time-%: $(O)/fuzz/%
 	@$(call fuzz_run,-max_total_time=$(S))
 
-check-long: $(O)/tests/bpf/test_reader_go ## packages, the README's first minute on a bare host, Go programs of all versions (as root)
+check-long: $(O)/tests/bpf/test_reader_go $(O)/tests/unit/test_store_crash ## 1,000 kills, packages, the README's first minute on a bare host, Go programs of all versions (as root)
+	PROFD_TEST_KILLS=1000 $(O)/tests/unit/test_store_crash
 	tests/long/run
 
 fuzz-replay: $(FUZZERS:%=fuzz-replay-%) ## every fuzz target over its corpus and 2,000 fresh inputs
@@ -156,7 +157,7 @@ fuzz-replay-%: $(O)/fuzz/%
 $(O)/tools/bench/%: $(O)/tools/bench/%.o $(LIB)
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
-bench: all $(O)/tools/bench/names $(O)/tools/bench/compare $(O)/tools/bench/render $(O)/tests/unit/test_share_test ## overhead and throughput, as ratios against perf in the same run (as root)
+bench: all $(O)/tools/bench/names $(O)/tools/bench/compare $(O)/tools/bench/days $(O)/tools/bench/render $(O)/tests/unit/test_share_test ## overhead and throughput, as ratios against perf in the same run (as root)
 	tools/bench/run
 
 insns: $(SKELS) ## instructions per BPF program against the budget in bpf/README.md

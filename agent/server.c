@@ -99,7 +99,6 @@ static int create_sessions(struct server *s, struct err *err)
 		.retention_days = c->retention_days,
 		.continuous_span_ns = c->continuous_span_ns,
 		.disk_budget_bytes = c->disk_budget_bytes,
-		.detail_budget_bytes = c->detail_budget_bytes,
 		.post = post_webhook,
 	};
 
@@ -129,7 +128,6 @@ static void list_limits(struct server *s)
 		{ "running_sessions_host", c->limits.running_sessions_host },
 		{ "stacks_per_session", c->limits.stacks_per_session },
 		{ "disk_budget_bytes", (double)c->disk_budget_bytes },
-		{ "detail_budget_bytes", (double)c->detail_budget_bytes },
 		{ "retention_days", c->retention_days },
 		{ "memory_budget_bytes", (double)c->memory_budget_bytes },
 		{ "cpu_budget_pct", c->cpu_budget_pct },

@@ -94,10 +94,6 @@ CLEANUP_DEFINE(window_matrix, struct window_matrix *, window_matrix_destroy);
 int window_matrix_coarsen(const struct window_matrix *m, uint32_t factor,
 			  struct window_matrix **ret) must_use;
 
-/* Format: README.md. window_matrix_read() takes untrusted bytes: -EPROTO, -ENOMEM. */
-void window_matrix_write(const struct window_matrix *m, struct buf *out);
-int window_matrix_read(const void *data, size_t len, struct window_matrix **ret) must_use;
-
 static inline const char *window_text(const struct window_matrix *m, uint32_t at)
 {
 	return m->text + at;

@@ -26,7 +26,6 @@
 #define RUNTIME_LAG_NS	   (4 * NS_PER_S) /* until a young program's runtime is known */
 #define DEFAULT_SPAN_NS	   (600 * NS_PER_S)
 #define DEFAULT_DISK	   (2ull << 30)
-#define DEFAULT_DETAIL	   (256ull << 20)
 #define RETRY_AFTER_S	   5u
 
 /* ---- the list of what runs ------------------------------------------------------------------- */
@@ -471,7 +470,6 @@ static void set_options(struct sessions *s, const struct sessions_options *optio
 	own->flush_interval_ns = or_default64(own->flush_interval_ns, DEFAULT_FLUSH_NS);
 	own->continuous_span_ns = or_default64(own->continuous_span_ns, DEFAULT_SPAN_NS);
 	own->disk_budget_bytes = or_default64(own->disk_budget_bytes, DEFAULT_DISK);
-	own->detail_budget_bytes = or_default64(own->detail_budget_bytes, DEFAULT_DETAIL);
 	s->store = options->store;
 	store_set_budget(s->store, own->disk_budget_bytes);
 }

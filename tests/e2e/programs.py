@@ -151,6 +151,8 @@ def postgres_life(folder, env):
 @contextlib.contextmanager
 def redis_life(folder, env):
     port = free_port()
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(os.path.join(folder, "dump.rdb"))  # while it is loaded again, clients are refused
     with started(["redis-server", "--port", str(port), "--dir", folder, "--save", "20 1"], port,
                  env=dict(os.environ, **env)), \
             load("redis-benchmark", "-p", str(port), "-q", "-l", "-t", "set,get,lpush,lpop,sadd", "-c", "3", "-r", "100000"):

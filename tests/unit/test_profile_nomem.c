@@ -153,17 +153,11 @@ static int compare_goroutines(void)
 
 static int matrix(void)
 {
-	cleanup(window_matrix) struct window_matrix *m = NULL, *coarse = NULL, *read = NULL;
-	cleanup_buf struct buf bytes = { 0 };
+	cleanup(window_matrix) struct window_matrix *m = NULL, *coarse = NULL;
 	cleanup_free uint32_t *map = NULL;
 	int rc = window_matrix_create(cpu, NULL, &m, &map);
 
-	if (rc == 0)
-		rc = window_matrix_coarsen(m, 2, &coarse);
-	if (rc < 0)
-		return rc;
-	window_matrix_write(coarse, &bytes);
-	return bytes.error ? bytes.error : window_matrix_read(bytes.data, bytes.len, &read);
+	return rc == 0 ? window_matrix_coarsen(m, 2, &coarse) : rc;
 }
 
 static int analyse(void)

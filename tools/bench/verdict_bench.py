@@ -7,48 +7,35 @@ import datetime
 import itertools
 import math
 import os
-import shutil
-import subprocess
 import tempfile
 import time
 
-from harness import FAMILY_A, ROOT, Daemon, build_truth, check, compile_workload
+import programs
+from harness import FAMILY_A, Daemon, check, compile_workload
 
 RATE = 99
-LIVES = 8  # of each program: 28 pairs
-SIDE = 4   # lives on each side of a planted change
+SIDE = 4    # lives on each side of a planted change
+ROUNDS = 8  # planted changes, all recorded at once
 PLANTED = ("12", "24")  # percent of its work in one function, before and after
+# Servers that write their title over their environment are told by what they run.
+CONFIG = "[service life-postgres]\nexe = */postgres\n[service life-redis]\nexe = */redis-check-rdb\n"
 
 
-def programs(folder):
-    """{name: command}; those that are not installed here are left out."""
-    python = "import json\nwhile True: json.loads(json.dumps({str(i): list(range(40)) for i in range(200)}))"
-    gcc = f"while true; do gcc -O2 -c -o /dev/null {ROOT}/tests/workloads/truth_plain.c; done"
-    found = {"python": ["python3", "-c", python], "compile": ["sh", "-c", gcc],
-             "truth": [build_truth(), "86400"], "two_ways": [compile_workload("two_ways.c", "-O2", "-g"), "30"],
-             "gzip": ["sh", "-c", f"while true; do gzip -c {ROOT}/build/profd >/dev/null; done"]}
-    if shutil.which("redis-server") and shutil.which("redis-benchmark"):
-        socket = os.path.join(folder, "redis.sock")
-        found["redis"] = ["sh", "-c", f"redis-server --port 0 --unixsocket {socket} --save '' >/dev/null & sleep 1; "
-                                      f"exec redis-benchmark -s {socket} -l -q -t set,get,lpush"]
-    return found
-
-
-def life(daemon, commands, seconds):
-    """One life of each program, all at once; {name: session}."""
+def life(daemon, folder, planted, seconds):
+    """One life of each program, and of one per planted change, all at once; {service: session}."""
+    program = compile_workload("two_ways.c", "-O2", "-g")
     with contextlib.ExitStack() as stack:
-        sessions = {}
-        for name, command in commands.items():
-            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-                                       env=dict(os.environ, OTEL_SERVICE_NAME="life-" + name))
-            stack.callback(process.wait)
-            stack.callback(os.killpg, process.pid, 9)
-        time.sleep(2)
-        for name in commands:
-            sessions[name] = daemon.start_profile("life-" + name, seconds, rate=RATE, waitSeconds=30)
+        stack.enter_context(programs.lives(folder, "life-"))
+        names = ["life-" + name for name in programs.LIVES]
+        for number in range(ROUNDS):
+            names.append(f"planted{number}")
+            env = {"OTEL_SERVICE_NAME": names[-1]}
+            stack.enter_context(programs.started([program, planted], env=dict(os.environ, **env)))
+        time.sleep(3)
+        sessions = {name: daemon.start_profile(name, seconds, rate=RATE, waitSeconds=30) for name in names}
         for session in sessions.values():
             check(daemon.finish_profile(session, seconds=seconds + 120)["status"] == "completed", session)
-        return sessions
+    return sessions
 
 
 def interval(hits, count):
@@ -62,51 +49,58 @@ def compare(daemon, base, other):
     return daemon.get(f"{FAMILY_A}/compare?baseProfileId={base}&comparisonProfileId={other}").json()
 
 
-def null(daemon, absolute, folder, seconds, lives):
-    commands = programs(folder)
-    taken = [life(daemon, commands, seconds) for _ in range(lives)]
-    quiet = open_pairs = pairs = 0
-    wrong = []
-    for name in commands:
+def null(daemon, absolute, taken, seconds):
+    quiet = short = pairs = 0
+    wrong, samples = [], []
+    for name in ["life-" + name for name in programs.LIVES]:
+        samples.append(min(daemon.get(f"{FAMILY_A}/{one[name]}").json()["sampleCount"] for one in taken))
         for base, other in itertools.combinations(taken, 2):
             answer = compare(daemon, base[name], other[name])
             pairs += 1
-            open_pairs += answer["insufficientData"]
+            short += answer["insufficientData"]
             quiet += answer["verdict"] != "regressed"
             if answer["verdict"] == "regressed":
                 wrong.append(f"{name}: {answer['summary'][:80]}")
     low, high = interval(quiet, pairs)
     absolute(f"pairs of lives without a regression, of {pairs}", quiet / pairs, 0.98,
-             f"95 % interval {low:.3f} to {high:.3f}; {len(commands)} programs, {seconds} s; {open_pairs} too short; "
-             + "; ".join(wrong), smaller=False)
+             f"95 % interval {low:.3f} to {high:.3f}; {', '.join(programs.LIVES)}: {seconds} s, "
+             f"at least {samples} samples a life; {short} too short; " + "; ".join(wrong), smaller=False)
 
 
 def stamp(when):
     return datetime.datetime.fromtimestamp(when, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def power(daemon, absolute, seconds, rounds):
-    """Four lives a side, merged; found and the only one named."""
-    program = compile_workload("two_ways.c", "-O2", "-g")
+def power(daemon, absolute, edges, seconds):
+    """Four lives a side, merged: the function that was doubled is found, and the only one named."""
     found = alone = 0
-    for number in range(rounds):
-        name, edges = f"planted{number}", [time.time() - 1]
-        for percent in PLANTED:
-            for _ in range(SIDE):
-                life(daemon, {name: [program, percent]}, seconds)
-            edges.append(time.time())
-        answer = daemon.get(f"{FAMILY_A}/compare?service=life-{name}&profileType=cpu&baseFrom={stamp(edges[0])}"
+    others = []
+    for number in range(ROUNDS):
+        answer = daemon.get(f"{FAMILY_A}/compare?service=planted{number}&profileType=cpu&baseFrom={stamp(edges[0])}"
                             f"&baseTo={stamp(edges[1])}&comparisonFrom={stamp(edges[1])}&comparisonTo={stamp(edges[2])}").json()
         named = [f["funcName"] for f in answer["regressions"] if not f["environment"]]
         found += "slow_way" in named
         alone += named == ["slow_way"]
-    absolute("a function doubled is found", found / rounds, 0.9, f"{rounds} times, {SIDE} lives a side, {seconds} s", smaller=False)
-    absolute("and is the only one named", alone / rounds, 0.9, smaller=False)
+        others += [name for name in named if name != "slow_way"]
+    text = f"{ROUNDS} times, {SIDE} lives a side, {seconds} s; 95 % interval "
+    for name, hits in (("a function doubled is found", found), ("and is the only one named", alone)):
+        low, high = interval(hits, ROUNDS)
+        absolute(name, hits / ROUNDS, 0.9, f"{text}{low:.3f} to {high:.3f} {' '.join(others)}", smaller=False)
 
 
-def run(absolute, seconds, lives=LIVES, rounds=10):
-    folder = tempfile.mkdtemp(prefix="profd-bench-")
-    with Daemon() as daemon:
-        null(daemon, absolute, folder, seconds, lives)
-        power(daemon, absolute, seconds, rounds)
-    shutil.rmtree(folder)
+def run(absolute, seconds):
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        with open(os.path.join(folder, "profd.conf"), "w") as f:
+            f.write(CONFIG)
+        lives(absolute, folder, seconds)
+
+
+def lives(absolute, folder, seconds):
+    with Daemon("--config", os.path.join(folder, "profd.conf")) as daemon:
+        taken, edges = [], [time.time() - 1]
+        for planted in PLANTED:
+            taken += [life(daemon, folder, planted, seconds) for _ in range(SIDE)]
+            edges.append(time.time())
+        null(daemon, absolute, taken, seconds)
+        power(daemon, absolute, edges, seconds)
