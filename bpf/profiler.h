@@ -101,6 +101,8 @@ enum prof_sample_type {
 	PROF_SAMPLE_ALLOC = 2,
 	PROF_SAMPLE_IO = 3,
 	PROF_SAMPLE_THREAD = 4, /* what the kernel has counted for a thread since it began */
+	PROF_SAMPLE_WAKER = 5,	/* who wakes a thread: stacks, comm, holder (tid), object (tgid) and value (start
+				 * of the process) are the waker's, all else the woken thread's */
 };
 
 /* Why a thread was off the CPU. One time off the CPU yields a sample of each state that lasted. */
@@ -272,6 +274,7 @@ enum prof_want {
 	PROF_WANT_LIVE = 32,  /* with ALLOC: what stays in use */
 	PROF_WANT_FAST = 64,  /* with CPU: at the rate of events of its own threads; in the map, they are open */
 	PROF_WANT_KERNEL_LOCKS = 128, /* with OFFCPU: waits for the kernel's own locks too */
+	PROF_WANT_WAKERS = 256, /* with OFFCPU: stacks of those who end waits */
 	PROF_WANT_MAPPED =
 		0x20000000, /* not a wish: all its mappings are published, it is not young */
 	PROF_WANT_NONE = 0x80000000, /* decided: nothing */

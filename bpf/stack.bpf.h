@@ -61,6 +61,12 @@ static __always_inline uint64_t kernel_stack_send(struct scratch *s, long bytes,
 	return stack_send(s);
 }
 
+/* Where a tracepoint was met; the program itself and bpf_trace_run*() of the kernel are left out. */
+static __always_inline long own_kernel_stack(void *ctx, struct scratch *s)
+{
+	return bpf_get_stack(ctx, s->frames, KERNEL_STACK_BYTES, 2);
+}
+
 static __always_inline void sample_send(struct scratch *s)
 {
 	s->sample.head.kind = PROF_EVENT_SAMPLE;

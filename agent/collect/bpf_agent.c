@@ -150,6 +150,7 @@ static void detach_waits(struct profiler_bpf *waits)
 				      &waits->links.off_waking, &waits->links.off_sweep,
 				      &waits->links.off_resume,
 				      &waits->links.off_resume_compat,
+				      &waits->links.off_waker,
 				      &waits->links.lock_begin, &waits->links.lock_end };
 
 	for (size_t i = 0; i < ARRAY_SIZE(links); i++) {
@@ -227,20 +228,35 @@ int bpf_agent_set_offcpu(struct bpf_agent *agent, bool on, uint64_t threshold_ns
 	return 0;
 }
 
+/* One that works only while the off-CPU programs do. */
+static int set_beside(struct bpf_agent *agent, struct bpf_program *program, struct bpf_link **link, bool on)
+{
+	if (!on || !agent->skel->bss->config.off_generation || !bpf_program__autoload(program)) {
+		(void)bpf_link__destroy(*link);
+		*link = NULL;
+		return on ? -EOPNOTSUPP : 0;
+	}
+	if (!*link)
+		*link = bpf_program__attach_trace(program);
+	return *link ? 0 : -errno;
+}
+
 int bpf_agent_set_wakers(struct bpf_agent *agent, bool on)
 {
 	struct profiler_bpf *waits = agent->waits;
 
 	if (!waits)
 		return on ? -EOPNOTSUPP : 0;
-	if (!on || !agent->skel->bss->config.off_generation) {
-		(void)bpf_link__destroy(waits->links.off_waking);
-		waits->links.off_waking = NULL;
+	return set_beside(agent, waits->progs.off_waking, &waits->links.off_waking, on);
+}
+
+int bpf_agent_set_waker_stacks(struct bpf_agent *agent, bool on)
+{
+	struct profiler_bpf *waits = agent->waits;
+
+	if (!waits)
 		return on ? -EOPNOTSUPP : 0;
-	}
-	if (!waits->links.off_waking)
-		waits->links.off_waking = bpf_program__attach_trace(waits->progs.off_waking);
-	return waits->links.off_waking ? 0 : -errno;
+	return set_beside(agent, waits->progs.off_waker, &waits->links.off_waker, on);
 }
 
 int bpf_agent_set_kernel_locks(struct bpf_agent *agent, bool on)
@@ -248,23 +264,17 @@ int bpf_agent_set_kernel_locks(struct bpf_agent *agent, bool on)
 	struct profiler_bpf *skel = agent->waits;
 	struct prof_config *config = &agent->skel->bss->config;
 
+	int rc;
+
 	if (!skel)
 		return on ? -EOPNOTSUPP : 0;
-	if (!on || !config->off_generation || !bpf_program__autoload(skel->progs.lock_begin)) {
-		(void)bpf_link__destroy(skel->links.lock_begin);
-		(void)bpf_link__destroy(skel->links.lock_end);
-		skel->links.lock_begin = skel->links.lock_end = NULL;
-		return on ? -EOPNOTSUPP : 0;
+	if (on && !skel->links.lock_end) {
+		if (getrandom(&config->lock_secret, sizeof(config->lock_secret), 0) < 0)
+			return -errno;
+		config->lock_generation++;
 	}
-	if (skel->links.lock_end)
-		return 0;
-	if (getrandom(&config->lock_secret, sizeof(config->lock_secret), 0) < 0)
-		return -errno;
-	config->lock_generation++;
-	skel->links.lock_begin = bpf_program__attach_trace(skel->progs.lock_begin);
-	if (skel->links.lock_begin)
-		skel->links.lock_end = bpf_program__attach_trace(skel->progs.lock_end);
-	return skel->links.lock_end ? 0 : -errno;
+	rc = set_beside(agent, skel->progs.lock_begin, &skel->links.lock_begin, on);
+	return rc < 0 ? rc : set_beside(agent, skel->progs.lock_end, &skel->links.lock_end, on);
 }
 
 int bpf_agent_set_io(struct bpf_agent *agent, bool on)

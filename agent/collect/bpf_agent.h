@@ -35,9 +35,11 @@ void bpf_agent_fast_close(struct bpf_agent *agent, uint32_t tgid);
  * kernels. */
 int bpf_agent_set_offcpu(struct bpf_agent *agent, bool on, uint64_t threshold_ns, struct err *err)
 	must_use;
-/* Whether it is noted who wakes a thread, at the cost of a program at every wakeup of the host. -EOPNOTSUPP
- * while the off-CPU programs are not attached. */
+/* Whether it is noted who wakes a thread, and whether with its stack, each at the cost of a program at every
+ * wakeup of the host. -EOPNOTSUPP while the off-CPU programs are not attached and, for stacks, on old
+ * kernels. */
 int bpf_agent_set_wakers(struct bpf_agent *agent, bool on) must_use;
+int bpf_agent_set_waker_stacks(struct bpf_agent *agent, bool on) must_use;
 /* Whether waits for the kernel's own locks are recorded, at the cost of two programs at each of them.
  * -EOPNOTSUPP on old kernels and while the off-CPU programs are not attached. */
 int bpf_agent_set_kernel_locks(struct bpf_agent *agent, bool on) must_use;

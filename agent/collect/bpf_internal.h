@@ -44,6 +44,8 @@ int bpf_load_waits(struct bpf_agent *agent, struct err *err) must_use;
 
 /* Can the off-CPU programs be loaded with these features? */
 bool bpf_load_has_offcpu(const struct features *features);
+/* And that of wakers' stacks? */
+bool bpf_load_has_wakers(const struct features *features);
 /* And those of the kernel's locks? */
 bool bpf_load_has_locks(const struct features *features);
 

@@ -93,10 +93,14 @@ bool bpf_load_has_offcpu(const struct features *features)
 	       features_has(features, FEATURE_TASK_PT_REGS);
 }
 
+bool bpf_load_has_wakers(const struct features *features)
+{
+	return bpf_load_has_offcpu(features) && features_has(features, FEATURE_BPF_LOOP);
+}
+
 bool bpf_load_has_locks(const struct features *features)
 {
-	return bpf_load_has_offcpu(features) && features_has(features, FEATURE_BPF_LOOP) &&
-	       features_has(features, FEATURE_LOCK_CONTENTION);
+	return bpf_load_has_wakers(features) && features_has(features, FEATURE_LOCK_CONTENTION);
 }
 
 static int set_features(const struct bpf_agent *agent, struct profiler_bpf *skel, bool waits)
@@ -121,6 +125,7 @@ static int set_features(const struct bpf_agent *agent, struct profiler_bpf *skel
 		{ skel->progs.off_waking, offcpu, true },
 		{ skel->progs.io_exit, offcpu && loop, true },
 		{ skel->progs.io_exit_compat, offcpu && !loop, true },
+		{ skel->progs.off_waker, bpf_load_has_wakers(features), true },
 		{ skel->progs.lock_begin, bpf_load_has_locks(features), true },
 		{ skel->progs.lock_end, bpf_load_has_locks(features), true },
 		{ skel->progs.off_resume, resume && loop, true },

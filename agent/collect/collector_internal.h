@@ -86,7 +86,7 @@ struct collector {
 	uint32_t rate_hz, fast_hz;  /* in force, like these */
 	bool fast_refused;	    /* fast_hz of the demand is the host's rate instead */
 	uint64_t off_threshold_ns;
-	bool offcpu, io, kernel_locks; /* attached */
+	bool offcpu, io, kernel_locks, wakers; /* attached */
 	struct feed_demand told;    /* what the feed was told is in force */
 	struct alloc_watch *alloc;  /* NULL until somebody wants allocations */
 

@@ -32,6 +32,8 @@ void control_send_status(struct collector *c)
 	status.types = PROF_WANT_CPU;
 	if (bpf_load_has_offcpu(&c->options->features))
 		status.types |= PROF_WANT_OFFCPU | PROF_WANT_LOCKS | PROF_WANT_IO;
+	if (bpf_load_has_wakers(&c->options->features))
+		status.types |= PROF_WANT_WAKERS;
 	if (bpf_load_has_locks(&c->options->features))
 		status.types |= PROF_WANT_KERNEL_LOCKS;
 	if (alloc_is_possible(c))
@@ -84,13 +86,18 @@ static void apply_offcpu(struct collector *c, bool on)
 		sweep(c, true);
 }
 
-static void apply_kernel_locks(struct collector *c, bool on)
+static void apply_extras(struct collector *c)
 {
-	int rc = bpf_agent_set_kernel_locks(c->bpf, on);
+	bool locks = c->demand.types & PROF_WANT_KERNEL_LOCKS, wakers = c->demand.types & PROF_WANT_WAKERS;
+	int rc = bpf_agent_set_kernel_locks(c->bpf, locks);
 
+	c->kernel_locks = locks && rc == 0;
 	if (rc < 0)
 		log_error("cannot follow the kernel's locks: %s", strerror(-rc));
-	c->kernel_locks = on && rc == 0;
+	rc = bpf_agent_set_waker_stacks(c->bpf, wakers);
+	c->wakers = wakers && rc == 0;
+	if (rc < 0)
+		log_error("cannot follow who wakes a thread: %s", strerror(-rc));
 }
 
 static void apply_io(struct collector *c, bool on)
@@ -155,7 +162,6 @@ void control_apply_demand(struct collector *c)
 {
 	uint32_t types = c->demand.types;
 	bool offcpu = types & PROF_WANT_OFFCPU, io = types & PROF_WANT_IO;
-	bool kernel_locks = types & PROF_WANT_KERNEL_LOCKS;
 
 	if (!c->bpf)
 		return;
@@ -165,8 +171,7 @@ void control_apply_demand(struct collector *c)
 	apply_rates(c);
 	if (offcpu || c->offcpu)
 		apply_offcpu(c, offcpu);
-	if (kernel_locks || c->kernel_locks)
-		apply_kernel_locks(c, kernel_locks);
+	apply_extras(c);
 	if (io || c->io)
 		apply_io(c, io);
 	/* What could not be started is not claimed: whoever waits for it is told why by the status. */
@@ -176,6 +181,8 @@ void control_apply_demand(struct collector *c)
 		types &= ~(uint32_t)(PROF_WANT_OFFCPU | PROF_WANT_LOCKS);
 	if (!c->kernel_locks)
 		types &= ~(uint32_t)PROF_WANT_KERNEL_LOCKS;
+	if (!c->wakers)
+		types &= ~(uint32_t)PROF_WANT_WAKERS;
 	if (!c->io)
 		types &= ~(uint32_t)PROF_WANT_IO;
 	if (!alloc_is_possible(c))

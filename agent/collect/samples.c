@@ -241,7 +241,7 @@ static int feed_user_stack(struct collector *c, struct proc *proc,
 /* The main thread's name is the process's; a program may change it at any time. */
 static void follow_comm(struct proc *proc, const struct prof_sample_event *event)
 {
-	if (event->tid != event->tgid || proc->ended_ns ||
+	if (event->tid != event->tgid || event->type == PROF_SAMPLE_WAKER || proc->ended_ns ||
 	    memcmp(proc->comm, event->comm, sizeof(proc->comm)) == 0)
 		return;
 	memcpy(proc->comm, event->comm, sizeof(proc->comm));
@@ -252,7 +252,7 @@ static void follow_comm(struct proc *proc, const struct prof_sample_event *event
  * released it. */
 static uint32_t holder_of(const struct prof_sample_event *event)
 {
-	if (event->type == PROF_SAMPLE_ALLOC)
+	if (event->type == PROF_SAMPLE_ALLOC || event->type == PROF_SAMPLE_WAKER)
 		return event->holder;
 	if (event->holder && event->holder != event->tid &&
 	    proc_facts_is_thread(event->tgid, event->holder))
@@ -285,7 +285,7 @@ void samples_feed(struct collector *c, const struct prof_sample_event *event)
 				      .object = event->object,
 				      .holder = holder_of(event),
 				      .detail = event->detail };
-	struct proc *proc;
+	struct proc *proc, *of_stack;
 
 	proc = follow_sampled(c, event->tgid, event->start_boottime_ns, event->time_ns,
 			      event->comm);
@@ -298,10 +298,16 @@ void samples_feed(struct collector *c, const struct prof_sample_event *event)
 		return;
 	}
 	follow_comm(proc, event);
+	of_stack = proc;
+	if (event->type == PROF_SAMPLE_WAKER) {
+		of_stack = follow_sampled(c, (uint32_t)event->object, event->value, event->time_ns,
+					  event->comm);
+		sample.object = sample.value = sample.value2 = 0;
+	}
 	sample.proc = proc->id;
 	memcpy(sample.comm, event->comm, sizeof(sample.comm));
-	if (!samples_feed_proc(c, proc) ||
-	    feed_user_stack(c, proc, event, &sample.user_stack) < 0 ||
+	if (!of_stack || !samples_feed_proc(c, proc) ||
+	    feed_user_stack(c, of_stack, event, &sample.user_stack) < 0 ||
 	    feed_stack_of(c, proc, event->kernel_stack_hash, event->time_ns,
 			  &sample.kernel_stack) < 0 ||
 	    feed_write_sample(&c->feed, &sample) < 0)

@@ -62,6 +62,22 @@ uint32_t lock_site_kernel(const struct profile_builder *b, uint32_t node)
 	return 0;
 }
 
+uint32_t lock_site_interrupt(const struct profile_builder *b, uint32_t node, uint32_t above)
+{
+	static const char *const functions[] = { "asm_sysvec_", "asm_common_interrupt" };
+	const struct profile *p = b->p;
+	uint32_t found = 0;
+
+	for (; node && node != above && node < p->node_count; node = p->nodes[node].parent) {
+		const struct profile_frame *frame = &p->frames[p->nodes[node].frame];
+
+		if (begins_with_any(profile_string(p, p->functions[frame->function].name), functions,
+				    ARRAY_SIZE(functions)))
+			found = node;
+	}
+	return found;
+}
+
 uint32_t lock_site(const struct profile_builder *b, uint32_t node)
 {
 	const struct profile *p = b->p;

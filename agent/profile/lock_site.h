@@ -11,5 +11,8 @@
 uint32_t lock_site(const struct profile_builder *b, uint32_t node);
 /* Likewise of a lock of the kernel: the function of the kernel that locks. */
 uint32_t lock_site_kernel(const struct profile_builder *b, uint32_t node);
+/* Of the frames from @node up to @above, without that, the uppermost that is the kernel's way into an
+ * interrupt; 0 = none. */
+uint32_t lock_site_interrupt(const struct profile_builder *b, uint32_t node, uint32_t above);
 
 #endif

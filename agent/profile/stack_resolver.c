@@ -308,6 +308,21 @@ static int add_frames(struct stack_resolver *r, struct stack_frames stack, uint3
 	return 0;
 }
 
+int stack_resolver_turned(struct stack_resolver *r, struct stack_frames stack, uint32_t *node)
+{
+	size_t first, count;
+	int rc;
+
+	for (size_t i = 0; i < stack.count; i++) {
+		rc = recall(r, stack.frames[i], &first, &count);
+		if (rc < 0)
+			return rc;
+		for (size_t k = count; k > 0; k--)
+			*node = profile_builder_node(r->builder, *node, r->frames.data[first + k - 1]);
+	}
+	return 0;
+}
+
 static bool is_cut(struct stack_frames stack)
 {
 	size_t i;

@@ -58,5 +58,7 @@ struct stack_frames {
  * builder stay in it. */
 int stack_resolver_node(struct stack_resolver *r, struct stack_frames user,
 			struct stack_frames kernel, uint32_t *ret_node) must_use;
+/* Goes on from *@node with @stack turned over: its leaf first. -ENOMEM. */
+int stack_resolver_turned(struct stack_resolver *r, struct stack_frames stack, uint32_t *node) must_use;
 
 #endif

@@ -254,6 +254,7 @@ void continuous_take(struct sessions *s, struct live_process *process,
 	struct continuous_plan plan;
 
 	if (!s->continuous.source_count || sample->type > PROF_SAMPLE_OFFCPU ||
+	    sample->detail == PROF_DETAIL_KERNEL_LOCK || /* part of other times */
 	    sample->value > INT64_MAX)
 		return;
 	plan = *continuous_plan_of(s, process);

@@ -228,8 +228,9 @@ void recorder_count(struct recorder *r, const struct chunk_event *event)
 {
 	struct recorder_process *process = &r->processes.data[r->attrs.data[event->attr].process];
 
-	if (r->attrs.data[event->attr].type == PROF_SAMPLE_THREAD)
-		return; /* what it counted, not what was taken of it */
+	if (r->attrs.data[event->attr].type == PROF_SAMPLE_THREAD ||
+	    r->attrs.data[event->attr].type == PROF_SAMPLE_WAKER)
+		return; /* said of samples, none itself */
 	r->pairs.data[event->pair].samples++;
 	process->samples++;
 	r->quality.samples++;

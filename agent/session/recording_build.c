@@ -9,6 +9,7 @@
 #include "agent/session/lock_names.h"
 #include "agent/session/recording_internal.h"
 #include "agent/session/thread_totals.h"
+#include "agent/session/wakers.h"
 #include "bpf/profiler.h"
 
 #define NO_NODE UINT32_MAX
@@ -26,6 +27,7 @@ struct build {
 	struct ids_vec processes; /* by process, likewise */
 	struct lock_names locks;
 	struct thread_totals *totals;
+	struct wakers wakers;
 };
 
 static bool find_module(void *ctx, uint32_t id, struct stack_module *ret)
@@ -234,7 +236,7 @@ static int find_locks(struct build *b)
 	for (size_t i = 0; rc == 0 && i < recording->attrs.count; i++) {
 		const struct chunk_attr *attr = &recording->attrs.data[i];
 
-		if (b->options->meta.type == PROFILE_MUTEX)
+		if (b->options->meta.type == PROFILE_MUTEX && attr->type != PROF_SAMPLE_WAKER)
 			rc = lock_names_thread(&b->locks, attr->process, attr->tid, attr->comm);
 	}
 	return rc;
@@ -381,7 +383,7 @@ static int find_totals(struct build *b)
 		const struct chunk_event *event = &recording->events.data[i];
 		const struct chunk_attr *attr = attr_of(recording, event->attr);
 
-		if (attr && attr->type != PROF_SAMPLE_THREAD)
+		if (attr && attr->type != PROF_SAMPLE_THREAD && attr->type != PROF_SAMPLE_WAKER)
 			thread_totals_add(b->totals, pid_of(recording, attr), attr->tid,
 					  class_of(attr), is_exact(attr, event), event->value);
 	}
@@ -429,6 +431,57 @@ static void add_rests(struct build *b)
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
+static int find_wakers(struct build *b)
+{
+	const struct recording *recording = b->recording;
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < recording->events.count; i++) {
+		const struct chunk_event *event = &recording->events.data[i];
+		const struct chunk_attr *attr = attr_of(recording, event->attr);
+
+		if (attr && attr->type == PROF_SAMPLE_WAKER)
+			rc = wakers_add(&b->wakers, &(struct waking){ .process = attr->process,
+								       .tid = attr->tid,
+								       .time_ns = event->time_ns,
+								       .pair = event->pair });
+	}
+	wakers_sort(&b->wakers);
+	return rc;
+}
+
+/* Below a wait the stack of who ended it, the other way round: so both ends meet. What an interrupt
+ * interrupted did not wake anybody. */
+static int add_waker(struct build *b, const struct chunk_attr *attr, const struct chunk_event *event,
+		     uint32_t *node)
+{
+	struct profile_frame frame = { .kind = PROFILE_FRAME_MARKER };
+	struct profile_function function = { 0 };
+	struct stack_frames user, kernel;
+	uint32_t pair, top, interrupt;
+	int rc;
+
+	if (attr->type != PROF_SAMPLE_OFFCPU || attr->state >> 4 != PROF_OFF_BLOCKED ||
+	    !is_exact(attr, event) ||
+	    !wakers_find(&b->wakers, attr->process, attr->tid, event->time_ns - (uint64_t)event->value,
+			 event->time_ns, &pair) ||
+	    pair >= b->recording->pairs.count)
+		return 0;
+	(void)find_stack(b->recording, b->recording->pairs.data[pair].user, &user);
+	(void)find_stack(b->recording, b->recording->pairs.data[pair].kernel, &kernel);
+	function.name = text_id(b, "[woken by]");
+	frame.function = profile_builder_function(b->builder, &function);
+	*node = top = profile_builder_node(b->builder, *node,
+					   profile_builder_frame(b->builder, &frame));
+	rc = stack_resolver_turned(b->resolver, kernel, node);
+	interrupt = rc < 0 ? 0 : lock_site_interrupt(b->builder, *node, top);
+	if (interrupt)
+		*node = interrupt;
+	if (rc < 0 || interrupt)
+		return rc;
+	return stack_resolver_turned(b->resolver, user, node);
+}
+
 static int add_event(struct build *b, const struct chunk_event *stored,
 		     const struct chunk_attr *attr)
 {
@@ -438,6 +491,8 @@ static int add_event(struct build *b, const struct chunk_event *stored,
 	struct profile_event timed = { 0 };
 	int rc = node_of(b, event.pair, &timed.node);
 
+	if (rc == 0 && attr && b->wakers.wakings.count)
+		rc = add_waker(b, attr, stored, &timed.node);
 	if (rc < 0)
 		return rc;
 	if (attr)
@@ -464,7 +519,7 @@ static int add_events(struct build *b)
 		const struct chunk_attr *attr =
 			attr_of(recording, recording->events.data[i].attr);
 
-		if (!attr || attr->type != PROF_SAMPLE_THREAD)
+		if (!attr || (attr->type != PROF_SAMPLE_THREAD && attr->type != PROF_SAMPLE_WAKER))
 			rc = add_event(b, &recording->events.data[i], attr);
 	}
 	add_rests(b);
@@ -512,6 +567,8 @@ static int build_profile(struct build *b, struct profile **ret)
 	if (rc == 0)
 		rc = find_totals(b);
 	if (rc == 0)
+		rc = find_wakers(b);
+	if (rc == 0)
 		rc = add_events(b);
 	if (rc == 0 && recording->readings.count)
 		rc = add_readings(b, &damaged);
@@ -549,5 +606,6 @@ int recording_build(const struct recording *recording, const struct recording_op
 	ids_vec_deinit(&b.attrs);
 	ids_vec_deinit(&b.processes);
 	lock_names_deinit(&b.locks);
+	wakers_deinit(&b.wakers);
 	return rc;
 }

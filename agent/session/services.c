@@ -60,17 +60,21 @@ void services_type_state(const struct sessions *s, enum profile_type type, bool 
 void services_session_need(const struct sessions *s, const struct session *session, struct type_need *ret)
 {
 	const struct peers *peers = &s->peers;
+	uint32_t extras = 0;
 
 	services_type_state(s, session->info.type, session->reads, ret);
-	if (!session->info.kernel_locks || !ret->wants)
-		return; /* goroutines do not wait for locks of the kernel */
-	ret->wants |= PROF_WANT_KERNEL_LOCKS;
-	if (!ret->available || !peers->has_status || peers->status.types & PROF_WANT_KERNEL_LOCKS)
+	if (!ret->wants)
+		return; /* goroutines wait for each other, not for the kernel */
+	if (session->info.kernel_locks)
+		extras |= PROF_WANT_KERNEL_LOCKS;
+	if (session->info.wakers)
+		extras |= PROF_WANT_WAKERS;
+	ret->wants |= extras;
+	if (!ret->available || !peers->has_status || !(extras & ~peers->status.types))
 		return;
 	ret->available = false;
 	(void)snprintf(ret->reason, sizeof(ret->reason), "%s",
-		       "the kernel's locks are seen by tracepoints of Linux 5.19 and newer; leave "
-		       "kernelLocks out (`profd --features`)");
+		       "wakers take Linux 5.17 and kernelLocks 5.19; leave them out (`profd --features`)");
 }
 
 /* ---- listing --------------------------------------------------------------------------------- */

@@ -248,6 +248,8 @@ static bool is_wanted_type(struct session *session, const struct feed_sample *sa
 		return alloc_session_is(session) && alloc_session_takes(session, sample);
 	case PROF_SAMPLE_IO:
 		return session->wants & PROF_WANT_IO;
+	case PROF_SAMPLE_WAKER:
+		return session->wants & PROF_WANT_WAKERS;
 	case PROF_SAMPLE_THREAD:
 		return session->info.type == PROFILE_OFFCPU || session->info.type == PROFILE_WALL ||
 		       session->info.type == PROFILE_MUTEX;
@@ -308,7 +310,7 @@ void session_life_take(struct sessions *s, struct session *session,
 	    s->feed.cursor <= session->stored_position || sample->value > INT64_MAX ||
 	    !cut_to_session(session, &reduced, &value))
 		return;
-	if (sample->type != PROF_SAMPLE_THREAD &&
+	if (sample->type != PROF_SAMPLE_THREAD && sample->type != PROF_SAMPLE_WAKER &&
 	    !session_thin(session->info.rate_hz, session->seed,
 			  sample->type == PROF_SAMPLE_IO ? &session->thinning_of_bytes
 							 : &session->thinning,

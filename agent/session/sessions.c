@@ -116,6 +116,12 @@ void sessions_note_store(struct sessions *s, int rc, const struct err *err)
 
 /* ---- starting -------------------------------------------------------------------------------- */
 
+static bool profile_is_of_waits(enum profile_type type)
+{
+	return type == PROFILE_OFFCPU || type == PROFILE_WALL || type == PROFILE_BLOCK ||
+	       type == PROFILE_MUTEX || type == PROFILE_IO;
+}
+
 static int check_request(const struct session_request *r, struct err *err)
 {
 	if (!parse_is_name(r->tenant))
@@ -137,6 +143,8 @@ static int check_request(const struct session_request *r, struct err *err)
 			       r->wait_s);
 	if (r->kernel_locks && r->type != PROFILE_MUTEX)
 		return err_set(err, EINVAL, "InvalidParam", "kernelLocks", "only for mutex");
+	if (r->wakers && !profile_is_of_waits(r->type))
+		return err_set(err, EINVAL, "InvalidParam", "wakers", "only for offcpu, wall, block, mutex and io");
 	if (r->label_count > SESSION_LABELS_MAX)
 		return err_set(err, EINVAL, "InvalidParam", "labels", "at most %d labels",
 			       SESSION_LABELS_MAX);
@@ -152,7 +160,7 @@ static uint64_t request_hash(const struct session_request *r)
 	uint64_t hash = hash_bytes(r->service, strlen(r->service), (uint64_t)r->type);
 
 	hash = hash_combine(hash, (uint64_t)r->duration_s << 32 | r->rate_hz);
-	hash = hash_combine(hash, (uint64_t)r->kernel_locks << 32 | r->wait_s);
+	hash = hash_combine(hash, (uint64_t)r->wakers << 33 | (uint64_t)r->kernel_locks << 32 | r->wait_s);
 	for (uint32_t i = 0; i < r->label_count; i++) {
 		hash = hash_bytes(r->labels[i].name, strlen(r->labels[i].name), hash);
 		hash = hash_bytes(r->labels[i].value, strlen(r->labels[i].value), hash);
@@ -252,6 +260,7 @@ static struct session *make_session(struct sessions *s, const struct session_req
 	info->requested_duration_s = r->duration_s;
 	info->rate_hz = r->rate_hz;
 	info->kernel_locks = r->kernel_locks;
+	info->wakers = r->wakers;
 	info->created_at_ns = clock_realtime_ns();
 	info->quality = quality_empty();
 	(void)snprintf(info->tenant, sizeof(info->tenant), "%s", r->tenant);

@@ -58,13 +58,13 @@ class Truth:
                 for name in spans[0][0] if name != "time"}
 
 
-def window(daemon, program, kinds, seconds=SECONDS):
+def window(daemon, program, kinds, seconds=SECONDS, **extra):
     """Sessions of all @kinds at once: {kind: result} and what is true meanwhile."""
     truth = Truth(program)
     sessions = {}
     truth.look()
     for kind, rate in kinds.items():
-        sessions[kind] = daemon.start_profile(program.service, 600, kind, rate)
+        sessions[kind] = daemon.start_profile(program.service, 600, kind, rate, **extra)
         truth.look()
     time.sleep(seconds)
     truth.look()
@@ -178,7 +178,11 @@ def wall_is_all_of_every_thread(daemon, result, truth):
                   f"{t['thread']} {what}: {value / 1e6:.0f} ms, {least[what] / 1e6:.0f} to "
                   f"{most[what] / 1e6:.0f} are due: {t}")
     total = sum(t["elapsedNs"] for t in threads)
-    check(abs(total / result["totalValue"] - 1) < 0.01, f"{total} of {result['totalValue']}")
+
+    def recorded():  # the sums of a session that has just ended are those of its samples for a moment
+        return abs(total / daemon.get(f"{FAMILY_A}/{result['id']}").json()["totalValue"] - 1) < 0.01
+
+    wait_until(recorded, 60, f"a total of {total}")
 
 
 def mutex_names_lock_and_waiter(daemon, result, truth):
@@ -213,6 +217,23 @@ def io_has_kinds(daemon, result, truth):
     check(any("bytes" in note for note in result["quality"]["notes"]), f"{result['quality']}")
 
 
+def wakers_are_named(daemon, result):
+    stacks = daemon.folded(result["id"], "&where=state:blocked")
+
+    def woken_by(stack):
+        return stack[stack.index("[woken by]") + 1:] if "[woken by]" in stack else []
+
+    for name in ("wait_pipe", "wait_socket", "wait_epoll", "wait_condition", "wait_lock"):
+        waker = "own" if name == "wait_lock" else "feed"
+        mine = [(woken_by(s), v) for s, v in stacks if name in s]
+        known = sum(v for s, v in mine if s)  # waits that stand for others have none
+        right = sum(v for s, v in mine if waker in s)
+        check(known >= 0.2 * sum(v for _, v in mine), f"{name}: {known / 1e6:.0f} ms with wakers: {mine}")
+        check(right >= 0.9 * known, f"{name}: {right / 1e6:.0f} of {known / 1e6:.0f} ms woken by {waker}: {mine}")
+    by_timer = [woken_by(s) for s, _ in stacks if "wait_sleep" in s]
+    check(any(by_timer) and not any("start_thread" in s for s in by_timer), f"wait_sleep: {by_timer}")
+
+
 def every_type_at_once():
     """Sessions of all types of one program do not disturb one another, and all tell the truth."""
     with Daemon() as daemon, waits() as program:
@@ -225,8 +246,9 @@ def every_type_at_once():
         block_counts_contentions(daemon, results["block"], truth)
         io_has_kinds(daemon, results["io"], truth)
         # one that begins while nothing else is followed any more
-        results, _ = window(daemon, program, {"offcpu": 1000}, 2)
+        results, _ = window(daemon, program, {"offcpu": 1000}, 2, wakers=True)
         waits_are_cut_at_both_ends(daemon, results["offcpu"])
+        wakers_are_named(daemon, results["offcpu"])
 
 
 def every_holder_is_named(daemon, result):

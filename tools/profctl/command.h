@@ -29,7 +29,7 @@ struct arguments {
 	bool system; /* include the runtime's own goroutines */
 	bool all;    /* everything, not one */
 	bool once;   /* no live view */
-	bool kernel_locks;
+	bool kernel_locks, wakers;
 	int argc;    /* positional, after options */
 	char **argv;
 };
@@ -53,7 +53,7 @@ struct command_option {
 	const char *help;
 };
 
-#define COMMAND_OPTIONS 29
+#define COMMAND_OPTIONS 30
 
 extern const struct command commands[];
 extern const size_t command_count;

@@ -126,6 +126,9 @@ static int set_option(struct arguments *args, int letter, const char *value)
 	case 'x':
 		args->kernel_locks = true;
 		return 0;
+	case 'u':
+		args->wakers = true;
+		return 0;
 	case 'i':
 		return parse_number("interval", value, 60, &args->interval_s);
 	case 'k':

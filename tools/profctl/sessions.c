@@ -33,6 +33,8 @@ int session_start(const struct arguments *args, const char *service, uint32_t du
 		(void)cJSON_AddNumberToObject(body, "waitSeconds", args->wait_s);
 	if (args->kernel_locks)
 		(void)cJSON_AddBoolToObject(body, "kernelLocks", true);
+	if (args->wakers)
+		(void)cJSON_AddBoolToObject(body, "wakers", true);
 	return client_json(args->client, "POST", SESSIONS_PATH "/start", body, ret);
 }
 

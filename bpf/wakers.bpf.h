@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The stack of who ends a wait. Taken of waits that are long enough to be recorded each (offcpu.bpf.h), at the
+ * moment that the waker has; user space joins it to the wait by thread and time. An interrupt that wakes
+ * shows in the kernel stack, and then the thread under it has nothing to do with it. Attached only while
+ * somebody wants wakers. */
+#ifndef PROFD_BPF_WAKERS_BPF_H
+#define PROFD_BPF_WAKERS_BPF_H
+
+#include "bpf/offcpu.bpf.h"
+
+/* Does @task end a wait whose waker is wanted? */
+static __always_inline bool waker_is_wanted(struct task_struct *task, uint64_t now_ns)
+{
+	struct off_state *state = bpf_task_storage_get(&off_states, task, 0, 0);
+	uint32_t tgid = task->tgid;
+
+	if (!state || !state->blocked || !state->since_ns ||
+	    state->generation != config.off_generation ||
+	    now_ns - state->since_ns < config.off_threshold_ns)
+		return false;
+	return !target_wants(bpf_map_lookup_elem(&targets, &tgid), PROF_WANT_WAKERS);
+}
+
+static __always_inline struct scratch *waker_begin(void *ctx, struct task_struct *task)
+{
+	struct task_struct *waker = bpf_get_current_task_btf();
+	uint64_t now_ns = bpf_ktime_get_ns();
+	struct task_struct *leader = waker->group_leader;
+	uint32_t tgid = waker->tgid;
+	struct scratch *s;
+
+	if (!waker_is_wanted(task, now_ns))
+		return NULL;
+	s = scratch_enter(&io_scratch);
+	if (!s) {
+		outcome_count(OUTCOME_scratch_busy);
+		return NULL;
+	}
+	off_sample_begin(s, task, now_ns, 1, 0);
+	s->sample.object = tgid;
+	s->sample.value = leader->start_boottime;
+	s->sample.type = PROF_SAMPLE_WAKER;
+	s->sample.state = 0;
+	s->sample.holder = waker->pid;
+	bpf_get_current_comm(s->sample.comm, sizeof(s->sample.comm));
+	walk_none(s);
+	s->sample.kernel_stack_hash =
+		kernel_stack_send(s, own_kernel_stack(ctx, s), false);
+	walk_none(s);
+	if (!has_user_stack(waker->mm, waker->flags) || is_executing() ||
+	    bpf_probe_read_kernel(&s->regs, sizeof(s->regs), (void *)bpf_task_pt_regs(waker)) ||
+	    !arch_is_user(&s->regs) || arch_is_compat32(&s->regs))
+		return s;
+	arch_start_unwind(&s->at, &s->regs);
+	walk_begin(s, tgid, bpf_map_lookup_elem(&targets, &tgid), true);
+	return s;
+}
+
+/* Needs bpf_loop(): without it nobody is offered wakers. What a stack lacks is not had later: that goes by
+ * the sample's process, which is another one. */
+SEC("tp_btf/sched_waking")
+int BPF_PROG(off_waker, struct task_struct *task)
+{
+	struct cost_timer timer = cost_begin(PROF_PROGRAM_SWITCH);
+	struct scratch *s = waker_begin(ctx, task);
+
+	if (s) {
+		if (s->going)
+			walk_whole(s);
+		if (s->stack.frame_count)
+			s->sample.user_stack_hash = stack_send(s);
+		sample_send(s);
+		scratch_leave(s);
+	}
+	cost_end(&timer);
+	return 0;
+}
+
+#endif
