@@ -263,7 +263,6 @@ int bpf_agent_set_kernel_locks(struct bpf_agent *agent, bool on)
 {
 	struct profiler_bpf *skel = agent->waits;
 	struct prof_config *config = &agent->skel->bss->config;
-
 	int rc;
 
 	if (!skel)
