@@ -169,7 +169,9 @@ enum maple_type {
 };
 
 struct sched_info {
-	unsigned long long run_delay; /* ns on run queues since the thread began */
+	unsigned long long run_delay; /* ns on run queues since the thread began, when the last wait ended */
+	unsigned long long last_arrival; /* on a CPU, by the scheduler's clock */
+	unsigned long long last_queued;	 /* likewise; 0 = it waits for none */
 };
 
 struct sched_entity {

@@ -368,9 +368,23 @@ int BPF_PROG(off_waking, struct task_struct *task)
 
 /* ---- exact sums ---------------------------------------------------------------------------- */
 
+/* The wait for a CPU that a thread is in: run_delay has it when it ends. The scheduler's clock is known by the
+ * thread that sweeps, which came onto its CPU just before. */
+static __always_inline uint64_t off_queued(struct task_struct *task, uint64_t now_ns)
+{
+	uint64_t queued_ns;
+
+	if (!bpf_core_field_exists(struct task_struct, sched_info) || !config.sweep_clock_ns ||
+	    off_blocks(task) || task->on_cpu)
+		return 0;
+	queued_ns = task->sched_info.last_queued + config.sweep_clock_ns;
+	return task->sched_info.last_queued && queued_ns < now_ns ? now_ns - queued_ns : 0;
+}
+
 /* What the scheduler itself has counted for a thread: between two of these its time on CPUs and on
  * run queues is exact, and what is left of the time it was blocked. */
-static __always_inline void thread_send(struct task_struct *task, uint64_t now_ns, bool ends)
+static __always_inline void thread_send(struct task_struct *task, uint64_t now_ns, uint64_t queued_ns,
+					bool ends)
 {
 	struct task_struct *leader = task->group_leader;
 	struct prof_sample_event event = {
@@ -378,7 +392,7 @@ static __always_inline void thread_send(struct task_struct *task, uint64_t now_n
 		.time_ns = now_ns,
 		.start_boottime_ns = leader->start_boottime,
 		.value = task->se.sum_exec_runtime,
-		.value2 = off_run_delay(task),
+		.value2 = off_run_delay(task) + queued_ns,
 		.tgid = task->tgid,
 		.tid = task->pid,
 		.cpu = bpf_get_smp_processor_id(),
@@ -400,7 +414,7 @@ int BPF_PROG(off_exit, struct task_struct *task)
 	uint32_t tgid = task->tgid;
 
 	if (!target_wants(bpf_map_lookup_elem(&targets, &tgid), PROF_WANT_OFFCPU))
-		thread_send(task, bpf_ktime_get_ns(), true);
+		thread_send(task, bpf_ktime_get_ns(), 0, true);
 	cost_end(&timer);
 	return 0;
 }
@@ -491,8 +505,11 @@ int off_sweep(struct bpf_iter__task *ctx)
 	if (!wanted && !config.sweep_all)
 		return 0;
 	now_ns = bpf_ktime_get_ns();
+	if (!config.sweep_clock_ns && bpf_core_field_exists(struct task_struct, sched_info))
+		config.sweep_clock_ns =
+			now_ns - bpf_get_current_task_btf()->sched_info.last_arrival;
 	if (wanted)
-		thread_send(task, now_ns, false);
+		thread_send(task, now_ns, off_queued(task, now_ns), false);
 	sweep_wait(task, now_ns);
 	return 0;
 }

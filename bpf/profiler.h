@@ -297,6 +297,7 @@ struct prof_config {
 	uint64_t fast_from_ns;	   /* CPU time of a thread from which on its own events count */
 	uint32_t cpu_active;	   /* 0: return at once */
 	uint32_t sweep_all;	   /* the next sweep begins the time of every thread */
+	uint64_t sweep_clock_ns;   /* CLOCK_MONOTONIC less the scheduler's clock, set by the sweep; 0 = not yet */
 	uint32_t off_generation;   /* 0 = off; another number after every start */
 	uint32_t target_generation; /* from 1; another number after every decision on a process */
 	uint32_t lock_generation; /* another number after every start */

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/random.h>
+#include <time.h>
 
 #include "agent/base/clock.h"
 #include "agent/base/log.h"
@@ -326,6 +327,9 @@ int bpf_agent_sweep(struct bpf_agent *agent, bool all)
 	if (fd < 0)
 		return -errno;
 	config->sweep_all = all;
+	config->sweep_clock_ns = 0;
+	/* Off the CPU and back: the scheduler notes by its own clock when that was, and the sweep when it begins. */
+	(void)nanosleep(&(struct timespec){ .tv_nsec = 1 }, NULL);
 	/* The program writes nothing: one reading visits all threads but for interruptions. */
 	do {
 		len = read(fd, nothing, sizeof(nothing));
