@@ -28,7 +28,7 @@ const struct query_spec compare_params[] = {
 
 const struct query_spec compare_flamegraph_params[] = {
 	SIDES_PARAMS,
-	{ .name = "format", .type = QUERY_WORD, .words = "html svg json flame" },
+	{ .name = "format", .type = QUERY_WORD, .words = "html svg json flame folded" },
 	{ .name = "frames", .type = QUERY_WORD, .words = "names details",
 	  .about = "details: package, file, line, kind of each function too (json)" },
 	{ .name = "maxNodes", .type = QUERY_UINT, .min = 1, .max = RENDER_NODES_MAX },
@@ -210,9 +210,9 @@ int handle_compare_flamegraph(struct http_call *call)
 	int rc = negotiate_format(query_text(&call->request->query, "format", NULL),
 				  http_header(call->request, "Accept"), &format, call->err);
 
-	if (rc == 0 && !query_word_in_list(format->name, "html svg json flame"))
+	if (rc == 0 && !query_word_in_list(format->name, "html svg json flame folded"))
 		rc = err_set(call->err, EINVAL, "NotAcceptable", "Accept",
-			     "a comparison can be had as text/html, image/svg+xml or application/json");
+			     "a comparison can be had as text/html, image/svg+xml, application/json or text/plain");
 	if (rc == 0)
 		rc = sides_load_query(call, sides);
 	if (rc < 0)

@@ -92,6 +92,33 @@ static void write_json(const struct diff *d, struct buf *out)
 	}
 }
 
+/* ---- folded: as difffolded.pl writes it ------------------------------------------------------------- */
+
+/* Frames root first, the base's value, the comparison's. */
+static int write_folded(const struct diff *d, struct buf *out)
+{
+	cleanup_free size_t *ends = calloc((size_t)d->tree.depth_max + 2, sizeof(*ends));
+	cleanup_buf struct buf path = { 0 };
+	char scratch[NAME_SIZE];
+
+	if (!ends)
+		return -ENOMEM;
+	for (uint32_t i = 1; i < d->tree.node_count && !out->error && !path.error; i++) {
+		const struct flame_diff_node *node = &d->tree.nodes[i];
+
+		path.len = ends[node->depth - 1];
+		if (path.len)
+			buf_add_char(&path, ';');
+		render_folded_name(node_name(d, i, scratch), &path);
+		ends[node->depth] = path.len;
+		if (!node->self[0] && !node->self[1])
+			continue;
+		buf_add(out, path.data, path.len);
+		buf_printf(out, " %" PRId64 " %" PRId64 "\n", node->self[0], node->self[1]);
+	}
+	return path.error;
+}
+
 /* ---- flame: the columns of flame.c, with node.base ------------------------------------------------- */
 
 static int64_t common_scale(const struct diff *d, int side)
@@ -365,6 +392,8 @@ int diff_render(const char *format, const struct profile *base, const struct pro
 		write_json(&d, out);
 	else if (strcmp(format, "flame") == 0)
 		write_flame(&d, out);
+	else if (strcmp(format, "folded") == 0)
+		rc = write_folded(&d, out);
 	else if (strcmp(format, "svg") == 0)
 		rc = write_svg(&d, out);
 	else if (strcmp(format, "html") == 0)

@@ -48,8 +48,7 @@ static int enter_level(struct folded *f, uint32_t head)
 	return levels_vec_push(&f->levels, level);
 }
 
-/* `;` separates frames and a line ends at its newline, so neither may be part of a name. */
-static void add_name(struct buf *out, const char *name)
+void render_folded_name(const char *name, struct buf *out)
 {
 	while (*name) {
 		const char *run = name;
@@ -69,7 +68,7 @@ static void write_line(struct folded *f, const struct stack_group *group, size_t
 	f->path.len = path_len;
 	if (path_len)
 		buf_add_char(&f->path, ';');
-	add_name(&f->path, *name ? name : "[unknown]");
+	render_folded_name(*name ? name : "[unknown]", &f->path);
 	if (!group->value)
 		return;
 	buf_add(f->out, f->path.data, f->path.len);

@@ -54,6 +54,9 @@ const char *render_build_id(const struct profile_mapping *mapping, char ret[REND
  * stands for several. */
 struct json_out;
 void render_frame_details(struct json_out *json, const struct profile *p, const struct profile_frame *frame);
+/* A frame's name as folded text has it: `;` separates frames and a line ends at its newline, so neither may be
+ * part of a name. */
+void render_folded_name(const char *name, struct buf *out);
 
 /* Service and type, as titles and file names use them. */
 void render_title(const struct profile *p, const struct render_options *options, char *out,

@@ -106,7 +106,7 @@ def test_answers_match_the_document():
         c.call("POST", "/v0/pipelines/{pipeline_name}/samply_profile", "/v0/pipelines/nobody/samply_profile", None, 404)
         for kind in daemon.get("/version").json()["formats"]:
             c.call("GET", A + "/{profileId}/flamegraph", f"{A}/{one}/flamegraph?format={kind}")
-        for kind in ("html", "svg", "json", "flame"):
+        for kind in ("html", "svg", "json", "flame", "folded"):
             c.call("GET", A + "/compare/flamegraph", f"{A}/compare/flamegraph?{sides}&format={kind}", None, 200)
         c.call("DELETE", B + "/baselines/{baselineId}", f"{B}/baselines/{baseline}", None, 204)
         c.call("DELETE", A + "/{profileId}", f"{A}/{one}", None, 204)

@@ -76,10 +76,10 @@ static void test_compare(void **state)
 	reply = call(f, "GET", "", A "/compare?baseProfileId=%s&comparisonProfileId=%s", baseline, two);
 	assert_int_equal(reply.status, 200);
 	http_reply_free(&reply);
-	for (size_t i = 0; i < 5; i++) {
-		static const char *const formats[] = { "html", "svg", "json", "flame", "json&frames=details" };
+	for (size_t i = 0; i < 6; i++) {
+		static const char *const formats[] = { "html", "svg", "json", "flame", "json&frames=details", "folded" };
 		static const char *const holds[] = { "<!doctype html>", "<svg", "\"deltaPct\"", "\"base\":[",
-						     "\"kind\":\"native\"" };
+						     "\"kind\":\"native\"", "f_300;f_100 101010100 101010100\n" };
 
 		reply = call(f, "GET", "",
 			     A "/compare/flamegraph?baseProfileId=%s&comparisonProfileId=%s&format=%s",

@@ -64,6 +64,10 @@ def crowds(absolute):
     """A good client's times beside bad ones."""
     with Daemon("--no-collect", "--set", "limits.requests_per_second=1000000", "--set", "limits.request_burst=1000000") as daemon:
         before = test_crowd.memory_mb(daemon)
+        with test_crowd.Good(daemon) as good:
+            wait_until(lambda: good.failure or len(good.times) > 300, 120, "a client alone")
+        good.report("alone")
+        absolute("GET of a page, one client alone, p99 ms", p99_ms(good.times), 100)
         for count, drips in ((250, True), (300, False)):
             socks = [socket.create_connection(("127.0.0.1", daemon.port), timeout=60) for _ in range(count)]
             until = threading.Event()
