@@ -6,7 +6,6 @@ charges to whoever was interrupted. Ratios travel between machines; absolute fig
 
 import argparse
 import contextlib
-import json
 import os
 import resource
 import shutil
@@ -20,17 +19,17 @@ import goroutines_bench
 import history_bench
 import http_bench
 import names_bench
+import rivals_bench
 import stacks_bench
 import verdict_bench
 import viewers_bench
 import waits_bench
+from costs import bpf_run, bpf_stats, cpu_s
 from harness import Daemon, build_truth, check, compile_workload, running
 
-STATS = "/proc/sys/kernel/bpf_stats_enabled"
-STATS_FLOOR_NS = 57  # performance.md, 1: cost of one measured run of an empty program
-TICK = os.sysconf("SC_CLK_TCK")
 CPUS = os.cpu_count()
 rows = []
+folders = {}  # of rivals' sources, as given
 
 
 def row(name, ours, base, must, text=""):
@@ -44,34 +43,10 @@ def absolute(name, ours, must, text="", smaller=True):
     rows.append((name, f"{ours:.4g}", "", "", f"{'<=' if smaller else '>='} {must}", "met" if good else "MISSED", text))
 
 
-def cpu_s(pids):
-    total = 0.0
-    for pid in pids:
-        with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as f:
-            fields = f.read().rsplit(") ", 1)[1].split()
-            total += (int(fields[11]) + int(fields[12])) / TICK
-    return total
-
-
-def held(pid, kind):
-    """Ids of the BPF programs (`prog_id`) or maps (`map_id`) that a process has open."""
-    ids = set()
-    for fd in os.listdir(f"/proc/{pid}/fdinfo"):
-        with contextlib.suppress(OSError), open(f"/proc/{pid}/fdinfo/{fd}") as f:
-            ids.update(int(line.split()[1]) for line in f if line.startswith(kind + ":"))
-    return ids
-
-
 def bpf_programs(daemon):
     """(run time in s less the floor, runs) of the programs of the collector."""
-    ids = held(daemon.children()["profd-collect"], "prog_id")
-    shown = subprocess.run(["bpftool", "prog", "show", "-j"], capture_output=True, text=True, check=True)
-    time_ns = runs = 0
-    for program in json.loads(shown.stdout):
-        if program["id"] in ids:
-            runs += program.get("run_cnt", 0)
-            time_ns += program.get("run_time_ns", 0)
-    return max(time_ns - runs * STATS_FLOOR_NS, 0) / 1e9, runs
+    ns, runs = bpf_run([daemon.children()["profd-collect"]])
+    return ns / 1e9, runs
 
 
 def map_bytes(daemon):
@@ -94,17 +69,6 @@ def split(daemon, before):
 
 def pids_of(daemon):
     return [daemon.process.pid, *daemon.children().values()]
-
-
-@contextlib.contextmanager
-def bpf_stats():
-    with open(STATS, "r+") as f:
-        f.write("1")
-    try:
-        yield
-    finally:
-        with open(STATS, "r+") as f:
-            f.write("0")
 
 
 def install(package):
@@ -279,6 +243,36 @@ def startup(_):
         absolute("start-up CPU, s", cpu_s(pids_of(daemon)), 0.3, f"{len([p for p in os.listdir('/proc') if p.isdigit()])} processes")
 
 
+def rival(name):
+    """The folder of a rival's source; None: it was not given."""
+    if not folders[name]:
+        print(f"  left out: --{name}-dir was not given", file=sys.stderr)
+    return folders[name]
+
+
+def otel(seconds):
+    """The OpenTelemetry eBPF profiler beside us, busy at 99 and 20 Hz, and when it starts (--otel-dir)."""
+    if rival("otel"):
+        rivals_bench.otel_busy(row, folders["otel"], seconds)
+
+
+def otel_mixed(seconds):
+    """The same over a mix of C++, Go, Python and Java."""
+    if rival("otel"):
+        rivals_bench.otel_mixed(row, folders["otel"], seconds)
+
+
+def libbpf(seconds):
+    """profile of libbpf-tools beside us, 64 frames with frame pointers (--bcc-dir)."""
+    if rival("bcc"):
+        rivals_bench.libbpf(row, folders["bcc"], seconds)
+
+
+def sampled(_):
+    """What a sample costs the program it is taken of, beside perf record -g."""
+    rivals_bench.sampled(row)
+
+
 def api(_):
     """The HTTP API under load."""
     http_bench.run(absolute)
@@ -355,14 +349,17 @@ def viewers(_):
     viewers_bench.run(row)
 
 
-BENCHES = [names, goroutines, allocations, busy, busy_fp, idle, switches, waits, memory, memory_after, loss, startup, unseen, storm, throughput, high_rate, ready, tables, history, verdicts, api, viewers, lives]
+BENCHES = [names, goroutines, allocations, busy, busy_fp, idle, switches, waits, memory, memory_after, loss, startup, otel, otel_mixed, libbpf, sampled, unseen, storm, throughput, high_rate, ready, tables, history, verdicts, api, viewers, lives]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=int, default=60, help="length of each timed span")
     parser.add_argument("name", nargs="*", help="benches to run: " + " ".join(b.__name__ for b in BENCHES))
+    parser.add_argument("--otel-dir", help="source of the OpenTelemetry eBPF profiler, to be built and measured beside us")
+    parser.add_argument("--bcc-dir", help="source of bcc, the same with profile of its libbpf-tools")
     arguments = parser.parse_args()
+    folders.update(otel=arguments.otel_dir, bcc=arguments.bcc_dir)
     check(os.geteuid() == 0, "the benches need root")
     for bench in BENCHES:
         if not arguments.name or bench.__name__ in arguments.name:

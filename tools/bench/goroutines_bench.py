@@ -2,10 +2,10 @@
 """What reading goroutines costs: CPU time of the reader, and the throughput of a program while its goroutines are
 read without pause, beside the same program while another's are read."""
 
-import contextlib
 import os
 import subprocess
 
+from costs import on_cpu_ns
 from harness import Daemon, build_go, check
 
 FAMILY_B = "/api/v1/profiling"
@@ -34,15 +34,6 @@ class Target:
     def __exit__(self, *unused):
         self.process.kill()
         self.process.communicate()
-
-
-def on_cpu_ns(pid):
-    """Time on a CPU of a process, all its threads, to the nanosecond."""
-    total = 0
-    for tid in os.listdir(f"/proc/{pid}/task"):
-        with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{tid}/schedstat") as f:
-            total += int(f.read().split()[0])
-    return total
 
 
 def read(daemon, pid):
