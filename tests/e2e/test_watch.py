@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import sqlite3
+import struct
 import subprocess
 import tempfile
 import threading
@@ -54,6 +55,16 @@ def samples(daemon, service):
     return sum(int(item["sampleCount"]) for item in items)
 
 
+def checksum(*numbers):
+    """CRC-32C of a row's numbers, as the store keeps it: each with SQLite's type before it."""
+    crc = 0xffffffff
+    for byte in b"".join(struct.pack("<Bq", 1, number) for number in numbers):
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
+    return crc ^ 0xffffffff
+
+
 def rewrite(folder, normal, changed, hours):
     """Makes a history of @normal out of the recorded minutes: @hours maps the end of an hour to whether it is like
     @changed. What was recorded itself goes away."""
@@ -69,14 +80,17 @@ def rewrite(folder, normal, changed, hours):
     days = {}
     for end, is_changed in hours.items():
         for ts in range(end - HOUR, end, 60):
-            days.setdefault(ts // 86400, []).append((series[normal], ts, 0, *best[changed if is_changed else normal]))
+            *numbers, data = best[changed if is_changed else normal]
+            row = series[normal], ts, 0, *numbers, 60000
+            days.setdefault(ts // 86400, []).append((*row, data, checksum(*row)))
     for day, rows in days.items():
         name = datetime.datetime.fromtimestamp(day * 86400, datetime.timezone.utc).strftime("%Y-%m-%d-r7.db")
         path = os.path.join(folder, name)
         if path != source:
             shutil.copy(source, path)
         with contextlib.closing(sqlite3.connect(path)) as db:
-            db.executemany("INSERT INTO win (series, ts, part, samples, lost, value, z) VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+            db.executemany("INSERT INTO win (series, ts, part, samples, lost, value, profiled, z, sum) "
+                           "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
             db.commit()
 
 

@@ -296,6 +296,10 @@ static void test_windows_and_points(void **state)
 	assert_in_range(points.count, 1, 2);
 	for (uint32_t i = 0; i < points.count; i++) {
 		assert_int_equal(points.items[i].to_ns - points.items[i].from_ns, MINUTE);
+		/* Over the time that was looked, not over the minute. */
+		assert_in_range(points.items[i].profiled_ns, 1, MINUTE);
+		assert_true(fabs(points.items[i].value_per_second * (double)points.items[i].profiled_ns / 1e9 -
+				 (double)points.items[i].total_value) < 1);
 		samples += points.items[i].sample_count;
 		value += points.items[i].total_value;
 	}
@@ -315,6 +319,8 @@ static void test_windows_and_points(void **state)
 			 0);
 	assert_int_equal(points.count, 1);
 	assert_int_equal(points.items[0].total_value, 30 * PERIOD_99);
+	assert_in_range(points.items[0].profiled_ns, 1, 2 * MINUTE);
+	assert_true(points.items[0].value_per_second >= 30 * PERIOD_99 / 120.0);
 	history_points_deinit(&points);
 	assert_true(sessions_points(f->sessions, &window, MINUTE / 2, NULL, &points, &err) < 0);
 	assert_string_equal(err.word, "InvalidParam");
