@@ -100,6 +100,8 @@ static int index_tables(struct firefox *w)
 
 enum { CATEGORY_OTHER, CATEGORY_USER, CATEGORY_KERNEL, CATEGORY_GO, CATEGORY_JIT, CATEGORY_MAX };
 
+#define SUBCATEGORY_GUESSED 1 /* of each: frames that a frame pointer alone led to */
+
 static void write_categories(struct json_out *json)
 {
 	static const struct {
@@ -117,6 +119,7 @@ static void write_categories(struct json_out *json)
 		json_out_text(json, "color", categories[i].colour);
 		json_out_open(json, "subcategories", '[');
 		json_out_text(json, NULL, "Other");
+		json_out_text(json, NULL, "Guessed"); /* SUBCATEGORY_GUESSED */
 		json_out_close(json, ']');
 		json_out_close(json, '}');
 	}
@@ -260,7 +263,8 @@ static void write_frames(struct firefox *w)
 	       json_out_int(json, NULL, p->frames[i].mapping ? (int64_t)p->frames[i].offset : -1));
 	COLUMN(json, "inlineDepth", count, json_out_uint(json, NULL, w->inline_depth[i]));
 	COLUMN(json, "category", count, json_out_uint(json, NULL, category_of(p->frames[i].kind)));
-	COLUMN(json, "subcategory", count, json_out_uint(json, NULL, 0));
+	COLUMN(json, "subcategory", count,
+	       json_out_uint(json, NULL, p->frames[i].flags & PROFILE_FRAME_GUESSED ? SUBCATEGORY_GUESSED : 0));
 	COLUMN(json, "func", count, json_out_uint(json, NULL, p->frames[i].function));
 	COLUMN(json, "nativeSymbol", count, json_out_null(json, NULL));
 	COLUMN(json, "innerWindowID", count, json_out_uint(json, NULL, 0));

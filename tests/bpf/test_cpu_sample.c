@@ -61,8 +61,8 @@ static const char signal_source[] = PROLOGUE
 	" struct sigaction a = { .sa_handler = handler, .sa_flags = atoi(v[1]) ? SA_ONSTACK : 0 };"
 	" sigaltstack(&t, 0); sigaction(SIGUSR1, &a, 0); ready(); for (;;) s += below(5); }\n";
 
-/* push %rbp; mov %rsp,%rbp; call *%rdi; nop; pop %rbp; ret in anonymous executable memory. With an argument there is no nop: the call returns to code
- * that does nothing more than return. */
+/* push %rbp; mov %rsp,%rbp; call *%rdi; nop; pop %rbp; ret in anonymous executable memory. With an argument there is
+ * no nop: the call returns to code that does nothing more than return. */
 static const char jit_source[] = PROLOGUE
 	"static const unsigned char code[] = { 0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7, 0x90, 0x5d, 0xc3 };\n"
 	"F leaf(void) { unsigned long x = 1; " SPIN " return x; }\n"

@@ -494,6 +494,22 @@ static void test_firefox(void **state)
 	assert_int_equal(samples, 44);
 }
 
+static void test_firefox_guessed(void **state)
+{
+	cleanup(profile) struct profile *p = render_fixture();
+	cleanup_free char *text = NULL;
+	cleanup(json) cJSON *doc = NULL;
+	const cJSON *frames;
+
+	p->frames[1].flags |= PROFILE_FRAME_GUESSED;
+	text = render(render_firefox, p, NULL);
+	doc = cJSON_Parse(text);
+	frames = cJSON_GetObjectItem(cJSON_GetObjectItem(doc, "shared"), "frameTable");
+	for (int i = 0; i < (int)p->frame_count; i++)
+		assert_int_equal(cJSON_GetArrayItem(cJSON_GetObjectItem(frames, "subcategory"), i)->valueint,
+				 (p->frames[i].flags & PROFILE_FRAME_GUESSED) != 0);
+}
+
 static void test_otlp(void **state)
 {
 	cleanup(profile) struct profile *p = render_fixture();
@@ -627,6 +643,7 @@ int main(void)
 		cmocka_unit_test(test_svg),	 cmocka_unit_test(test_csv),
 		cmocka_unit_test(test_pprof),	 cmocka_unit_test(test_protoc),
 		cmocka_unit_test(test_speedscope),	 cmocka_unit_test(test_firefox),
+		cmocka_unit_test(test_firefox_guessed),
 		cmocka_unit_test(test_otlp),	 cmocka_unit_test(test_callgrind),
 		cmocka_unit_test(test_perfscript), cmocka_unit_test(test_symbols),
 		cmocka_unit_test(test_compiler_profiles),
