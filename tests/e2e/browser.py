@@ -117,17 +117,16 @@ class Page:
               f"{expression}: {result.get('exceptionDetails', {}).get('exception', {}).get('description')}")
         return result["result"].get("value")
 
-    def wait(self, expression, what, seconds=20):
-        end = time.monotonic() + seconds
+    def wait(self, expression, what, seconds=60):
+        end, last = time.monotonic() + seconds, ""
         while time.monotonic() < end:
             try:
                 if self.run(expression):
                     return
-            except Failure as failure:
-                if "navigated" not in str(failure):  # the page we look at is just being left: look again
-                    raise
+            except Failure as failure:  # a page that is just being left, or not there yet, has not what is looked at
+                last = failure
             time.sleep(0.02)
-        raise Failure(f"timed out waiting for {what}: {self.errors}")
+        raise Failure(f"timed out waiting for {what}: {self.errors} {last}")
 
     def open(self, url):
         self.errors.clear()
@@ -157,7 +156,7 @@ class Page:
     def tab_to(self, expression, what):
         """Tab until the element with the focus, `e`, is the one meant."""
         for _ in range(200):
-            if self.run(f"(e => !!({expression}))(document.activeElement)"):
+            if self.run(f"(e => !!(e && {expression}))(document.activeElement)"):
                 return
             self.key("Tab")
         raise Failure(f"Tab does not lead to {what}")

@@ -58,7 +58,7 @@ class Site(Page):
         with open(os.path.join(PICTURES, name + ".png"), "wb") as f:
             f.write(self.picture())
 
-    def wait(self, expression, what, seconds=20):
+    def wait(self, expression, what, seconds=60):
         # An element by value would be an empty object, which is false here.
         super().wait(f"!!({expression})", what, seconds)
 
@@ -114,9 +114,10 @@ def from_the_list_to_the_graph():
         check("bpf_loop" in page.text(), "the kernel's features and what replaces them")
         page.send("Fetch.enable", {"patterns": [{"urlPattern": "*sparkline=cpu*"}]})
         page.key("/")  # from any page to where services are found
-        page.wait("location.pathname === '/' && document.activeElement.type === 'search'", "the search of services")
+        page.wait("location.pathname === '/' && document.activeElement?.type === 'search'", "the search of services")
         page.wait("[...document.querySelectorAll('.name')].some(a => a.textContent === 'page-test')", "the service")
         page.wait("document.querySelector('.spark path')?.getAttribute('d').includes('L')", "a line of the last hour")
+        page.wait("document.querySelector('.foot')?.textContent.includes('lost')", "what profd itself costs")
         page.send("Fetch.disable")
         # with keys alone to a profile
         page.type("page-te")

@@ -2,8 +2,9 @@
 // All services of the host: what each costs now, and one button to look into it.
 import { h } from '../flame/dom.js';
 import { visible } from '../flame/names.js';
-import { A, PROFILING, get, poll } from '../parts/api.js';
+import { A, PROFILING, get, poll, text } from '../parts/api.js';
 import { columnTitle } from '../parts/list.js';
+import { agentCost, parseMetrics } from '../parts/metrics.js';
 import { ago, bar, heading, link, notice, plural, servicePath } from '../parts/page.js';
 import { sparkline } from '../parts/spark.js';
 import { startButton } from '../parts/start.js';
@@ -36,9 +37,9 @@ export async function show(content) {
 		[null, 'Profile types', 'wide'], [null, 'Last profile', 'wide'], [null, '(Start)']].map(([key, text, style]) => h('th', { scope: 'col', class: style },
 		key ? h('button', { type: 'button', 'data-sort': key, onclick: () => { sort = key; draw(); } }, text) : columnTitle(text)));
 	const table = h('table', { class: 'list', 'aria-label': 'Services' }, h('thead', {}, h('tr', {}, headers)), body);
-	const empty = h('div', { class: 'note', hidden: true });
+	const empty = h('div', { class: 'note', hidden: true }), cost = h('p', { class: 'foot' });
 	content.append(head.element, trouble.element, h('div', { class: 'row' }, filter, startButton('*', trouble, 'Profile the whole host 30\u00a0s')),
-		h('div', { class: 'scroll' }, table), empty);
+		h('div', { class: 'scroll' }, table), empty, cost);
 
 	const matches = s => {
 		const q = filter.value.trim().toLowerCase();
@@ -98,5 +99,7 @@ export async function show(content) {
 	poll(async () => {
 		for (const s of (await get(A + '/services', { sparkline: 'cpu', points: 60 })).items) lines.set(s.name, s.sparkline);
 		draw();
+		const { cpu, up, lost } = agentCost(parseMetrics(await text('/metrics')));
+		cost.replaceChildren(link('/status', 'profd itself'), ` used ${(cpu / Math.max(up, 1)).toFixed(4)} CPUs since it started; ${lost ? lost.toLocaleString('en') + ' samples were' : 'nothing was'} lost.`);
 	}, 60);
 }

@@ -6,15 +6,9 @@ import { visible } from '../flame/names.js';
 import { get, poll, text } from '../parts/api.js';
 import { list } from '../parts/list.js';
 import { heading, notice } from '../parts/page.js';
-import { parseMetrics } from '../parts/metrics.js';
-
-const LOST = ['ring_full', 'stack_ring_full', 'feed_full', 'perf_lost', 'task_event_lost', 'stack_missing'];
+import { agentCost, parseMetrics, sum } from '../parts/metrics.js';
 
 const card = (title, big, small) => h('div', { class: 'card' }, h('span', {}, title), h('b', {}, big), h('span', {}, small || ''));
-
-function sum(metrics, name, label, values) {
-	return (metrics[name] || []).filter(m => !label || values.includes(m.labels[label])).reduce((a, m) => a + m.value, 0);
-}
 
 /** The lines of `profd --features`: name, state, then why not, what to do and what happens instead. */
 function features(lines) {
@@ -31,8 +25,7 @@ export async function show(content) {
 	let before = null;
 	poll(async () => {
 		const [m, ready, version] = [parseMetrics(await text('/metrics')), await get('/readyz'), await get('/version')];
-		const one = name => sum(m, name), cpu = one('profd_collector_cpu_seconds_total') + one('profd_server_cpu_seconds_total') + one('profd_bpf_run_seconds_total'), up = one('profd_uptime_seconds');
-		const lost = sum(m, 'profd_stack_outcomes_total', 'outcome', LOST), now = { cpu, up };
+		const one = name => sum(m, name), { cpu, up, lost } = agentCost(m), now = { cpu, up };
 		const recent = before && up > before.up ? (cpu - before.cpu) / (up - before.up) : null;
 		before = now;
 		head.say(`profd costs ${(cpu / Math.max(up, 1)).toFixed(4)} CPUs since it started ${duration(Math.round(up))} ago` + (lost ? `; ${lost.toLocaleString('en')} samples were lost.` : '; nothing was lost.'));

@@ -14,3 +14,17 @@ export function parseMetrics(text) {
 	}
 	return out;
 }
+
+const LOST = ['ring_full', 'stack_ring_full', 'feed_full', 'perf_lost', 'task_event_lost', 'stack_missing'];
+
+/** Sum over all label sets, or over those whose `label` is one of `values`. */
+export function sum(metrics, name, label, values) {
+	return (metrics[name] || []).filter(m => !label || values.includes(m.labels[label])).reduce((a, m) => a + m.value, 0);
+}
+
+/** What the agent itself used since its start, in CPU seconds, how long ago that was, and the samples it lost. */
+export function agentCost(metrics) {
+	const one = name => sum(metrics, name);
+	return { cpu: one('profd_collector_cpu_seconds_total') + one('profd_server_cpu_seconds_total') + one('profd_bpf_run_seconds_total'), up: one('profd_uptime_seconds'),
+		lost: sum(metrics, 'profd_stack_outcomes_total', 'outcome', LOST) };
+}
