@@ -14,6 +14,7 @@
 #include "agent/base/hash.h"
 #include "agent/session/sessions_run.h"
 #include "agent/store/store.h"
+#include "tests/support/store_fixture.h"
 
 #define NS_PER_DAY (86400 * NS_PER_S)
 #define DAYS	   365u
@@ -23,20 +24,15 @@
 static const uint32_t retentions[] = { 7, 30, 400 };
 
 struct fixture {
-	char dir[64];
-	struct store *store;
+	struct store_fixture on;
 	uint32_t today;
 };
 
 static int setup(void **state)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
-	struct err err = { 0 };
 
-	strcpy(f->dir, access("/dev/shm", W_OK) == 0 ? "/dev/shm/profd-year-XXXXXX" : "/tmp/profd-year-XXXXXX");
-	assert_non_null(mkdtemp(f->dir));
-	if (store_open(f->dir, NULL, &f->store, &err) < 0)
-		fail_msg("%s", err.text);
+	store_fixture_open(&f->on);
 	f->today = (uint32_t)(clock_realtime_ns() / NS_PER_DAY);
 	*state = f;
 	return 0;
@@ -45,11 +41,8 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	struct fixture *f = *state;
-	char command[128];
 
-	store_close(f->store);
-	(void)snprintf(command, sizeof(command), "rm -rf '%s'", f->dir);
-	assert_int_equal(system(command), 0);
+	store_fixture_close(&f->on);
 	free(f);
 	return 0;
 }
@@ -65,9 +58,9 @@ static void add_day(struct fixture *f, uint32_t day, uint32_t retention)
 
 	for (size_t i = 0; i < BYTES; i++) /* nothing to compress */
 		data[i] = (uint8_t)hash_mix64(((uint64_t)day << 32) + i);
-	if (store_history_append(f->store, &which, NULL, 0, &window, 1, 1, 1, &err) < 0)
+	if (store_history_append(f->on.store, &which, NULL, 0, &window, 1, 1, 1, &err) < 0)
 		fail_msg("%s", err.text);
-	store_history_seal(f->store, &which);
+	store_history_seal(f->on.store, &which);
 }
 
 static void put_baseline(struct fixture *f)
@@ -79,8 +72,8 @@ static void put_baseline(struct fixture *f)
 	static const struct store_chunk chunk = { STORE_CHUNK_STACKS, "data", 4 };
 	struct err err = { 0 };
 
-	assert_int_equal(store_put(f->store, &record, &err), 0);
-	assert_int_equal(store_session_append(f->store, "bl-1", &chunk, 1, 1, 1, &err), 0);
+	assert_int_equal(store_put(f->on.store, &record, &err), 0);
+	assert_int_equal(store_session_append(f->on.store, "bl-1", &chunk, 1, 1, 1, &err), 0);
 }
 
 struct kept {
@@ -108,7 +101,7 @@ static struct kept kept_now(struct fixture *f)
 	struct kept kept = { 0 };
 	struct err err = { 0 };
 
-	assert_int_equal(store_history_days(f->store, keep, &kept, &err), 0);
+	assert_int_equal(store_history_days(f->on.store, keep, &kept, &err), 0);
 	return kept;
 }
 
@@ -117,13 +110,13 @@ static void check_baseline(struct fixture *f)
 	cleanup_free char *body = NULL;
 	struct err err = { 0 };
 
-	assert_int_equal(store_get(f->store, "baseline", "default", "bl-1", &body, NULL, &err), 0);
-	assert_true(store_session_bytes(f->store, "bl-1") > 0);
+	assert_int_equal(store_get(f->on.store, "baseline", "default", "bl-1", &body, NULL, &err), 0);
+	assert_true(store_session_bytes(f->on.store, "bl-1") > 0);
 }
 
 static struct sessions *run(struct fixture *f, uint64_t budget)
 {
-	const struct sessions_options options = { .store = f->store, .feed_fd = -1, .disk_budget_bytes = budget };
+	const struct sessions_options options = { .store = f->on.store, .feed_fd = -1, .disk_budget_bytes = budget };
 	struct sessions *s = NULL;
 	struct err err = { 0 };
 
@@ -174,13 +167,13 @@ static void test_byte_cap_takes_the_oldest(void **state)
 		add_day(f, f->today - back, 400);
 	before = kept_now(f);
 	assert_int_equal(before.count[2], 100);
-	budget = store_bytes(f->store) / 2;
+	budget = store_bytes(f->on.store) / 2;
 	s = run(f, budget);
-	for (unsigned i = 0; i < WAIT_MS / 20 && store_bytes(f->store) > budget; i++)
+	for (unsigned i = 0; i < WAIT_MS / 20 && store_bytes(f->on.store) > budget; i++)
 		clock_sleep_ns(20 * NS_PER_MS);
 	sessions_destroy(s);
 	kept = kept_now(f);
-	assert_true(store_bytes(f->store) <= budget);
+	assert_true(store_bytes(f->on.store) <= budget);
 	/* Not much more than had to go, and the youngest stay. */
 	assert_in_range(kept.count[2], 30, 60);
 	assert_int_equal(kept.oldest[2], f->today - kept.count[2] + 1);

@@ -17,6 +17,7 @@
 #include "agent/session/session_chunks.h"
 #include "agent/store/store.h"
 #include "bpf/profiler.h"
+#include "tests/support/store_fixture.h"
 
 #define DAY	  20778u
 #define START	  (DAY * 86400ull * NS_PER_S)
@@ -31,43 +32,12 @@
 #define MINUTES	  130u
 
 static const struct store_day day = { DAY, 7 };
-static uint64_t random_state;
+static uint64_t random_state = 1;
 
 static uint64_t draw(uint64_t below)
 {
 	random_state += 0x9e3779b97f4a7c15ull;
 	return hash_mix64(random_state) % below;
-}
-
-struct fixture {
-	char dir[64];
-	struct store *store;
-};
-
-static int setup(void **state)
-{
-	struct fixture *f = calloc(1, sizeof(*f));
-	struct err err = { 0 };
-
-	random_state = 1;
-	strcpy(f->dir, "/tmp/profd-roll-XXXXXX");
-	assert_non_null(mkdtemp(f->dir));
-	if (store_open(f->dir, NULL, &f->store, &err) < 0)
-		fail_msg("%s", err.text);
-	*state = f;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	struct fixture *f = *state;
-	char command[128];
-
-	store_close(f->store);
-	(void)snprintf(command, sizeof(command), "rm -rf '%s'", f->dir);
-	assert_int_equal(system(command), 0);
-	free(f);
-	return 0;
 }
 
 /* ---- a day as it is recorded ------------------------------------------------------------------- */
@@ -155,7 +125,7 @@ static void make_samples(struct buf *out, uint32_t group)
 	chunk_encode_samples(out, &samples);
 }
 
-static void append_group(struct fixture *f, uint32_t group)
+static void append_group(struct store_fixture *f, uint32_t group)
 {
 	struct buf data[4] = { 0 };
 	struct store_chunk chunks[4] = { { .kind = STORE_CHUNK_MODULES }, { .kind = STORE_CHUNK_PROCESSES },
@@ -176,7 +146,7 @@ static void append_group(struct fixture *f, uint32_t group)
 }
 
 /* One minute or a part; @weird: values that do not follow from the number of samples. */
-static void append_minute(struct fixture *f, const char *service, const char *owners, unsigned minute,
+static void append_minute(struct store_fixture *f, const char *service, const char *owners, unsigned minute,
 			  bool whole, bool weird, uint32_t groups)
 {
 	struct store_window window = { .service = service, .type = weird ? "offcpu" : "cpu",
@@ -202,7 +172,7 @@ static void append_minute(struct fixture *f, const char *service, const char *ow
 	assert_int_equal(store_history_append(f->store, &day, NULL, 0, &window, 1, 1, 1, &err), 0);
 }
 
-static void record_minute(struct fixture *f, unsigned minute, uint32_t groups)
+static void record_minute(struct store_fixture *f, unsigned minute, uint32_t groups)
 {
 	append_minute(f, "web", ",a:19,", minute, true, false, groups);
 	append_minute(f, "web", ",a:19,b:99,", minute, true, true, groups);
@@ -331,7 +301,7 @@ static int see_total(void *ctx, const struct store_window *window)
 	return 0;
 }
 
-static struct digest digest_of(struct fixture *f, uint64_t from_ns, uint64_t to_ns)
+static struct digest digest_of(struct store_fixture *f, uint64_t from_ns, uint64_t to_ns)
 {
 	struct store_window_query query = { .from_ns = from_ns, .to_ns = to_ns, .with_data = true };
 	struct digest d = { 0 };
@@ -359,7 +329,7 @@ static void assert_same(const struct digest *a, const struct digest *b)
 	assert_true(a->totals == b->totals);
 }
 
-static void roll(struct fixture *f, unsigned hour)
+static void roll(struct store_fixture *f, unsigned hour)
 {
 	struct err err = { 0 };
 
@@ -371,7 +341,7 @@ static void roll(struct fixture *f, unsigned hour)
 
 static void test_an_hour_holds_what_its_minutes_held(void **state)
 {
-	struct fixture *f = *state;
+	struct store_fixture *f = *state;
 	struct digest before, after;
 	unsigned minute = 0;
 
@@ -410,7 +380,7 @@ static void test_an_hour_holds_what_its_minutes_held(void **state)
 
 static void test_part_of_an_hour(void **state)
 {
-	struct fixture *f = *state;
+	struct store_fixture *f = *state;
 	struct digest before, after;
 
 	append_group(f, 0);
@@ -431,7 +401,7 @@ static int sum_size(void *ctx, const struct store_window *window)
 
 static void test_rolling_up_saves_room(void **state)
 {
-	struct fixture *f = *state;
+	struct store_fixture *f = *state;
 	struct store_window_query all = { .with_data = true };
 	uint64_t minutes = 0, hours = 0;
 	struct err err = { 0 };
@@ -446,12 +416,14 @@ static void test_rolling_up_saves_room(void **state)
 	assert_true(hours < minutes);
 }
 
+#define test(name) cmocka_unit_test_setup_teardown(name, store_fixture_setup, store_fixture_teardown)
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_an_hour_holds_what_its_minutes_held, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_part_of_an_hour, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_rolling_up_saves_room, setup, teardown),
+		test(test_an_hour_holds_what_its_minutes_held),
+		test(test_part_of_an_hour),
+		test(test_rolling_up_saves_room),
 	};
 
 	return cmocka_run_group_tests_name("roll_up", tests, NULL, NULL);

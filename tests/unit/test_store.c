@@ -13,58 +13,11 @@
 #include "agent/base/io.h"
 #include "agent/store/crc32c.h"
 #include "agent/store/store.h"
-#include "tests/support/store_engines.h"
-
-struct fixture {
-	char dir[64];
-	struct store *store;
-};
-
-static void remove_tree(const char *dir)
-{
-	char command[128];
-
-	(void)snprintf(command, sizeof(command), "rm -rf '%s'", dir);
-	assert_int_equal(system(command), 0);
-}
-
-static int setup(void **state)
-{
-	struct fixture *f = calloc(1, sizeof(*f));
-	struct err err = { 0 };
-
-	assert_non_null(f);
-	strcpy(f->dir, "/tmp/profd-store-XXXXXX");
-	assert_non_null(mkdtemp(f->dir));
-	if (store_open(f->dir, store_engine->url, &f->store, &err) < 0)
-		fail_msg("%s", err.text);
-	*state = f;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	struct fixture *f = *state;
-
-	store_close(f->store);
-	remove_tree(f->dir);
-	free(f);
-	return 0;
-}
-
-static void reopen(struct fixture *f)
-{
-	struct err err = { 0 };
-
-	store_close(f->store);
-	f->store = NULL;
-	if (store_open(f->dir, store_engine->url, &f->store, &err) < 0)
-		fail_msg("%s", err.text);
-}
+#include "tests/support/store_fixture.h"
 
 /* ---- records --------------------------------------------------------------------------------- */
 
-static void put(struct fixture *f, const char *tenant, const char *id, const char *service,
+static void put(struct store_fixture *f, const char *tenant, const char *id, const char *service,
 		const char *status, uint64_t created_ns, const char *body)
 {
 	struct store_record record = {
@@ -94,7 +47,7 @@ static int add_id(void *ctx, const struct store_record *record)
 
 static void test_records_survive_and_replace(void **state)
 {
-	struct fixture *f = *state;
+	struct store_fixture *f = *state;
 	cleanup_free char *body = NULL;
 	char *untouched = (char *)1;
 	struct err err = { 0 };
@@ -102,7 +55,7 @@ static void test_records_survive_and_replace(void **state)
 
 	put(f, "default", "a", "web", "running", 10, "{\"n\":1}");
 	put(f, "default", "a", "web", "completed", 10, "{\"n\":2}");
-	reopen(f);
+	store_fixture_reopen(f);
 	assert_int_equal(store_get(f->store, "session", "default", "a", &body, &len, &err), 0);
 	assert_string_equal(body, "{\"n\":2}");
 	assert_int_equal(len, 7);
@@ -143,7 +96,7 @@ static void test_list(void **state)
 		  3 },
 		{ "no such tenant", { .tenant = "t3" }, "", 0 },
 	};
-	struct fixture *f = *state;
+	struct store_fixture *f = *state;
 
 	put(f, "t1", "a", "web", "completed", 10, "{}");
 	put(f, "t1", "b", "web", "completed", 20, "{}");
@@ -183,7 +136,7 @@ static int see(void *ctx, const struct store_chunk *chunk)
 	return 0;
 }
 
-static void append(struct fixture *f, const char *id, const char *text, uint64_t position)
+static void append(struct store_fixture *f, const char *id, const char *text, uint64_t position)
 {
 	struct store_chunk chunk = { STORE_CHUNK_SAMPLES, text, strlen(text) };
 	struct err err = { 0 };
@@ -192,7 +145,7 @@ static void append(struct fixture *f, const char *id, const char *text, uint64_t
 		fail_msg("%s", err.text);
 }
 
-static void read_all(struct fixture *f, const char *id, const char *expect, unsigned expect_damaged)
+static void read_all(struct store_fixture *f, const char *id, const char *expect, unsigned expect_damaged)
 {
 	struct seen seen = { 0 };
 	unsigned damaged = 99;
@@ -208,7 +161,7 @@ static void read_all(struct fixture *f, const char *id, const char *expect, unsi
 
 static void test_chunks_and_position(void **state)
 {
-	struct fixture *f = *state;
+	struct store_fixture *f = *state;
 	uint64_t identity = 0, position = 0;
 	struct err err = { 0 };
 	cleanup_free char *large = malloc(300001);
@@ -221,7 +174,7 @@ static void test_chunks_and_position(void **state)
 	large[300000] = '\0';
 	append(f, "sess-1", large, 300);
 	read_all(f, "sess-1", "4:one 4:two 4:xxxxxxxxxxxxxxxxxxxx ", 0);
-	reopen(f);
+	store_fixture_reopen(f);
 	assert_int_equal(store_session_position(f->store, "sess-1", &identity, &position, &err), 0);
 	assert_int_equal(identity, 7);
 	assert_int_equal(position, 300);
@@ -246,7 +199,7 @@ static void test_ids_cannot_leave_the_folder(void **state)
 		"a b",
 		"0123456789012345678901234567890123456789012345678901234567890123"
 	};
-	struct fixture *f = *state;
+	struct store_fixture *f = *state;
 	struct err err = { 0 };
 
 	for (size_t i = 0; i < ARRAY_SIZE(ids); i++) {
@@ -256,7 +209,7 @@ static void test_ids_cannot_leave_the_folder(void **state)
 	}
 }
 
-static void log_path(const struct fixture *f, char path[128])
+static void log_path(const struct store_fixture *f, char path[128])
 {
 	(void)snprintf(path, 128, "%s/sessions/sess-1.log", f->dir);
 }
@@ -265,7 +218,7 @@ static void log_path(const struct fixture *f, char path[128])
  * on. */
 static void test_torn_tail(void **state)
 {
-	struct fixture *f = *state;
+	struct store_fixture *f = *state;
 	char path[128];
 	struct stat before, after;
 	cleanup_free char *whole = NULL;
@@ -302,7 +255,7 @@ static void test_bit_flips(void **state)
 		"4:one 4:three ",
 		"4:one 4:two ",
 	};
-	struct fixture *f = *state;
+	struct store_fixture *f = *state;
 	char path[128];
 	cleanup_free char *whole = NULL;
 	cleanup_close int fd = -1;
@@ -336,7 +289,7 @@ static void test_bit_flips(void **state)
 
 static void test_damaged_state_is_set_aside(void **state)
 {
-	struct fixture *f = *state;
+	struct store_fixture *f = *state;
 	char path[128], command[160];
 	char *body = NULL;
 	struct err err = { 0 };
@@ -361,7 +314,7 @@ static void test_damaged_state_is_set_aside(void **state)
 
 static void test_newer_format_is_refused(void **state)
 {
-	struct fixture *f = *state;
+	struct store_fixture *f = *state;
 	struct store *store = (struct store *)1;
 	char command[160];
 	struct err err = { 0 };
@@ -381,7 +334,7 @@ static void test_newer_format_is_refused(void **state)
 
 static void test_one_daemon_per_folder(void **state)
 {
-	struct fixture *f = *state;
+	struct store_fixture *f = *state;
 	struct store *second = (struct store *)1;
 	struct err err = { 0 };
 
@@ -393,7 +346,7 @@ static void test_one_daemon_per_folder(void **state)
 
 static void test_budget(void **state)
 {
-	struct fixture *f = *state;
+	struct store_fixture *f = *state;
 	cleanup_free char *noise = malloc(1 << 20);
 	struct store_chunk chunk = { STORE_CHUNK_SAMPLES, noise, 1 << 20 };
 	struct err err = { 0 };
@@ -426,25 +379,26 @@ static void test_crc32c(void **state)
 	assert_int_equal(crc32c(crc32c(0, "1234", 4), "56789", 5), 0xe3069283);
 }
 
+#define test(name) cmocka_unit_test_setup_teardown(name, store_fixture_setup, store_fixture_teardown)
+
 int main(void)
 {
 	const struct CMUnitTest interface[] = {
-		cmocka_unit_test_setup_teardown(test_records_survive_and_replace, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_list, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_chunks_and_position, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_ids_cannot_leave_the_folder, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_budget, setup, teardown),
+		test(test_records_survive_and_replace),
+		test(test_list),
+		test(test_chunks_and_position),
+		test(test_ids_cannot_leave_the_folder),
+		test(test_budget),
 	};
 	const struct CMUnitTest files[] = { /* of the embedded engine */
-		cmocka_unit_test_setup_teardown(test_torn_tail, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_bit_flips, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_damaged_state_is_set_aside, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_newer_format_is_refused, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_one_daemon_per_folder, setup, teardown),
+		test(test_torn_tail),
+		test(test_bit_flips),
+		test(test_damaged_state_is_set_aside),
+		test(test_newer_format_is_refused),
+		test(test_one_daemon_per_folder),
 		cmocka_unit_test(test_crc32c),
 	};
-	int failed = run_on_every_engine(interface);
+	int failed = store_fixture_run_on_engines(interface, ARRAY_SIZE(interface));
 
-	store_engine = store_engines;
 	return failed + cmocka_run_group_tests_name("store", files, NULL, NULL);
 }

@@ -16,6 +16,7 @@
 #include "agent/base/clock.h"
 #include "agent/base/hash.h"
 #include "agent/store/store.h"
+#include "tests/support/store_fixture.h"
 
 #define DAY	 20778u /* 2026-11-21 */
 #define START	 (DAY * 86400ull * NS_PER_S)
@@ -30,21 +31,17 @@
 static const struct store_day day = { DAY, 7 };
 
 struct fixture {
-	char dir[64], file[128];
-	struct store *store;
+	struct store_fixture on;
+	char file[128];
 	unsigned unsaid; /* readings in which something was missing and nothing said so */
 };
 
 static int setup(void **state)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
-	struct err err = { 0 };
 
-	strcpy(f->dir, "/tmp/profd-damage-XXXXXX");
-	assert_non_null(mkdtemp(f->dir));
-	(void)snprintf(f->file, sizeof(f->file), "%s/history/2026-11-21-r7.db", f->dir);
-	if (store_open(f->dir, NULL, &f->store, &err) < 0)
-		fail_msg("%s", err.text);
+	store_fixture_open(&f->on);
+	(void)snprintf(f->file, sizeof(f->file), "%s/history/2026-11-21-r7.db", f->on.dir);
 	*state = f;
 	return 0;
 }
@@ -52,11 +49,8 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	struct fixture *f = *state;
-	char command[128];
 
-	store_close(f->store);
-	(void)snprintf(command, sizeof(command), "rm -rf '%s'", f->dir);
-	assert_int_equal(system(command), 0);
+	store_fixture_close(&f->on);
 	free(f);
 	return 0;
 }
@@ -97,11 +91,11 @@ static void fill_day(struct fixture *f)
 				.data = data[i], .len = BYTES
 			};
 		}
-		if (store_history_append(f->store, &day, &chunk, 1, windows, PER_HOUR * SERVICES, 1,
+		if (store_history_append(f->on.store, &day, &chunk, 1, windows, PER_HOUR * SERVICES, 1,
 					 hour, &err) < 0)
 			fail_msg("%s", err.text);
 	}
-	store_history_seal(f->store, &day);
+	store_history_seal(f->on.store, &day);
 }
 
 /* ---- reading ----------------------------------------------------------------------------------- */
@@ -167,7 +161,7 @@ static unsigned hours_served(struct fixture *f)
 	struct seen seen = { 0 }, rows = { 0 };
 	unsigned damaged = 0, whole = 0;
 	struct err err = { 0 };
-	int rc = store_history_windows(f->store, &day, &query, see_window, &seen, &damaged, &err);
+	int rc = store_history_windows(f->on.store, &day, &query, see_window, &seen, &damaged, &err);
 
 	assert_true(rc == 0 || rc == -EUCLEAN || rc == -EPROTO || rc == -EIO || rc == -EBUSY);
 	for (unsigned hour = 0; hour < HOURS; hour++) {
@@ -175,9 +169,9 @@ static unsigned hours_served(struct fixture *f)
 		whole += rc == 0 && seen.windows[hour] == PER_HOUR * SERVICES;
 	}
 	f->unsaid += rc == 0 && whole < HOURS && !damaged;
-	(void)!store_history_windows(f->store, &day, &index, see_window, &rows, &damaged, &err);
-	(void)!store_history_dictionary(f->store, &day, see_piece, &seen, &damaged, &err);
-	(void)!store_history_spans(f->store, &day, &index, 3600 * NS_PER_S, see_span, NULL, &err);
+	(void)!store_history_windows(f->on.store, &day, &index, see_window, &rows, &damaged, &err);
+	(void)!store_history_dictionary(f->on.store, &day, see_piece, &seen, &damaged, &err);
+	(void)!store_history_spans(f->on.store, &day, &index, 3600 * NS_PER_S, see_span, NULL, &err);
 	return whole;
 }
 

@@ -12,41 +12,11 @@
 #include "agent/base/clock.h"
 #include "agent/store/packed.h"
 #include "agent/store/store.h"
-#include "tests/support/store_engines.h"
+#include "tests/support/store_fixture.h"
 
 #define DAY    20778u /* 2026-11-21 */
 #define MINUTE (60 * NS_PER_S)
 #define START  (DAY * 86400ull * NS_PER_S)
-
-struct fixture {
-	char dir[64];
-	struct store *store;
-};
-
-static int setup(void **state)
-{
-	struct fixture *f = calloc(1, sizeof(*f));
-	struct err err = { 0 };
-
-	strcpy(f->dir, "/tmp/profd-history-XXXXXX");
-	assert_non_null(mkdtemp(f->dir));
-	if (store_open(f->dir, store_engine->url, &f->store, &err) < 0)
-		fail_msg("%s", err.text);
-	*state = f;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	struct fixture *f = *state;
-	char command[128];
-
-	store_close(f->store);
-	(void)snprintf(command, sizeof(command), "rm -rf '%s'", f->dir);
-	assert_int_equal(system(command), 0);
-	free(f);
-	return 0;
-}
 
 static const struct store_day week = { DAY, 7 };
 
@@ -64,7 +34,7 @@ static struct store_window window_of(const char *service, const char *owners, un
 				      .len = strlen(data) };
 }
 
-static void append(struct fixture *f, const struct store_window *windows, size_t count,
+static void append(struct store_fixture *f, const struct store_window *windows, size_t count,
 		   uint64_t position)
 {
 	struct store_chunk chunk = { STORE_CHUNK_STACKS, "dict", 4 };
@@ -82,7 +52,7 @@ static int see_window(void *ctx, const struct store_window *window)
 	return 0;
 }
 
-static void check(struct fixture *f, struct store_window_query query, const char *expect)
+static void check(struct store_fixture *f, struct store_window_query query, const char *expect)
 {
 	cleanup_buf struct buf seen = { 0 };
 	unsigned damaged = 99;
@@ -108,7 +78,7 @@ static int count_chunk(void *ctx, const struct store_chunk *chunk)
 
 static void test_parts_and_minutes(void **state)
 {
-	struct fixture *f = *state;
+	struct store_fixture *f = *state;
 	const struct store_window first[] = { window_of("web", ",a:19,", 0, false, "1"),
 					      window_of("db", ",a:19,b:99,", 0, false, "2") };
 	const struct store_window second[] = { window_of("web", ",a:19,", 0, false, "3"),
@@ -156,7 +126,7 @@ static int see_span(void *ctx, const struct store_span *span)
 
 static void test_spans(void **state)
 {
-	struct fixture *f = *state;
+	struct store_fixture *f = *state;
 	const struct store_window windows[] = {
 		window_of("web", ",a:19,", 3, true, "x"),
 		window_of("web", ",a:19,", 9, true, "xx"),
@@ -179,7 +149,7 @@ static void test_spans(void **state)
 /* An hour takes the place of its minutes, and the dictionary that of the pieces that are not kept. */
 static void test_hours(void **state)
 {
-	struct fixture *f = *state;
+	struct store_fixture *f = *state;
 	const struct store_window minutes[] = { window_of("web", ",a:19,", 0, true, "x"),
 						window_of("web", ",a:19,", 59, false, "xx"),
 						window_of("web", ",a:19,", 60, true, "y") };
@@ -214,7 +184,7 @@ static int see_day(void *ctx, const struct store_day *day, uint64_t bytes)
 	return 0;
 }
 
-static void check_days(struct fixture *f, const char *expect)
+static void check_days(struct store_fixture *f, const char *expect)
 {
 	cleanup_buf struct buf seen = { 0 };
 	struct err err = { 0 };
@@ -230,7 +200,7 @@ static void test_days(void **state)
 	static const struct store_day days[] = {
 		{ DAY, 30 }, { DAY - 1, 7 }, { DAY, 7 }, { 0, 1 }
 	};
-	struct fixture *f = *state;
+	struct store_fixture *f = *state;
 	struct store_window window = window_of("web", ",a:19,", 0, true, "x");
 	struct err err = { 0 };
 	uint64_t before;
@@ -250,7 +220,7 @@ static void test_days(void **state)
 /* More days than writers are kept open, each still whole. */
 static void test_many_days(void **state)
 {
-	struct fixture *f = *state;
+	struct store_fixture *f = *state;
 	struct store_window window = window_of("web", ",a:19,", 0, false, "x");
 	struct err err = { 0 };
 
@@ -294,17 +264,19 @@ static void test_packed_damage(void **state)
 	free(packed);
 }
 
+#define test(name) cmocka_unit_test_setup_teardown(name, store_fixture_setup, store_fixture_teardown)
+
 int main(void)
 {
 	const struct CMUnitTest interface[] = {
-		cmocka_unit_test_setup_teardown(test_parts_and_minutes, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_spans, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_hours, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_days, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_many_days, setup, teardown),
+		test(test_parts_and_minutes),
+		test(test_spans),
+		test(test_hours),
+		test(test_days),
+		test(test_many_days),
 	};
 	const struct CMUnitTest files[] = { cmocka_unit_test(test_packed_damage) };
-	int failed = run_on_every_engine(interface);
+	int failed = store_fixture_run_on_engines(interface, ARRAY_SIZE(interface));
 
 	return failed + cmocka_run_group_tests_name("store_history", files, NULL, NULL);
 }

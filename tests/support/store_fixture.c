@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/store_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "agent/base/cleanup.h"
+
+/* What a suite says of the interface holds for each of them. A new engine is a row here. */
+static const struct engine {
+	const char *name, *url; /* for store_open(), in a folder of its own */
+} engines[] = {
+	{ "sqlite", "sqlite:" },
+};
+static const struct engine *engine = engines;
+
+static void open_store(struct store_fixture *f)
+{
+	struct err err = { 0 };
+
+	if (store_open(f->dir, engine->url, &f->store, &err) < 0)
+		fail_msg("%s", err.text);
+}
+
+void store_fixture_open(struct store_fixture *f)
+{
+	strcpy(f->dir, access("/dev/shm", W_OK) == 0 ? "/dev/shm/profd-store-XXXXXX" :
+						       "/tmp/profd-store-XXXXXX");
+	assert_non_null(mkdtemp(f->dir));
+	open_store(f);
+}
+
+void store_fixture_reopen(struct store_fixture *f)
+{
+	store_close(f->store);
+	f->store = NULL;
+	open_store(f);
+}
+
+void store_fixture_close(struct store_fixture *f)
+{
+	char command[128];
+
+	store_close(f->store);
+	(void)snprintf(command, sizeof(command), "rm -rf '%s'", f->dir);
+	assert_int_equal(system(command), 0);
+}
+
+int store_fixture_run_on_engines(const struct CMUnitTest *tests, size_t count)
+{
+	int failed = 0;
+
+	for (engine = engines; engine < engines + ARRAY_SIZE(engines); engine++)
+		failed += _cmocka_run_group_tests(engine->name, tests, count, NULL, NULL);
+	engine = engines;
+	return failed;
+}
+
+int store_fixture_setup(void **state)
+{
+	struct store_fixture *f = calloc(1, sizeof(*f));
+
+	assert_non_null(f);
+	store_fixture_open(f);
+	*state = f;
+	return 0;
+}
+
+int store_fixture_teardown(void **state)
+{
+	store_fixture_close(*state);
+	free(*state);
+	return 0;
+}
