@@ -138,6 +138,8 @@ static void http_metrics(const struct api *api, struct buf *out)
 	       (double)atomic_load(&counters->connections_open));
 	single(out, "profd_http_connections_total", "counter", "Connections accepted.",
 	       (double)atomic_load(&counters->connections_total));
+	single(out, "profd_http_answer_files_bytes", "gauge", "Answers that wait in files to be taken.",
+	       (double)atomic_load(&api->answer_files));
 	single(out, "profd_http_connections_shed_total", "counter",
 	       "Silent connections closed because all places were taken.",
 	       (double)atomic_load(&counters->connections_shed));
@@ -161,6 +163,8 @@ static void limit_metrics(const struct api *api, struct buf *out)
 		{ "connections", (double)options->connections },
 		{ "requests_per_second", options->requests_per_second },
 		{ "request_burst", options->request_burst },
+		{ "answer_bytes", HTTP_ANSWER_MAX },
+		{ "answer_files_bytes", (double)HTTP_FILES_MAX },
 	};
 
 	head(out, "profd_limit", "gauge", "Configured limits.");

@@ -82,6 +82,7 @@ static void test_values(void **state)
 		{ "header_bytes", 1500 },	{ "header_timeout_seconds", 1 },
 		{ "body_timeout_seconds", 0.7 }, { "answer_timeout_seconds", 1 },
 		{ "connections", CONNECTIONS }, { "requests_per_second", 500 },
+		{ "answer_bytes", 512 << 20 },	{ "answer_files_bytes", 2147483648.0 },
 		{ "request_burst", 2000 },	{ "elsewhere", 7.5 },
 	};
 	char line[96];
