@@ -9,6 +9,7 @@ import contextlib
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -236,6 +237,21 @@ def loss(seconds):
     absolute("share of due samples at 999 Hz", result["sampleCount"] / (999.0 * seconds * CPUS), 0.98, smaller=False)
 
 
+def restart(_):
+    """kill -9 of the whole daemon under load, ten times: until it is ready again."""
+    waits = []
+    with tempfile.TemporaryDirectory() as folder, running(build_truth(), "100000", str(CPUS)):
+        for _round in range(11):
+            begin = time.monotonic()
+            daemon = Daemon(data_dir=folder).start()
+            daemon.get("/readyz")
+            waits.append(time.monotonic() - begin)
+            daemon.start_profile("*", 3600, rate=99)
+            time.sleep(1)
+            daemon.stop(signal.SIGKILL)
+    absolute("kill -9 of the daemon under load: ready again, s, worst of 10", max(waits[1:]), 2)
+
+
 def startup(_):
     """Start to serving: CPU time of all processes, with the programs of this host running."""
     with Daemon() as daemon:
@@ -315,7 +331,7 @@ def high_rate(_):
 
 def ready(_):
     """From the start to the unwind tables of 200 processes that run already."""
-    stacks_bench.ready(absolute)
+    stacks_bench.ready(absolute, lambda daemon: cpu_s(pids_of(daemon)))
 
 
 def tables(_):

@@ -131,8 +131,8 @@ def high_rate(absolute, child_cpu_s):
              f"while the whole host is: {best[None] / best['*']:.3f}; best of 5", smaller=False)
 
 
-def ready(absolute):
-    waits = []
+def ready(absolute, cpu_s_of):
+    waits, used = [], []
     script = "import json,ssl,time;time.sleep(600)"
     commands = [["python3", "-c", script], ["sleep", "600"], ["perl", "-e", "sleep 600"], ["tail", "-f", "/dev/null"],
                 ["sh", "-c", "sleep 600; true"], ["bash", "-c", "sleep 600; true"], ["cat"], ["sed", ""], ["awk", "{}"], ["sort"]]
@@ -147,9 +147,10 @@ def ready(absolute):
                 # It begins when the tables of what runs are there, or 2.5 s after it was asked for.
                 session = daemon.start_profile("*", 600, rate=99)
                 waits.append(time.monotonic() - begin)
+                used.append(cpu_s_of(daemon))
                 daemon.stop_profile(session)
     absolute("tables of 200 running processes of ten programs ready, s after the start, worst of 5", max(waits), 2,
-             f"median {statistics.median(waits):.2f}")
+             f"median {statistics.median(waits):.2f}, {statistics.median(used):.2f} s of CPU")
 
 
 def eh_frame_bytes(path):
