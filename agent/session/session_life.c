@@ -45,6 +45,26 @@ static const uint64_t *host_samples_of(const struct sessions *s, const struct se
 
 /* ---- beginning ------------------------------------------------------------------------------- */
 
+/* What a session does to the host beyond its own target, and what it cannot see. */
+static void note_costs(struct session *session)
+{
+	if (session->wants & (PROF_WANT_WAKERS | PROF_WANT_LOCKS))
+		recorder_note(session->recorder,
+			      "while the session runs a program runs at every wakeup of the host");
+	if (session->wants & PROF_WANT_KERNEL_LOCKS)
+		recorder_note(session->recorder,
+			      "of the kernel's locks only those on which threads sleep: who waits for a spin "
+			      "lock is on a CPU");
+	if (!(session->wants & PROF_WANT_IO))
+		return;
+	recorder_note(session->recorder,
+		      "bytes and operations are estimated from sampled calls; while the "
+		      "session runs every system call of the host takes longer (about 0.1 us)");
+	recorder_note(session->recorder,
+		      "without paths and peers, which the kernel does not tell where calls end; of io_uring "
+		      "the waits, not the bytes: threads of the kernel move them");
+}
+
 static void begin_sampling(struct sessions *s, struct session *session, uint64_t time_ns)
 {
 	struct chunk_quality *quality = recorder_quality(session->recorder);
@@ -61,10 +81,7 @@ static void begin_sampling(struct sessions *s, struct session *session, uint64_t
 	quality->clock = s->feed.clock;
 	if (session->wants & SWEPT_TYPES)
 		s->peers.sweep_due = true;
-	if (session->info.type == PROFILE_IO)
-		recorder_note(session->recorder,
-			      "bytes and operations are estimated from sampled calls; while the "
-			      "session runs every system call of the host takes longer (about 0.1 us)");
+	note_costs(session);
 	set_phase(s, session, PHASE_SAMPLING);
 }
 
@@ -524,7 +541,7 @@ static void check_time(struct sessions *s, struct session *session, uint64_t now
 			wait_for_reading(s, session, now_ns);
 		else if (session->stop)
 			complete(s, session);
-		else if (s->feed.demand.types & session->wants &&
+		else if ((s->feed.demand.types & session->wants) == session->wants &&
 			 now_ns > session->asked_ns + SESSION_SAMPLER_NS / 4) {
 			/* It samples, but at less than was asked for: the budget holds it back. */
 			recorder_note(session->recorder,
