@@ -303,8 +303,7 @@ static void test_damaged_state_is_set_aside(void **state)
 	memset(junk, 0x5a, sizeof(junk));
 	assert_int_equal(pwrite(fd, junk, sizeof(junk), 0), sizeof(junk));
 	f->store = NULL;
-	if (store_open(f->dir, store_engine->url, &f->store, &err) < 0)
-		fail_msg("%s", err.text);
+	store_fixture_reopen(f);
 	assert_int_equal(store_get(f->store, "session", "default", "a", &body, NULL, &err),
 			 -ENOENT);
 	(void)snprintf(command, sizeof(command), "ls %s/state.db.damaged-* >/dev/null", f->dir);
