@@ -143,7 +143,7 @@ fuzz: $(addprefix fuzz-time-,$(or $(T),$(FUZZERS))) ## fuzz all targets for 10 s
 fuzz-time-%: $(O)/fuzz/%
 	@$(call fuzz_run,-max_total_time=$(S))
 
-check-long: $(O)/tests/bpf/test_reader_go $(O)/tests/unit/test_store_crash ## 1,000 kills, packages, the README's first minute on a bare host, Go programs of all versions (as root)
+check-long: $(O)/tests/bpf/test_reader_go $(O)/tests/unit/test_store_crash ## 1,000 kills, packages, the README's first minute on a bare host, Go programs of all versions, all allocators (as root)
 	PROFD_TEST_KILLS=1000 $(O)/tests/unit/test_store_crash
 	tests/long/run
 

@@ -39,6 +39,7 @@ static void probes_json(struct json_out *json, const struct profile_probes *prob
 	known(json, "dutyPct", probes->duty_pct);
 	known(json, "costPct", probes->cost_pct);
 	known(json, "dilation", probes->dilation);
+	known(json, "relErrPct", 100 * probes->rel_err);
 	json_out_uint(json, "faultedBytes", probes->faulted_bytes);
 	if (!probes->heap_bytes)
 		return;

@@ -5,12 +5,15 @@
 #include <string.h>
 
 #include "agent/base/clock.h"
+#include "agent/profile/heap_leaks.h"
 #include "agent/profile/interval.h"
 #include "api/api_internal.h"
 #include "api/breakdown.h"
 #include "api/links.h"
 #include "api/quality_json.h"
 #include "api/render/render.h"
+
+#define LEAKS_SHOWN 20u
 
 const char *session_status_text(enum session_status status)
 {
@@ -168,6 +171,40 @@ static int kept_functions_json(struct json_out *json, struct api *api, const str
 	return rc;
 }
 
+static void stack_names(struct json_out *json, const struct profile *p, uint32_t node)
+{
+	json_out_open(json, "stack", '[');
+	for (; node; node = p->nodes[node].parent)
+		json_out_text(json, NULL,
+			      profile_string(p, p->functions[p->frames[p->nodes[node].frame].function].name));
+	json_out_close(json, ']');
+}
+
+static void heap_leaks_json(struct json_out *json, const struct session_info *info, const struct profile *p)
+{
+	cleanup_free struct heap_leak *leaks = NULL;
+	char since[CLOCK_RFC3339_SIZE];
+	uint32_t count = 0;
+
+	if (info->type != PROFILE_MEMORY || !profile_is_estimate(p) ||
+	    heap_leaks_find(p, info->completed_at_ns, &leaks, &count) < 0)
+		return;
+	json_out_open(json, "suspectedLeaks", '[');
+	for (uint32_t i = 0; i < count && i < LEAKS_SHOWN; i++) {
+		json_out_open(json, NULL, '{');
+		json_out_text(json, "funcName",
+			      profile_string(p, p->functions[p->frames[p->nodes[leaks[i].node].frame].function].name));
+		json_out_int(json, "value", leaks[i].bytes);
+		json_out_real(json, "valuePerSecond", leaks[i].bytes_per_s, 1);
+		json_out_uint(json, "stillInUse", leaks[i].followed);
+		clock_format_rfc3339(leaks[i].since_ns, since);
+		json_out_text(json, "since", since);
+		stack_names(json, p, leaks[i].node);
+		json_out_close(json, '}');
+	}
+	json_out_close(json, ']');
+}
+
 /* What the allocator has handed out beyond what was seen to be: before the observation began, above all. */
 static void unattributed_json(struct json_out *json, const struct session_info *info,
 			      const struct profile_quality *quality)
@@ -217,6 +254,8 @@ void session_json(struct json_out *json, const char *name, struct api *api,
 		      info->status == SESSION_FAILED ? info->failure : NULL);
 	json_out_uint(json, "rawDataSizeBytes", info->raw_data_bytes);
 	processes_json(json, info);
+	if (options->profile)
+		heap_leaks_json(json, info, options->profile);
 	if (options->breakdown && options->profile)
 		breakdown_json(json, options->profile, options->breakdown_extra);
 	labels_json(json, info);

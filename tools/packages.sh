@@ -11,6 +11,10 @@ test_packages="libcmocka-dev g++ binutils python3 python3-jsonschema python3-ven
 	clang-format-14 clang-tidy-14 cppcheck shellcheck pmccabe
 	qemu-system-x86 busybox-static cpio kmod chromium systemd"
 
+# What only `make check-long` needs.
+# shellcheck disable=SC2034 # read by who sources this
+long_packages="libjemalloc2 libtcmalloc-minimal4 libmimalloc2.0 musl-tools"
+
 # install_missing PACKAGE...: says what it installs; nothing to do and nothing said when all are there.
 install_missing() {
 	missing=

@@ -306,6 +306,7 @@ static void feed_period(struct collector *c, const struct target *target, const 
 		.window_ns = seen->window_ns < seen->period_ns ? seen->window_ns : seen->period_ns,
 		.cpu_ns = seen->period_cpu_ns,
 		.cost_ns = (uint64_t)alloc_pace_cost_ns(&target->pace, seen),
+		.window_cpu_ns = seen->window_cpu_ns,
 		.hits = seen->hits,
 		.sampled = seen->sampled,
 		.lost = seen->lost,
@@ -772,6 +773,7 @@ static int feed_live(void *ctx, const struct alloc_live *live)
 		.source = context->c->alloc->sweeps,
 		.type = PROF_SAMPLE_ALLOC,
 		.state = FEED_ALLOC_LIVE,
+		.detail = (uint8_t)(live->old < UINT8_MAX ? live->old : UINT8_MAX),
 		.holder = live->deaths,
 	};
 
@@ -785,8 +787,9 @@ static void cut(struct collector *c, struct target *target, unsigned *windows)
 {
 	uint64_t now_ns = clock_monotonic_ns();
 
+	/* One more window, where it was not spent already. */
 	if (target->state == STATE_IDLE && now_ns - target->begin_ns > SETTLE_NS &&
-	    *windows < SWEEP_WINDOWS_MAX) {
+	    *windows < SWEEP_WINDOWS_MAX && (target->pace.debt_ns <= 0 || !target->pace.windows)) {
 		++*windows;
 		if (attach(c, target))
 			clock_sleep_ns(target->pace.next_window_ns < ALLOC_WINDOW_MIN_NS

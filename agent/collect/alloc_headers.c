@@ -7,6 +7,8 @@
 #include <string.h>
 #include <sys/uio.h>
 
+#include "agent/collect/alloc_pages.h"
+
 #define PIECES_MAX	512u
 #define PREV_INUSE	1u
 #define IS_MMAPPED	2u
@@ -73,23 +75,30 @@ bool alloc_chunk_is_free(const struct alloc_chunk *chunk)
 
 /* ---- reading ------------------------------------------------------------------------------------- */
 
-/* Reads pieces of @len bytes each; @got says which. What is not mapped is passed over. */
+/* Reads pieces of @len bytes each; @got says which. What is not there is passed over. */
 static int read_pieces(uint32_t tgid, const uint64_t *from, void *to, size_t len, size_t count, bool *got)
 {
 	struct iovec local[PIECES_MAX], remote[PIECES_MAX];
+	size_t piece_of[PIECES_MAX], there = 0;
+	struct alloc_pages pages;
 
+	alloc_pages_open(tgid, &pages);
 	for (size_t i = 0; i < count; i++) {
-		local[i] = (struct iovec){ (char *)to + i * len, len };
-		remote[i] = (struct iovec){ (void *)(uintptr_t)from[i], len }; /* NOLINT */
 		got[i] = false;
+		if (!alloc_pages_have(&pages, from[i], len))
+			continue;
+		local[there] = (struct iovec){ (char *)to + i * len, len };
+		remote[there] = (struct iovec){ (void *)(uintptr_t)from[i], len }; /* NOLINT */
+		piece_of[there++] = i;
 	}
-	for (size_t at = 0; at < count;) {
-		ssize_t bytes = process_vm_readv((pid_t)tgid, local + at, count - at, remote + at, count - at, 0);
+	alloc_pages_close(&pages);
+	for (size_t at = 0; at < there;) {
+		ssize_t bytes = process_vm_readv((pid_t)tgid, local + at, there - at, remote + at, there - at, 0);
 
 		if (bytes < 0 && errno != EFAULT)
 			return -errno;
 		for (; bytes >= (ssize_t)len; bytes -= (ssize_t)len)
-			got[at++] = true;
+			got[piece_of[at++]] = true;
 		at++; /* the one that could not be read, or the end */
 	}
 	return 0;

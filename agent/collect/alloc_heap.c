@@ -12,6 +12,7 @@
 #define AGE_BINS	40u /* powers of two from 1 us on */
 #define AGE_FIRST_NS	1024.0
 #define DEATHS_PER_BIN	4.0 /* bins of age are joined until they hold as many */
+#define ENDED_PER_OLD	20u
 #define DEAD_SHARE	1e-9 /* of a cohort: not worth keeping */
 
 /* Births of one site around one time. */
@@ -26,6 +27,7 @@ struct site {
 	struct cohort *cohorts; /* owned, ascending time */
 	uint32_t cohort_count, cohort_capacity;
 	uint32_t deaths;
+	uint32_t ended_old; /* followed ones that ended old, seen or not */
 	/* By age: how often an address was observed at it, for how long (seconds; one that died, for as long
 	 * as it would have been), and how often it died. */
 	float observed[AGE_BINS];
@@ -212,6 +214,8 @@ static void observe(struct alloc_heap *heap, const struct alloc_window *window)
 			site->died[bin_of((double)(tracked->gone_ns - tracked->birth_ns))] += 1;
 			site->deaths++;
 		}
+		if (tracked->gone_ns)
+			site->ended_old += to_ns - tracked->birth_ns > ALLOC_OLD_NS / 2;
 	}
 }
 
@@ -368,8 +372,29 @@ static double survival(const struct hazard *hazard, double age_ns)
 	return exp(-sum);
 }
 
+/* Addresses by site that have been followed for long; the caller's. */
+static uint32_t *count_old(const struct alloc_heap *heap, uint64_t now_ns)
+{
+	uint32_t *old = calloc(heap->sites.count + 1, sizeof(*old));
+
+	for (size_t i = 0; old && i < heap->tracked.count; i++) {
+		const struct tracked *tracked = &heap->tracked.data[i];
+
+		old[tracked->site] += !tracked->gone_ns && tracked->birth_ns + ALLOC_OLD_NS < now_ns;
+	}
+	/* An odd one may be taken for free that is not: data can look like a free list's link. */
+	for (size_t i = 0; old && i < heap->sites.count; i++)
+		if (heap->sites.data[i].ended_old * ENDED_PER_OLD > old[i])
+			old[i] = 0;
+	return old;
+}
+
 int alloc_heap_each_live(const struct alloc_heap *heap, uint64_t now_ns, alloc_live_fn *visit, void *ctx)
 {
+	cleanup_free uint32_t *old = count_old(heap, now_ns);
+
+	if (!old)
+		return -ENOMEM;
 	for (size_t i = 0; i < heap->sites.count; i++) {
 		const struct site *site = &heap->sites.data[i];
 		struct hazard hazard;
@@ -384,7 +409,8 @@ int alloc_heap_each_live(const struct alloc_heap *heap, uint64_t now_ns, alloc_l
 						   .bytes = cohort->bytes * share,
 						   .objects = cohort->objects * share,
 						   .samples = cohort->samples,
-						   .deaths = site->deaths };
+						   .deaths = site->deaths,
+						   .old = old[i] };
 			int rc = share > DEAD_SHARE ? visit(ctx, &live) : 0;
 
 			if (rc < 0)

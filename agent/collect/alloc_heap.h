@@ -23,6 +23,7 @@
 
 #define ALLOC_SITES_KNOWN_MAX 16384u /* sites of a process; beyond, births are counted and dropped */
 #define ALLOC_TRACKED_HEAP_MAX 5000u /* addresses followed at once */
+#define ALLOC_OLD_NS	      30000000000ull
 #define ALLOC_COHORTS_MAX     48u    /* births of a site by time; the closest are joined beyond */
 
 struct alloc_heap;
@@ -65,6 +66,7 @@ struct alloc_live {
 	double bytes, objects;
 	uint32_t samples;
 	uint32_t deaths; /* of the whole site */
+	uint32_t old; /* followed addresses of the site older than ALLOC_OLD_NS; 0 where such ones ended */
 };
 typedef int alloc_live_fn(void *ctx, const struct alloc_live *live);
 /* Calls @visit for every site and cohort with something in use at @now_ns; stops at its first error. */

@@ -4,7 +4,8 @@
 #include <errno.h>
 #include <sys/uio.h>
 
-#define PIECES_MAX 512u
+#include "agent/collect/alloc_pages.h"
+
 #define HEADER	   16u
 #define SIZE_FLAGS 7u
 #define IS_MMAPPED 2u
@@ -28,47 +29,27 @@ static uint64_t bytes_of(const uint64_t header[2])
 	return bytes - HEADER;
 }
 
-/* Reads the headers of @count blocks; those that cannot be read are 0. False: none can, it is gone. */
-static bool read_headers(uint32_t tgid, const struct alloc_large_block *blocks, size_t count,
-			 uint64_t (*headers)[2])
-{
-	struct iovec local[PIECES_MAX], remote[PIECES_MAX];
-	size_t at = 0;
-
-	for (size_t i = 0; i < count; i++) {
-		headers[i][0] = headers[i][1] = 0;
-		local[i] = (struct iovec){ headers[i], HEADER };
-		remote[i] = (struct iovec){ (void *)(uintptr_t)blocks[i].chunk_va, HEADER }; /* NOLINT */
-	}
-	while (at < count) {
-		ssize_t got = process_vm_readv((pid_t)tgid, local + at, count - at, remote + at, count - at, 0);
-
-		if (got < 0 && errno != EFAULT)
-			return false;
-		/* The one behind those that were read could not be. */
-		at += (got > 0 ? (size_t)got / HEADER : 0) + 1;
-	}
-	return true;
-}
-
 void alloc_large_look(struct alloc_large *large)
 {
-	uint64_t headers[PIECES_MAX][2];
-	size_t kept = 0, count;
+	struct alloc_pages pages;
+	size_t kept = 0;
 
-	for (size_t at = 0; at < large->blocks.count; at += count) {
-		count = large->blocks.count - at < PIECES_MAX ? large->blocks.count - at : PIECES_MAX;
-		if (!read_headers(large->tgid, large->blocks.data + at, count, headers))
-			break;
-		for (size_t i = 0; i < count; i++) {
-			struct alloc_large_block block = large->blocks.data[at + i];
+	alloc_pages_open(large->tgid, &pages);
+	for (size_t i = 0; i < large->blocks.count; i++) {
+		struct alloc_large_block block = large->blocks.data[i];
+		uint64_t header[2] = { 0 };
+		struct iovec local = { header, HEADER };
+		struct iovec remote = { (void *)(uintptr_t)block.chunk_va, HEADER }; /* NOLINT */
 
-			block.bytes = bytes_of(headers[i]);
-			if (block.bytes)
-				large->blocks.data[kept++] = block;
-		}
+		if (!alloc_pages_have(&pages, block.chunk_va, HEADER) ||
+		    process_vm_readv((pid_t)large->tgid, &local, 1, &remote, 1, 0) != HEADER)
+			continue;
+		block.bytes = bytes_of(header);
+		if (block.bytes)
+			large->blocks.data[kept++] = block;
 	}
 	large->blocks.count = kept;
+	alloc_pages_close(&pages);
 }
 
 int alloc_large_saw(struct alloc_large *large, const struct alloc_large_block *block)

@@ -10,6 +10,7 @@
 #define SHARE_LOW      0.08
 #define SHARE_HIGH     0.16
 #define DILATION_MIN   0.05 /* less is an error of the costs */
+#define CPU_SHARE_NONE 1e-6 /* of a CPU: a process that did nothing */
 #define OVER_FACTOR    3.0
 #define OVER_AFTER_NS  (100 * NS_PER_MS)
 
@@ -95,11 +96,11 @@ static void judge_duty(struct alloc_pace *pace)
 {
 	double cpu_share = pace->period_cpu_ns / pace->period_ns;
 	double cost = pace->cost_ns / pace->window_ns; /* per ns of window */
-	double duty = 1, window;
+	double duty = 1, window, period;
 
 	if (cost > 0)
 		duty = pace->budget * cpu_share / cost;
-	pace->full = duty >= FULL_DUTY && pace->windows >= FULL_WINDOWS;
+	pace->full = duty >= FULL_DUTY && pace->windows >= FULL_WINDOWS && pace->debt_ns <= 0;
 	if (pace->full) {
 		pace->next_period_ns = pace->next_window_ns = ALLOC_FULL_PERIOD_NS;
 		return;
@@ -109,8 +110,11 @@ static void judge_duty(struct alloc_pace *pace)
 	window = clamp(duty * (double)ALLOC_PERIOD_MIN_NS, (double)ALLOC_WINDOW_MIN_NS,
 		       (double)ALLOC_PERIOD_MIN_NS * FULL_DUTY);
 	pace->next_window_ns = (uint64_t)window;
-	pace->next_period_ns = (uint64_t)clamp(window / duty, (double)ALLOC_PERIOD_MIN_NS,
-					       (double)ALLOC_PERIOD_MAX_NS);
+	/* The first window, or one in a burst, is paid for by the periods that follow. */
+	period = duty > 0 ? window / duty : (double)ALLOC_PERIOD_MAX_NS;
+	if (pace->debt_ns > 0)
+		period += pace->debt_ns / (pace->budget * (cpu_share > 0 ? cpu_share : CPU_SHARE_NONE));
+	pace->next_period_ns = (uint64_t)clamp(period, (double)ALLOC_PERIOD_MIN_NS, (double)ALLOC_PERIOD_MAX_NS);
 }
 
 void alloc_pace_judge(struct alloc_pace *pace, const struct alloc_period *seen)
@@ -122,6 +126,9 @@ void alloc_pace_judge(struct alloc_pace *pace, const struct alloc_period *seen)
 	pace->capacity_ns = pace->capacity_ns * FADE + capacity_ns(seen);
 	pace->period_ns = pace->period_ns * FADE + (double)seen->period_ns;
 	pace->period_cpu_ns = pace->period_cpu_ns * FADE + (double)seen->period_cpu_ns;
+	pace->debt_ns += alloc_pace_cost_ns(pace, seen) - pace->budget * (double)seen->period_cpu_ns;
+	if (pace->debt_ns < 0)
+		pace->debt_ns = 0;
 	if (pace->windows < FULL_WINDOWS)
 		pace->windows++;
 	judge_gap(pace, seen);

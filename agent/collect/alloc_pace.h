@@ -48,6 +48,7 @@ struct alloc_pace {
 	double budget; /* share of the process's CPU time */
 	/* Of the windows so far, older ones fading. */
 	double cost_ns, window_ns, capacity_ns, period_ns, period_cpu_ns;
+	double debt_ns; /* spent beyond the budget and not paid back by waiting; what was not spent is lost */
 	unsigned windows; /* since the first, up to a few */
 	/* What to do next. */
 	bool full;	 /* the probes stay attached */

@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NORMAL_95 1.96
+#include "agent/profile/stats.h"
+
+#define OUTSIDE 0.05 /* of the cases */
 
 /* Of one function, or of the total. */
 struct moments {
@@ -123,7 +125,7 @@ static void add_deaths(struct work *w)
 }
 
 /* Never below 0 and wider upwards: the interval of a logarithm with the same relative spread. */
-static struct profile_interval interval_of(const struct moments *m, double windows)
+static struct profile_interval interval_of(const struct moments *m, double windows, double common, double times)
 {
 	double spread = m->squares, relative;
 
@@ -132,9 +134,9 @@ static struct profile_interval interval_of(const struct moments *m, double windo
 	if (windows > 1)
 		spread = windows / (windows - 1) * (m->squares - m->sum * m->sum / windows);
 	relative = (spread > 0 ? spread : 0) + m->deaths;
-	relative = sqrt(log1p(relative / (m->sum * m->sum)));
-	return (struct profile_interval){ m->exact + m->sum * exp(-NORMAL_95 * relative),
-					  m->exact + m->sum * exp(NORMAL_95 * relative) };
+	relative = sqrt(log1p(relative / (m->sum * m->sum) + common * common));
+	return (struct profile_interval){ m->exact + m->sum * exp(-times * relative),
+					  m->exact + m->sum * exp(times * relative) };
 }
 
 static int compute(struct work *w, struct profile_interval *ret)
@@ -142,6 +144,7 @@ static int compute(struct work *w, struct profile_interval *ret)
 	const struct profile *p = w->p;
 	uint64_t time_ns = 0;
 	bool seen = false;
+	double times;
 
 	if (!w->moments || !w->places || !w->deaths)
 		return -ENOMEM;
@@ -159,8 +162,9 @@ static int compute(struct work *w, struct profile_interval *ret)
 	if (seen)
 		end_window(w);
 	add_deaths(w);
+	times = stats_t_quantile(OUTSIDE, w->windows > 1 ? w->windows - 1 : 1);
 	for (uint32_t i = 0; i <= p->function_count; i++)
-		ret[i] = interval_of(&w->moments[i], w->windows);
+		ret[i] = interval_of(&w->moments[i], w->windows, p->quality.probes.rel_err, times);
 	return 0;
 }
 

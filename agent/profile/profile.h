@@ -159,6 +159,9 @@ struct profile_skipped {
 /* Label of what is in use: how many frees of its place were seen, the basis of an estimate. */
 #define PROFILE_LABEL_DEATHS "freesSeen"
 
+/* Likewise: addresses of the place that are in use after half a minute, where none of that age was seen to end. */
+#define PROFILE_LABEL_FOLLOWED "stillInUse"
+
 /* State of what is in use and was not sampled: known to the byte. */
 #define PROFILE_STATE_EXACT "exact"
 
@@ -170,6 +173,7 @@ struct profile_probes {
 	double duty_pct;     /* of the time the probes were open */
 	double cost_pct;     /* of the programs' CPU time; negative: not known */
 	double dilation;     /* share of an open window in which the programs did their own work */
+	double rel_err; /* of what all windows stand for together: the same for every place */
 	uint64_t observed_since_ns; /* realtime */
 	bool pooled;		    /* some programs divide up larger blocks by themselves */
 	uint64_t faulted_bytes;	    /* touched for the first time: an upper bound of growth */

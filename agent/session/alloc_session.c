@@ -8,6 +8,8 @@
 
 #define ASKED_MAX   64u
 #define ANSWER_NS   (3 * NS_PER_S)
+#define COST_ERROR   0.1 /* relative, of what a hit is believed to cost */
+#define WEIGHT_ERROR_MAX 0.5
 #define ASK_AGAIN_NS (200 * NS_PER_MS)
 
 bool alloc_session_is(const struct session *session)
@@ -118,6 +120,7 @@ static void add_period(struct chunk_alloc *to, const struct feed_alloc *period, 
 	to->gap_bytes = period->gap_bytes;
 	to->dilation_sum += period->dilation;
 	to->faulted_bytes += period->faulted_bytes;
+	to->window_cpu_ns += period->window_cpu_ns;
 	to->pooled |= pooled;
 	if (period->family < 32)
 		to->families |= 1u << period->family;
@@ -206,6 +209,18 @@ static double percent(uint64_t part, uint64_t whole)
 	return whole ? 100.0 * (double)part / (double)whole : -1;
 }
 
+/* What a window stands for rests on what its probes cost, whose error weighs the more the less the programs got
+ * to do beside them. */
+static double weight_error(const struct chunk_alloc *a)
+{
+	double cost = (double)a->cost_ns, own = (double)a->window_cpu_ns - cost, error;
+
+	if (a->full == a->windows || cost <= 0)
+		return 0;
+	error = own > 0 ? COST_ERROR * cost / own : WEIGHT_ERROR_MAX;
+	return error < WEIGHT_ERROR_MAX ? error : WEIGHT_ERROR_MAX;
+}
+
 void alloc_session_quality(const struct sessions *s, const struct chunk_quality *quality,
 			   struct profile_quality *ret)
 {
@@ -223,6 +238,7 @@ void alloc_session_quality(const struct sessions *s, const struct chunk_quality 
 	to->gap_bytes = from->gap_bytes;
 	to->duty_pct = percent(from->window_ns, from->period_ns);
 	to->cost_pct = percent(from->cost_ns, from->cpu_ns);
+	to->rel_err = weight_error(from);
 	to->pooled = from->pooled;
 	to->faulted_bytes = from->faulted_bytes;
 	to->heap_bytes = from->heap.bytes;

@@ -242,15 +242,24 @@ static int find_locks(struct build *b)
 	return rc;
 }
 
-/* How often a place's memory was seen freed: what its estimate rests on. */
-static struct profile_label deaths_label(struct build *b, const struct chunk_attr *attr)
+static struct profile_label number_label(struct build *b, const char *name, uint32_t number)
 {
 	char text[16];
 
-	if (attr->state != FEED_ALLOC_LIVE || !attr->holder)
-		return (struct profile_label){ 0 };
-	(void)snprintf(text, sizeof(text), "%u", attr->holder);
-	return (struct profile_label){ text_id(b, PROFILE_LABEL_DEATHS), text_id(b, text) };
+	(void)snprintf(text, sizeof(text), "%u", number);
+	return (struct profile_label){ text_id(b, name), text_id(b, text) };
+}
+
+/* What the estimate of a place's memory rests on. The number of labels. */
+static unsigned labels_of_live(struct build *b, const struct chunk_attr *attr, struct profile_label ret[2])
+{
+	unsigned count = 0;
+
+	if (attr->state == FEED_ALLOC_LIVE && attr->holder)
+		ret[count++] = number_label(b, PROFILE_LABEL_DEATHS, attr->holder);
+	if (attr->state == FEED_ALLOC_LIVE && attr->detail)
+		ret[count++] = number_label(b, PROFILE_LABEL_FOLLOWED, attr->detail);
+	return count;
 }
 
 static uint32_t attrs_of(struct build *b, uint32_t id)
@@ -259,7 +268,7 @@ static uint32_t attrs_of(struct build *b, uint32_t id)
 	const struct chunk_attr *attr =
 		id < b->attrs.count ? &b->recording->attrs.data[id] : &unknown;
 	struct profile_attrs entry = { 0 };
-	struct profile_label holder = { 0 };
+	struct profile_label labels[2] = { 0 };
 	uint32_t made;
 
 	if (attr != &unknown && b->attrs.data[id] != NO_NODE)
@@ -277,14 +286,14 @@ static uint32_t attrs_of(struct build *b, uint32_t id)
 					      attr->process, attr->object);
 	else
 		entry.extra = text_id(b, kind_word(attr));
-	if (attr->type == PROF_SAMPLE_ALLOC)
-		holder = deaths_label(b, attr);
-	else if (attr->holder != attr->tid)
-		holder.value = lock_names_holder(&b->locks, b->builder, attr->process, attr->holder);
-	if (holder.value && !holder.name)
-		holder.name = text_id(b, "holder");
-	entry.label_count = holder.value != 0;
-	made = profile_builder_attrs(b->builder, &entry, &holder);
+	if (attr->type == PROF_SAMPLE_ALLOC) {
+		entry.label_count = labels_of_live(b, attr, labels);
+	} else if (attr->holder != attr->tid) {
+		labels[0].value = lock_names_holder(&b->locks, b->builder, attr->process, attr->holder);
+		labels[0].name = labels[0].value ? text_id(b, "holder") : 0;
+		entry.label_count = labels[0].value != 0;
+	}
+	made = profile_builder_attrs(b->builder, &entry, labels);
 	if (attr != &unknown)
 		b->attrs.data[id] = made;
 	return made;

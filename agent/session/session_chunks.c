@@ -399,6 +399,7 @@ static void encode_alloc(struct buf *out, const struct chunk_alloc *a)
 	buf_add_varint(out, a->heap.blocks);
 	buf_add_varint(out, a->heap.mapped_bytes);
 	buf_add_varint(out, a->heap.walked_bytes);
+	buf_add_varint(out, a->window_cpu_ns);
 }
 
 void chunk_encode_quality(struct buf *out, const struct chunk_quality *q)
@@ -467,6 +468,7 @@ static void decode_alloc(struct bytes *in, struct chunk_alloc *a)
 	a->heap.blocks = bytes_varint(in);
 	a->heap.mapped_bytes = bytes_varint(in);
 	a->heap.walked_bytes = bytes_varint(in);
+	a->window_cpu_ns = bytes_varint(in);
 }
 
 static int decode_quality(struct bytes *in, const struct chunk_sink *sink)

@@ -136,6 +136,7 @@ struct chunk_alloc {
 	uint64_t dilation_sum; /* percent */
 	uint32_t families;     /* bits of enum alloc_family */
 	uint32_t pooled;       /* processes that divide up larger blocks by themselves: 1 = some */
+	uint64_t window_cpu_ns; /* of cpu_ns while the probes were open */
 	uint64_t faulted_bytes; /* of memory that was touched for the first time */
 	struct chunk_heap heap;
 };

@@ -47,6 +47,7 @@ static void add_probes(cJSON *to, const struct profile_probes *p)
 	record_add_u64(json, "heapBytes", p->heap_bytes);
 	record_add_u64(json, "heapBlocks", p->heap_blocks);
 	record_add_u64(json, "heapMappedBytes", p->heap_mapped_bytes);
+	add_double(json, "relErr", p->rel_err);
 	add_double(json, "dutyPct", p->duty_pct);
 	add_double(json, "costPct", p->cost_pct);
 	add_double(json, "dilation", p->dilation);
@@ -189,6 +190,7 @@ static void get_probes(const cJSON *from, struct profile_probes *ret)
 	ret->heap_bytes = record_u64(json, "heapBytes");
 	ret->heap_blocks = record_u64(json, "heapBlocks");
 	ret->heap_mapped_bytes = record_u64(json, "heapMappedBytes");
+	ret->rel_err = get_double(json, "relErr", 0);
 	ret->duty_pct = get_double(json, "dutyPct", -1);
 	ret->cost_pct = get_double(json, "costPct", -1);
 	ret->dilation = get_double(json, "dilation", -1);

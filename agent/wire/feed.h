@@ -118,7 +118,7 @@ enum feed_alloc_what {
 
 /* feed_sample.state of PROF_SAMPLE_ALLOC. BIRTH: value bytes allocated, value2 objects in 1/1024, object
  * their period's number. LIVE: bytes in use, stamped with the time they were allocated; source numbers the
- * sweep, holder the deaths seen of the site. EXACT: the same of one block that is not an estimate. */
+ * sweep, holder the deaths seen of the site, detail how many of its addresses are in use after ALLOC_OLD_NS. EXACT: the same of one block that is not an estimate. */
 enum feed_alloc_state { FEED_ALLOC_BIRTH = 1, FEED_ALLOC_LIVE = 2, FEED_ALLOC_EXACT = 3 };
 
 struct feed_alloc {
@@ -127,6 +127,7 @@ struct feed_alloc {
 	uint64_t period_ns, window_ns; /* of this period, and how much of it the probes were open */
 	uint64_t cpu_ns;    /* of the process in the period */
 	uint64_t cost_ns;   /* of it the probes' */
+	uint64_t window_cpu_ns; /* of the process while the probes were open */
 	uint64_t hits, sampled, lost;
 	uint64_t gap_bytes; /* mean distance of two samples */
 	uint64_t faulted_bytes; /* pages that the process touched for the first time in the period */

@@ -237,7 +237,7 @@ static void test_pace_of_nothing(void **state)
 
 struct sums {
 	double bytes[4], objects[4];
-	uint32_t deaths[4];
+	uint32_t deaths[4], old[4];
 };
 
 static int add_live(void *ctx, const struct alloc_live *live)
@@ -248,6 +248,7 @@ static int add_live(void *ctx, const struct alloc_live *live)
 	sums->bytes[live->stack] += live->bytes;
 	sums->objects[live->stack] += live->objects;
 	sums->deaths[live->stack] = live->deaths;
+	sums->old[live->stack] = live->old;
 	return 0;
 }
 
@@ -341,6 +342,11 @@ static void test_survival(void **state)
 	assert_true(sums.deaths[SOON] > 1000 && sums.bytes[SOON] < kept * 0.1);
 	assert_true(sums.deaths[LATE] > 50);
 	assert_true(sums.bytes[LATE] > late * 0.5 && sums.bytes[LATE] < late * 2);
+	assert_true(sums.old[KEPT] == 0);
+	/* A quarter of a minute later half of what is kept is old; of the rest nothing is. */
+	assert_int_equal(alloc_heap_each_live(heap, (RUN_S + 15) * NS_PER_S, add_live, &sums), 0);
+	assert_in_range(sums.old[KEPT], 10, 60);
+	assert_true(sums.old[SOON] == 0 && sums.old[LATE] == 0);
 }
 
 static int add_first(void *ctx, const struct alloc_live *live)

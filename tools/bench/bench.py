@@ -16,6 +16,7 @@ import tempfile
 import time
 
 import allocations_bench
+import coverage_bench
 import goroutines_bench
 import history_bench
 import http_bench
@@ -305,8 +306,9 @@ def goroutines(_):
 
 
 def allocations(_):
-    """Allocations of a native program: what observing them costs it."""
+    """Allocations of native programs: what observing them costs, and how true what is said is: some 20 minutes."""
     allocations_bench.run(row)
+    coverage_bench.run(absolute)
 
 
 def unseen(_):
