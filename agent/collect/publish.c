@@ -124,7 +124,9 @@ void publish_ask_jit(struct collector *c, struct proc *proc)
 		}
 	}
 	module->state = MODULE_SEEN;
-	module_index_ask(c->index, module, false);
+	/* Not behind all files of the host: other code may lie there tomorrow, and what this session saw is told by
+	 * the names it is stored with. */
+	module_index_ask(c->index, module, true);
 }
 
 uint32_t publish_jit_module(struct collector *c, struct proc *proc)

@@ -140,6 +140,8 @@ def of_jit(daemon, process):
     session = daemon.start_profile(f"pid:{process.pid}", 300, rate=199)
     start = cpu_ns(process.pid)
     wait_until(lambda: cpu_ns(process.pid) - start > 1.5e9, 120, "the program to run")
+    # a session is stored with the names of its time, if they are known by then
+    wait_until(lambda: share(daemon.folded(session), "heavy") > 0.5, 60, "the names of its code")
     return daemon.stop_profile(session)
 
 
