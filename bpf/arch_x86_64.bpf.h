@@ -164,6 +164,8 @@ static __always_inline uint32_t arch_detail_of_syscall(uint64_t number)
 	case 277: /* sync_file_range */
 	case 306: /* syncfs */
 		return PROF_DETAIL_SYNC;
+	case 426: /* io_uring_enter */
+		return PROF_DETAIL_FILE;
 	case 65:  /* semop */
 	case 69:  /* msgsnd */
 	case 70:  /* msgrcv */
