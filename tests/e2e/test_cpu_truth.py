@@ -62,12 +62,13 @@ def shares_with_frame_pointers():
 
 def first_profile_of_a_new_program():
     """A program that starts while a profile of the whole host runs is complete from its first samples."""
-    program = build_truth()
-    with Daemon() as daemon:
+    with Daemon() as daemon, own_name(build_truth()) as program:
         session = daemon.start_profile("*", 300, rate=199)
         done = subprocess.run([program, "2", "1"], capture_output=True, text=True, check=True)
         daemon.stop_profile(session)
-        stacks = [(s, v) for s, v in daemon.folded(session) if "leaf_a" in s or "leaf_c" in s]
+        name = os.path.basename(program)[:15]
+        stacks = [(s, v) for s, v in daemon.folded(session, "&groupBy=process")
+                  if s[0].startswith(name) and ("leaf_a" in s or "leaf_c" in s)]
         truth = json.loads(done.stdout.splitlines()[-1])
         total = sum(v for _, v in stacks)
         due = truth["leaf_a"] + truth["leaf_c"]
