@@ -52,6 +52,6 @@ step() {
 	else
 		failed=1
 		echo "not ok $name"
-		tail -n 30 "$work/step.log"
+		tail -n 30 "$work/step.log" | sed 's/^/| /'
 	fi
 }
