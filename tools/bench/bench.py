@@ -27,7 +27,7 @@ import verdict_bench
 import viewers_bench
 import waits_bench
 from costs import bpf_run, bpf_stats, cpu_s
-from harness import Daemon, build_truth, check, compile_workload, running
+from harness import FAMILY_A, Daemon, build_truth, check, compile_workload, running
 
 CPUS = os.cpu_count()
 rows = []
@@ -197,6 +197,30 @@ def memory(_):
             maps = map_bytes(daemon)
             absolute("memory with 200 processes, MB", pss / 1024 + maps / 1048576, 100,
                      f"PSS {pss / 1024:.0f}, BPF maps {maps / 1048576:.0f}")
+
+
+def services(seconds):
+    """200 services on one host, all of them profiled continuously at 19 Hz: CPU, memory and disk."""
+    program = "import time; print('ready', flush=True)\nwhile True: sum(range(20000)); time.sleep(0.2)"
+    folder = tempfile.mkdtemp(prefix="profd-bench-")
+    with contextlib.ExitStack() as stack:
+        for i in range(200):
+            stack.enter_context(running("python3", "-c", program, env={"OTEL_SERVICE_NAME": f"service-{i}"}))
+        with Daemon(data_dir=folder) as daemon, bpf_stats():
+            answer = daemon.request("POST", FAMILY_A + "/continuous", {"service": "*", "sampleRate": 19})
+            check(answer.status == 200, answer)
+            time.sleep(15)
+            pids = pids_of(daemon)
+            before, bpf_before = cpu_s(pids), bpf_programs(daemon)
+            time.sleep(max(seconds, 60))
+            bpf = bpf_programs(daemon)[0] - bpf_before[0]
+            ours = cpu_s(pids) - before + bpf
+            absolute("200 services at 19 Hz, % of the host's CPU", 100 * ours / max(seconds, 60) / CPUS, 1, f"of it BPF {bpf:.2f} s")
+            absolute("200 services at 19 Hz, memory, MB", pss_kb(*pids) / 1024 + map_bytes(daemon) / 1048576, 100)
+            items = daemon.get(f"{FAMILY_A}/history?limit=100&top=0").json()
+            check(items["total"] >= 200, items["total"])
+    history_bench.a_day(absolute, "200 services at 19 Hz, MB a day", folder, 2048 / 7)
+    shutil.rmtree(folder)
 
 
 def pss_kb(*pids):

@@ -80,6 +80,13 @@ def disk(absolute, row, folder, samples, pprof):
     shutil.rmtree(target)
 
 
+def a_day(absolute, name, folder, must):
+    """The size of a day like a record."""
+    target, days, _ = days_from(folder, 1)
+    absolute(name, size_of(target) / 1e6, must, f"{sum(days.values()):.0f} samples")
+    shutil.rmtree(target)
+
+
 def merges(absolute, folder, service):
     folder, days, _ = days_from(folder, 30, service)
     end, samples = int(time.time()) // DAY * DAY, days[service]
