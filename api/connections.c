@@ -10,7 +10,7 @@
 #include "api/http_error.h"
 
 #define SWEEP_INTERVAL_NS (100 * NS_PER_MS)
-#define SPARE_MOST	  8 /* places kept for who comes next */
+#define SPARE_MOST	  32 /* places kept for who comes next: beyond its limit the library closes connections unheard */
 #define SHED_AGE_NS	  (200 * NS_PER_MS)
 
 struct connection {
