@@ -2,14 +2,16 @@
 # tools/test: beside others
 """What one daemon records another one plays, without any privilege: the same program, functions and shares."""
 
+import contextlib
 import os
 import shutil
 import tempfile
 
-from harness import BUILD, FAMILY_A, Daemon, build_truth, check, cpu_ns, main, running, wait_until
+from harness import BUILD, FAMILY_A, ROOT, Daemon, build_truth, check, cpu_ns, main, running, wait_until
 
 CPU_SECONDS = 2
 NOBODY = 65534
+GOLDEN = os.path.join(ROOT, "tests", "golden")
 
 
 def shares(stacks):
@@ -34,6 +36,37 @@ def record(folder, program):
         return wait_until(lambda: shares(daemon.folded(session)), 30, "names")
 
 
+@contextlib.contextmanager
+def play(folder):
+    """A daemon of nobody's that plays `recording` of @folder, which everybody may read."""
+    os.chmod(folder, 0o755)
+    os.chmod(os.path.join(folder, "recording"), 0o644)
+    data = os.path.join(folder, "data")
+    os.mkdir(data)
+    os.chown(data, NOBODY, NOBODY)
+    daemon = Daemon("--replay", os.path.join(folder, "recording"), data_dir=data)
+    daemon.program = shutil.copy(os.path.join(BUILD, "profd"), folder)
+    daemon.prefix = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+    with daemon:
+        wait_until(lambda: daemon.request("GET", "/readyz").json().get("collector"), 60, "the recording to be there")
+        yield daemon
+
+
+def what_was_recorded_once():
+    """A program of three functions, static and stripped, for three seconds at 19 Hz: every stack and every value."""
+    with open(os.path.join(GOLDEN, "recording.folded")) as f:
+        expected = f.read()
+    with tempfile.TemporaryDirectory(prefix="profd-e2e-") as folder:
+        with open(os.path.join(GOLDEN, "recording.hex")) as text, open(os.path.join(folder, "recording"), "wb") as f:
+            f.write(bytes.fromhex(text.read()))
+        with play(folder) as daemon:
+            session = daemon.start_profile("worker", 600, rate=19, waitSeconds=60)
+            wait_until(lambda: daemon.get(f"{FAMILY_A}/{session}").json()["sampleCount"] == 52, 60, "all samples")
+            daemon.stop_profile(session)
+            got = daemon.get(f"{FAMILY_A}/{session}/flamegraph?format=folded").body.decode()
+    check(sorted(got.splitlines()) == sorted(expected.splitlines()), got)
+
+
 def recording_plays_without_privileges():
     """Everything is in a folder that everybody may read: the checkout need not be."""
     built = build_truth()
@@ -42,15 +75,7 @@ def recording_plays_without_privileges():
         program = shutil.copy(built, os.path.join(folder, f"replayed-{os.getpid()}"))
         shutil.copy(os.path.join(os.path.dirname(built), "libtruth.so"), folder)
         recorded = record(folder, program)
-        os.chmod(os.path.join(folder, "recording"), 0o644)
-        data = os.path.join(folder, "data")
-        os.mkdir(data)
-        os.chown(data, NOBODY, NOBODY)
-        daemon = Daemon("--replay", os.path.join(folder, "recording"), data_dir=data)
-        daemon.program = shutil.copy(os.path.join(BUILD, "profd"), folder)
-        daemon.prefix = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
-        with daemon:
-            wait_until(lambda: daemon.request("GET", "/readyz").json().get("collector"), 60, "the recording to be there")
+        with play(folder) as daemon:
             session = daemon.start_profile(os.path.basename(program), 600, rate=199, waitSeconds=60)
             wait_until(lambda: daemon.get(f"{FAMILY_A}/{session}").json()["sampleCount"] > 200, 120, "the recording to play")
             daemon.stop_profile(session)
@@ -61,4 +86,4 @@ def recording_plays_without_privileges():
 
 
 if __name__ == "__main__":
-    main(recording_plays_without_privileges)
+    main(what_was_recorded_once, recording_plays_without_privileges)
