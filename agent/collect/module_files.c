@@ -71,7 +71,7 @@ uint64_t module_files_generation(int fd, const struct module_file *file)
 	return (uint32_t)generation;
 }
 
-/* @file NULL = any. */
+/* @file NULL, or without an inode as in a recording: any. */
 static int accept_file(int fd, const struct module_file *file)
 {
 	uint64_t generation;
@@ -79,7 +79,7 @@ static int accept_file(int fd, const struct module_file *file)
 
 	if (fstat(fd, &st) < 0)
 		return -errno;
-	if (!S_ISREG(st.st_mode) || (file && st.st_ino != file->inode))
+	if (!S_ISREG(st.st_mode) || (file && file->inode && st.st_ino != file->inode))
 		return -ENOENT;
 	generation = file && file->generation ? module_files_generation(fd, file) : 0;
 	return generation && generation != file->generation ? -ENOENT : 0;

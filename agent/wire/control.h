@@ -51,7 +51,7 @@ enum control_kind {
 	CONTROL_THREADS = 66,	 /* struct control_read_target: threads of any program */
 	CONTROL_HEAP = 67,	 /* struct control_read_target: glibc's heap, as a whole */
 	/* reader -> server */
-	CONTROL_READ_CHUNK = 67, /* struct control_read_chunk */
+	CONTROL_READ_CHUNK = 68, /* struct control_read_chunk */
 };
 
 struct control_peer {

@@ -163,16 +163,16 @@ def limits_of_running_sessions():
             answer = start(daemon, "*", status=429)
             check(answer.json()["error_code"] == "TooManySessions", f"{answer}")
             check(int(answer.headers["Retry-After"]) >= 1, "no Retry-After")
-            start(daemon, service, tenant="other")
-            answer = start(daemon, "*", tenant="third", status=503)
+            start(daemon, service, tenant="walnut")
+            answer = start(daemon, "*", tenant="orchid", status=503)
             check(answer.json()["error_code"] == "AgentBusy", f"{answer}")
             check(int(answer.headers["Retry-After"]) >= 1, "no Retry-After")
-            check(session not in answer.body.decode() and "other" not in answer.body.decode(), f"{answer}")
+            check(session not in answer.body.decode() and "walnut" not in answer.body.decode(), f"{answer}")
             daemon.stop_profile(session)
             start(daemon, service)
         metrics = daemon.get("/metrics").body.decode()
         check(re.search(r"^profd_\w*session\w*", metrics, re.M), "no metric of sessions")
-        check("other" not in metrics and "third" not in metrics, "a tenant's name in the metrics")
+        check("walnut" not in metrics and "orchid" not in metrics, "a tenant's name in the metrics")
 
 
 def retries_with_a_key():

@@ -103,11 +103,14 @@ static void write_jitdump(const uint8_t *code)
 		exit(1);
 }
 
+// Rounds of random length: equal ones fall into step with the sampling.
 static __attribute__((noinline)) void run_jitted(const uint8_t *code)
 {
 	for (int i = 0; i < 1000; i++) {
-		((spin_fn)(uintptr_t)code)(20000);
-		((spin_fn)(uintptr_t)(code + SECOND_AT))(10000);
+		uint64_t turns = 1000 + (uint64_t)rand() % 18000;
+
+		((spin_fn)(uintptr_t)code)(2 * turns);
+		((spin_fn)(uintptr_t)(code + SECOND_AT))(turns);
 	}
 }
 

@@ -15,6 +15,7 @@
 #endif
 
 static volatile uint64_t sink;
+static volatile int unit; // of this round: rounds of equal length fall into step with the sampling
 
 static inline __attribute__((always_inline)) void spin(int turns)
 {
@@ -27,12 +28,12 @@ static inline __attribute__((always_inline)) void spin(int turns)
 
 NOINLINE void leaf_a(void)
 {
-	spin(60000);
+	spin(6 * unit);
 }
 
 NOINLINE void leaf_b(void)
 {
-	spin(40000);
+	spin(4 * unit);
 }
 
 NOINLINE int chain_a(int depth)
@@ -62,6 +63,7 @@ int main(int argc, char **argv)
 	double seconds = argc > 1 ? atof(argv[1]) : 5;
 
 	while ((double)clock() < seconds * CLOCKS_PER_SEC) {
+		unit = 1000 + rand() % 18000;
 		chain_a(20);
 		chain_b(5);
 	}

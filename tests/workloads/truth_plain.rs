@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // See truth_plain.c.
 use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 extern "C" {
     fn clock() -> i64;
+    fn rand() -> i32;
 }
+
+static UNIT: AtomicU64 = AtomicU64::new(0);
 
 #[inline(always)]
 fn spin(turns: u64) {
@@ -15,15 +19,20 @@ fn spin(turns: u64) {
     black_box(x);
 }
 
+#[inline(always)]
+fn unit() -> u64 {
+    UNIT.load(Relaxed)
+}
+
 mod deep {
     #[inline(never)]
     pub fn leaf_a() {
-        super::spin(60000);
+        super::spin(6 * super::unit());
     }
 
     #[inline(never)]
     pub fn leaf_b() {
-        super::spin(40000);
+        super::spin(4 * super::unit());
     }
 
     #[inline(never)]
@@ -51,8 +60,9 @@ mod deep {
 
 fn main() {
     let seconds: f64 = std::env::args().nth(1).and_then(|a| a.parse().ok()).unwrap_or(5.0);
-    // SAFETY: clock() of the C library takes and keeps nothing.
+    // SAFETY: clock() and rand() of the C library take and keep nothing.
     while (unsafe { clock() } as f64) < seconds * 1e6 {
+        UNIT.store(1000 + unsafe { rand() } as u64 % 18000, Relaxed);
         deep::chain_a(20);
         deep::chain_b(5);
     }

@@ -4,12 +4,14 @@
 package main
 
 import (
+	"math/rand"
 	"os"
 	"strconv"
 	"syscall"
 )
 
 var sink uint64
+var unit int // see truth_plain.c
 
 func spin(turns int) {
 	x := sink
@@ -21,12 +23,12 @@ func spin(turns int) {
 
 //go:noinline
 func leafA() {
-	spin(60000)
+	spin(6 * unit)
 }
 
 //go:noinline
 func leafB() {
-	spin(40000)
+	spin(4 * unit)
 }
 
 //go:noinline
@@ -61,6 +63,7 @@ func main() {
 		seconds, _ = strconv.ParseFloat(os.Args[1], 64)
 	}
 	for cpuSeconds() < seconds {
+		unit = 1000 + rand.Intn(18000)
 		chainA(20)
 		chainB(5)
 	}
