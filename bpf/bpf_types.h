@@ -73,6 +73,7 @@ struct signal_struct {
 
 struct super_block {
 	uint32_t s_dev;
+	unsigned long s_magic;
 };
 
 struct inode {
@@ -259,7 +260,11 @@ struct linux_binprm;
 #define S_IFIFO	 0010000
 
 #define VM_EXEC	      0x00000004
-#define FMODE_BACKING (1u << 25)
+#define FMODE_BACKING (1u << 24 | 1u << 25) /* either, see young.bpf.h */
+
+/* include/uapi/linux/magic.h */
+#define OVERLAYFS_SUPER_MAGIC 0x794c7630
+#define FUSE_SUPER_MAGIC      0x65735546
 
 #define PAGE_SHIFT 12
 #define PAGE_BYTES (1u << PAGE_SHIFT)

@@ -27,19 +27,29 @@
 #define MAPLE_TYPE_SHIFT 3u
 #define MAPLE_SLOTS	 16u
 
-/* The file's identity as /proc/PID/maps prints it: where an overlay mapped the file of a layer, the
- * kernel prints the overlay's own inode (since v6.8). */
+/* Where an overlay or FUSE mapped the file of another file system, the kernel prints the inode that the user
+ * opened (since v6.8). The flag of such files was bit 25 until v6.14 made it bit 24, and each of the two has said
+ * something else in other versions: the file system that must then be behind it decides. */
+static __always_inline struct inode *young_inode(struct file *file)
+{
+	struct inode *inode = BPF_CORE_READ(file, f_inode), *opened;
+	struct backing_file *backing = (void *)file;
+	unsigned long magic;
+
+	if (!bpf_core_field_exists(struct backing_file, user_path) ||
+	    !(BPF_CORE_READ(file, f_mode) & FMODE_BACKING))
+		return inode;
+	opened = BPF_CORE_READ(backing, user_path.dentry, d_inode);
+	magic = BPF_CORE_READ(opened, i_sb, s_magic);
+	return magic == OVERLAYFS_SUPER_MAGIC || magic == FUSE_SUPER_MAGIC ? opened : inode;
+}
+
+/* The file's identity as /proc/PID/maps prints it. */
 static __always_inline void young_file(struct file *file, struct prof_file_key *key)
 {
-	struct inode *inode = BPF_CORE_READ(file, f_inode);
+	struct inode *inode = young_inode(file);
 	uint32_t device;
 
-	if (bpf_core_field_exists(struct backing_file, user_path) &&
-	    BPF_CORE_READ(file, f_mode) & FMODE_BACKING) {
-		struct backing_file *backing = (void *)file;
-
-		inode = BPF_CORE_READ(backing, user_path.dentry, d_inode);
-	}
 	device = BPF_CORE_READ(inode, i_sb, s_dev);
 	key->inode = BPF_CORE_READ(inode, i_ino);
 	key->dev_major = device >> 20; /* MAJOR(), include/linux/kdev_t.h */
