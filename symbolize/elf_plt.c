@@ -11,15 +11,15 @@
 #define NAME_BYTES 4096u
 
 /* `jmp *disp32(%rip)`, perhaps after endbr64 or with a bnd prefix: all PLT layouts of GNU ld, gold and lld
- * contain it once per stub. Source: x86-64 psABI, "Procedure Linkage Table". */
-bool elf_plt_slot_amd64(const uint8_t *stub, size_t len, uint64_t ev, uint64_t *ret_ev)
+ * contain it once per entry. Source: x86-64 psABI, "Procedure Linkage Table". */
+bool elf_plt_slot_amd64(const uint8_t *entry, size_t len, uint64_t ev, uint64_t *ret_ev)
 {
 	for (size_t i = 0; i + 6 <= len && i <= 5; i++) {
 		int32_t disp;
 
-		if (stub[i] != 0xff || stub[i + 1] != 0x25)
+		if (entry[i] != 0xff || entry[i + 1] != 0x25)
 			continue;
-		memcpy(&disp, stub + i + 2, 4);
+		memcpy(&disp, entry + i + 2, 4);
 		*ret_ev = ev + i + 6 + (uint64_t)(int64_t)disp;
 		return true;
 	}
@@ -54,7 +54,7 @@ struct plt {
 	struct u64map slots;
 };
 
-static int add_stub(struct plt *plt, uint64_t ev, uint64_t size, uint64_t symbol)
+static int add_entry(struct plt *plt, uint64_t ev, uint64_t size, uint64_t symbol)
 {
 	char name[NAME_BYTES];
 	uint64_t start_fo, end_fo;
@@ -94,7 +94,7 @@ static int add_section(struct plt *plt, Elf_Scn *scn, const GElf_Shdr *shdr)
 		if (!elf_plt_slot_amd64((const uint8_t *)data->d_buf + at, step, ev, &slot) ||
 		    !u64map_get(&plt->slots, slot, &symbol))
 			continue;
-		rc = add_stub(plt, ev, step, symbol);
+		rc = add_entry(plt, ev, step, symbol);
 		if (rc < 0)
 			return rc;
 		added += rc;
