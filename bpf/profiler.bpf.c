@@ -137,13 +137,7 @@ static __always_inline struct scratch *cpu_begin(struct bpf_perf_event_data *ctx
 /* Everything after the walk. */
 static __always_inline void cpu_end(struct scratch *s, struct bpf_perf_event_data *ctx)
 {
-	if (s->stack.frame_count) {
-		outcome_count(s->stack.outcome);
-		s->sample.user_stack_hash = stack_send(s);
-		s->sample.head.flags = late_send(s) ? PROF_SAMPLE_LATE : 0;
-	}
-	if (s->unknown_pc)
-		unknown_pc_send(s, s->sample.tgid, s->sample.time_ns, s->sample.start_boottime_ns);
+	walked_stack_send(s);
 	if (!arch_is_user(&ctx->regs))
 		s->sample.kernel_stack_hash = kernel_stack_send(
 			s, bpf_get_stack(ctx, s->frames, KERNEL_STACK_BYTES, 0), true);
