@@ -404,6 +404,14 @@ static int finish(sqlite3 *db, int rc, struct err *err)
 	return rc;
 }
 
+/* Begins what finish() ends. */
+static int begin(struct sqlite_history *history, const struct store_day *day, sqlite3 **ret_db, struct err *err)
+{
+	int rc = find_writer(history, day, ret_db, err);
+
+	return rc < 0 ? rc : sqlite_db_exec(*ret_db, "BEGIN IMMEDIATE", err);
+}
+
 int sqlite_history_append(struct sqlite_history *history, const struct store_day *day,
 			  const struct store_chunk *dictionary, size_t chunk_count,
 			  const struct store_window *windows, size_t window_count,
@@ -413,9 +421,7 @@ int sqlite_history_append(struct sqlite_history *history, const struct store_day
 	int rc;
 
 	(void)pthread_mutex_lock(&history->lock);
-	rc = find_writer(history, day, &db, err);
-	if (rc == 0)
-		rc = sqlite_db_exec(db, "BEGIN IMMEDIATE", err);
+	rc = begin(history, day, &db, err);
 	if (rc == 0)
 		rc = finish(db,
 			    append(db, dictionary, chunk_count, windows, window_count,
@@ -497,9 +503,7 @@ int sqlite_history_roll(struct sqlite_history *history, const struct store_day *
 	int rc;
 
 	(void)pthread_mutex_lock(&history->lock);
-	rc = find_writer(history, day, &db, err);
-	if (rc == 0)
-		rc = sqlite_db_exec(db, "BEGIN IMMEDIATE", err);
+	rc = begin(history, day, &db, err);
 	if (rc == 0)
 		rc = finish(db,
 			    roll(db, from_ns, kept, dictionary, chunk_count, windows, window_count,

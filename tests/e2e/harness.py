@@ -136,6 +136,14 @@ class Daemon:
         if self.own_dir:
             shutil.rmtree(self.data_dir, ignore_errors=True)
 
+    def resident_mb(self):
+        """Memory of all its processes, shared pages counted in each."""
+        total = 0
+        for pid in [self.process.pid, *self.children().values()]:
+            with open(f"/proc/{pid}/status") as f:
+                total += sum(int(line.split()[1]) for line in f if line.startswith("VmRSS:"))
+        return total / 1024
+
     def children(self):
         """{comm: pid} of the daemon's processes."""
         found = {}

@@ -27,14 +27,6 @@ def links(daemon):
     return sorted(found)
 
 
-def resident_mb(daemon):
-    total = 0
-    for pid in [daemon.process.pid, *daemon.children().values()]:
-        with open(f"/proc/{pid}/status") as f:
-            total += sum(int(line.split()[1]) for line in f if line.startswith("VmRSS:"))
-    return total / 1024
-
-
 def sum_of(stacks, function):
     return sum(value for stack, value in stacks if function in stack)
 
@@ -84,7 +76,7 @@ def two_thousand_threads(daemon):
 def a_storm_of_switches(daemon):
     with crowd_of("switches") as crowd:
         daemon.profile(crowd.service, 1, "offcpu", 1000)
-        memory = resident_mb(daemon)
+        memory = daemon.resident_mb()
         session = daemon.start_profile(crowd.service, 600, "offcpu", 1000)
         first = crowd.counters()
         time.sleep(4)
@@ -94,7 +86,7 @@ def a_storm_of_switches(daemon):
         print(f"  {rate:.0f} switches a second, {result['sampleCount']} samples, {result['quality']['lost']} lost")
         check(result["quality"]["lost"] >= 0, "losses are counted")
         check(result["sampleCount"] < 1000 * (lasted_ns(result) / 1e9 + 3) * 3, f"{result['sampleCount']} samples")
-        check(resident_mb(daemon) < memory + 40, f"{memory:.0f} MB before, {resident_mb(daemon):.0f} after")
+        check(daemon.resident_mb() < memory + 40, f"{memory:.0f} MB before, {daemon.resident_mb():.0f} after")
         stacks = daemon.folded(session)
         # one of the two is off the CPU at any time, and main all the time
         check(sum_of(stacks, "pass") >= 0.9 * lasted_ns(result), f"{sum_of(stacks, 'pass') / 1e9:.2f} s")

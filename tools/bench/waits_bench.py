@@ -44,24 +44,16 @@ def exactness(absolute, seconds):
     absolute("blocked time per thread against schedstat, % of its elapsed time", 100 * worst, 1, text)
 
 
-def resident_mb(daemon):
-    total = 0
-    for pid in [daemon.process.pid, *daemon.children().values()]:
-        with open(f"/proc/{pid}/status") as f:
-            total += sum(int(line.split()[1]) for line in f if line.startswith("VmRSS:"))
-    return total / 1024
-
-
 def storm(absolute, seconds):
     """As many switches as a CPU can make, all the time: memory stays bounded, losses are counted."""
     with workload("off_crowd.c", "switches") as program, Daemon() as daemon:
         daemon.profile(program.service, 3, "offcpu", 1000)
-        memory = resident_mb(daemon)
+        memory = daemon.resident_mb()
         session = daemon.start_profile(program.service, 3600, "offcpu", 1000)
         first = program.counters()
         time.sleep(seconds)
         last = program.counters()
-        grown = resident_mb(daemon) - memory
+        grown = daemon.resident_mb() - memory
         result = daemon.stop_profile(session)
     rate = (last["switches"] - first["switches"]) * 1e9 / (last["time"] - first["time"])
     absolute(f"memory that a storm of switches adds in {seconds} s, MB", grown, 40,
