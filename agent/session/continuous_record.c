@@ -236,8 +236,7 @@ static void take_type(struct sessions *s, struct live_process *process,
 	if (!day || s->feed.cursor <= day->stored_position)
 		return;
 	window = find_window(s, day, process, type, plan->owners[type], time_ns);
-	rc = window ? recorder_intern(day->recorder, &reduced, process,
-				      process_started_at_ns(s, process), &pair, &attr)
+	rc = window ? recorder_intern(day->recorder, &reduced, process, &pair, &attr)
 		    : -ENOSPC;
 	if (rc == 0)
 		rc = add_sum(window, pair, attr, value, value2);

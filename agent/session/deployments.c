@@ -135,7 +135,7 @@ static void note(struct sessions *s, const struct live_process *process, const c
 		 const struct live_module *module)
 {
 	struct deployments *d = &s->deployments;
-	uint64_t start_ns = process_started_at_ns(s, process), newest_ns = 0, before = 0, key;
+	uint64_t start_ns = process->started_at_ns, newest_ns = 0, before = 0, key;
 	struct deployment_pending *pending = &d->pending[d->pending_count];
 	struct deployment_info *info = &pending->info;
 

@@ -25,7 +25,8 @@ static void note_refused(int rc, const char *what)
 static void add_process(struct sessions *s, const struct ring_record *record)
 {
 	struct live_process *process = NULL;
-	int rc = live_tables_add_process(&s->tables, record->data, record->len, &process);
+	int rc = live_tables_add_process(&s->tables, &s->feed.clock, record->data, record->len,
+					 &process);
 
 	note_refused(rc, "process");
 	if (rc == 0)

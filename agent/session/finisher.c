@@ -92,11 +92,16 @@ static void keep_exact_sums(struct session_info *info, const struct profile *pro
 	if (info->type != PROFILE_OFFCPU && info->type != PROFILE_WALL)
 		return;
 	info->total_value = profile->totals[profile_value_index(profile)];
-	for (size_t i = 0; i < info->process_count; i++)
+	for (size_t i = 0; i < info->process_count; i++) {
+		struct session_process *to = &info->processes[i];
+		int64_t value = 0;
+
 		for (uint32_t j = 0; j < profile->process_count; j++)
-			if (profile->processes[j].pid == info->processes[i].pid &&
-			    profile->processes[j].started_at_ns == info->processes[i].started_at_ns)
-				info->processes[i].value = profile->processes[j].value;
+			if (profile->processes[j].pid == to->pid &&
+			    profile->processes[j].started_at_ns == to->started_at_ns)
+				value += profile->processes[j].value;
+		to->value = value;
+	}
 }
 
 static void finish(struct sessions *s, const struct finished *job)

@@ -207,7 +207,7 @@ static char *copy_strings(const struct feed_string strings[PROC_STRINGS], const 
 }
 
 /* An exec begins a new life of the process; the one before it ends here if nobody said so. */
-static void retire_older(struct live_tables *tables, const struct live_process *process,
+static void retire_older(struct live_tables *tables, struct live_process *process,
 			 uint64_t seen_ns)
 {
 	struct live_process *older;
@@ -215,6 +215,8 @@ static void retire_older(struct live_tables *tables, const struct live_process *
 
 	if (u64map_get(&tables->tgid_at, process->facts.tgid, &value) && value != process->proc) {
 		older = live_tables_process(tables, (uint32_t)value);
+		if (older && older->facts.start_boottime_ns == process->facts.start_boottime_ns)
+			process->started_at_ns = older->started_at_ns;
 		if (older && older->proc > process->proc)
 			return; /* asked for again and delivered out of order */
 		if (older && !older->exited_ns && older->facts.tgid == process->facts.tgid)
@@ -224,8 +226,8 @@ static void retire_older(struct live_tables *tables, const struct live_process *
 	(void)!u64map_put(&tables->tgid_at, process->facts.tgid, process->proc);
 }
 
-int live_tables_add_process(struct live_tables *tables, const void *data, size_t len,
-			    struct live_process **ret)
+int live_tables_add_process(struct live_tables *tables, const struct clock_triple *clock,
+			    const void *data, size_t len, struct live_process **ret)
 {
 	struct feed_string strings[PROC_STRINGS];
 	const char *texts[PROC_STRINGS + 1];
@@ -253,6 +255,9 @@ int live_tables_add_process(struct live_tables *tables, const void *data, size_t
 	process->text = text;
 	process->parent_tgid = record.parent_tgid;
 	process->uid = record.uid;
+	if (!process->started_at_ns)
+		process->started_at_ns =
+			clock->realtime_ns - clock->boottime_ns + record.start_boottime_ns;
 	process->exec_generation = record.exec_generation;
 	process->match_generation = 0;
 	process->facts = (struct service_facts){

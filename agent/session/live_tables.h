@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "agent/base/clock.h"
 #include "agent/base/u64map.h"
 #include "agent/base/vec.h"
 #include "agent/session/service_rules.h"
@@ -33,6 +34,7 @@ struct live_module {
 struct live_process {
 	uint32_t proc;
 	uint32_t parent_tgid, uid, exec_generation;
+	uint64_t started_at_ns; /* realtime when first seen: one value for all lives, though clocks are set */
 	uint64_t exited_ns; /* monotonic, 0 = lives */
 	char *text;	    /* owned: the strings of facts */
 	struct service_facts facts;
@@ -88,10 +90,10 @@ void live_tables_init(struct live_tables *tables, const struct service_rule *rul
 void live_tables_deinit(struct live_tables *tables);
 void live_tables_clear(struct live_tables *tables);
 
-/* Records of the feed. -EPROTO malformed, -ENOMEM, -ENOSPC over the bound (counted). */
+/* Records of the feed; @clock: of its collector, now. -EPROTO malformed, -ENOMEM, -ENOSPC over the bound (counted). */
 int live_tables_add_module(struct live_tables *tables, const void *data, size_t len) must_use;
-int live_tables_add_process(struct live_tables *tables, const void *data, size_t len,
-			    struct live_process **ret) must_use;
+int live_tables_add_process(struct live_tables *tables, const struct clock_triple *clock,
+			    const void *data, size_t len, struct live_process **ret) must_use;
 int live_tables_add_stack(struct live_tables *tables, const void *data, size_t len) must_use;
 
 /* A process whose facts never came: named after one of its threads. */

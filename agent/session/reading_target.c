@@ -26,7 +26,7 @@ static int add_target(const struct sessions *s, const struct live_process *proce
 					.exec_generation = process->exec_generation,
 					.flags = facts->flags,
 					.start_boottime_ns = facts->start_boottime_ns,
-					.started_at_ns = process_started_at_ns(s, process) } };
+					.started_at_ns = process->started_at_ns } };
 	struct chunk_text *to[] = { &target.p.comm,    &target.p.exe,  &target.p.cmdline,
 				    &target.p.service, &target.p.unit, &target.p.container };
 	int rc = reading_targets_vec_reserve(targets, targets->count + 1);

@@ -106,7 +106,7 @@ int recorder_add_process(struct recorder *r, const struct chunk_process *p, uint
 }
 
 static int find_process(struct recorder *r, const struct live_process *process,
-			uint64_t started_at_ns, uint32_t *ret)
+			uint32_t *ret)
 {
 	const struct service_facts *facts = &process->facts;
 	uint64_t hash = recorder_process_hash(facts->tgid, facts->start_boottime_ns,
@@ -127,7 +127,7 @@ static int find_process(struct recorder *r, const struct live_process *process,
 			.exec_generation = process->exec_generation,
 			.flags = facts->flags,
 			.start_boottime_ns = facts->start_boottime_ns,
-			.started_at_ns = started_at_ns,
+			.started_at_ns = process->started_at_ns,
 			.comm = chunk_text_of(facts->comm),
 			.exe = chunk_text_of(facts->exe),
 			.cmdline = chunk_text_of(facts->cmdline),
@@ -242,11 +242,10 @@ void recorder_count(struct recorder *r, const struct chunk_event *event)
 }
 
 int recorder_intern(struct recorder *r, const struct feed_sample *sample,
-		    const struct live_process *process, uint64_t started_at_ns, uint32_t *ret_pair,
-		    uint32_t *ret_attr)
+		    const struct live_process *process, uint32_t *ret_pair, uint32_t *ret_attr)
 {
 	uint32_t process_id = 0;
-	int rc = find_process(r, process, started_at_ns, &process_id);
+	int rc = find_process(r, process, &process_id);
 
 	if (rc == 0)
 		rc = find_pair(r, sample, ret_pair);
@@ -254,11 +253,10 @@ int recorder_intern(struct recorder *r, const struct feed_sample *sample,
 }
 
 int recorder_add(struct recorder *r, const struct feed_sample *sample,
-		 const struct live_process *process, uint64_t started_at_ns, int64_t value,
-		 uint64_t value2)
+		 const struct live_process *process, int64_t value, uint64_t value2)
 {
 	struct chunk_event event = { .time_ns = sample->time_ns, .value = value, .value2 = value2 };
-	int rc = recorder_intern(r, sample, process, started_at_ns, &event.pair, &event.attr);
+	int rc = recorder_intern(r, sample, process, &event.pair, &event.attr);
 
 	if (rc == 0)
 		rc = chunk_events_vec_push(&r->pending, event);

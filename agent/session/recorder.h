@@ -58,14 +58,12 @@ int recorder_reload_done(struct recorder *r) must_use;
 /* The collector's ids mean something else from now on. */
 void recorder_forget_epoch(struct recorder *r);
 
-/* One event; @value and @value2 after thinning. @started_at_ns: realtime of the process's start.
- * -ENOMEM. */
+/* One event; @value and @value2 after thinning. -ENOMEM. */
 int recorder_add(struct recorder *r, const struct feed_sample *sample,
-		 const struct live_process *process, uint64_t started_at_ns, int64_t value,
-		 uint64_t value2) must_use;
+		 const struct live_process *process, int64_t value, uint64_t value2) must_use;
 /* The ids of an event's stacks and attributes, without keeping the event: for sums. */
 int recorder_intern(struct recorder *r, const struct feed_sample *sample,
-		    const struct live_process *process, uint64_t started_at_ns, uint32_t *ret_pair,
+		    const struct live_process *process, uint32_t *ret_pair,
 		    uint32_t *ret_attr) must_use;
 size_t recorder_pending(const struct recorder *r);
 /* Of all that was added; recorder_quality() is for changing them: the next seal writes them out. */

@@ -86,13 +86,6 @@ const struct tenant_rule *services_tenant_rule(const struct sessions *s, const c
 	return NULL;
 }
 
-uint64_t process_started_at_ns(const struct sessions *s, const struct live_process *process)
-{
-	const struct clock_triple *clock = &s->feed.clock;
-
-	return clock->realtime_ns - clock->boottime_ns + process->facts.start_boottime_ns;
-}
-
 static bool is_listed(const struct live_process *process, const struct tenant_rule *rule)
 {
 	return !process->exited_ns &&
@@ -214,7 +207,7 @@ static int add_service(const struct sessions *s, const struct live_process *cons
 		struct service_process *process = &ret->processes[ret->process_count++];
 
 		process->pid = processes[i]->facts.tgid;
-		process->started_at_ns = process_started_at_ns(s, processes[i]);
+		process->started_at_ns = processes[i]->started_at_ns;
 		(void)snprintf(process->exe, sizeof(process->exe), "%s",
 			       *processes[i]->facts.exe ? processes[i]->facts.exe
 							: processes[i]->facts.comm);

@@ -335,8 +335,7 @@ void session_life_take(struct sessions *s, struct session *session,
 		return;
 	if (is_of_runtime(session, process))
 		return;
-	rc = recorder_add(session->recorder, &reduced, process, process_started_at_ns(s, process),
-			  value, value2);
+	rc = recorder_add(session->recorder, &reduced, process, value, value2);
 	if (rc == 0 && recorder_pending(session->recorder) >= RECORDER_PENDING_MAX)
 		rc = recorder_seal(session->recorder, &s->tables, s->feed.cursor, false, NULL);
 	if (rc < 0)

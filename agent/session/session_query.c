@@ -29,26 +29,48 @@ static int by_value(const void *a, const void *b)
 	return x->pid < y->pid ? -1 : x->pid > y->pid;
 }
 
-/* The same process before and after an exec is two lives but one pid and start: shown as one. */
+/* Lives of one process side by side, in the order in which they began. */
+static int by_process(const void *a, const void *b)
+{
+	const struct recorder_process *x = *(const struct recorder_process *const *)a;
+	const struct recorder_process *y = *(const struct recorder_process *const *)b;
+
+	if (x->tgid != y->tgid)
+		return x->tgid < y->tgid ? -1 : 1;
+	if (x->started_at_ns != y->started_at_ns)
+		return x->started_at_ns < y->started_at_ns ? -1 : 1;
+	return x < y ? -1 : x > y;
+}
+
+/* What a process was before and after an exec is two lives but one pid and start: shown as one, by
+ * its last name. */
 static int describe_processes(const struct recorder *recorder, struct session_info *ret)
 {
-	size_t count = recorder_process_count(recorder);
+	size_t count = recorder_process_count(recorder), shown = 0;
+	cleanup_free const struct recorder_process **lives = calloc(count + 1, sizeof(*lives));
 
-	ret->processes = calloc(count + 1, sizeof(*ret->processes));
+	ret->processes = lives ? calloc(count + 1, sizeof(*ret->processes)) : NULL;
 	if (!ret->processes)
 		return -ENOMEM;
+	for (size_t i = 0; i < count; i++)
+		lives[i] = recorder_process(recorder, i);
+	qsort(lives, count, sizeof(*lives), by_process);
 	for (size_t i = 0; i < count; i++) {
-		const struct recorder_process *from = recorder_process(recorder, i);
-		struct session_process *to = &ret->processes[i];
+		const struct recorder_process *from = lives[i];
+		struct session_process *to;
 
+		if (!i || from->tgid != lives[i - 1]->tgid ||
+		    from->started_at_ns != lives[i - 1]->started_at_ns)
+			shown++;
+		to = &ret->processes[shown - 1];
 		to->pid = from->tgid;
 		to->started_at_ns = from->started_at_ns;
-		to->value = from->value;
+		to->value += from->value;
 		memcpy(to->exe, from->exe, sizeof(to->exe));
 	}
-	qsort(ret->processes, count, sizeof(*ret->processes), by_value);
+	qsort(ret->processes, shown, sizeof(*ret->processes), by_value);
 	ret->process_count =
-		count < SESSION_PROCESSES_SHOWN ? (uint32_t)count : SESSION_PROCESSES_SHOWN;
+		shown < SESSION_PROCESSES_SHOWN ? (uint32_t)shown : SESSION_PROCESSES_SHOWN;
 	return 0;
 }
 

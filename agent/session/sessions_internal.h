@@ -347,7 +347,6 @@ void services_session_need(const struct sessions *s, const struct session *sessi
 int services_resolve(struct sessions *s, const char *tenant, const char *service, bool may_wait,
 		     struct selector *ret, char name[SERVICE_NAME_SIZE], struct err *err) must_use;
 const struct tenant_rule *services_tenant_rule(const struct sessions *s, const char *tenant);
-uint64_t process_started_at_ns(const struct sessions *s, const struct live_process *process);
 
 /* ---- session_profile.c, baselines.c ---------------------------------------------------------- */
 

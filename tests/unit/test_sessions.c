@@ -178,6 +178,32 @@ static void test_losses_are_shared_out(void **state)
 	session_info_deinit(&info);
 }
 
+/* A program that executes another one is one process of the list, by its last name. */
+static void test_an_exec_is_no_other_process(void **state)
+{
+	struct session_fixture *f = *state;
+	struct session_request request = session_fixture_request("web", 60);
+	struct session_info info;
+	char id[SESSION_ID_SIZE];
+
+	session_fixture_start(f, &request, id);
+	session_fixture_samples(f, 1, 1, 10);
+	fake_feed_proc(&f->feed, &(struct fake_proc){ .proc = 11,
+						      .tgid = 101,
+						      .comm = "web",
+						      .exe = "/usr/bin/other",
+						      .cgroup = "/system.slice/web.service",
+						      .generation = 1 });
+	session_fixture_samples(f, 11, 1, 20);
+	session_fixture_stop(f, id);
+	info = session_fixture_get(f, id);
+	assert_int_equal(info.process_count, 1);
+	assert_int_equal(info.processes[0].pid, 101);
+	assert_string_equal(info.processes[0].exe, "/usr/bin/other");
+	assert_int_equal(info.processes[0].value, 30 * PERIOD_99);
+	session_info_deinit(&info);
+}
+
 /* Waits keep their state; many short ones are thinned to the rate without changing their sum. */
 static void test_offcpu(void **state)
 {
@@ -565,6 +591,7 @@ int main(void)
 		T(test_thinning_is_unbiased),
 		T(test_high_rates),
 		T(test_losses_are_shared_out),
+		T(test_an_exec_is_no_other_process),
 		T(test_offcpu),
 		T(test_stacks_are_asked_for),
 		T(test_refusals),
