@@ -41,6 +41,17 @@ bool name_builder_is_idle(const struct name_builder *builder)
 	return builder->pidfd < 0;
 }
 
+size_t name_builder_fds(const struct name_builder *builder, int ret[NAME_BUILDER_FDS_MAX])
+{
+	size_t count = 0;
+
+	ret[count++] = builder->pidfd;
+	ret[count++] = builder->files_fd;
+	for (unsigned i = 0; i < builder->count; i++)
+		ret[count++] = builder->image_fds[i];
+	return count;
+}
+
 /* ---- the child ----------------------------------------------------------------------------------- */
 
 static struct elf_file *open_debug(const struct name_builder_job *job)
@@ -141,8 +152,8 @@ static int build(const struct name_builder_job *job, struct asker *asker, int im
 static _Noreturn void child(const struct name_builder *builder, const struct name_builder_job *jobs,
 			    const int *close_fds, size_t close_count)
 {
-	static const struct sandbox_limits limits = { .cpu_s = NAME_BUILDER_CPU_S,
-						      .wall_s = NAME_BUILDER_WALL_S };
+	static const struct sandbox_limits whole = { NAME_BUILDER_CPU_S, NAME_BUILDER_WALL_S };
+	static const struct sandbox_limits brief = { NAME_BUILDER_BRIEF_CPU_S, NAME_BUILDER_BRIEF_WALL_S };
 	struct asker *asker = calloc(1, sizeof(*asker));
 
 	for (size_t i = 0; i < close_count; i++)
@@ -150,7 +161,7 @@ static _Noreturn void child(const struct name_builder *builder, const struct nam
 			(void)close(close_fds[i]);
 	if (!jobs[0].urgent)
 		(void)setpriority(PRIO_PROCESS, 0, BUILDER_NICE);
-	if (!asker || sandbox_enter_builder(&limits) < 0)
+	if (!asker || sandbox_enter_builder(builder->is_brief ? &brief : &whole) < 0)
 		_exit(2);
 	asker->fd = builder->files_fd;
 	asker->finder = (struct debug_finder){ asker, ask_for_file };
@@ -204,13 +215,14 @@ static int start_child(struct name_builder *builder, const struct name_builder_j
 	return rc;
 }
 
-int name_builder_start(struct name_builder *builder, const struct name_builder_job *jobs, unsigned count,
+int name_builder_start(struct name_builder *builder, const struct name_builder_job *jobs, unsigned count, bool is_brief,
 		       const int *close_fds, size_t close_count)
 {
 	int rc;
 
 	if (!count || count > NAME_BUILDER_JOBS_MAX)
 		return -EINVAL;
+	builder->is_brief = is_brief;
 	rc = open_images(builder, jobs, count);
 	if (rc == 0)
 		rc = start_child(builder, jobs, close_fds, close_count);
@@ -220,27 +232,27 @@ int name_builder_start(struct name_builder *builder, const struct name_builder_j
 }
 
 /* What a killed child had finished is whole and counts; what it was at is not known. */
-static int read_image(int fd, bool killed, bool shared, struct symbol_index **ret)
+static int read_image(int fd, bool killed, bool again, struct symbol_index **ret)
 {
 	int rc = symbol_index_open(fd, ret);
 	struct stat st;
 
 	if (rc < 0 && killed)
-		return shared ? -EAGAIN : -EIO;
+		return again ? -EAGAIN : -EIO;
 	return rc == -EPROTO && fstat(fd, &st) == 0 && !st.st_size ? -EIO : rc;
 }
 
 int name_builder_finish(struct name_builder *builder, struct name_builder_result ret[NAME_BUILDER_JOBS_MAX])
 {
 	int count = (int)builder->count, status = 0;
-	bool killed;
+	bool killed, again = count > 1 || builder->is_brief;
 
 	if (waitpid(builder->pid, &status, WNOHANG) != builder->pid)
 		return -EAGAIN;
 	killed = !WIFEXITED(status) || WEXITSTATUS(status);
 	for (int i = 0; i < count; i++) {
 		ret[i] = (struct name_builder_result){ .key = builder->keys[i] };
-		ret[i].error = read_image(builder->image_fds[i], killed, count > 1, &ret[i].index);
+		ret[i].error = read_image(builder->image_fds[i], killed, again, &ret[i].index);
 	}
 	reset(builder);
 	return count;

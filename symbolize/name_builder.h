@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Builds symbol indexes in a child process, one child at a time: reading DWARF is long and the likeliest thing
- * to die of a hostile file, and neither may hold up unwind tables or take them along. The child hands over
+/* Builds symbol indexes in a child process: reading DWARF is long and the likeliest thing to die of a hostile
+ * file, and neither may hold up unwind tables or take them along. The child hands over
  * images in memfds, which are checked like ones from disk. What debug information names (split DWARF, dwz)
  * it asks for, one file at a time, and waits. One child may be given several files, because it costs more than
  * most files do; whoever starts it says which may share one. */
@@ -16,7 +16,10 @@
 
 #define NAME_BUILDER_CPU_S    40 /* at 50 MB of .debug_info a second (libpython 3.13): 2 GB */
 #define NAME_BUILDER_WALL_S   90
+#define NAME_BUILDER_BRIEF_CPU_S  2
+#define NAME_BUILDER_BRIEF_WALL_S 5
 #define NAME_BUILDER_JOBS_MAX 16u
+#define NAME_BUILDER_FDS_MAX  (NAME_BUILDER_JOBS_MAX + 2)
 
 struct name_builder_job {
 	uint64_t key;	 /* of the module */
@@ -31,6 +34,7 @@ struct name_builder_job {
 struct name_builder {
 	int pidfd; /* -1 = idle; readable when the child is gone */
 	int pid;
+	bool is_brief;	/* with the BRIEF limits */
 	unsigned count; /* of jobs */
 	uint64_t keys[NAME_BUILDER_JOBS_MAX];
 	int image_fds[NAME_BUILDER_JOBS_MAX];
@@ -41,16 +45,19 @@ void name_builder_init(struct name_builder *builder);
 /* Waits for nobody: a child that is left dies with this process. */
 void name_builder_deinit(struct name_builder *builder);
 bool name_builder_is_idle(const struct name_builder *builder);
-/* Starts @count jobs, which one child does in their order; @close_fds are closed in it. -EAGAIN, -ENOMEM and
- * the like of fork. */
-int name_builder_start(struct name_builder *builder, const struct name_builder_job *jobs, unsigned count,
+/* Starts @count jobs, which one child does in their order; @close_fds (-1: none) are closed in it. @is_brief: what takes
+ * longer than the BRIEF limits is not finished. -EAGAIN, -ENOMEM and the like of fork. */
+int name_builder_start(struct name_builder *builder, const struct name_builder_job *jobs, unsigned count, bool is_brief,
 		       const int *close_fds, size_t close_count) must_use;
+/* The number of descriptors that are nobody else's, another builder's child's least of all. */
+size_t name_builder_fds(const struct name_builder *builder, int ret[NAME_BUILDER_FDS_MAX]);
 
 struct name_builder_result {
 	uint64_t key;
 	struct symbol_index *index; /* the caller's; NULL = none */
 	int error;		    /* why: -EIO it could not be read, or its child was killed over it; -EPROTO
-				     * damaged; -EAGAIN its child was killed, perhaps over another file */
+				     * damaged; -EAGAIN its child was killed, perhaps over another file, or was
+				     * given little time */
 };
 /* Number of results of a child that is gone; idle then. -EAGAIN it is still at work. */
 int name_builder_finish(struct name_builder *builder,

@@ -2,6 +2,7 @@
 #include "symbolize/name_modules.h"
 
 #include <errno.h>
+#include <sys/stat.h>
 
 void name_modules_init(struct name_modules *m)
 {
@@ -18,6 +19,7 @@ static void close_files(struct name_modules *m, struct name_module *module)
 	if (module->debug_fd >= 0)
 		(void)close(module->debug_fd);
 	module->fd = module->debug_fd = -1;
+	module->debug_bytes = 0;
 }
 
 void name_modules_deinit(struct name_modules *m)
@@ -107,16 +109,30 @@ void name_modules_set_state(struct name_modules *m, struct name_module *module, 
 	close_files(m, module);
 }
 
-struct name_module *name_modules_next(const struct name_modules *m)
+void name_modules_set_debug_take(struct name_module *module, int fd)
+{
+	struct stat st;
+
+	module->debug_fd = fd;
+	module->debug_bytes = fstat(fd, &st) == 0 ? (uint64_t)st.st_size : 0;
+}
+
+static uint64_t files_bytes(const struct name_module *module)
+{
+	return module->size_bytes + module->debug_bytes;
+}
+
+struct name_module *name_modules_next(const struct name_modules *m, uint64_t bytes_max)
 {
 	struct name_module *best = NULL;
 
 	for (size_t i = 0; m->queued && i < m->modules.count; i++) {
 		struct name_module *module = &m->modules.data[i];
 
-		if (module->state != NAME_MODULE_QUEUED || (best && best->urgent && !module->urgent))
+		if (module->state != NAME_MODULE_QUEUED || (best && best->urgent && !module->urgent) ||
+		    (bytes_max != UINT64_MAX && (module->large || files_bytes(module) > bytes_max)))
 			continue;
-		if (!best || (module->urgent && !best->urgent) || module->size_bytes < best->size_bytes)
+		if (!best || (module->urgent && !best->urgent) || files_bytes(module) < files_bytes(best))
 			best = module;
 	}
 	return best;

@@ -35,8 +35,10 @@ struct name_module {
 	bool fetching;		 /* the fetcher has not answered yet */
 	bool looked_at;		 /* somebody has asked for its names: worth fetching debug information */
 	bool shares;		 /* its builder may read other modules' files too */
+	bool large;		 /* a brief builder was not enough for it */
 	uint8_t origins;	 /* enum symbol_origin bits of its index, 0 = none that has names */
 	uint64_t size_bytes;	 /* of the file */
+	uint64_t debug_bytes;	 /* of its debug file, while that is open */
 	int fd;			 /* owned; -1 unless WAITING, QUEUED or BUILDING */
 	int debug_fd;		 /* owned */
 	struct elf_identity identity;
@@ -66,9 +68,12 @@ size_t name_modules_slot(const struct name_modules *modules, const struct name_m
 /* Changes state; IDLE closes its files. */
 void name_modules_set_state(struct name_modules *modules, struct name_module *module,
 			    enum name_module_state state);
-/* The next to build: an urgent one if there is any, of those the smallest file, so that one large file does
- * not keep a hundred small ones waiting; NULL. */
-struct name_module *name_modules_next(const struct name_modules *modules);
+/* Debug information of @module from now on. */
+void name_modules_set_debug_take(struct name_module *module, int fd);
+/* The next to build of those whose files have up to @bytes_max and that are not known to be large: an urgent one if
+ * there is any, of those the one with the smallest files, so that one large file does not keep a hundred small ones
+ * waiting; NULL. UINT64_MAX: of all. */
+struct name_module *name_modules_next(const struct name_modules *modules, uint64_t bytes_max);
 /* Queues those that have waited since before @before_ns for a debug file. */
 void name_modules_stop_waiting(struct name_modules *modules, uint64_t before_ns);
 /* The collector is another one: its request numbers mean nothing any more. */

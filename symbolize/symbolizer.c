@@ -18,6 +18,8 @@
 #define MESSAGES_PER_TURN     16	   /* of one peer, before the others have theirs */
 #define TICK_MS		      100	   /* while something has a deadline */
 #define SHARED_BYTES_MAX      (32u << 20)  /* of the files that one child reads */
+#define LONG_NS		      (300 * NS_PER_MS) /* of a builder: others need not wait for it any longer */
+#define PASSING_BYTES_MAX     (32u << 20)  /* of the files of one that passes it */
 
 /* ---- channels ------------------------------------------------------------------------------------ */
 
@@ -122,13 +124,13 @@ static struct name_builder_job job_of(const struct name_module *module)
 }
 
 /* The next module, and others that may share its child. Nobody who waits waits for others' files too. */
-static unsigned pick_jobs(struct symbolizer *s, struct name_builder_job jobs[NAME_BUILDER_JOBS_MAX])
+static unsigned pick_jobs(struct symbolizer *s, uint64_t bytes_max, struct name_builder_job jobs[NAME_BUILDER_JOBS_MAX])
 {
 	struct name_module *module;
 	uint64_t bytes = 0;
 	unsigned count = 0;
 
-	while (count < NAME_BUILDER_JOBS_MAX && (module = name_modules_next(&s->modules))) {
+	while (count < NAME_BUILDER_JOBS_MAX && (module = name_modules_next(&s->modules, bytes_max))) {
 		bool alone = module->urgent || !module->shares || module->debug_fd >= 0;
 
 		bytes += module->size_bytes;
@@ -142,20 +144,23 @@ static unsigned pick_jobs(struct symbolizer *s, struct name_builder_job jobs[NAM
 	return count;
 }
 
-static void start_build(struct symbolizer *s)
+static void start_build(struct symbolizer *s, struct builder *b, bool is_brief)
 {
-	const int close_fds[] = { s->control_fd, s->collector_fd, s->server_fd, s->fetch_fd };
+	int close_fds[4 + SYMBOLIZER_BUILDERS * NAME_BUILDER_FDS_MAX] = { s->control_fd, s->collector_fd,
+									  s->server_fd, s->fetch_fd };
 	struct name_builder_job jobs[NAME_BUILDER_JOBS_MAX];
-	unsigned count = pick_jobs(s, jobs);
+	unsigned count = pick_jobs(s, is_brief ? PASSING_BYTES_MAX : UINT64_MAX, jobs);
+	size_t close_count = 4;
 	int rc;
 
 	if (!count)
 		return;
-	rc = name_builder_start(&s->builder, jobs, count, close_fds, ARRAY_SIZE(close_fds));
-	if (rc == 0) {
-		symbolizer_begin_questions(s);
+	for (size_t i = 0; i < SYMBOLIZER_BUILDERS; i++)
+		close_count += name_builder_fds(&s->builders[i].child, close_fds + close_count);
+	*b = (struct builder){ .child = b->child, .started_ns = clock_monotonic_ns() };
+	rc = name_builder_start(&b->child, jobs, count, is_brief, close_fds, close_count);
+	if (rc == 0)
 		return;
-	}
 	log_debug("cannot start a builder of names: %s", strerror(-rc));
 	for (unsigned i = 0; i < count; i++)
 		name_modules_set_state(&s->modules, name_modules_find(&s->modules, jobs[i].key),
@@ -174,7 +179,8 @@ static void take_result(struct symbolizer *s, const struct name_builder_result *
 		if (rc < 0)
 			symbol_index_destroy(result->index);
 	}
-	if (module && rc == -EAGAIN) { /* another file may have killed its child */
+	if (module && rc == -EAGAIN) { /* another file may have killed its child, or its time was too short */
+		module->large = !module->shares;
 		module->shares = false;
 		name_modules_set_state(&s->modules, module, NAME_MODULE_QUEUED);
 		return;
@@ -186,22 +192,52 @@ static void take_result(struct symbolizer *s, const struct name_builder_result *
 		name_modules_set_state(&s->modules, module, NAME_MODULE_IDLE);
 }
 
-static void finish_build(struct symbolizer *s)
+static void finish_build(struct symbolizer *s, struct builder *b)
 {
 	struct name_builder_result results[NAME_BUILDER_JOBS_MAX];
-	int count = name_builder_finish(&s->builder, results);
+	int count = name_builder_finish(&b->child, results);
 
 	for (int i = 0; i < count; i++)
 		take_result(s, &results[i]);
 }
 
+static bool is_building(const struct symbolizer *s)
+{
+	for (size_t i = 0; i < SYMBOLIZER_BUILDERS; i++)
+		if (!name_builder_is_idle(&s->builders[i].child))
+			return true;
+	return false;
+}
+
+/* One at a time; but nobody waits long for a file that is large, made to be, or waits for another one itself. */
+static void start_builds(struct symbolizer *s)
+{
+	struct builder *first = &s->builders[0], *second = &s->builders[1];
+
+	if (name_builder_is_idle(&first->child))
+		start_build(s, first, false);
+	else if (name_builder_is_idle(&second->child) && clock_monotonic_ns() - first->started_ns > LONG_NS)
+		start_build(s, second, true);
+}
+
 /* ---- loop ---------------------------------------------------------------------------------------- */
 
-enum { POLL_CONTROL, POLL_COLLECTOR, POLL_SERVER, POLL_BUILDER, POLL_FILES, POLL_FETCHER, POLL_COUNT };
+enum {
+	POLL_CONTROL,
+	POLL_COLLECTOR,
+	POLL_SERVER,
+	POLL_FETCHER,
+	POLL_BUILDERS, /* two each: its end, its questions */
+	POLL_COUNT = POLL_BUILDERS + 2 * SYMBOLIZER_BUILDERS,
+};
 
 static bool has_deadline(const struct symbolizer *s)
 {
-	return s->names_count || s->modules.waiting || s->question.asked_ns || s->jit.behind;
+	bool asks = false;
+
+	for (size_t i = 0; i < SYMBOLIZER_BUILDERS; i++)
+		asks |= s->builders[i].asked_ns != 0;
+	return asks || s->names_count || s->modules.waiting || s->modules.queued || s->jit.behind;
 }
 
 /* Number of descriptors with events. */
@@ -214,9 +250,13 @@ static int wait_for_events(const struct symbolizer *s, struct pollfd polls[POLL_
 	polls[POLL_CONTROL] = (struct pollfd){ .fd = s->control_fd, .events = POLLIN };
 	polls[POLL_COLLECTOR] = (struct pollfd){ .fd = s->collector_fd, .events = POLLIN };
 	polls[POLL_SERVER] = (struct pollfd){ .fd = s->server_fd, .events = server };
-	polls[POLL_BUILDER] = (struct pollfd){ .fd = s->builder.pidfd, .events = POLLIN };
 	polls[POLL_FETCHER] = (struct pollfd){ .fd = s->fetch_fd, .events = POLLIN };
-	polls[POLL_FILES] = (struct pollfd){ .fd = s->builder.files_fd, .events = POLLIN };
+	for (size_t i = 0; i < SYMBOLIZER_BUILDERS; i++) {
+		const struct name_builder *child = &s->builders[i].child;
+
+		polls[POLL_BUILDERS + 2 * i] = (struct pollfd){ .fd = child->pidfd, .events = POLLIN };
+		polls[POLL_BUILDERS + 2 * i + 1] = (struct pollfd){ .fd = child->files_fd, .events = POLLIN };
+	}
 	count = poll(polls, POLL_COUNT,
 		     s->jit.behind ? 0
 		     : has_deadline(s) ? TICK_MS
@@ -233,6 +273,17 @@ static void rest(struct symbolizer *s)
 	s->rested = true;
 }
 
+static void serve_builders(struct symbolizer *s, const struct pollfd *polls)
+{
+	for (size_t i = 0; i < SYMBOLIZER_BUILDERS; i++)
+		if (polls[2 * i + 1].revents & POLLIN)
+			symbolizer_on_question(s, &s->builders[i]);
+	symbolizer_answer_late_questions(s, clock_monotonic_ns());
+	for (size_t i = 0; i < SYMBOLIZER_BUILDERS; i++)
+		if (polls[2 * i].revents)
+			finish_build(s, &s->builders[i]);
+}
+
 static int turn(struct symbolizer *s)
 {
 	struct pollfd polls[POLL_COUNT];
@@ -240,7 +291,7 @@ static int turn(struct symbolizer *s)
 
 	if (rc < 0)
 		return rc;
-	if (!rc && !has_deadline(s) && !s->rested && name_builder_is_idle(&s->builder)) {
+	if (!rc && !has_deadline(s) && !s->rested && !is_building(s)) {
 		rest(s);
 		return 0;
 	}
@@ -255,14 +306,9 @@ static int turn(struct symbolizer *s)
 		symbolizer_lose_server(s);
 	if (s->fetch_fd >= 0 && polls[POLL_FETCHER].revents && receive_some(s, s->fetch_fd) == -EPIPE)
 		symbolizer_lose_fetcher(s);
-	if (polls[POLL_FILES].revents & POLLIN)
-		symbolizer_on_question(s);
-	symbolizer_answer_late_questions(s, clock_monotonic_ns());
-	if (polls[POLL_BUILDER].revents)
-		finish_build(s);
+	serve_builders(s, polls + POLL_BUILDERS);
 	name_modules_stop_waiting(&s->modules, clock_monotonic_ns() - SYMBOLIZER_DEBUG_WAIT_NS);
-	if (name_builder_is_idle(&s->builder))
-		start_build(s);
+	start_builds(s);
 	if (s->jit.behind) {
 		sandbox_guard_begin(SYMBOLIZER_INDEX_WALL_S);
 		jit_maps_advance(&s->jit);
@@ -323,7 +369,8 @@ int symbolizer_run(const struct symbolizer_options *options)
 	s->collector_fd = s->server_fd = s->fetch_fd = -1;
 	s->debug_again_ns = options->debug_again_ns ? options->debug_again_ns : SYMBOLIZER_DEBUG_AGAIN_NS;
 	name_modules_init(&s->modules);
-	name_builder_init(&s->builder);
+	for (size_t i = 0; i < SYMBOLIZER_BUILDERS; i++)
+		name_builder_init(&s->builders[i].child);
 	rc = sandbox_enter(&sandbox, &parts);
 	if (rc < 0) {
 		tell_failed(s, rc);
@@ -333,7 +380,8 @@ int symbolizer_run(const struct symbolizer_options *options)
 	}
 	symbolizer_lose_collector(s);
 	symbolizer_lose_server(s);
-	name_builder_deinit(&s->builder);
+	for (size_t i = 0; i < SYMBOLIZER_BUILDERS; i++)
+		name_builder_deinit(&s->builders[i].child);
 	name_modules_deinit(&s->modules);
 	jit_maps_deinit(&s->jit);
 	symbol_store_destroy(s->store);

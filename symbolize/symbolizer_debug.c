@@ -72,7 +72,7 @@ static void on_module_debug(struct symbolizer *s, const struct control_debug *an
 	if (!module || module->state != NAME_MODULE_WAITING)
 		return;
 	if (!answer->status)
-		module->debug_fd = take_fd(&s->message.fds[0]);
+		name_modules_set_debug_take(module, take_fd(&s->message.fds[0]));
 	else
 		fetch(s, module);
 	/* Without the file itself there is nothing to build from but the debug file. */
@@ -92,7 +92,7 @@ static void on_module_fetched(struct symbolizer *s, const struct control_debug *
 	module->fetching = false;
 	if (answer->status || module->state != NAME_MODULE_IDLE)
 		return;
-	module->debug_fd = take_fd(&s->message.fds[0]);
+	name_modules_set_debug_take(module, take_fd(&s->message.fds[0]));
 	module->urgent = true;
 	name_modules_set_state(&s->modules, module, NAME_MODULE_QUEUED);
 }
@@ -133,107 +133,107 @@ struct name_module *symbolizer_recall(struct symbolizer *s, uint64_t key)
 
 /* ---- a builder's questions ----------------------------------------------------------------------- */
 
-static void answer_builder(struct symbolizer *s, int status, int fd)
+static void answer_builder(struct builder *b, int status, int fd)
 {
 	struct control_debug answer = { .head = { .kind = CONTROL_DEBUG }, .status = status };
 
-	s->question.asked_ns = 0;
-	if (s->builder.files_fd >= 0 &&
-	    channel_send(s->builder.files_fd, &answer, sizeof(answer), &fd, fd >= 0) < 0)
+	b->asked_ns = 0;
+	if (b->child.files_fd >= 0 &&
+	    channel_send(b->child.files_fd, &answer, sizeof(answer), &fd, fd >= 0) < 0)
 		log_debug("the builder of names is gone"); /* noticed by its pidfd */
 }
 
-void symbolizer_begin_questions(struct symbolizer *s)
-{
-	s->question.asked_ns = 0;
-	s->question.silent = 0;
-}
-
 /* The module that the builder is at. Of several none: their files name no others. */
-static const struct name_module *module_of_builder(const struct symbolizer *s)
+static const struct name_module *module_of_builder(const struct symbolizer *s, const struct builder *b)
 {
-	return s->builder.count == 1 ? name_modules_find(&s->modules, s->builder.keys[0]) : NULL;
+	return b->child.count == 1 ? name_modules_find(&s->modules, b->child.keys[0]) : NULL;
 }
 
 /* Its words are not trusted more than the files it reads: only the kinds it may ask for are passed on, about
  * the module that it builds. */
-static int pass_on(struct symbolizer *s, const struct control_debug_want *asked)
+static int pass_on(struct symbolizer *s, struct builder *b, const struct control_debug_want *asked)
 {
-	const struct name_module *module = module_of_builder(s);
-	struct control_debug_want *want = &s->question.want;
+	const struct name_module *module = module_of_builder(s, b);
+	struct control_debug_want *want = &b->want;
 
 	*want = *asked;
 	if (want->kind != DEBUG_ALT && want->kind != DEBUG_PACKAGE && want->kind != DEBUG_SPLIT)
 		return -EINVAL;
-	if (s->collector_fd < 0 || !module || s->question.silent >= SILENT_MAX)
+	if (s->collector_fd < 0 || !module || b->silent >= SILENT_MAX)
 		return -ENOENT;
 	if (want->kind == DEBUG_PACKAGE) {
 		want->build_id_len = module->identity.build_id_len;
 		memcpy(want->build_id, module->identity.build_id, sizeof(want->build_id));
 	}
-	s->question.request = BUILDER_REQUEST | (s->question.request + 1);
-	s->question.is_fetched = false;
-	want->head.request = s->question.request;
+	b->request = BUILDER_REQUEST | ++s->question_count;
+	b->is_fetched = false;
+	want->head.request = b->request;
 	want->index_request = module->index_request;
 	return channel_send(s->collector_fd, want, sizeof(*want), NULL, 0);
 }
 
-void symbolizer_on_question(struct symbolizer *s)
+void symbolizer_on_question(struct symbolizer *s, struct builder *b)
 {
 	const struct control_debug_want *want = (const void *)s->message.data;
-	int rc = channel_receive(s->builder.files_fd, &s->message);
+	int rc = channel_receive(b->child.files_fd, &s->message);
 
 	if (rc == -EPIPE) {
-		(void)close(s->builder.files_fd);
-		s->builder.files_fd = -1;
+		(void)close(b->child.files_fd);
+		b->child.files_fd = -1;
 	}
 	if (rc != 1)
 		return;
 	if (s->message.len != sizeof(*want) || want->head.kind != CONTROL_DEBUG_WANT)
 		rc = -EPROTO;
 	else
-		rc = pass_on(s, want);
+		rc = pass_on(s, b, want);
 	channel_message_close(&s->message);
 	if (rc < 0)
-		answer_builder(s, -ENOENT, -1);
+		answer_builder(b, -ENOENT, -1);
 	else
-		s->question.asked_ns = clock_monotonic_ns();
+		b->asked_ns = clock_monotonic_ns();
 }
 
 void symbolizer_answer_late_questions(struct symbolizer *s, uint64_t now_ns)
 {
-	bool is_fetched = s->question.is_fetched;
-	uint64_t limit_ns = is_fetched ? SYMBOLIZER_FETCH_WAIT_NS : SYMBOLIZER_DEBUG_WAIT_NS;
+	for (size_t i = 0; i < SYMBOLIZER_BUILDERS; i++) {
+		struct builder *b = &s->builders[i];
+		uint64_t limit_ns = b->is_fetched ? SYMBOLIZER_FETCH_WAIT_NS : SYMBOLIZER_DEBUG_WAIT_NS;
 
-	if (!s->question.asked_ns || ((is_fetched ? s->fetch_fd : s->collector_fd) >= 0 &&
-				      now_ns - s->question.asked_ns < limit_ns))
-		return;
-	s->question.silent++;
-	answer_builder(s, -ENOENT, -1);
+		if (!b->asked_ns || ((b->is_fetched ? s->fetch_fd : s->collector_fd) >= 0 &&
+				     now_ns - b->asked_ns < limit_ns))
+			continue;
+		b->silent++;
+		answer_builder(b, -ENOENT, -1);
+	}
 }
 
 /* The host has no such file. What dwz moved away is fetched if the module's debug file might be, too. */
-static bool fetch_instead(struct symbolizer *s)
+static bool fetch_instead(struct symbolizer *s, struct builder *b)
 {
-	const struct name_module *module = module_of_builder(s);
+	const struct name_module *module = module_of_builder(s, b);
 
-	if (s->question.want.kind != DEBUG_ALT || s->fetch_fd < 0 || !module || !module->looked_at ||
-	    channel_send(s->fetch_fd, &s->question.want, sizeof(s->question.want), NULL, 0) < 0)
+	if (b->want.kind != DEBUG_ALT || s->fetch_fd < 0 || !module || !module->looked_at ||
+	    channel_send(s->fetch_fd, &b->want, sizeof(b->want), NULL, 0) < 0)
 		return false;
-	s->question.is_fetched = true;
-	s->question.asked_ns = clock_monotonic_ns();
+	b->is_fetched = true;
+	b->asked_ns = clock_monotonic_ns();
 	return true;
 }
 
 static void on_answer(struct symbolizer *s, const struct control_debug *answer, bool is_fetched)
 {
-	if (!s->question.asked_ns || answer->head.request != s->question.request ||
-	    s->question.is_fetched != is_fetched)
+	struct builder *b = NULL;
+
+	for (size_t i = 0; i < SYMBOLIZER_BUILDERS && !b; i++)
+		if (s->builders[i].asked_ns && s->builders[i].request == answer->head.request)
+			b = &s->builders[i];
+	if (!b || b->is_fetched != is_fetched)
 		return;
-	s->question.silent = 0;
-	if (answer->status && !is_fetched && fetch_instead(s))
+	b->silent = 0;
+	if (answer->status && !is_fetched && fetch_instead(s, b))
 		return;
-	answer_builder(s, answer->status ? -ENOENT : 0, s->message.fds[0]);
+	answer_builder(b, answer->status ? -ENOENT : 0, s->message.fds[0]);
 }
 
 static bool is_whole(const struct symbolizer *s, const struct control_debug *answer)

@@ -20,7 +20,20 @@
 #define SYMBOLIZER_FETCH_WAIT_NS  (45 * NS_PER_S)  /* of a builder for the fetcher */
 #define SYMBOLIZER_DEBUG_AGAIN_NS (5 * NS_PER_S)  /* default of symbolizer_options.debug_again_ns: less than
 						     * after what the server asks again */
+#define SYMBOLIZER_BUILDERS	  2
 #define SYMBOLIZER_NAMES_WAIT_NS  (1200 * NS_PER_MS) /* for names being built; the server waits 2 s */
+
+/* A builder, and the file that it asks for. The first one takes any file; the second one passes it when it is long at
+ * its work: small files only, and only briefly. */
+struct builder {
+	struct name_builder child;
+	uint64_t started_ns; /* monotonic */
+	uint64_t asked_ns;   /* monotonic; 0 = it does not wait for a file */
+	uint32_t request;
+	unsigned silent; /* of its questions, in a row: not answered in time */
+	bool is_fetched; /* the fetcher is at it, not the collector */
+	struct control_debug_want want;
+};
 
 struct names_request {
 	uint64_t key;
@@ -43,14 +56,8 @@ struct symbolizer {
 	struct symbol_store *store;
 	struct name_modules modules;
 	struct jit_maps jit;
-	struct name_builder builder;
-	struct {
-		uint64_t asked_ns; /* monotonic; 0 = the builder does not wait for a file */
-		uint32_t request;
-		unsigned silent; /* of its questions, in a row: not answered in time */
-		bool is_fetched; /* the fetcher is at it, not the collector */
-		struct control_debug_want want;
-	} question;
+	struct builder builders[SYMBOLIZER_BUILDERS];
+	uint32_t question_count; /* of all builders */
 	struct names_request names[SYMBOLIZER_NAMES_MAX]; /* ring */
 	unsigned names_at, names_count;
 	bool server_full; /* the last answer did not fit: wait for POLLOUT */
@@ -75,11 +82,9 @@ void symbolizer_look_for_debug(struct symbolizer *s, struct name_module *module)
 void symbolizer_on_fetched(struct symbolizer *s);
 /* The module of @key from the cache, if it has left this process's memory; NULL. */
 struct name_module *symbolizer_recall(struct symbolizer *s, uint64_t key);
-/* A builder has started. */
-void symbolizer_begin_questions(struct symbolizer *s);
-/* The builder asks for a file. */
-void symbolizer_on_question(struct symbolizer *s);
-/* Lets the builder go on without a file for which it has waited too long. */
+/* @b asks for a file. */
+void symbolizer_on_question(struct symbolizer *s, struct builder *b);
+/* Lets builders go on without a file for which they have waited too long. */
 void symbolizer_answer_late_questions(struct symbolizer *s, uint64_t now_ns);
 
 void symbolizer_on_names(struct symbolizer *s);
