@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* Allocations: uprobes on the functions of a process's allocator, attached for short windows by the
- * collector (agent/collect/alloc_windows.h says when). The object is loaded when somebody first asks, and
+ * collector (agent/collect/alloc_pace.h says when). The object is loaded when somebody first asks, and
  * shares the maps of profiler.bpf.c.
  *
  * A hit counts down bytes; only an allocation at which the count passes zero is looked at: its stack is

@@ -179,6 +179,17 @@ int io_write_file_atomic(int dirfd, const char *path, const void *data, size_t l
 	return sync_folder_of(dirfd, path);
 }
 
+void io_close_others(int fd, int other_fd)
+{
+	const unsigned low = (unsigned)(fd < other_fd ? fd : other_fd), high = (unsigned)(fd < other_fd ? other_fd : fd);
+
+	if (low > 3)
+		(void)close_range(3u, low - 1, 0);
+	if (high > low + 1)
+		(void)close_range(low + 1, high - 1, 0);
+	(void)close_range(high + 1, ~0u, 0);
+}
+
 int io_memfd(const char *name, uint64_t size)
 {
 	cleanup_close int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);

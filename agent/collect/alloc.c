@@ -1,82 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A process under observation goes through
- *
- *   NEW (its files are being indexed) -> IDLE -> OPEN -> CLOSED -> IDLE …, or REFUSED
- *
- * once a period. Where probes are cheap enough to stay it remains OPEN and its periods only divide time. */
-#include "agent/collect/alloc.h"
+#include "agent/collect/alloc_internal.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/random.h>
-#include <time.h>
 
 #include "agent/base/clock.h"
 #include "agent/base/log.h"
 #include "agent/base/u64map.h"
-#include "agent/base/vec.h"
-#include "agent/collect/alloc_check.h"
-#include "agent/collect/alloc_headers.h"
-#include "agent/collect/alloc_heap.h"
-#include "agent/collect/alloc_large.h"
-#include "agent/collect/alloc_pace.h"
-#include "agent/collect/alloc_probes.h"
-#include "agent/collect/collector_internal.h"
 #include "agent/collect/proc_facts.h"
 
 #define BUDGET_SHARE	  0.01 /* of the target's CPU time */
 #define HITS_MAX	  50000u /* per CPU and window: beyond, hits do nothing */
 #define BIRTHS_MAX	  8192u /* of a period */
 #define NEW_AGAIN_NS	  (50 * NS_PER_MS)
+#define LOOK_AGAIN_NS	  (1 * NS_PER_MS) /* it takes a few */
 #define PATIENCE_NS	  (1 * NS_PER_S) /* for files that hardly are the allocator */
 #define NEW_GIVE_UP_NS	  (10 * NS_PER_S) /* files that are never indexed */
-#define SETTLE_NS	  (5 * NS_PER_MS) /* a period shorter than this is not worth a window */
-#define SWEEP_WINDOWS_MAX 4u		  /* processes that get one more window for a sweep */
 #define LARGE_TOLD_MAX	  256u /* large blocks of a period */
 #define PAGE_BYTES	  4096u
 #define WALK_NS		  2500.0 /* a stack of 30 frames, bpf/README.md */
 #define HIT_NS_DEFAULT	  600.0
 #define RETURNED_NS_DEFAULT 350.0
-
-enum state { STATE_NONE, STATE_NEW, STATE_IDLE, STATE_OPEN, STATE_CLOSED, STATE_REFUSED };
-
-VEC_DEFINE(events, struct prof_sample_event);
-
-struct target {
-	enum state state;
-	uint32_t slot;
-	uint32_t proc, tgid;
-	uint64_t since_ns;
-	bool track; /* what stays in use is wanted as well */
-	uint64_t begin_faults; /* page faults when the period began */
-	struct alloc_place place;
-	struct module_file file;
-	struct alloc_pace pace;
-	struct alloc_heap *heap; /* owned */
-	struct alloc_headers headers;
-	struct alloc_large large; /* blocks with mappings of their own */
-	bool has_large;		  /* they are told */
-	clockid_t clock;	 /* CPU time of the process */
-	int link_fd;		 /* -1 = detached */
-	uint32_t window;	 /* number of the last one */
-	/* The period under way. */
-	uint64_t begin_ns, begin_cpu_ns;
-	uint64_t open_ns, open_cpu_ns;
-	uint64_t close_ns, close_cpu_ns;
-	uint64_t next_ns; /* when its state is to change */
-	struct alloc_counts counts;
-	struct events_vec births; /* of its window */
-	uint64_t dropped;
-};
-
-struct alloc_watch {
-	struct alloc_probes *probes; /* owned; NULL = not to be had */
-	char failure[200];
-	struct alloc_costs costs;
-	struct target targets[ALLOC_SLOTS_MAX];
-	uint32_t sweeps;
-	bool draining;
-};
 
 /* ---- small things ------------------------------------------------------------------------------ */
 
@@ -121,7 +67,7 @@ static struct target *find_target(struct alloc_watch *watch, uint32_t proc)
 	return NULL;
 }
 
-static void tell(struct collector *c, uint32_t proc, enum feed_alloc_what what, const char *reason)
+void alloc_tell(struct collector *c, uint32_t proc, enum feed_alloc_what what, const char *reason)
 {
 	const struct feed_alloc record = { .time_ns = clock_monotonic_ns(), .proc = proc, .what = what };
 
@@ -135,7 +81,9 @@ static void refuse(struct collector *c, struct target *target, const char *reaso
 {
 	log_debug("process %u: its allocations are not observed: %s", target->tgid, reason);
 	target->state = STATE_REFUSED;
-	tell(c, target->proc, FEED_ALLOC_REFUSED, reason);
+	target->cut = false;
+	alloc_look_stop(&target->look);
+	alloc_tell(c, target->proc, FEED_ALLOC_REFUSED, reason);
 }
 
 static void begin_period(struct target *target, uint64_t now_ns)
@@ -150,6 +98,14 @@ static void begin_period(struct target *target, uint64_t now_ns)
 	target->dropped = 0;
 	target->births.count = 0;
 	target->next_ns = now_ns + (uint64_t)(draw() * (double)spare_ns);
+}
+
+/* A period whose window could not be opened ends with nothing. */
+static void skip_window(struct target *target, uint64_t now_ns)
+{
+	target->cut = false;
+	target->state = STATE_IDLE;
+	begin_period(target, now_ns);
 }
 
 static void open_slot(struct alloc_watch *watch, struct target *target)
@@ -177,24 +133,61 @@ static void on_free_already(void *ctx, uint64_t address)
 	alloc_probes_forget(looking->watch->probes, looking->target->slot, address);
 }
 
-/* Lets go of addresses that were freed since the last window. */
-static void look_at_headers(struct alloc_watch *watch, struct target *target)
+/* A place for one more child that may never end: those that were killed wait for a page as long as they must. */
+static pid_t *room_for_stuck(struct alloc_watch *watch)
 {
-	struct looking looking = { watch, target };
-	cleanup_free uint64_t *addresses = NULL;
-	size_t count = target->track ? alloc_heap_tracked(target->heap) : 0;
-
-	if (!count || target->place.family != ALLOC_FAMILY_GLIBC)
-		return;
-	addresses = malloc(count * sizeof(*addresses));
-	if (!addresses)
-		return;
-	count = alloc_heap_addresses(target->heap, addresses, count);
-	if (alloc_headers_look(&target->headers, addresses, count, on_free_already, &looking) < 0)
-		log_debug("process %u: its heap cannot be looked at", target->tgid);
+	for (size_t i = 0; i < ARRAY_SIZE(watch->stuck); i++) {
+		if (watch->stuck[i] && kill(watch->stuck[i], 0) < 0)
+			watch->stuck[i] = 0;
+		if (!watch->stuck[i])
+			return &watch->stuck[i];
+	}
+	return NULL;
 }
 
-static bool attach(struct collector *c, struct target *target)
+bool alloc_look_at(struct collector *c, struct target *target, bool code)
+{
+	cleanup_free uint64_t *addresses = NULL;
+	struct alloc_wish wish = { .place = &target->place,
+				   .file = code ? &target->file : NULL,
+				   .headers = &target->headers,
+				   .large = target->has_large ? &target->large : NULL };
+	int rc;
+
+	if (target->track && target->place.family == ALLOC_FAMILY_GLIBC)
+		wish.address_count = alloc_heap_tracked(target->heap);
+	if (wish.address_count)
+		addresses = malloc(wish.address_count * sizeof(*addresses));
+	if (wish.address_count && !addresses)
+		return false;
+	wish.addresses = addresses;
+	if (addresses)
+		wish.address_count = alloc_heap_addresses(target->heap, addresses, wish.address_count);
+	if (!room_for_stuck(c->alloc)) {
+		refuse(c, target, "programs whose memory never answered hold up as many readers as there may be");
+		return false;
+	}
+	rc = alloc_look_start(&target->look, &wish, clock_monotonic_ns());
+	if (rc < 0)
+		log_debug("process %u: its memory is not read now: %s", target->tgid, strerror(-rc));
+	return rc == 0;
+}
+
+/* Lets go of addresses that were freed since the last window. */
+static void take_seen(struct alloc_watch *watch, struct target *target)
+{
+	const struct alloc_seen *seen = target->look.seen;
+	struct looking looking = { watch, target };
+
+	if (!target->headers.key)
+		target->headers.key = seen->key;
+	if (seen->headers_read && alloc_headers_take(&target->headers, seen->headers, seen->header_count,
+						     on_free_already, &looking) < 0)
+		log_debug("process %u: out of memory for its heap's headers", target->tgid);
+	alloc_large_take(&target->large, seen->blocks, seen->block_count);
+}
+
+static void attach(struct collector *c, struct target *target)
 {
 	struct alloc_watch *watch = c->alloc;
 	const struct alloc_attachment attachment = {
@@ -206,30 +199,22 @@ static bool attach(struct collector *c, struct target *target)
 		.relays = target->place.family == ALLOC_FAMILY_GLIBC ||
 			  target->place.family == ALLOC_FAMILY_MUSL,
 	};
-	const struct proc *proc = proc_table_by_id(c->procs, target->proc);
-	struct err err = { 0 };
-	int rc;
+	uint64_t window_ns = target->pace.next_window_ns;
+	char reason[96];
 
-	if (!proc || proc->ended_ns)
-		return false;
-	look_at_headers(watch, target);
-	rc = alloc_check_bytes(&target->place, &target->file, &err);
-	if (rc == 0) {
-		target->link_fd = alloc_probes_attach(watch->probes, &attachment);
-		rc = target->link_fd;
-		if (rc < 0)
-			(void)err_set(&err, -rc, NULL, NULL, "its allocator cannot be probed: %s",
-				      strerror(-rc));
-	}
-	if (rc < 0) {
+	if (target->cut && window_ns > ALLOC_WINDOW_MIN_NS)
+		window_ns = ALLOC_WINDOW_MIN_NS;
+	target->link_fd = alloc_probes_attach(watch->probes, &attachment);
+	if (target->link_fd < 0) {
+		(void)snprintf(reason, sizeof(reason), "its allocator cannot be probed: %s",
+			       strerror(-target->link_fd));
 		target->link_fd = -1;
-		refuse(c, target, err.text);
-		return false;
+		refuse(c, target, reason);
+		return;
 	}
 	open_slot(watch, target);
 	target->state = STATE_OPEN;
-	target->next_ns = target->open_ns + target->pace.next_window_ns;
-	return true;
+	target->next_ns = target->open_ns + window_ns;
 }
 
 static void take_counts(struct alloc_watch *watch, struct target *target)
@@ -239,7 +224,7 @@ static void take_counts(struct alloc_watch *watch, struct target *target)
 	target->close_ns = clock_monotonic_ns();
 }
 
-static void detach(struct alloc_watch *watch, struct target *target)
+void alloc_detach(struct alloc_watch *watch, struct target *target)
 {
 	const struct alloc_slot closed = { .mean_gap_bytes = 0 };
 
@@ -250,7 +235,7 @@ static void detach(struct alloc_watch *watch, struct target *target)
 	target->link_fd = -1;
 	alloc_probes_set_slot(watch->probes, target->slot, &closed);
 	target->state = STATE_CLOSED;
-	target->next_ns = target->begin_ns + target->pace.next_period_ns;
+	target->next_ns = target->cut ? target->close_ns : target->begin_ns + target->pace.next_period_ns;
 }
 
 /* ---- the end of a period ------------------------------------------------------------------------- */
@@ -341,6 +326,7 @@ static void end_period(struct collector *c, struct target *target, uint64_t now_
 	struct alloc_window window;
 	double weight;
 
+	target->cut = false;
 	if (stays)
 		take_counts(c->alloc, target);
 	if (stays)
@@ -378,7 +364,7 @@ static void end_period(struct collector *c, struct target *target, uint64_t now_
 		target->begin_cpu_ns = target->open_cpu_ns;
 		target->next_ns = target->begin_ns + target->pace.next_period_ns;
 	} else {
-		detach(c->alloc, target);
+		alloc_detach(c->alloc, target);
 		target->open_ns = target->close_ns = 0;
 		target->counts = (struct alloc_counts){ 0 };
 		begin_period(target, clock_monotonic_ns());
@@ -473,7 +459,8 @@ static void drop(struct alloc_watch *watch, struct target *target)
 {
 	uint64_t addresses[256];
 
-	detach(watch, target);
+	alloc_detach(watch, target);
+	alloc_look_stop(&target->look);
 	for (size_t count = 1; target->heap && count;) {
 		count = alloc_heap_addresses(target->heap, addresses, ARRAY_SIZE(addresses));
 		for (size_t i = 0; i < count; i++) {
@@ -515,55 +502,54 @@ static void follow_large(struct alloc_watch *watch, struct target *target)
 	if (target->has_large || !target->track || target->state == STATE_REFUSED ||
 	    place->family != ALLOC_FAMILY_GLIBC)
 		return;
-	target->large.tgid = target->tgid;
 	target->has_large = alloc_probes_watch_large(watch->probes, target->tgid, target->slot, place->start_va,
 						     place->end_va) == 0;
 	alloc_probes_refill_large(watch->probes, target->tgid, LARGE_TOLD_MAX);
 }
 
-/* Its allocator is known and sound: observation begins. */
+/* Its allocator is sound: observation begins. */
+static void observe(struct collector *c, struct target *target, uint64_t now_ns)
+{
+	const char *reason = live_refusal(c, target->tgid);
+
+	alloc_pace_init(&target->pace, &c->alloc->costs, BUDGET_SHARE);
+	target->since_ns = now_ns;
+	target->state = STATE_IDLE;
+	target->track &= !reason[0];
+	follow_large(c->alloc, target);
+	alloc_tell(c, target->proc, FEED_ALLOC_READY, reason);
+	begin_period(target, now_ns);
+}
+
+/* Finds its allocator, and has it looked at. */
 static void settle(struct collector *c, struct target *target, uint64_t now_ns)
 {
 	struct proc *proc = proc_table_by_id(c->procs, target->proc);
-	const struct module *module;
 	struct err err = { 0 };
-	const char *reason;
 	int rc;
 
 	if (!proc || proc->ended_ns)
 		return;
+	target->next_ns = now_ns + NEW_AGAIN_NS;
 	rc = find_place(c, proc, now_ns < target->since_ns + PATIENCE_NS, &target->place, &err);
-	if (rc == -EAGAIN && now_ns < target->since_ns + NEW_GIVE_UP_NS) {
-		target->next_ns = now_ns + NEW_AGAIN_NS;
+	if (rc == -EAGAIN && now_ns < target->since_ns + NEW_GIVE_UP_NS)
 		return;
-	}
 	if (rc == -EAGAIN)
 		rc = err_set(&err, EAGAIN, NULL, NULL, "its files are not known yet: try again");
-	module = rc == 0 ? module_table_get(c->modules, target->place.module) : NULL;
-	if (rc == 0) {
-		target->file = module->file;
-		rc = alloc_check_bytes(&target->place, &target->file, &err);
-	}
 	if (rc == 0 && clock_getcpuclockid((pid_t)target->tgid, &target->clock) != 0)
 		rc = err_set(&err, ESRCH, NULL, NULL, "the process is gone");
-	if (rc < 0) {
+	if (rc == 0)
+		target->file = module_table_get(c->modules, target->place.module)->file;
+	if (rc == 0 && !target->heap) {
+		alloc_headers_init(&target->headers, target->tgid);
+		target->heap = alloc_heap_create();
+	}
+	if (rc == 0 && !target->heap)
+		rc = err_set(&err, ENOMEM, NULL, NULL, "out of memory");
+	if (rc < 0)
 		refuse(c, target, err.text);
-		return;
-	}
-	alloc_headers_init(&target->headers, target->tgid);
-	target->heap = alloc_heap_create();
-	if (!target->heap) {
-		refuse(c, target, "out of memory");
-		return;
-	}
-	alloc_pace_init(&target->pace, &c->alloc->costs, BUDGET_SHARE);
-	target->since_ns = now_ns;
-	target->state = STATE_IDLE;
-	reason = live_refusal(c, target->tgid);
-	target->track &= !reason[0];
-	follow_large(c->alloc, target);
-	tell(c, target->proc, FEED_ALLOC_READY, reason);
-	begin_period(target, now_ns);
+	else if (alloc_look_at(c, target, true))
+		target->state = STATE_SETTLING;
 }
 
 void alloc_follow(struct collector *c, struct proc *proc)
@@ -589,7 +575,7 @@ void alloc_follow(struct collector *c, struct proc *proc)
 		if (c->alloc->targets[i].state == STATE_NONE)
 			free_slot = &c->alloc->targets[i];
 	if (!free_slot) {
-		tell(c, proc->id, FEED_ALLOC_REFUSED,
+		alloc_tell(c, proc->id, FEED_ALLOC_REFUSED,
 		     "too many processes are observed at once: profile fewer");
 		return;
 	}
@@ -619,12 +605,12 @@ void alloc_ask(struct collector *c, struct proc *proc)
 	struct err err = { 0 };
 	int rc;
 
-	if (target && target->state != STATE_NEW && target->state != STATE_REFUSED) {
-		tell(c, proc->id, FEED_ALLOC_READY, live_refusal(c, proc->tgid));
+	if (target && target->state >= STATE_IDLE && target->state != STATE_REFUSED) {
+		alloc_tell(c, proc->id, FEED_ALLOC_READY, live_refusal(c, proc->tgid));
 		return;
 	}
 	if (!alloc_is_possible(c)) {
-		tell(c, proc->id, FEED_ALLOC_REFUSED,
+		alloc_tell(c, proc->id, FEED_ALLOC_REFUSED,
 		     c->alloc ? c->alloc->failure : c->options->features.reason[FEATURE_UPROBE_MULTI]);
 		return;
 	}
@@ -633,8 +619,8 @@ void alloc_ask(struct collector *c, struct proc *proc)
 		return; /* whoever wants to know asks again */
 	module = rc == 0 ? module_table_get(c->modules, place.module) : NULL;
 	if (rc == 0)
-		rc = alloc_check_bytes(&place, &module->file, &err);
-	tell(c, proc->id, rc == 0 ? FEED_ALLOC_READY : FEED_ALLOC_REFUSED,
+		rc = alloc_check_mapping(&place, &module->file, &err);
+	alloc_tell(c, proc->id, rc == 0 ? FEED_ALLOC_READY : FEED_ALLOC_REFUSED,
 	     rc == 0 ? live_refusal(c, proc->tgid) : err.text);
 	/* What stood in the way is gone: others that want it are still there. */
 	if (rc == 0 && target && target->state == STATE_REFUSED) {
@@ -666,12 +652,47 @@ static bool is_over(struct alloc_watch *watch, struct target *target)
 	return alloc_pace_is_over(&target->pace, &so_far);
 }
 
+/* What was read of its memory, if it is there: says what comes next. */
+static void take_look(struct collector *c, struct target *target, uint64_t now_ns)
+{
+	const pid_t pid = target->look.pid;
+	pid_t *room = room_for_stuck(c->alloc);
+	const int rc = alloc_look_poll(&target->look, now_ns);
+	struct err err = { 0 };
+
+	if (rc == -EAGAIN)
+		return;
+	if (rc == -ETIMEDOUT) {
+		if (room)
+			*room = pid;
+		refuse(c, target, "its memory cannot be read: somebody keeps its pages back (userfaultfd, FUSE)");
+		return;
+	}
+	if (rc == 0) {
+		err = target->look.seen->err;
+		take_seen(c->alloc, target);
+	}
+	alloc_look_stop(&target->look);
+	if (err.code && err.code != ESRCH) /* the end of one that is gone will be told */
+		refuse(c, target, err.text);
+	else if (target->state == STATE_SETTLING && (rc < 0 || err.code))
+		target->state = STATE_NEW;
+	else if (target->state == STATE_SETTLING)
+		observe(c, target, now_ns);
+	else if (target->state == STATE_LOOKING && (rc < 0 || err.code))
+		skip_window(target, now_ns);
+	else if (target->state == STATE_LOOKING)
+		attach(c, target);
+}
+
 static void step(struct collector *c, struct target *target, uint64_t now_ns)
 {
+	if (target->look.seen)
+		take_look(c, target, now_ns);
 	if (target->state == STATE_OPEN && target->pace.full && is_over(c->alloc, target)) {
 		log_debug("process %u: its allocations cost too much to be watched all the time",
 			  target->tgid);
-		detach(c->alloc, target);
+		alloc_detach(c->alloc, target);
 		target->pace.full = false;
 		target->next_ns = now_ns;
 		return;
@@ -683,16 +704,20 @@ static void step(struct collector *c, struct target *target, uint64_t now_ns)
 		settle(c, target, now_ns);
 		break;
 	case STATE_IDLE:
-		(void)attach(c, target);
+		/* Not while a sweep waits for the ends of all periods. */
+		if (c->alloc->sweep_until_ns || target->look.seen)
+			break;
+		if (alloc_look_at(c, target, true))
+			target->state = STATE_LOOKING;
+		else if (target->state == STATE_IDLE)
+			skip_window(target, now_ns);
 		break;
 	case STATE_OPEN:
-		if (target->pace.full && target->window > 1 && target->open_ns <= target->begin_ns)
-			end_period(c, target, now_ns);
-		else if (target->pace.full)
-			/* The window in which it was found to be cheap goes on as the first full period. */
+		/* The window in which it was found to be cheap goes on as the first full period. */
+		if (target->pace.full)
 			end_period(c, target, now_ns);
 		else
-			detach(c->alloc, target);
+			alloc_detach(c->alloc, target);
 		break;
 	case STATE_CLOSED:
 		end_period(c, target, now_ns);
@@ -712,6 +737,8 @@ void alloc_tick(struct collector *c, uint64_t now_ns)
 		if (target->state != STATE_NONE && target->state != STATE_REFUSED)
 			step(c, target, now_ns);
 	}
+	if (c->alloc->sweep_until_ns)
+		alloc_sweep_go_on(c);
 }
 
 int alloc_wait_ms(const struct collector *c, int max_ms)
@@ -722,106 +749,10 @@ int alloc_wait_ms(const struct collector *c, int max_ms)
 		const struct target *target = &c->alloc->targets[i];
 		uint64_t left_ns = target->next_ns > now_ns ? target->next_ns - now_ns : 0;
 
+		if (target->look.seen)
+			left_ns = LOOK_AGAIN_NS;
 		if (target->state != STATE_NONE && target->state != STATE_REFUSED && left_ns < least_ns)
 			least_ns = left_ns;
 	}
 	return (int)(least_ns / NS_PER_MS);
-}
-
-/* ---- sweeps -------------------------------------------------------------------------------------- */
-
-struct live_context {
-	struct collector *c;
-	const struct target *target;
-};
-
-static void feed_large(struct collector *c, struct target *target)
-{
-	const struct proc *proc = proc_table_by_id(c->procs, target->proc);
-
-	alloc_large_look(&target->large);
-	for (size_t i = 0; proc && i < target->large.blocks.count; i++) {
-		const struct alloc_large_block *block = &target->large.blocks.data[i];
-		const struct prof_sample_event event = {
-			.time_ns = block->time_ns,
-			.start_boottime_ns = proc->start_boottime_ns,
-			.user_stack_hash = block->stack,
-			.value = block->bytes,
-			.value2 = 1024,
-			.tgid = target->tgid,
-			.source = c->alloc->sweeps,
-			.type = PROF_SAMPLE_ALLOC,
-			.state = FEED_ALLOC_EXACT,
-		};
-
-		samples_feed(c, &event);
-	}
-}
-
-static int feed_live(void *ctx, const struct alloc_live *live)
-{
-	const struct live_context *context = ctx;
-	const struct target *target = context->target;
-	const struct proc *proc = proc_table_by_id(context->c->procs, target->proc);
-	struct prof_sample_event event = {
-		.time_ns = live->time_ns,
-		.start_boottime_ns = proc ? proc->start_boottime_ns : 0,
-		.user_stack_hash = live->stack,
-		.value = (uint64_t)(live->bytes + 0.5),
-		.value2 = (uint64_t)(live->objects * 1024 + 0.5),
-		.tgid = target->tgid,
-		.source = context->c->alloc->sweeps,
-		.type = PROF_SAMPLE_ALLOC,
-		.state = FEED_ALLOC_LIVE,
-		.detail = (uint8_t)(live->old < UINT8_MAX ? live->old : UINT8_MAX),
-		.holder = live->deaths,
-	};
-
-	if (event.value && proc)
-		samples_feed(context->c, &event);
-	return 0;
-}
-
-/* Brings a period to its end now. */
-static void cut(struct collector *c, struct target *target, unsigned *windows)
-{
-	uint64_t now_ns = clock_monotonic_ns();
-
-	/* One more window, where it was not spent already. */
-	if (target->state == STATE_IDLE && now_ns - target->begin_ns > SETTLE_NS &&
-	    *windows < SWEEP_WINDOWS_MAX && (target->pace.debt_ns <= 0 || !target->pace.windows)) {
-		++*windows;
-		if (attach(c, target))
-			clock_sleep_ns(target->pace.next_window_ns < ALLOC_WINDOW_MIN_NS
-					       ? target->pace.next_window_ns
-					       : ALLOC_WINDOW_MIN_NS);
-	}
-	if (target->state == STATE_OPEN && !target->pace.full)
-		detach(c->alloc, target);
-}
-
-void alloc_sweep(struct collector *c)
-{
-	struct alloc_watch *watch = c->alloc;
-	unsigned windows = 0;
-
-	if (watch && watch->probes) {
-		watch->sweeps++;
-		for (size_t i = 0; i < ARRAY_SIZE(watch->targets); i++)
-			if (watch->targets[i].state != STATE_NONE)
-				cut(c, &watch->targets[i], &windows);
-		collector_drain(c);
-		for (size_t i = 0; i < ARRAY_SIZE(watch->targets); i++) {
-			struct target *target = &watch->targets[i];
-			struct live_context context = { c, target };
-
-			if (target->state == STATE_CLOSED || target->state == STATE_OPEN)
-				end_period(c, target, clock_monotonic_ns());
-			if (target->state < STATE_IDLE || target->state == STATE_REFUSED || !target->track)
-				continue;
-			(void)!alloc_heap_each_live(target->heap, clock_monotonic_ns(), feed_live, &context);
-			feed_large(c, target);
-		}
-	}
-	tell(c, 0, FEED_ALLOC_SWEPT, "");
 }

@@ -3,9 +3,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/uio.h>
+#include <sys/vfs.h>
 
 #include "agent/base/io.h"
 #include "agent/collect/alloc_probes.h"
@@ -173,7 +175,23 @@ static int compare_site(const struct alloc_place *place, const struct control_al
 	return 0;
 }
 
-int alloc_check_bytes(const struct alloc_place *place, const struct module_file *file, struct err *err)
+/* Probing waits for pages with the lock that every fork on the host takes: a program that serves them itself would
+ * hold all of them. */
+static int check_file_system(const struct alloc_place *place, struct err *err)
+{
+	cleanup_close int fd = open(place->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	struct statfs fs;
+
+	if (fd < 0 || fstatfs(fd, &fs) < 0)
+		return err_set(err, errno, NULL, NULL, "its allocator's file cannot be opened: %s", strerror(errno));
+	if (fs.f_type == FUSE_SUPER_MAGIC)
+		return err_set(err, EOPNOTSUPP, NULL, NULL,
+			       "its allocator's file lies on a FUSE file system, whose server could hold up the host: "
+			       "a copy on another file system can be probed");
+	return 0;
+}
+
+int alloc_check_mapping(const struct alloc_place *place, const struct module_file *file, struct err *err)
 {
 	struct look look = { .place = place, .file = file };
 	int rc = proc_maps_read(place->tgid, MAPS_LINES_MAX, look_at_map, &look);
@@ -185,12 +203,18 @@ int alloc_check_bytes(const struct alloc_place *place, const struct module_file 
 	if (look.changeable)
 		return err_set(err, EOPNOTSUPP, NULL, NULL,
 			       "its allocator's code is mapped shared or writable: probing it is not safe");
-	for (unsigned i = 0; i < place->site_count; i++) {
-		rc = compare_site(place, &place->sites[i], err);
-		if (rc < 0)
-			return rc;
-	}
 	return 0;
+}
+
+int alloc_check_bytes(const struct alloc_place *place, const struct module_file *file, struct err *err)
+{
+	int rc = alloc_check_mapping(place, file, err);
+
+	if (rc == 0)
+		rc = check_file_system(place, err);
+	for (unsigned i = 0; i < place->site_count && rc == 0; i++)
+		rc = compare_site(place, &place->sites[i], err);
+	return rc;
 }
 
 bool alloc_check_is_filtered(uint32_t tgid)

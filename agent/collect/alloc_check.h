@@ -32,8 +32,12 @@ struct alloc_place {
  * reason and what would help in @err. */
 int alloc_check_find(const struct proc *proc, const struct module_table *modules, bool patient,
 		     struct alloc_place *ret, struct err *err) must_use;
-/* Is it still mapped there, private and unwritable, with the same bytes? Call before each attachment.
- * -ESRCH gone, -ESTALE other bytes or another mapping, -EPERM; with a sentence in @err. */
+/* Is it still mapped there, private and unwritable? Reads nothing of the target. -ESRCH gone, -ESTALE another
+ * mapping, -EOPNOTSUPP; with a sentence in @err. */
+int alloc_check_mapping(const struct alloc_place *place, const struct module_file *file, struct err *err)
+	must_use;
+/* The same, with the same bytes, on a file system that answers? Before each attachment, by a child (alloc_look.h):
+ * whoever provides the pages may never do. Also -EPERM and what reading gives. */
 int alloc_check_bytes(const struct alloc_place *place, const struct module_file *file, struct err *err)
 	must_use;
 /* Does a seccomp filter guard the process? (/proc/PID/status) */

@@ -7,8 +7,6 @@
 #include <string.h>
 #include <sys/uio.h>
 
-#include "agent/collect/alloc_pages.h"
-
 #define PIECES_MAX	512u
 #define PREV_INUSE	1u
 #define IS_MMAPPED	2u
@@ -79,26 +77,19 @@ bool alloc_chunk_is_free(const struct alloc_chunk *chunk)
 static int read_pieces(uint32_t tgid, const uint64_t *from, void *to, size_t len, size_t count, bool *got)
 {
 	struct iovec local[PIECES_MAX], remote[PIECES_MAX];
-	size_t piece_of[PIECES_MAX], there = 0;
-	struct alloc_pages pages;
 
-	alloc_pages_open(tgid, &pages);
 	for (size_t i = 0; i < count; i++) {
 		got[i] = false;
-		if (!alloc_pages_have(&pages, from[i], len))
-			continue;
-		local[there] = (struct iovec){ (char *)to + i * len, len };
-		remote[there] = (struct iovec){ (void *)(uintptr_t)from[i], len }; /* NOLINT */
-		piece_of[there++] = i;
+		local[i] = (struct iovec){ (char *)to + i * len, len };
+		remote[i] = (struct iovec){ (void *)(uintptr_t)from[i], len }; /* NOLINT */
 	}
-	alloc_pages_close(&pages);
-	for (size_t at = 0; at < there;) {
-		ssize_t bytes = process_vm_readv((pid_t)tgid, local + at, there - at, remote + at, there - at, 0);
+	for (size_t at = 0; at < count;) {
+		ssize_t bytes = process_vm_readv((pid_t)tgid, local + at, count - at, remote + at, count - at, 0);
 
 		if (bytes < 0 && errno != EFAULT)
 			return -errno;
 		for (; bytes >= (ssize_t)len; bytes -= (ssize_t)len)
-			got[piece_of[at++]] = true;
+			got[at++] = true;
 		at++; /* the one that could not be read, or the end */
 	}
 	return 0;
@@ -156,8 +147,8 @@ static uint64_t find_key(uint32_t tgid)
 /* ---- looking ------------------------------------------------------------------------------------- */
 
 struct batch {
-	struct alloc_headers *headers;
-	const uint64_t *addresses;
+	const struct alloc_headers *headers;
+	struct alloc_header *asked;
 	size_t count;
 	struct alloc_chunk chunks[PIECES_MAX];
 	uint64_t words[PIECES_MAX][4];
@@ -172,7 +163,7 @@ static int read_batch(struct batch *b)
 	int rc;
 
 	for (size_t i = 0; i < b->count; i++)
-		b->from[i] = b->addresses[i] - 16;
+		b->from[i] = b->asked[i].address - 16;
 	rc = read_pieces(tgid, b->from, b->words, sizeof(b->words[0]), b->count, b->got);
 	if (rc < 0)
 		return rc;
@@ -180,7 +171,7 @@ static int read_batch(struct batch *b)
 		struct alloc_chunk *chunk = &b->chunks[i];
 		uint64_t next;
 
-		*chunk = (struct alloc_chunk){ .address = b->addresses[i], .key = b->headers->key };
+		*chunk = (struct alloc_chunk){ .address = b->asked[i].address, .key = b->headers->key };
 		memcpy(chunk->words, b->words[i], sizeof(chunk->words));
 		(void)u64map_get(&b->headers->words, chunk->address, &chunk->size_before);
 		next = b->got[i] ? alloc_chunk_next(chunk) : 0;
@@ -193,25 +184,16 @@ static int read_batch(struct batch *b)
 	return rc;
 }
 
-static int judge_batch(struct batch *b, void (*gone)(void *ctx, uint64_t address), void *ctx)
+static void judge_batch(struct batch *b)
 {
-	int rc = 0;
-
-	for (size_t i = 0; i < b->count && rc == 0; i++) {
+	for (size_t i = 0; i < b->count; i++) {
 		const struct alloc_chunk *chunk = &b->chunks[i];
 
-		if (!b->got[i] || alloc_chunk_is_free(chunk)) {
-			(void)u64map_remove(&b->headers->words, chunk->address);
-			gone(ctx, chunk->address);
-		} else if (!chunk->size_before) {
-			rc = u64map_put(&b->headers->words, chunk->address, chunk->words[1]);
-		}
+		b->asked[i].size_word = b->got[i] && !alloc_chunk_is_free(chunk) ? chunk->words[1] : 0;
 	}
-	return rc;
 }
 
-int alloc_headers_look(struct alloc_headers *headers, const uint64_t *addresses, size_t count,
-		       void (*gone)(void *ctx, uint64_t address), void *ctx)
+int alloc_headers_read(struct alloc_headers *headers, struct alloc_header *chunks, size_t count)
 {
 	cleanup_free struct batch *batch = malloc(sizeof(*batch));
 	int rc = 0;
@@ -220,16 +202,34 @@ int alloc_headers_look(struct alloc_headers *headers, const uint64_t *addresses,
 		return -ENOMEM;
 	if (!headers->key)
 		headers->key = find_key(headers->tgid);
-	/* Words of addresses that are followed no more. */
-	if (headers->words.count > 2 * count + PIECES_MAX)
-		u64map_clear(&headers->words);
 	for (size_t at = 0; at < count && rc == 0; at += batch->count) {
 		batch->headers = headers;
-		batch->addresses = addresses + at;
+		batch->asked = chunks + at;
 		batch->count = count - at < PIECES_MAX ? count - at : PIECES_MAX;
 		rc = read_batch(batch);
 		if (rc == 0)
-			rc = judge_batch(batch, gone, ctx);
+			judge_batch(batch);
+	}
+	return rc;
+}
+
+int alloc_headers_take(struct alloc_headers *headers, const struct alloc_header *chunks, size_t count,
+		       void (*gone)(void *ctx, uint64_t address), void *ctx)
+{
+	int rc = 0;
+
+	/* Words of addresses that are followed no more. */
+	if (headers->words.count > 2 * count + PIECES_MAX)
+		u64map_clear(&headers->words);
+	for (size_t i = 0; i < count && rc == 0; i++) {
+		uint64_t known;
+
+		if (!chunks[i].size_word) {
+			(void)u64map_remove(&headers->words, chunks[i].address);
+			gone(ctx, chunks[i].address);
+		} else if (!u64map_get(&headers->words, chunks[i].address, &known)) {
+			rc = u64map_put(&headers->words, chunks[i].address, chunks[i].size_word);
+		}
 	}
 	return rc;
 }

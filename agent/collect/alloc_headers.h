@@ -21,10 +21,19 @@ struct alloc_headers {
 	struct u64map words; /* address -> its size word when first seen */
 };
 
+/* A followed address and the size word of its chunk, 0 = it is free by now. */
+struct alloc_header {
+	uint64_t address;
+	uint64_t size_word;
+};
+
 void alloc_headers_init(struct alloc_headers *headers, uint32_t tgid);
 void alloc_headers_deinit(struct alloc_headers *headers);
-/* Calls @gone for each of @count addresses that is free by now. -ESRCH, -EPERM, -ENOMEM. */
-int alloc_headers_look(struct alloc_headers *headers, const uint64_t *addresses, size_t count,
+/* Reads the size words of @chunks by what is known of them, and learns the key. May wait for whoever provides the
+ * pages, for ever: alloc_look.h. -ESRCH, -EPERM, -ENOMEM. */
+int alloc_headers_read(struct alloc_headers *headers, struct alloc_header *chunks, size_t count) must_use;
+/* Remembers what was read of all addresses that are followed, and calls @gone for each that is free. -ENOMEM. */
+int alloc_headers_take(struct alloc_headers *headers, const struct alloc_header *chunks, size_t count,
 		       void (*gone)(void *ctx, uint64_t address), void *ctx) must_use;
 
 /* One chunk as read: @words are the two before and the two behind the address (prev_size, size, first, second). Pure. */

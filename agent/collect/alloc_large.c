@@ -4,8 +4,6 @@
 #include <errno.h>
 #include <sys/uio.h>
 
-#include "agent/collect/alloc_pages.h"
-
 #define HEADER	   16u
 #define SIZE_FLAGS 7u
 #define IS_MMAPPED 2u
@@ -29,27 +27,32 @@ static uint64_t bytes_of(const uint64_t header[2])
 	return bytes - HEADER;
 }
 
-void alloc_large_look(struct alloc_large *large)
+void alloc_large_read(uint32_t tgid, struct alloc_large_block *blocks, size_t count)
 {
-	struct alloc_pages pages;
-	size_t kept = 0;
-
-	alloc_pages_open(large->tgid, &pages);
-	for (size_t i = 0; i < large->blocks.count; i++) {
-		struct alloc_large_block block = large->blocks.data[i];
+	for (size_t i = 0; i < count; i++) {
 		uint64_t header[2] = { 0 };
 		struct iovec local = { header, HEADER };
-		struct iovec remote = { (void *)(uintptr_t)block.chunk_va, HEADER }; /* NOLINT */
+		struct iovec remote = { (void *)(uintptr_t)blocks[i].chunk_va, HEADER }; /* NOLINT */
 
-		if (!alloc_pages_have(&pages, block.chunk_va, HEADER) ||
-		    process_vm_readv((pid_t)large->tgid, &local, 1, &remote, 1, 0) != HEADER)
-			continue;
-		block.bytes = bytes_of(header);
-		if (block.bytes)
+		blocks[i].bytes = 0;
+		if (process_vm_readv((pid_t)tgid, &local, 1, &remote, 1, 0) == HEADER)
+			blocks[i].bytes = bytes_of(header);
+	}
+}
+
+void alloc_large_take(struct alloc_large *large, const struct alloc_large_block *read, size_t count)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < large->blocks.count; i++) {
+		struct alloc_large_block block = large->blocks.data[i];
+
+		if (i < count && block.time_ns == read[i].time_ns)
+			block.bytes = read[i].bytes;
+		if (i >= count || block.time_ns != read[i].time_ns || block.bytes)
 			large->blocks.data[kept++] = block;
 	}
 	large->blocks.count = kept;
-	alloc_pages_close(&pages);
 }
 
 int alloc_large_saw(struct alloc_large *large, const struct alloc_large_block *block)
@@ -61,8 +64,6 @@ int alloc_large_saw(struct alloc_large *large, const struct alloc_large_block *b
 		large->blocks.data[i] = *block;
 		return 0;
 	}
-	if (large->blocks.count >= ALLOC_LARGE_MAX)
-		alloc_large_look(large);
 	if (large->blocks.count >= ALLOC_LARGE_MAX)
 		return -ENOSPC;
 	return alloc_large_blocks_vec_push(&large->blocks, *block);

@@ -18,20 +18,23 @@ struct alloc_large_block {
 	uint64_t chunk_va; /* its header, at the beginning of the mapping */
 	uint64_t stack;
 	uint64_t time_ns;
-	uint64_t bytes; /* that it can hold, as last read */
+	uint64_t bytes; /* that it can hold, as last read; 0 = not read yet */
 };
 VEC_DEFINE(alloc_large_blocks, struct alloc_large_block);
 
 struct alloc_large {
-	uint32_t tgid;
 	struct alloc_large_blocks_vec blocks;
 };
 
 void alloc_large_deinit(struct alloc_large *large);
 /* The header at @block->chunk_va was touched. -ENOSPC, -ENOMEM. */
 int alloc_large_saw(struct alloc_large *large, const struct alloc_large_block *block) must_use;
-/* Drops what is no such block any more; blocks are then those in use. */
-void alloc_large_look(struct alloc_large *large);
+/* Reads the headers of @blocks in process @tgid into their bytes, 0 = it is no such block any more. May wait for
+ * whoever provides the pages, for ever: alloc_look.h. */
+void alloc_large_read(uint32_t tgid, struct alloc_large_block *blocks, size_t count);
+/* Takes over what was read of the first @count blocks, which may have become others meanwhile, and drops those that
+ * are none. */
+void alloc_large_take(struct alloc_large *large, const struct alloc_large_block *read, size_t count);
 
 /* Would a block of @bytes at @address be one of these? */
 static inline bool alloc_large_is(uint64_t address, uint64_t bytes)

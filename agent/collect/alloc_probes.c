@@ -9,6 +9,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <math.h>
+#include <poll.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -19,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "agent/base/io.h"
 #include "agent/collect/bpf_internal.h"
 #include "alloc.skel.h"
 #include "profiler.skel.h"
@@ -27,7 +29,7 @@
 #define ATTACH_UPROBE_MULTI   48
 #define ATTACH_UPROBE_SESSION 57
 #define SYS_URETPROBE	      335 /* arch/x86/entry/syscalls/syscall_64.tbl, Linux 6.11 */
-#define HOLDER_FDS_MAX	      4096 /* descriptors of ours that a holder lets go of */
+#define ATTACH_MS	      5000 /* 10 in general */
 #define MEASURE_CALLS	      20000u
 #define MEASURE_SLOT	      (ALLOC_SLOTS_MAX - 1)
 
@@ -201,9 +203,7 @@ static _Noreturn void hold(const struct link_create *attr, int answer_fd, int li
 		_exit(1);
 	(void)close(answer_fd);
 	/* Nobody else's descriptors stay open by this one's life. */
-	for (int fd = 0; fd < HOLDER_FDS_MAX; fd++)
-		if (fd != link_fd && fd != life_fd)
-			(void)close(fd);
+	io_close_others(link_fd, life_fd);
 	while (read(life_fd, &nothing, 1) < 0 && errno == EINTR)
 		;
 	_exit(0);
@@ -236,8 +236,11 @@ static int start_holder(const struct link_create *attr)
 	life_fd = life[1];
 	if (pid < 0)
 		return -EAGAIN;
-	while (read(answer_fd, &rc, sizeof(rc)) < 0 && errno == EINTR)
-		;
+	/* One that waits for a lock for ever ends when it gets it: its pipe is closed. */
+	if (poll(&(struct pollfd){ .fd = answer_fd, .events = POLLIN }, 1, ATTACH_MS) == 0)
+		return -ETIMEDOUT;
+	if (read(answer_fd, &rc, sizeof(rc)) != sizeof(rc))
+		rc = -EIO;
 	return rc < 0 ? rc : take_fd(&life_fd);
 }
 

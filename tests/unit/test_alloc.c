@@ -8,13 +8,21 @@
 #include <stddef.h>
 #include <setjmp.h>
 #include <cmocka.h>
+#include <linux/userfaultfd.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "agent/base/clock.h"
 #include "agent/collect/alloc_headers.h"
 #include "agent/collect/alloc_heap.h"
+#include "agent/collect/alloc_look.h"
 #include "agent/collect/alloc_pace.h"
 #include "agent/collect/alloc_probes.h"
 #include "symbolize/alloc_sites.h"
@@ -431,34 +439,102 @@ static void note_free(void *ctx, uint64_t address)
 		seen_free[seen_free_count++] = address;
 }
 
+static void look_at_headers(struct alloc_headers *headers, struct alloc_header *chunks, size_t count)
+{
+	seen_free_count = 0;
+	assert_int_equal(alloc_headers_read(headers, chunks, count), 0);
+	assert_int_equal(alloc_headers_take(headers, chunks, count, note_free, NULL), 0);
+}
+
 /* Chunks of this very process. */
 static void test_headers_of_a_process(void **state)
 {
 	struct alloc_headers headers;
-	uint64_t addresses[5];
+	struct alloc_header chunks[5];
 	void *blocks[5], *volatile keep;
 
 	for (size_t i = 0; i < ARRAY_SIZE(blocks); i++) {
 		blocks[i] = malloc(3000 + i * 64);
 		memset(blocks[i], 1, 3000);
-		addresses[i] = (uintptr_t)blocks[i];
+		chunks[i].address = (uintptr_t)blocks[i];
 	}
 	keep = malloc(64); /* so that the last one does not join the top */
-	addresses[4] = 64; /* not mapped */
+	chunks[4].address = 64; /* not mapped */
 	free(blocks[4]);
 	alloc_headers_init(&headers, (uint32_t)getpid());
-	seen_free_count = 0;
-	assert_int_equal(alloc_headers_look(&headers, addresses, ARRAY_SIZE(addresses), note_free, NULL), 0);
+	look_at_headers(&headers, chunks, ARRAY_SIZE(chunks));
 	assert_int_equal(seen_free_count, 1);
 	assert_int_equal(seen_free[0], 64);
 	free(blocks[1]); /* the neighbours are in use: it goes to a bin, and the next one's flag says so */
-	seen_free_count = 0;
-	assert_int_equal(alloc_headers_look(&headers, addresses, 4, note_free, NULL), 0);
+	look_at_headers(&headers, chunks, 4);
 	assert_int_equal(seen_free_count, 1);
-	assert_int_equal(seen_free[0], addresses[1]);
+	assert_int_equal(seen_free[0], chunks[1].address);
 	alloc_headers_deinit(&headers);
 	free(keep);
 	free(blocks[0]), free(blocks[2]), free(blocks[3]);
+}
+
+/* ---- reading a process's memory ------------------------------------------------------------------- */
+
+static int look(struct alloc_look *child, uint64_t address, uint64_t now_ns)
+{
+	const struct alloc_place place = { .tgid = (uint32_t)getpid() };
+	struct alloc_headers headers;
+	const struct alloc_wish wish = {
+		.place = &place, .headers = &headers, .addresses = &address, .address_count = 1
+	};
+	int rc;
+
+	(void)prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); /* a child may not read its parent everywhere */
+	alloc_headers_init(&headers, place.tgid);
+	assert_int_equal(alloc_look_start(child, &wish, now_ns), 0);
+	assert_true(poll(&(struct pollfd){ .fd = child->fd, .events = POLLIN }, 1, now_ns ? 60000 : 200) >= 0);
+	rc = alloc_look_poll(child, now_ns ? now_ns : UINT64_MAX);
+	alloc_headers_deinit(&headers);
+	return rc;
+}
+
+static void test_look(void **state)
+{
+	void *block = malloc(3000), *volatile keep = malloc(3000);
+	struct alloc_look child;
+
+	memset(block, 1, 3000);
+	assert_int_equal(look(&child, (uintptr_t)block, 1), 0);
+	assert_true(child.seen->headers_read && child.seen->header_count == 1);
+	assert_true(child.seen->headers[0].size_word >= 3000);
+	alloc_look_stop(&child);
+	free(keep);
+	free(block);
+}
+
+/* A page that a userfaultfd handler never provides: the child is killed, and ends. */
+static void test_look_that_never_answers(void **state)
+{
+	struct uffdio_register wanted = { .mode = UFFDIO_REGISTER_MODE_MISSING };
+	struct uffdio_api api = { .api = UFFD_API };
+	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
+	struct alloc_look child;
+	void *page;
+	pid_t pid;
+
+	if (fd < 0) { /* only for one's own faults, vm.unprivileged_userfaultfd */
+		print_message("skipped: userfaultfd for reads by others takes root\n");
+		skip();
+	}
+	page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	wanted.range = (struct uffdio_range){ (uintptr_t)page, 4096 };
+	assert_int_equal(ioctl(fd, UFFDIO_API, &api), 0);
+	assert_int_equal(ioctl(fd, UFFDIO_REGISTER, &wanted), 0);
+	assert_int_equal(look(&child, (uintptr_t)page + 64, 0), -ETIMEDOUT);
+	pid = child.pid;
+	assert_true(pid > 0);
+	alloc_look_stop(&child);
+	for (int i = 0; i < 6000 && kill(pid, 0) == 0; i++)
+		(void)usleep(10000);
+	assert_int_equal(kill(pid, 0), -1);
+	(void)close(fd);
+	(void)munmap(page, 4096);
 }
 
 static void test_inclusion(void **state)
@@ -482,6 +558,8 @@ int main(void)
 		cmocka_unit_test(test_heap_bounds),
 		cmocka_unit_test(test_chunks),
 		cmocka_unit_test(test_headers_of_a_process),
+		cmocka_unit_test(test_look),
+		cmocka_unit_test(test_look_that_never_answers),
 		cmocka_unit_test(test_inclusion),
 	};
 

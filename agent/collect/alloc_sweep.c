@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What is in use, for sessions that end: every period comes to its end, memory is read once more, and all of it goes
+ * into the feed. Nothing waits: alloc_tick() does the steps, and a sweep that is asked for meanwhile is this one. */
+#include "agent/collect/alloc_internal.h"
+
+#include "agent/base/clock.h"
+#include "agent/base/log.h"
+
+#define SWEEP_WINDOWS_MAX 4u /* processes that get one more window for a sweep */
+#define SWEEP_NS	  (1500 * NS_PER_MS) /* 50 in general; sessions wait for 3 s */
+#define SETTLE_NS	  (5 * NS_PER_MS) /* a period shorter than this is not worth a window */
+
+struct live_context {
+	struct collector *c;
+	const struct target *target;
+};
+
+static void feed_large(struct collector *c, struct target *target)
+{
+	const struct proc *proc = proc_table_by_id(c->procs, target->proc);
+
+	for (size_t i = 0; proc && i < target->large.blocks.count; i++) {
+		const struct alloc_large_block *block = &target->large.blocks.data[i];
+		const struct prof_sample_event event = {
+			.time_ns = block->time_ns,
+			.start_boottime_ns = proc->start_boottime_ns,
+			.user_stack_hash = block->stack,
+			.value = block->bytes,
+			.value2 = 1024,
+			.tgid = target->tgid,
+			.source = c->alloc->sweeps,
+			.type = PROF_SAMPLE_ALLOC,
+			.state = FEED_ALLOC_EXACT,
+		};
+
+		if (block->bytes)
+			samples_feed(c, &event);
+	}
+}
+
+static int feed_live(void *ctx, const struct alloc_live *live)
+{
+	const struct live_context *context = ctx;
+	const struct target *target = context->target;
+	const struct proc *proc = proc_table_by_id(context->c->procs, target->proc);
+	struct prof_sample_event event = {
+		.time_ns = live->time_ns,
+		.start_boottime_ns = proc ? proc->start_boottime_ns : 0,
+		.user_stack_hash = live->stack,
+		.value = (uint64_t)(live->bytes + 0.5),
+		.value2 = (uint64_t)(live->objects * 1024 + 0.5),
+		.tgid = target->tgid,
+		.source = context->c->alloc->sweeps,
+		.type = PROF_SAMPLE_ALLOC,
+		.state = FEED_ALLOC_LIVE,
+		.detail = (uint8_t)(live->old < UINT8_MAX ? live->old : UINT8_MAX),
+		.holder = live->deaths,
+	};
+
+	if (event.value && proc)
+		samples_feed(context->c, &event);
+	return 0;
+}
+
+static void feed_all(struct collector *c)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(c->alloc->targets); i++) {
+		struct target *target = &c->alloc->targets[i];
+		struct live_context context = { c, target };
+
+		if (target->state < STATE_IDLE || target->state == STATE_REFUSED || !target->track)
+			continue;
+		(void)!alloc_heap_each_live(target->heap, clock_monotonic_ns(), feed_live, &context);
+		feed_large(c, target);
+	}
+}
+
+/* Brings a period to its end now. */
+static void cut(struct collector *c, struct target *target, unsigned *windows)
+{
+	uint64_t now_ns = clock_monotonic_ns();
+	bool another = target->state == STATE_IDLE && now_ns - target->begin_ns > SETTLE_NS &&
+		       *windows < SWEEP_WINDOWS_MAX;
+
+	/* One more window where the period had none, also on credit: its part of the session would be missing. */
+	*windows += another;
+	if ((another || target->has_large) && !target->look.seen && alloc_look_at(c, target, another) && another)
+		target->state = STATE_LOOKING;
+	if (target->state == STATE_OPEN && !target->pace.full)
+		alloc_detach(c->alloc, target);
+	target->cut = target->state == STATE_LOOKING || target->state == STATE_OPEN || target->state == STATE_CLOSED;
+	if (target->cut)
+		target->next_ns = now_ns;
+}
+
+void alloc_sweep_go_on(struct collector *c)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(c->alloc->targets); i++) {
+		const struct target *target = &c->alloc->targets[i];
+
+		if (target->state >= STATE_IDLE && (target->cut || target->look.seen) &&
+		    clock_monotonic_ns() < c->alloc->sweep_until_ns)
+			return;
+	}
+	c->alloc->sweep_until_ns = 0;
+	feed_all(c);
+	alloc_tell(c, 0, FEED_ALLOC_SWEPT, "");
+}
+
+void alloc_sweep(struct collector *c)
+{
+	struct alloc_watch *watch = c->alloc;
+	unsigned windows = 0;
+
+	if (!watch || !watch->probes) {
+		alloc_tell(c, 0, FEED_ALLOC_SWEPT, "");
+		return;
+	}
+	if (watch->sweep_until_ns)
+		return;
+	watch->sweep_until_ns = clock_monotonic_ns() + SWEEP_NS;
+	watch->sweeps++;
+	for (size_t i = 0; i < ARRAY_SIZE(watch->targets); i++)
+		if (watch->targets[i].state >= STATE_IDLE && watch->targets[i].state != STATE_REFUSED)
+			cut(c, &watch->targets[i], &windows);
+}
