@@ -199,6 +199,8 @@ int handle_get_profile(struct http_call *call)
 	rc = optional_profile(call, &info, &p);
 	if (rc == 0) {
 		shown.profile = p;
+		if (p)
+			session_info_settle(&info, p);
 		session_json(&json, NULL, call->api, &info, &shown);
 		call->answer->content_type = "application/json";
 	}
@@ -302,6 +304,8 @@ static void write_items(struct http_call *call, struct json_out *json,
 			shown.warnings = &warnings;
 		}
 		shown.profile = p;
+		if (p)
+			session_info_settle(&list->items[i], p);
 		session_json(json, NULL, call->api, &list->items[i], &shown);
 	}
 	json_out_close(json, ']');

@@ -221,6 +221,18 @@ struct perf_event {
 	int cpu; /* -1: of a thread */
 };
 
+struct io_cqe {
+	int32_t res;
+};
+
+/* A request of io_uring as its completion is told (since v5.19 with what came of it, cef216fc32d7 "io_uring:
+ * explicitly keep a CQE in io_kiocb"). */
+struct io_kiocb {
+	struct file *file;
+	uint8_t opcode;
+	struct io_cqe cqe;
+};
+
 /* What the context of a program at a perf event really is, include/linux/perf_event.h. */
 struct bpf_perf_event_data_kern {
 	struct perf_event *event;

@@ -4,9 +4,13 @@
  * CPU's own and follows what is moved, so that a CPU records a bounded number of calls a second; it is
  * decided by what came before, so that the present call has no part in it.
  *
+ * What a thread has moved is also counted, every call of it: that is exact, and samples say where
+ * (PROF_SAMPLE_MOVED, sent by offcpu.bpf.h at both ends of a session and of the thread).
+ *
  * Where a call ends is the only place that sees what was moved, for every kind of file and also without
  * waiting; the kernel lets no cheaper hook be attached everywhere. Every system call of the host takes the
- * longer way meanwhile, so it is attached only while somebody wants bytes. */
+ * longer way meanwhile, so it is attached only while somebody wants bytes. What io_uring moves is told by a
+ * tracepoint of its own, in the thread that asked for it or in one of the kernel's that works for its process. */
 #ifndef PROFD_BPF_IO_BPF_H
 #define PROFD_BPF_IO_BPF_H
 
@@ -65,23 +69,40 @@ static __always_inline void io_sample_begin(struct scratch *s, struct task_struc
 	s->sample.kernel_stack_hash = 0;
 }
 
+/* One call, or one request of io_uring. */
+struct io_call {
+	const struct arch_regs *regs; /* of the thread, as it entered the kernel */
+	uint32_t detail;	      /* FILE where the kind depends on the file */
+	uint64_t moved;		      /* bytes */
+	struct file *file;	      /* NULL: the one that its first argument names */
+};
+
+static __always_inline void io_count(struct task_struct *task, uint64_t bytes)
+{
+	struct io_moved *moved = bpf_task_storage_get(&io_moved, task, 0,
+						      BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (moved)
+		moved->bytes += bytes;
+	else
+		outcome_count(OUTCOME_uncounted);
+}
+
 /* Everything before the walk. Returns the scratch to walk in, or NULL: nothing to record. */
-static __always_inline struct scratch *io_begin(const struct arch_regs *regs, long moved,
-						bool with_loop)
+static __always_inline struct scratch *io_begin(struct io_call call, bool with_loop)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	uint64_t number = regs->orig_ax, value;
+	const struct arch_regs *regs = call.regs;
 	struct prof_target *target;
-	uint32_t detail, tgid = task->tgid;
+	uint32_t tgid = task->tgid;
 	struct scratch *s;
+	uint64_t value;
 
-	detail = arch_moves_bytes(number);
-	if (!detail)
-		return NULL;
 	target = bpf_map_lookup_elem(&targets, &tgid);
 	if (target_wants(target, PROF_WANT_IO))
 		return NULL;
-	value = io_value(moved, bpf_ktime_get_ns());
+	io_count(task, call.moved);
+	value = io_value(call.moved, bpf_ktime_get_ns());
 	if (!value)
 		return NULL;
 	s = scratch_enter(&io_scratch);
@@ -89,10 +110,11 @@ static __always_inline struct scratch *io_begin(const struct arch_regs *regs, lo
 		outcome_count(OUTCOME_scratch_busy);
 		return NULL;
 	}
-	io_sample_begin(s, task, moved, value);
-	s->sample.detail = detail == PROF_DETAIL_FILE
-				   ? detail_of_wait(wait_of_file(task, regs->di))
-				   : detail;
+	io_sample_begin(s, task, call.moved, value);
+	if (!call.file && !bpf_probe_read_kernel(&value, sizeof(value), &regs->di))
+		call.file = file_of(task, value);
+	s->sample.detail = call.detail == PROF_DETAIL_FILE ? detail_of_wait(wait_of_file(call.file))
+							   : call.detail;
 	walk_none(s);
 	if (!has_user_stack(task->mm, task->flags) ||
 	    bpf_probe_read_kernel(&s->regs, sizeof(s->regs), regs) || !arch_is_user(&s->regs))
@@ -106,16 +128,21 @@ static __always_inline struct scratch *io_begin(const struct arch_regs *regs, lo
 	return s;
 }
 
-SEC("tp_btf/sys_exit")
-int BPF_PROG(io_exit, struct pt_regs *regs, long moved)
+/* What a system call that returned @moved has moved; detail NONE: nothing. */
+static __always_inline struct io_call io_of_exit(struct pt_regs *regs, long moved)
 {
-	struct cost_timer timer;
-	struct scratch *s;
+	struct io_call call = { .regs = (const struct arch_regs *)regs, .moved = moved };
 
-	if (moved <= 0)
-		return 0;
-	timer = cost_begin(PROF_PROGRAM_IO);
-	s = io_begin((const struct arch_regs *)regs, moved, true);
+	if (moved > 0 && !arch_is_compat32(call.regs))
+		call.detail = arch_moves_bytes(call.regs->orig_ax);
+	return call;
+}
+
+static __always_inline void io_record(struct io_call call)
+{
+	struct cost_timer timer = cost_begin(PROF_PROGRAM_IO);
+	struct scratch *s = call.detail ? io_begin(call, true) : NULL;
+
 	if (s) {
 		if (s->going)
 			walk_whole(s);
@@ -123,6 +150,13 @@ int BPF_PROG(io_exit, struct pt_regs *regs, long moved)
 		scratch_leave(s);
 	}
 	cost_end(&timer);
+}
+
+SEC("tp_btf/sys_exit")
+int BPF_PROG(io_exit, struct pt_regs *regs, long moved)
+{
+	if (moved > 0)
+		io_record(io_of_exit(regs, moved));
 	return 0;
 }
 
@@ -132,13 +166,14 @@ WALK_COMPAT(io_walk_turn, io_scratch)
 SEC("tp_btf/sys_exit")
 int BPF_PROG(io_exit_compat, struct pt_regs *regs, long moved)
 {
+	struct io_call call = io_of_exit(regs, moved);
 	struct cost_timer timer;
 	struct scratch *s;
 
-	if (moved <= 0)
+	if (!call.detail)
 		return 0;
 	timer = cost_begin(PROF_PROGRAM_IO);
-	s = io_begin((const struct arch_regs *)regs, moved, false);
+	s = io_begin(call, false);
 	if (s) {
 		if (s->going)
 			walk_compat(s, io_walk_turn);
@@ -146,6 +181,56 @@ int BPF_PROG(io_exit_compat, struct pt_regs *regs, long moved)
 		scratch_leave(s);
 	}
 	cost_end(&timer);
+	return 0;
+}
+
+/* ---- io_uring ------------------------------------------------------------------------------ */
+
+/* Does a request with this code (enum io_uring_op of include/uapi/linux/io_uring.h) end with the number of bytes
+ * it has moved? Multishot requests answer many times and are not told apart here. */
+static __always_inline uint32_t io_ring_moves_bytes(uint8_t code)
+{
+	switch (code) {
+	case 1:	 /* READV */
+	case 2:	 /* WRITEV */
+	case 4:	 /* READ_FIXED */
+	case 5:	 /* WRITE_FIXED */
+	case 22: /* READ */
+	case 23: /* WRITE */
+	case 30: /* SPLICE */
+	case 33: /* TEE */
+	case 60: /* READV_FIXED */
+	case 61: /* WRITEV_FIXED */
+		return PROF_DETAIL_FILE;
+	case 9:	 /* SENDMSG */
+	case 10: /* RECVMSG */
+	case 26: /* SEND */
+	case 27: /* RECV */
+	case 47: /* SEND_ZC */
+	case 48: /* SENDMSG_ZC */
+		return PROF_DETAIL_SOCKET;
+	default:
+		return PROF_DETAIL_NONE;
+	}
+}
+
+SEC("tp_btf/io_uring_complete")
+int BPF_PROG(io_ring_done, void *ring, struct io_kiocb *request)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct io_call call = { 0 };
+	int32_t moved;
+
+	if (!bpf_core_field_exists(struct io_kiocb, cqe))
+		return 0; /* before v5.19 the request is not told */
+	moved = BPF_CORE_READ(request, cqe.res);
+	if (moved <= 0)
+		return 0;
+	call.moved = moved;
+	call.detail = io_ring_moves_bytes(BPF_CORE_READ(request, opcode));
+	call.file = BPF_CORE_READ(request, file);
+	call.regs = (const struct arch_regs *)bpf_task_pt_regs(task);
+	io_record(call);
 	return 0;
 }
 

@@ -224,6 +224,18 @@ struct {
 	__type(value, struct io_rate);
 } io_rates SEC(".maps");
 
+/* Bytes that a thread has moved, all of them, since this was first wanted of its process. */
+struct io_moved {
+	uint64_t bytes;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct io_moved);
+} io_moved SEC(".maps");
+
 /* A thread off the CPU. Lives and dies with the thread. */
 struct off_state {
 	uint64_t since_ns;     /* 0 = on the CPU */

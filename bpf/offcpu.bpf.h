@@ -124,14 +124,22 @@ static __always_inline uint32_t wait_of_nameless(struct file *file)
 	return PROF_WAIT_OTHER;
 }
 
-static __always_inline uint32_t wait_of_file(struct task_struct *task, uint64_t number)
+static __always_inline struct file *file_of(struct task_struct *task, uint64_t number)
 {
 	struct fdtable *table = BPF_CORE_READ(task, files, fdt);
 	struct file **slots = BPF_CORE_READ(table, fd), *file;
-	uint32_t mode, named;
 
 	if (number >= BPF_CORE_READ(table, max_fds) ||
 	    bpf_probe_read_kernel(&file, sizeof(file), slots + number))
+		return NULL;
+	return file;
+}
+
+static __always_inline uint32_t wait_of_file(struct file *file)
+{
+	uint32_t mode, named;
+
+	if (!file)
 		return PROF_WAIT_OTHER;
 	mode = BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT;
 	if (mode == S_IFIFO)
@@ -196,7 +204,7 @@ static __attribute__((noinline)) uint32_t off_wait(struct scratch *s, struct tas
 			s->sample.detail = PROF_DETAIL_LOCK;
 	}
 	if (wait == PROF_WAIT_NONE) {
-		wait = wait_of_file(task, arch_first_argument(&s->regs));
+		wait = wait_of_file(file_of(task, arch_first_argument(&s->regs)));
 		if (wait == PROF_WAIT_OTHER && BPF_CORE_READ_BITFIELD_PROBED(task, in_iowait))
 			wait = PROF_WAIT_DISK;
 		s->sample.detail = detail_of_wait(wait);
@@ -384,9 +392,10 @@ static __always_inline uint64_t off_queued(struct task_struct *task, uint64_t no
 /* What the scheduler itself has counted for a thread: between two of these its time on CPUs and on
  * run queues is exact, and what is left of the time it was blocked. */
 static __always_inline void thread_send(struct task_struct *task, uint64_t now_ns, uint64_t queued_ns,
-					bool ends)
+					bool ends, bool with_moved)
 {
 	struct task_struct *leader = task->group_leader;
+	const struct io_moved *moved;
 	struct prof_sample_event event = {
 		.head = { .kind = PROF_EVENT_SAMPLE, .size_bytes = sizeof(event) },
 		.time_ns = now_ns,
@@ -404,6 +413,14 @@ static __always_inline void thread_send(struct task_struct *task, uint64_t now_n
 	bpf_probe_read_kernel(event.comm, sizeof(event.comm), task->comm);
 	if (bpf_ringbuf_output(&events, &event, sizeof(event), BPF_RB_NO_WAKEUP))
 		outcome_count(OUTCOME_ring_full);
+	if (!with_moved)
+		return;
+	moved = bpf_task_storage_get(&io_moved, task, 0, 0);
+	event.type = PROF_SAMPLE_MOVED;
+	event.value = moved ? moved->bytes : 0;
+	event.value2 = 0;
+	if (bpf_ringbuf_output(&events, &event, sizeof(event), BPF_RB_NO_WAKEUP))
+		outcome_count(OUTCOME_ring_full);
 }
 
 /* Of the last thread of a process the target is gone already: it counts as undecided. */
@@ -412,9 +429,10 @@ int BPF_PROG(off_exit, struct task_struct *task)
 {
 	struct cost_timer timer = cost_begin(PROF_PROGRAM_LIFE);
 	uint32_t tgid = task->tgid;
+	struct prof_target *target = bpf_map_lookup_elem(&targets, &tgid);
 
-	if (!target_wants(bpf_map_lookup_elem(&targets, &tgid), PROF_WANT_OFFCPU))
-		thread_send(task, bpf_ktime_get_ns(), 0, true);
+	if (!target_wants(target, PROF_WANT_OFFCPU))
+		thread_send(task, bpf_ktime_get_ns(), 0, true, !target_wants(target, PROF_WANT_IO));
 	cost_end(&timer);
 	return 0;
 }
@@ -492,6 +510,7 @@ SEC("iter/task")
 int off_sweep(struct bpf_iter__task *ctx)
 {
 	struct task_struct *task = ctx->task;
+	struct prof_target *target;
 	uint64_t now_ns;
 	uint32_t tgid;
 	bool wanted;
@@ -501,7 +520,8 @@ int off_sweep(struct bpf_iter__task *ctx)
 	if (!task->pid || task->flags & PF_EXITING)
 		return 0;
 	tgid = task->tgid;
-	wanted = !target_wants(bpf_map_lookup_elem(&targets, &tgid), PROF_WANT_OFFCPU);
+	target = bpf_map_lookup_elem(&targets, &tgid);
+	wanted = !target_wants(target, PROF_WANT_OFFCPU);
 	if (!wanted && !config.sweep_all)
 		return 0;
 	now_ns = bpf_ktime_get_ns();
@@ -509,7 +529,8 @@ int off_sweep(struct bpf_iter__task *ctx)
 		config.sweep_clock_ns =
 			now_ns - bpf_get_current_task_btf()->sched_info.last_arrival;
 	if (wanted)
-		thread_send(task, now_ns, off_queued(task, now_ns), false);
+		thread_send(task, now_ns, off_queued(task, now_ns), false,
+			    !target_wants(target, PROF_WANT_IO));
 	sweep_wait(task, now_ns);
 	return 0;
 }

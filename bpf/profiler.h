@@ -103,7 +103,14 @@ enum prof_sample_type {
 	PROF_SAMPLE_THREAD = 4, /* what the kernel has counted for a thread since it began */
 	PROF_SAMPLE_WAKER = 5,	/* who wakes a thread: stacks, comm, holder (tid), object (tgid) and value (start
 				 * of the process) are the waker's, all else the woken thread's */
+	PROF_SAMPLE_MOVED = 6,	/* what a thread has read and written since it began to be counted */
 };
+
+/* Of a thread's counters at one moment, not of anything that it did. */
+static inline int prof_sample_is_reading(uint8_t type)
+{
+	return type == PROF_SAMPLE_THREAD || type == PROF_SAMPLE_MOVED;
+}
 
 /* Why a thread was off the CPU. One time off the CPU yields a sample of each state that lasted. */
 enum prof_off_state {
@@ -185,7 +192,8 @@ struct prof_sample_event {
 	uint64_t user_stack_hash;   /* 0 = none */
 	uint64_t kernel_stack_hash; /* 0 = none */
 	uint64_t value;		    /* cpu: the sampling period in ns; offcpu: weighted ns; io: weighted
-				     * bytes; thread: ns on a CPU, up to a scheduler tick old */
+				     * bytes; thread: ns on a CPU, up to a scheduler tick old;
+				     * moved: bytes */
 	uint64_t value2;	    /* offcpu, io: events represented in 1/1024; thread: ns on run
 				     * queues */
 	uint32_t tgid;
@@ -193,9 +201,9 @@ struct prof_sample_event {
 	uint32_t source; /* cpu: 1 = an event of the thread, 0 = the host sampler */
 	uint16_t cpu;
 	uint8_t type;  /* enum prof_sample_type */
-	uint8_t state; /* offcpu: enum prof_off_state << 4 | enum prof_wait; thread: 1 = it ends */
+	uint8_t state; /* offcpu: enum prof_off_state << 4 | enum prof_wait; thread, moved: 1 = it ends */
 	char comm[PROF_COMM_SIZE];
-	uint64_t object; /* offcpu, futex: its address; kernel lock: a number of it; thread: when it began, CLOCK_MONOTONIC ns */
+	uint64_t object; /* offcpu, futex: its address; kernel lock: a number of it; thread, moved: when the thread began, CLOCK_MONOTONIC ns */
 	uint32_t holder; /* LOCK: the word where glibc keeps the owner's tid, as the wait began; a
 			  * claim of the program's memory. 0 = unknown */
 	uint8_t detail;	 /* offcpu, io: enum prof_detail */

@@ -229,17 +229,25 @@ int bpf_agent_set_offcpu(struct bpf_agent *agent, bool on, uint64_t threshold_ns
 	return 0;
 }
 
-/* One that works only while the off-CPU programs do. */
-static int set_beside(struct bpf_agent *agent, struct bpf_program *program, struct bpf_link **link, bool on)
+static int set_link(struct bpf_program *program, struct bpf_link **link, bool on)
 {
-	if (!on || !agent->skel->bss->config.off_generation || !bpf_program__autoload(program)) {
+	if (!on) {
 		(void)bpf_link__destroy(*link);
 		*link = NULL;
-		return on ? -EOPNOTSUPP : 0;
+		return 0;
 	}
 	if (!*link)
 		*link = bpf_program__attach_trace(program);
 	return *link ? 0 : -errno;
+}
+
+/* One that works only while the off-CPU programs do. */
+static int set_beside(struct bpf_agent *agent, struct bpf_program *program, struct bpf_link **link, bool on)
+{
+	bool possible = agent->skel->bss->config.off_generation && bpf_program__autoload(program);
+	int rc = set_link(program, link, on && possible);
+
+	return on && !possible ? -EOPNOTSUPP : rc;
 }
 
 int bpf_agent_set_wakers(struct bpf_agent *agent, bool on)
@@ -299,14 +307,10 @@ int bpf_agent_set_io(struct bpf_agent *agent, bool on)
 		program = agent->waits->progs.io_exit_compat;
 		link = &agent->waits->links.io_exit_compat;
 	}
-	if (!on) {
-		(void)bpf_link__destroy(*link);
-		*link = NULL;
-		return 0;
-	}
-	if (!*link)
-		*link = bpf_program__attach_trace(program);
-	return *link ? 0 : -errno;
+	rc = set_link(program, link, on);
+	if (rc == 0 && bpf_program__autoload(agent->waits->progs.io_ring_done))
+		rc = set_link(agent->waits->progs.io_ring_done, &agent->waits->links.io_ring_done, on);
+	return rc;
 }
 
 int bpf_agent_sweep(struct bpf_agent *agent, bool all)

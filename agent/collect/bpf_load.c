@@ -103,6 +103,13 @@ bool bpf_load_has_locks(const struct features *features)
 	return bpf_load_has_wakers(features) && features_has(features, FEATURE_LOCK_CONTENTION);
 }
 
+/* Kernels may be built without io_uring, and before 5.19 a completion does not tell of what. */
+static bool has_io_uring(const struct features *features)
+{
+	return bpf_load_has_wakers(features) &&
+	       libbpf_find_vmlinux_btf_id("io_uring_complete", BPF_TRACE_RAW_TP) > 0;
+}
+
 static int set_features(const struct bpf_agent *agent, struct profiler_bpf *skel, bool waits)
 {
 	const struct features *features = &agent->features;
@@ -125,6 +132,7 @@ static int set_features(const struct bpf_agent *agent, struct profiler_bpf *skel
 		{ skel->progs.off_waking, offcpu, true },
 		{ skel->progs.io_exit, offcpu && loop, true },
 		{ skel->progs.io_exit_compat, offcpu && !loop, true },
+		{ skel->progs.io_ring_done, has_io_uring(features), true },
 		{ skel->progs.off_waker, bpf_load_has_wakers(features), true },
 		{ skel->progs.lock_begin, bpf_load_has_locks(features), true },
 		{ skel->progs.lock_end, bpf_load_has_locks(features), true },
@@ -152,7 +160,7 @@ static int set_maps(const struct bpf_agent *agent, struct profiler_bpf *skel, bo
 {
 	struct bpf_map *const own[] = { skel->maps.off_states, skel->maps.kick_rings, skel->maps.switch_scratch,
 					skel->maps.sweep_scratch, skel->maps.io_scratch, skel->maps.io_rates,
-					skel->maps.lock_waits };
+					skel->maps.lock_waits, skel->maps.io_moved };
 	struct bpf_map *map, *from = NULL;
 	int rc = 0;
 

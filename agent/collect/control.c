@@ -20,6 +20,7 @@
 void control_send_status(struct collector *c)
 {
 	struct control_status status = { .head = { .kind = CONTROL_STATUS },
+					 .loading = c->loading,
 					 .sampling = c->rate_hz > 0 || c->offcpu || c->io,
 					 .hardware = c->bpf && bpf_agent_uses_hardware(c->bpf) };
 
@@ -75,6 +76,11 @@ static void apply_offcpu(struct collector *c, bool on)
 
 	c->off_threshold_ns = governor_threshold_ns(&c->governor, c->demand.off_threshold_ns,
 						    OFF_THRESHOLD_MAX_NS);
+	if (on && !was_on) {
+		/* On first use the verifier may take its time; whoever waits is not to take that for a failure. */
+		c->loading = true;
+		control_send_status(c);
+	}
 	if (bpf_agent_set_offcpu(c->bpf, on, c->off_threshold_ns, &err) < 0)
 		log_error("cannot follow time off the CPU: %s", err.text);
 	else
@@ -84,6 +90,10 @@ static void apply_offcpu(struct collector *c, bool on)
 			 "have no holder");
 	if (c->offcpu && !was_on)
 		sweep(c, true);
+	if (c->loading) {
+		c->loading = false;
+		control_send_status(c);
+	}
 }
 
 static void apply_extras(struct collector *c)

@@ -276,7 +276,7 @@ static bool on_sample(struct sessions *s, const struct ring_record *record)
 	 */
 	s->feed.record_at = s->feed.cursor;
 	s->feed.cursor = record->end;
-	s->samples += sample.type != PROF_SAMPLE_THREAD;
+	s->samples += !prof_sample_is_reading(sample.type);
 	if (sample.type < ARRAY_SIZE(s->host_samples))
 		s->host_samples[sample.type]++;
 	if (!process)
@@ -409,6 +409,8 @@ static void read_collector(struct sessions *s, struct channel_message *message)
 			return;
 		}
 		if (head->kind == CONTROL_STATUS && message->len == sizeof(struct control_status)) {
+			if (s->peers.has_status && s->peers.status.loading)
+				s->peers.loaded_ns = clock_monotonic_ns();
 			memcpy(&s->peers.status, message->data, sizeof(s->peers.status));
 			s->peers.status.failure[sizeof(s->peers.status.failure) - 1] = '\0';
 			s->peers.has_status = true;

@@ -86,8 +86,7 @@ int finisher_keep_names(struct sessions *s, const struct session_info *info, str
 	return rc;
 }
 
-/* What was taken is not what it stands for where each thread's time is known exactly. */
-static void keep_exact_sums(struct session_info *info, const struct profile *profile)
+void session_info_settle(struct session_info *info, const struct profile *profile)
 {
 	if (info->type != PROFILE_OFFCPU && info->type != PROFILE_WALL)
 		return;
@@ -119,7 +118,7 @@ static void finish(struct sessions *s, const struct finished *job)
 		info.quality.unknown_frame_pct = profile->quality.unknown_frame_pct;
 		info.quality.guessed_frame_pct = profile->quality.guessed_frame_pct;
 		info.quality.truncated_pct = profile->quality.truncated_pct;
-		keep_exact_sums(&info, profile);
+		session_info_settle(&info, profile);
 		(void)pthread_mutex_lock(&s->file_lock);
 		rc = write_names(s, &info, names, &err);
 		(void)pthread_mutex_unlock(&s->file_lock);

@@ -228,7 +228,7 @@ void recorder_count(struct recorder *r, const struct chunk_event *event)
 {
 	struct recorder_process *process = &r->processes.data[r->attrs.data[event->attr].process];
 
-	if (r->attrs.data[event->attr].type == PROF_SAMPLE_THREAD ||
+	if (prof_sample_is_reading(r->attrs.data[event->attr].type) ||
 	    r->attrs.data[event->attr].type == PROF_SAMPLE_WAKER)
 		return; /* said of samples, none itself */
 	r->pairs.data[event->pair].samples++;

@@ -7,12 +7,15 @@
 #include "agent/profile/quality.h"
 #include "agent/profile/stack_resolver.h"
 #include "agent/session/lock_names.h"
+#include "agent/session/moved_totals.h"
 #include "agent/session/recording_internal.h"
 #include "agent/session/thread_totals.h"
 #include "agent/session/wakers.h"
 #include "bpf/profiler.h"
 
 #define NO_NODE UINT32_MAX
+
+enum { IO_VALUE_OPERATIONS, IO_VALUE_DELAY, IO_VALUE_BYTES };
 
 VEC_DEFINE(ids, uint32_t);
 
@@ -27,6 +30,7 @@ struct build {
 	struct ids_vec processes; /* by process, likewise */
 	struct lock_names locks;
 	struct thread_totals *totals;
+	struct moved_totals *moved;
 	struct wakers wakers;
 };
 
@@ -223,7 +227,7 @@ static int find_locks(struct build *b)
 							: NULL;
 		uint32_t node;
 
-		if (!attr || !attr->object || attr->type == PROF_SAMPLE_THREAD)
+		if (!attr || !attr->object || prof_sample_is_reading(attr->type))
 			continue;
 		rc = node_of(b, event->pair, &node);
 		if (rc == 0)
@@ -307,8 +311,8 @@ static void values_of_io(const struct chunk_attr *attr, const struct chunk_event
 	bool moved = attr && attr->type == PROF_SAMPLE_IO;
 
 	if (moved || (attr && attr->detail == PROF_DETAIL_SYNC))
-		ret[0] = (int64_t)(event->value2 + 512) / 1024;
-	ret[moved ? 2 : 1] = event->value;
+		ret[IO_VALUE_OPERATIONS] = (int64_t)(event->value2 + 512) / 1024;
+	ret[moved ? IO_VALUE_BYTES : IO_VALUE_DELAY] = event->value;
 }
 
 /* One event's values in the order of its type. */
@@ -392,13 +396,67 @@ static int find_totals(struct build *b)
 		const struct chunk_event *event = &recording->events.data[i];
 		const struct chunk_attr *attr = attr_of(recording, event->attr);
 
-		if (attr && attr->type != PROF_SAMPLE_THREAD && attr->type != PROF_SAMPLE_WAKER)
+		if (attr && !prof_sample_is_reading(attr->type) && attr->type != PROF_SAMPLE_WAKER)
 			thread_totals_add(b->totals, pid_of(recording, attr), attr->tid,
 					  class_of(attr), is_exact(attr, event), event->value);
 	}
 	thread_totals_settle(b->totals, meta->start_ns, meta->start_ns + meta->duration_ns,
 			     meta->type == PROFILE_WALL);
 	return rc;
+}
+
+static int read_moved(struct build *b, const struct chunk_attr *attr, const struct chunk_event *event)
+{
+	const struct clock_triple *clock = &b->recording->quality.clock;
+	const struct moved_reading reading = {
+		.time_ns = clock_to_realtime_ns(clock, event->time_ns),
+		.start_ns = clock_to_realtime_ns(clock, attr->object),
+		.bytes = (uint64_t)event->value,
+		.ends = attr->state != 0,
+	};
+
+	return moved_totals_read(b->moved, pid_of(b->recording, attr), attr->tid, &reading);
+}
+
+/* The same of what each thread has read and written. */
+static int find_moved(struct build *b)
+{
+	const struct recording *recording = b->recording;
+	const struct profile_meta *meta = &b->options->meta;
+	int rc = 0;
+
+	if (meta->type != PROFILE_IO || recording->sums)
+		return 0;
+	for (size_t i = 0; rc == 0 && i < recording->events.count; i++) {
+		const struct chunk_event *event = &recording->events.data[i];
+		const struct chunk_attr *attr = attr_of(recording, event->attr);
+
+		if (attr && attr->type == PROF_SAMPLE_MOVED)
+			rc = read_moved(b, attr, event);
+	}
+	for (size_t i = 0; rc == 0 && i < recording->events.count; i++) {
+		const struct chunk_event *event = &recording->events.data[i];
+		const struct chunk_attr *attr = attr_of(recording, event->attr);
+
+		if (attr && attr->type == PROF_SAMPLE_IO)
+			moved_totals_add(b->moved, pid_of(recording, attr), attr->tid, event->value);
+	}
+	moved_totals_settle(b->moved, meta->start_ns, meta->start_ns + meta->duration_ns);
+	return rc;
+}
+
+static void add_marked(struct build *b, const struct chunk_attr *attr, const char *marker, const char *state,
+		       const int64_t values[PROFILE_VALUES_MAX])
+{
+	struct profile_attrs entry = { .tid = attr->tid };
+
+	entry.process = process_of(b, attr->process);
+	entry.thread_name = profile_builder_string(b->builder, attr->comm,
+						   strnlen(attr->comm, sizeof(attr->comm)));
+	entry.state = text_id(b, state);
+	entry.wait = entry.extra = text_id(b, "");
+	profile_builder_sample(b->builder, marker_node(b, marker),
+			       profile_builder_attrs(b->builder, &entry, NULL), values);
 }
 
 /* Time that no sample stands for. */
@@ -411,20 +469,22 @@ static void add_rest(struct build *b, const struct chunk_attr *attr, enum thread
 	};
 	static const char *const states[THREAD_CLASS_MAX] = { "", "runqueue", "blocked" };
 	int64_t values[PROFILE_VALUES_MAX] = { 0 };
-	struct profile_attrs entry = { .tid = attr->tid };
 	int64_t rest_ns = thread_totals_take_rest(b->totals, pid_of(b->recording, attr), attr->tid,
 						  class);
 
 	if (rest_ns <= 0)
 		return;
-	entry.process = process_of(b, attr->process);
-	entry.thread_name = profile_builder_string(b->builder, attr->comm,
-						   strnlen(attr->comm, sizeof(attr->comm)));
-	entry.state = text_id(b, states[class]);
-	entry.wait = entry.extra = text_id(b, "");
 	values[profile_type_info(b->options->meta.type)->value_index] = rest_ns;
-	profile_builder_sample(b->builder, marker_node(b, markers[class]),
-			       profile_builder_attrs(b->builder, &entry, NULL), values);
+	add_marked(b, attr, markers[class], states[class], values);
+}
+
+static void add_rest_of_moved(struct build *b, const struct chunk_attr *attr)
+{
+	int64_t values[PROFILE_VALUES_MAX] = { 0 };
+
+	values[IO_VALUE_BYTES] = moved_totals_take_rest(b->moved, pid_of(b->recording, attr), attr->tid);
+	if (values[IO_VALUE_BYTES] > 0)
+		add_marked(b, attr, "[moved, not sampled]", "", values);
 }
 
 static void add_rests(struct build *b)
@@ -435,6 +495,8 @@ static void add_rests(struct build *b)
 		for (int class = 0; class < THREAD_CLASS_MAX && attr->type == PROF_SAMPLE_THREAD;
 		     class ++)
 			add_rest(b, attr, (enum thread_class)class);
+		if (attr->type == PROF_SAMPLE_MOVED)
+			add_rest_of_moved(b, attr);
 	}
 }
 
@@ -508,6 +570,8 @@ static int add_event(struct build *b, const struct chunk_event *stored,
 		event.value = thread_totals_scale(b->totals, pid_of(recording, attr), attr->tid,
 						  class_of(attr), is_exact(attr, stored),
 						  event.value);
+	if (attr && attr->type == PROF_SAMPLE_IO)
+		event.value = moved_totals_scale(b->moved, pid_of(recording, attr), attr->tid, event.value);
 	timed.attrs = attrs_of(b, event.attr);
 	values_of(b->options->meta.type, recording->sums, attr, &event, values);
 	profile_builder_sample(b->builder, timed.node, timed.attrs, values);
@@ -528,7 +592,7 @@ static int add_events(struct build *b)
 		const struct chunk_attr *attr =
 			attr_of(recording, recording->events.data[i].attr);
 
-		if (!attr || (attr->type != PROF_SAMPLE_THREAD && attr->type != PROF_SAMPLE_WAKER))
+		if (!attr || (!prof_sample_is_reading(attr->type) && attr->type != PROF_SAMPLE_WAKER))
 			rc = add_event(b, &recording->events.data[i], attr);
 	}
 	add_rests(b);
@@ -576,6 +640,8 @@ static int build_profile(struct build *b, struct profile **ret)
 	if (rc == 0)
 		rc = find_totals(b);
 	if (rc == 0)
+		rc = find_moved(b);
+	if (rc == 0)
 		rc = find_wakers(b);
 	if (rc == 0)
 		rc = add_events(b);
@@ -599,15 +665,17 @@ int recording_build(const struct recording *recording, const struct recording_op
 	cleanup(profile_builder) struct profile_builder *builder =
 		profile_builder_create(&options->meta, options->nodes_max);
 	cleanup(thread_totals) struct thread_totals *totals = thread_totals_create();
+	cleanup(moved_totals) struct moved_totals *moved = moved_totals_create();
 	cleanup(stack_resolver) struct stack_resolver *resolver = NULL;
 	struct build b = { .recording = recording,
 			   .options = options,
 			   .builder = builder,
 			   .names = names,
-			   .totals = totals };
+			   .totals = totals,
+			   .moved = moved };
 	int rc = -ENOMEM;
 
-	if (builder && totals)
+	if (builder && totals && moved)
 		resolver = b.resolver = stack_resolver_create(builder, &modules, names, 0);
 	if (resolver)
 		rc = build_profile(&b, ret);

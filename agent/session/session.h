@@ -85,6 +85,9 @@ struct session_info {
 	uint32_t label_count;
 };
 void session_info_deinit(struct session_info *info);
+/* Sums as the session's @profile has them: of off-CPU types what was taken is not what it stands for, as each
+ * thread's time is known exactly. The record has them some moments after the session's end. */
+void session_info_settle(struct session_info *info, const struct profile *profile);
 
 /* Starts a session. Fills @ret (also with the running session's id on AlreadyRunning). Words:
  * UnknownService, ServiceNotRunning, ProfileTypeUnavailable, AlreadyRunning, TooManySessions,

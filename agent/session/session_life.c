@@ -58,11 +58,10 @@ static void note_costs(struct session *session)
 	if (!(session->wants & PROF_WANT_IO))
 		return;
 	recorder_note(session->recorder,
-		      "bytes and operations are estimated from sampled calls; while the "
-		      "session runs every system call of the host takes longer (about 0.1 us)");
-	recorder_note(session->recorder,
-		      "without paths and peers, which the kernel does not tell where calls end; of io_uring "
-		      "the waits, not the bytes: threads of the kernel move them");
+		      "bytes are exact for each thread; for each stack they are estimated from sampled calls, "
+		      "as are operations");
+	recorder_note(session->recorder, "while the session runs every system call of the host takes longer "
+					 "(about 0.1 us)");
 }
 
 static void begin_sampling(struct sessions *s, struct session *session, uint64_t time_ns)
@@ -270,6 +269,8 @@ static bool is_wanted_type(struct session *session, const struct feed_sample *sa
 	case PROF_SAMPLE_THREAD:
 		return session->info.type == PROFILE_OFFCPU || session->info.type == PROFILE_WALL ||
 		       session->info.type == PROFILE_MUTEX;
+	case PROF_SAMPLE_MOVED:
+		return session->info.type == PROFILE_IO;
 	}
 	return false;
 }
@@ -295,7 +296,7 @@ static bool cut_to_session(const struct session *session, struct feed_sample *sa
 	uint64_t from_ns = sample->time_ns - (uint64_t)*value, to_ns = sample->time_ns;
 
 	/* The readings of the end are taken when it is over. */
-	if (sample->type == PROF_SAMPLE_THREAD)
+	if (prof_sample_is_reading(sample->type))
 		return to_ns >= session->start_ns;
 	/* What is in use was allocated before. */
 	if (sample->type == PROF_SAMPLE_ALLOC && sample->state != FEED_ALLOC_BIRTH)
@@ -327,7 +328,7 @@ void session_life_take(struct sessions *s, struct session *session,
 	    s->feed.cursor <= session->stored_position || sample->value > INT64_MAX ||
 	    !cut_to_session(session, &reduced, &value))
 		return;
-	if (sample->type != PROF_SAMPLE_THREAD && sample->type != PROF_SAMPLE_WAKER &&
+	if (!prof_sample_is_reading(sample->type) && sample->type != PROF_SAMPLE_WAKER &&
 	    !session_thin(session->info.rate_hz, session->seed,
 			  sample->type == PROF_SAMPLE_IO ? &session->thinning_of_bytes
 							 : &session->thinning,
@@ -513,6 +514,15 @@ static void wait_for_reading(struct sessions *s, struct session *session, uint64
 		begin_sampling(s, session, now_ns);
 }
 
+/* Until then the collector must have begun to sample. */
+static uint64_t sampler_until_ns(const struct sessions *s, const struct session *session)
+{
+	if (s->peers.has_status && s->peers.status.loading)
+		return session->asked_ns + SESSION_LOADING_NS;
+	return (session->asked_ns > s->peers.loaded_ns ? session->asked_ns : s->peers.loaded_ns) +
+	       SESSION_SAMPLER_NS;
+}
+
 static void check_time(struct sessions *s, struct session *session, uint64_t now_ns)
 {
 	const bool reads = session->reads;
@@ -548,7 +558,7 @@ static void check_time(struct sessions *s, struct session *session, uint64_t now
 				      "holds it back",
 				      session_sampled_hz(session, &s->feed.demand), session->info.rate_hz);
 			begin_sampling(s, session, now_ns);
-		} else if (now_ns > session->asked_ns + SESSION_SAMPLER_NS) {
+		} else if (now_ns > sampler_until_ns(s, session)) {
 			session_life_fail(s, session, "the collector did not begin to sample: %s",
 					  s->peers.status.failure[0] ? s->peers.status.failure
 								     : "no answer");

@@ -33,6 +33,7 @@
 #define SESSION_HEAP_NS	       (15 * NS_PER_S)	 /* longest wait for the walk over its programs' heaps */
 #define SESSION_MISSING_NS     (3 * NS_PER_S)	 /* longest wait for stacks that are asked for again */
 #define SESSION_SAMPLER_NS     (10 * NS_PER_S)	 /* the collector must confirm within this */
+#define SESSION_LOADING_NS     (180 * NS_PER_S) /* the same while it loads programs */
 #define SESSION_PROCESSES_SHOWN 1000u
 #define IDEMPOTENCY_MAX	       4096u
 #define IDEMPOTENCY_KEY_SIZE   256
@@ -140,6 +141,7 @@ struct peers {
 	bool has_new_collector;
 	bool has_status;
 	struct control_status status;
+	uint64_t loaded_ns; /* monotonic: the collector loaded programs until then; 0 = never */
 	struct control_demand demand_sent;
 	bool demand_dirty, targets_dirty;
 	bool sweep_due; /* a session of waits began or ended */

@@ -29,7 +29,7 @@ struct feed_sample wait_reduce(enum profile_type type, const struct feed_sample 
 {
 	struct feed_sample reduced = *sample;
 
-	if (sample->type == PROF_SAMPLE_THREAD || sample->type == PROF_SAMPLE_WAKER)
+	if (prof_sample_is_reading(sample->type) || sample->type == PROF_SAMPLE_WAKER)
 		return reduced;
 	if (sample->type == PROF_SAMPLE_ALLOC) {
 		reduced.object = 0;

@@ -101,7 +101,7 @@ struct control_status {
 	uint32_t features_found; /* bits by index in agent/collect/features.h */
 	uint32_t features_disabled;
 	uint32_t types;		 /* bits of enum prof_want that this host can be sampled for */
-	uint32_t reserved;
+	uint32_t loading;	 /* 1 = programs are being loaded, and until then it answers nothing else */
 	char failure[480];	 /* "" or why this host cannot be profiled and the remedy */
 };
 

@@ -322,8 +322,8 @@ class Counting:
         self.process.stdin.write(text + "\n")
         self.process.stdin.flush()
 
-    def counters(self):
-        self.say()
+    def counters(self, command=""):
+        self.say(command)
         return json.loads(self.process.stdout.readline())
 
 

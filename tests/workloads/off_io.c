@@ -1,12 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Reads and writes of known sizes in functions of known names, most of which never wait. Every line of
- * standard input is answered with {"function": [bytes, calls], …}. The argument is a folder. */
+ * standard input is answered with {"function": [bytes, calls], …}. At the line "move" two threads of their own,
+ * one that is there from the start and one that comes and goes, read and write by every means there is, once;
+ * their totals are in the answer. The argument is a folder. */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <linux/io_uring.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -81,6 +90,143 @@ static void *run(void *argument)
 	return NULL;
 }
 
+/* ---- by every means -------------------------------------------------------------------------------- */
+
+struct mover {
+	unsigned long long bytes;
+	int pipes[2], sockets[2];
+};
+
+static sem_t move, moved;
+static unsigned long long totals[2];
+static const char *const movers[2] = { "steady", "passing" };
+
+static void add(struct mover *m, long n)
+{
+	if (n <= 0)
+		exit(2);
+	m->bytes += (unsigned long long)n;
+}
+
+/* One request of io_uring after the other; nothing where the kernel refuses it. */
+struct ring {
+	int fd;
+	struct io_uring_params p;
+	char *sq, *cq;
+	struct io_uring_sqe *entry;
+};
+
+static unsigned *ring_word(char *at, unsigned offset)
+{
+	return (unsigned *)(void *)(at + offset);
+}
+
+static int ring_open(struct ring *r)
+{
+	size_t sq_bytes, cq_bytes;
+
+	*r = (struct ring){ .fd = -1 };
+	r->fd = (int)syscall(SYS_io_uring_setup, 1, &r->p);
+	if (r->fd < 0)
+		return -1;
+	sq_bytes = r->p.sq_off.array + r->p.sq_entries * sizeof(unsigned);
+	cq_bytes = r->p.cq_off.cqes + r->p.cq_entries * sizeof(struct io_uring_cqe);
+	r->sq = mmap(NULL, sq_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, r->fd, IORING_OFF_SQ_RING);
+	r->cq = mmap(NULL, cq_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, r->fd, IORING_OFF_CQ_RING);
+	r->entry = mmap(NULL, sizeof(*r->entry), PROT_READ | PROT_WRITE, MAP_SHARED, r->fd, IORING_OFF_SQES);
+	return r->sq == MAP_FAILED || r->cq == MAP_FAILED || r->entry == MAP_FAILED ? -1 : 0;
+}
+
+static long ring_move(struct ring *r, int code, int fd, unsigned bytes)
+{
+	unsigned *tail = ring_word(r->sq, r->p.sq_off.tail), *head = ring_word(r->cq, r->p.cq_off.head);
+	struct io_uring_cqe *done = (void *)(r->cq + r->p.cq_off.cqes);
+	char buffer[8192] = "";
+	long n;
+
+	memset(r->entry, 0, sizeof(*r->entry));
+	r->entry->opcode = (unsigned char)code;
+	r->entry->fd = fd;
+	r->entry->addr = (unsigned long long)(size_t)buffer;
+	r->entry->len = bytes;
+	ring_word(r->sq, r->p.sq_off.array)[0] = 0;
+	__atomic_store_n(tail, *tail + 1, __ATOMIC_RELEASE);
+	while (syscall(SYS_io_uring_enter, r->fd, 1, 1, IORING_ENTER_GETEVENTS, NULL, 0) < 0)
+		;
+	n = done[*head & (r->p.cq_entries - 1)].res;
+	__atomic_store_n(head, *head + 1, __ATOMIC_RELEASE);
+	return n;
+}
+
+static void move_by_ring(struct mover *m)
+{
+	struct ring ring;
+
+	if (ring_open(&ring) == 0)
+		for (int i = 0; i < 20; i++) {
+			add(m, ring_move(&ring, IORING_OP_WRITE, file, 5000));
+			add(m, ring_move(&ring, IORING_OP_READ, file, 4321));
+			add(m, ring_move(&ring, IORING_OP_SEND, m->sockets[0], 77));
+			add(m, ring_move(&ring, IORING_OP_RECV, m->sockets[1], 77));
+		}
+	(void)close(ring.fd);
+}
+
+static void __attribute__((noipa)) move_all(struct mover *m)
+{
+	char buffer[20000];
+	struct iovec parts[2] = { { buffer, 1234 }, { buffer, 4321 } };
+	off_t at = 0;
+
+	for (int i = 0; i < 100; i++) {
+		add(m, pwrite(file, block, 12345, 0));
+		add(m, pread(file, buffer, 11111, 0));
+		add(m, pwritev(file, parts, 2, 0));
+		add(m, preadv(file, parts, 2, 0));
+		add(m, write(m->pipes[1], block, 100 + (size_t)i));
+		add(m, read(m->pipes[0], buffer, sizeof(buffer)));
+		add(m, send(m->sockets[0], block, 1000, 0));
+		add(m, recv(m->sockets[1], buffer, sizeof(buffer), 0));
+		add(m, write(m->sockets[0], block, 17));
+		add(m, read(m->sockets[1], buffer, sizeof(buffer)));
+	}
+	add(m, sendfile(m->sockets[0], file, &at, 3000));
+	add(m, splice(m->sockets[1], NULL, m->pipes[1], NULL, 3000, 0));
+	add(m, read(m->pipes[0], buffer, sizeof(buffer)));
+	move_by_ring(m);
+	__asm__ volatile("");
+}
+
+static void *mover_main(void *argument)
+{
+	long which = (long)argument;
+	struct mover m = { 0 };
+
+	pthread_setname_np(pthread_self(), movers[which]);
+	if (pipe(m.pipes) || socketpair(AF_UNIX, SOCK_STREAM, 0, m.sockets))
+		exit(1);
+	do {
+		if (which == 0)
+			(void)sem_wait(&move);
+		m.bytes = 0;
+		move_all(&m);
+		totals[which] += m.bytes;
+		(void)sem_post(&moved);
+	} while (which == 0);
+	return NULL;
+}
+
+static void move_once(void)
+{
+	pthread_t thread;
+
+	(void)sem_post(&move);
+	if (pthread_create(&thread, NULL, mover_main, (void *)1) || pthread_join(thread, NULL))
+		exit(1);
+	(void)sem_wait(&moved);
+	(void)sem_wait(&moved);
+}
+
 int main(int argc, char **argv)
 {
 	char line[64], path[4096];
@@ -90,15 +236,20 @@ int main(int argc, char **argv)
 	file = mkstemp(path);
 	if (file < 0 || unlink(path) < 0 || write(file, block, sizeof(block)) != sizeof(block) ||
 	    pipe(pipes) < 0 || socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) < 0 ||
-	    pthread_create(&thread, NULL, run, NULL))
+	    sem_init(&move, 0, 0) || sem_init(&moved, 0, 0) || pthread_create(&thread, NULL, run, NULL) ||
+	    pthread_create(&thread, NULL, mover_main, (void *)0))
 		return 1;
 	printf("ready\n");
 	fflush(stdout);
 	while (fgets(line, sizeof(line), stdin)) {
+		if (strcmp(line, "move\n") == 0)
+			move_once();
 		for (int i = 0; i < COUNT; i++)
 			printf("%s\"%s\": [%llu, %llu]", i ? ", " : "{", names[i],
 			       __atomic_load_n(&bytes[i], __ATOMIC_RELAXED),
 			       __atomic_load_n(&calls[i], __ATOMIC_RELAXED));
+		for (int i = 0; i < 2; i++)
+			printf(", \"%s\": %llu", movers[i], totals[i]);
 		printf("}\n");
 		fflush(stdout);
 	}

@@ -2,6 +2,7 @@
 /* Locks of every kind, each with a thread that holds it most of the time and never waits for it, and one
  * that waits for it in a function of its own: wait_KIND for what hold_KIND holds. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -15,6 +16,9 @@
 
 #ifndef SYS_futex_waitv
 #define SYS_futex_waitv 449
+#endif
+#ifndef SYS_futex_wait
+#define SYS_futex_wait 455
 #endif
 
 static void nap(long us)
@@ -37,25 +41,32 @@ struct waitv {
 	uint32_t flags, reserved;
 };
 
-static void word_wait(struct word *word, int vector)
-{
-	struct waitv wait = { 2, (uintptr_t)&word->value, 2 | FUTEX_PRIVATE_FLAG, 0 };
+enum how { PLAIN, BITSET, VECTOR, SECOND };
 
-	if (vector)
+static inline __attribute__((always_inline)) void word_wait(struct word *word, enum how how)
+{
+	const uint32_t flags = 2 | FUTEX_PRIVATE_FLAG; /* 32 bits */
+	struct waitv wait = { 2, (uintptr_t)&word->value, flags, 0 };
+
+	if (how == VECTOR)
 		(void)syscall(SYS_futex_waitv, &wait, 1, 0, NULL, CLOCK_MONOTONIC);
-	else
+	else if (how == BITSET)
 		(void)syscall(SYS_futex, &word->value, FUTEX_WAIT_BITSET_PRIVATE, 2, NULL, NULL,
 			      FUTEX_BITSET_MATCH_ANY);
+	else if (how == PLAIN ||
+		 (syscall(SYS_futex_wait, &word->value, 2, FUTEX_BITSET_MATCH_ANY, flags, NULL,
+			  CLOCK_MONOTONIC) < 0 && errno == ENOSYS)) /* since Linux 6.7 */
+		(void)syscall(SYS_futex, &word->value, FUTEX_WAIT_PRIVATE, 2, NULL);
 }
 
-static void word_lock(struct word *word, int vector)
+static inline __attribute__((always_inline)) void word_lock(struct word *word, enum how how)
 {
 	uint32_t free = 0;
 
 	if (atomic_compare_exchange_strong(&word->value, &free, 1))
 		return;
 	while (atomic_exchange(&word->value, 2) != 0)
-		word_wait(word, vector);
+		word_wait(word, how);
 }
 
 static void word_unlock(struct word *word)
@@ -64,11 +75,30 @@ static void word_unlock(struct word *word)
 		(void)syscall(SYS_futex, &word->value, FUTEX_WAKE_PRIVATE, 1);
 }
 
+/* The kernel frees it and wakes in one. */
+static void word_unlock_op(struct word *word)
+{
+	static uint32_t nobody;
+
+	(void)syscall(SYS_futex, &nobody, FUTEX_WAKE_OP_PRIVATE, 1, 1, &word->value,
+		      FUTEX_OP(FUTEX_OP_SET, 0, FUTEX_OP_CMP_EQ, 2));
+}
+
+/* Whoever waits at @word goes on waiting at @other, and is woken there. */
+static void word_unlock_requeue(struct word *word, struct word *other)
+{
+	(void)syscall(SYS_futex, &word->value, FUTEX_CMP_REQUEUE_PRIVATE, 0, 1, &other->value, 2);
+	nap(1000);
+	atomic_store(&word->value, 0);
+	(void)syscall(SYS_futex, &other->value, FUTEX_WAKE_PRIVATE, 1);
+	(void)syscall(SYS_futex, &word->value, FUTEX_WAKE_PRIVATE, 1); /* it came in between */
+}
+
 /* ---- kinds ------------------------------------------------------------------------------------------ */
 
 static pthread_mutex_t plain = PTHREAD_MUTEX_INITIALIZER, timed = PTHREAD_MUTEX_INITIALIZER, robust, pi;
 static pthread_rwlock_t read_held = PTHREAD_RWLOCK_INITIALIZER, write_held = PTHREAD_RWLOCK_INITIALIZER;
-static struct word word, vector;
+static struct word word, vector, second, op, requeued, beside;
 
 #define WAIT(name, lock, unlock)                                                                   \
 	__attribute__((noipa)) static void wait_##name(void)                                       \
@@ -123,17 +153,35 @@ WAIT(writer, pthread_rwlock_wrlock(&read_held), pthread_rwlock_unlock(&read_held
 	nap(6000);
 	pthread_rwlock_unlock(&read_held);
 }
-WAIT(word, word_lock(&word, 0), word_unlock(&word))
+WAIT(word, word_lock(&word, BITSET), word_unlock(&word))
 {
-	word_lock(&word, 0);
+	word_lock(&word, BITSET);
 	nap(6000);
 	word_unlock(&word);
 }
-WAIT(vector, word_lock(&vector, 1), word_unlock(&vector))
+WAIT(vector, word_lock(&vector, VECTOR), word_unlock(&vector))
 {
-	word_lock(&vector, 1);
+	word_lock(&vector, VECTOR);
 	nap(6000);
 	word_unlock(&vector);
+}
+WAIT(second, word_lock(&second, SECOND), word_unlock(&second))
+{
+	word_lock(&second, SECOND);
+	nap(6000);
+	word_unlock(&second);
+}
+WAIT(op, word_lock(&op, PLAIN), word_unlock(&op))
+{
+	word_lock(&op, PLAIN);
+	nap(6000);
+	word_unlock_op(&op);
+}
+WAIT(requeue, word_lock(&requeued, PLAIN), word_unlock(&requeued))
+{
+	word_lock(&requeued, PLAIN);
+	nap(5000);
+	word_unlock_requeue(&requeued, &beside);
 }
 
 static const struct kind {
@@ -144,6 +192,8 @@ static const struct kind {
 	{ "robust", wait_robust, hold_robust }, { "pi", wait_pi, hold_pi },
 	{ "reader", wait_reader, hold_reader }, { "writer", wait_writer, hold_writer },
 	{ "word", wait_word, hold_word },	{ "vector", wait_vector, hold_vector },
+	{ "second", wait_second, hold_second }, { "op", wait_op, hold_op },
+	{ "requeue", wait_requeue, hold_requeue },
 };
 
 static void *wait_again(void *argument)

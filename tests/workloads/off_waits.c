@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,15 +18,17 @@
 
 #define F __attribute__((noipa)) static void
 
-enum { SLEEP, LOCK, CONDITION, PIPE, SOCKET, EPOLL, SYNC, CHILD, HOG_A, HOG_B, COUNT };
+enum { SLEEP, LOCK, CONDITION, PIPE, SOCKET, EPOLL, SYNC, CHILD, RWLOCK, SEMAPHORE, HOG_A, HOG_B, COUNT };
 
 static const char *const names[COUNT] = { "wait_sleep",  "wait_lock",  "wait_condition", "wait_pipe",
 					  "wait_socket", "wait_epoll", "wait_sync",	 "wait_child",
-					  "hog_a",	 "hog_b" };
+					  "wait_rwlock", "wait_semaphore", "hog_a",	 "hog_b" };
 static int pipes[2], sockets[2], poll_pipes[2], poll_fd, file;
 static pthread_mutex_t cache_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t state_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t state_changed = PTHREAD_COND_INITIALIZER;
+static pthread_rwlock_t table_lock = PTHREAD_RWLOCK_INITIALIZER;
+static sem_t items;
 static pthread_mutex_t forever = PTHREAD_MUTEX_INITIALIZER;
 static unsigned long long spent[COUNT], calls[COUNT];
 
@@ -107,6 +110,19 @@ F wait_child(void)
 	(void)waitpid(pid, NULL, 0);
 }
 
+F wait_rwlock(void)
+{
+	pthread_rwlock_rdlock(&table_lock);
+	pthread_rwlock_unlock(&table_lock);
+}
+
+F wait_semaphore(void)
+{
+	if (sem_wait(&items))
+		exit(1);
+	__asm__ volatile("");
+}
+
 /* 5 ms of CPU time, beside another one on the same CPU. */
 static void burn(void)
 {
@@ -130,7 +146,7 @@ F hog_b(void)
 
 static void (*const functions[COUNT])(void) = { wait_sleep,  wait_lock,	 wait_condition, wait_pipe,
 						wait_socket, wait_epoll, wait_sync,	 wait_child,
-						hog_a,	     hog_b };
+						wait_rwlock, wait_semaphore, hog_a,	 hog_b };
 
 static void *run(void *argument)
 {
@@ -154,7 +170,7 @@ static void *run(void *argument)
 		__atomic_fetch_add(&spent[which], now(CLOCK_MONOTONIC) - before - cpu,
 				   __ATOMIC_RELAXED);
 		__atomic_fetch_add(&calls[which], 1, __ATOMIC_RELAXED);
-		if (which == LOCK)
+		if (which == LOCK || which == RWLOCK)
 			nap(300); /* the owner takes it meanwhile */
 	}
 	return NULL;
@@ -174,6 +190,20 @@ static void *own(void *argument)
 	return NULL;
 }
 
+/* The same of the read-write lock, as its writer. */
+static void *rewrite(void *argument)
+{
+	(void)argument;
+	pthread_setname_np(pthread_self(), "writer");
+	for (;;) {
+		pthread_rwlock_wrlock(&table_lock);
+		nap(5000);
+		pthread_rwlock_unlock(&table_lock);
+		nap(1000);
+	}
+	return NULL;
+}
+
 static void *feed(void *argument)
 {
 	(void)argument;
@@ -181,7 +211,7 @@ static void *feed(void *argument)
 	for (;;) {
 		nap(8000);
 		if (write(pipes[1], "x", 1) != 1 || send(sockets[1], "x", 1, 0) != 1 ||
-		    write(poll_pipes[1], "x", 1) != 1)
+		    write(poll_pipes[1], "x", 1) != 1 || sem_post(&items))
 			exit(1);
 		pthread_mutex_lock(&state_mutex);
 		pthread_cond_signal(&state_changed);
@@ -238,9 +268,11 @@ int main(int argc, char **argv)
 	if (poll_fd < 0 || epoll_ctl(poll_fd, EPOLL_CTL_ADD, poll_pipes[0], &event) < 0)
 		return 1;
 	pthread_mutex_lock(&forever);
+	sem_init(&items, 0, 0);
 	for (long i = 0; i < COUNT; i++)
 		start(run, i);
 	start(own, 0);
+	start(rewrite, 0);
 	start(feed, 0);
 	start(stay, 0);
 	nap(100000);
