@@ -190,6 +190,11 @@ static struct window *find_window(struct sessions *s, struct day_recorder *day,
 	return window;
 }
 
+static uint64_t sum_key(uint32_t pair, uint32_t attr)
+{
+	return (uint64_t)pair << 32 | attr;
+}
+
 static int add_sum(struct window *window, uint32_t pair, uint32_t attr, int64_t value,
 		   uint64_t value2)
 {
@@ -198,7 +203,7 @@ static int add_sum(struct window *window, uint32_t pair, uint32_t attr, int64_t 
 
 	if (window->sums.count >= WINDOW_SUMS_MAX)
 		pair = CHUNK_PAIR_OVERFLOW;
-	key = (uint64_t)pair << 32 | attr;
+	key = sum_key(pair, attr);
 	if (!u64map_get(&window->at, key, &at)) {
 		at = window->sums.count;
 		rc = u64map_put(&window->at, key, at);
@@ -470,13 +475,48 @@ static void close_day(struct sessions *s, struct day_recorder *day)
 	sessions_lock(s);
 }
 
+static int renumber(struct window *window, uint32_t first, const uint32_t *moved)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < window->sums.count; i++) {
+		const struct chunk_sum *sum = &window->sums.data[i].all;
+
+		if (sum->pair >= first)
+			(void)u64map_remove(&window->at, sum_key(sum->pair, sum->attr));
+	}
+	for (size_t i = 0; i < window->sums.count && rc == 0; i++) {
+		struct chunk_sum *sum = &window->sums.data[i].all;
+
+		if (sum->pair < first)
+			continue;
+		sum->pair = moved[sum->pair - first];
+		rc = u64map_put(&window->at, sum_key(sum->pair, sum->attr), i);
+	}
+	return rc;
+}
+
+/* Before anything of them is stored. */
+static int order_pairs(struct sessions *s, struct day_recorder *day)
+{
+	cleanup_free uint32_t *moved = NULL;
+	uint32_t first = 0;
+	int rc = recorder_order_pairs(day->recorder, &s->tables, &first, &moved);
+
+	for (struct window *window = day->windows; window && moved && rc == 0; window = window->next)
+		rc = renumber(window, first, moved);
+	return rc;
+}
+
 static void flush_day(struct sessions *s, struct day_recorder *day, struct recorder_wants *wants)
 {
 	uint64_t now_ns = clock_realtime_ns();
 	struct flush flush = { 0 };
 	struct err err = { 0 };
-	int rc = recorder_seal(day->recorder, &s->tables, s->feed.cursor, false, wants);
+	int rc = order_pairs(s, day);
 
+	if (rc == 0)
+		rc = recorder_seal(day->recorder, &s->tables, s->feed.cursor, false, wants);
 	share_losses(s, day);
 	if (rc == 0)
 		rc = make_flush(day, now_ns, &flush);

@@ -8,7 +8,7 @@
 #define SAMPLE	     1024 /* value2 of one */
 #define HOUR_MINUTES 60u
 
-enum { WHOLE_SAMPLES = 1, VALUES_FOLLOW = 2, FLAGS = 3 };
+enum { WHOLE_SAMPLES = 1, VALUES_FOLLOW = 2, FIRSTS_STEP = 4, FLAGS = 7 };
 enum { PAIRS, ATTRS, COUNTS, MINUTES, VALUES2, VALUES, COLUMNS };
 
 static int by_key(const void *a, const void *b)
@@ -52,7 +52,7 @@ static int64_t residual(const struct chunk_sum *sum, int64_t one)
 /* The value of a sample, if all have the same. */
 static unsigned look(const struct chunk_hour_sum *sums, size_t count, int64_t *ret_one)
 {
-	unsigned flags = FLAGS;
+	unsigned flags = WHOLE_SAMPLES | VALUES_FOLLOW;
 	int64_t one = 0;
 
 	for (size_t i = 0; i < count && one == 0; i++)
@@ -68,22 +68,51 @@ static unsigned look(const struct chunk_hour_sum *sums, size_t count, int64_t *r
 	return flags;
 }
 
-static void encode_keys(struct buf columns[COLUMNS], const struct chunk_hour_sum *sums, size_t count,
-			size_t *ret_keys)
+/* Pairs are numbered as they come: of those that are new in this hour the first minutes hardly change from key to key.
+ * The key from which on steps take less than minutes (some 6 bits; a step 1 or 8). */
+static size_t first_new(const struct chunk_hour_sum *sums, size_t count)
 {
-	struct chunk_sum before = { 0 };
+	int64_t gain = 0, least = 0;
+	size_t best = 0, keys = 0;
+	uint32_t before = 0;
+
+	for (size_t i = 0; i < count; keys++) {
+		if (gain < least) {
+			least = gain;
+			best = keys;
+		}
+		gain += sums[i].minute == before ? 5 : -2;
+		before = sums[i].minute;
+		for (i++; i < count && same_key(&sums[i - 1], &sums[i]);)
+			i++;
+	}
+	return gain < least ? keys : best;
+}
+
+static void encode_minutes(struct buf *out, const struct chunk_hour_sum *sums, size_t count, bool step, uint32_t before)
+{
+	if (step)
+		buf_add_svarint(out, (int64_t)sums[0].minute - before);
+	else
+		buf_add_varint(out, sums[0].minute);
+	for (size_t i = 1; i < count; i++)
+		buf_add_varint(out, sums[i].minute - sums[i - 1].minute - 1);
+}
+
+static void encode_keys(struct buf columns[COLUMNS], const struct chunk_hour_sum *sums, size_t count,
+			size_t steps_from, size_t *ret_keys)
+{
+	struct chunk_hour_sum before = { 0 };
 	size_t keys = 0;
 
 	for (size_t i = 0, end; i < count; i = end, keys++) {
 		for (end = i + 1; end < count && same_key(&sums[i], &sums[end]);)
 			end++;
-		buf_add_varint(&columns[PAIRS], sums[i].sum.pair - before.pair);
-		buf_add_svarint(&columns[ATTRS], (int64_t)sums[i].sum.attr - before.attr);
+		buf_add_varint(&columns[PAIRS], sums[i].sum.pair - before.sum.pair);
+		buf_add_svarint(&columns[ATTRS], (int64_t)sums[i].sum.attr - before.sum.attr);
 		buf_add_varint(&columns[COUNTS], end - i);
-		before = sums[i].sum;
-		for (size_t j = i; j < end; j++)
-			buf_add_varint(&columns[MINUTES],
-				       j == i ? sums[j].minute : sums[j].minute - sums[j - 1].minute - 1);
+		encode_minutes(&columns[MINUTES], &sums[i], end - i, keys >= steps_from, before.minute);
+		before = sums[i];
 	}
 	*ret_keys = keys;
 }
@@ -91,7 +120,7 @@ static void encode_keys(struct buf columns[COLUMNS], const struct chunk_hour_sum
 void chunk_encode_hour(struct buf *out, struct chunk_hour_sum *sums, size_t count)
 {
 	struct buf columns[COLUMNS] = { 0 };
-	size_t keys = 0;
+	size_t keys = 0, steps_from;
 	unsigned flags;
 	int64_t one;
 
@@ -99,17 +128,19 @@ void chunk_encode_hour(struct buf *out, struct chunk_hour_sum *sums, size_t coun
 		qsort(sums, count, sizeof(*sums), by_key);
 	count = add_up(sums, count);
 	flags = look(sums, count, &one);
-	encode_keys(columns, sums, count, &keys);
+	steps_from = first_new(sums, count);
+	encode_keys(columns, sums, count, steps_from, &keys);
 	for (size_t i = 0; i < count; i++) {
 		buf_add_varint(&columns[VALUES2],
 			       sums[i].sum.value2 / (flags & WHOLE_SAMPLES ? SAMPLE : 1));
 		if (!(flags & VALUES_FOLLOW))
 			buf_add_svarint(&columns[VALUES], sums[i].sum.value);
 	}
-	buf_add_varint(out, flags);
+	buf_add_varint(out, flags | FIRSTS_STEP);
 	buf_add_svarint(out, one);
 	buf_add_varint(out, keys);
 	buf_add_varint(out, count);
+	buf_add_varint(out, steps_from);
 	for (int c = 0; c < COLUMNS - 1; c++)
 		buf_add_varint(out, columns[c].len);
 	for (int c = 0; c < COLUMNS; c++) {
@@ -126,6 +157,8 @@ struct decode {
 	struct bytes columns[COLUMNS];
 	unsigned flags;
 	uint64_t one, keys, sums;
+	uint64_t steps_from;  /* key */
+	uint64_t first;	      /* minute of the key before */
 	uint32_t from, to;
 	bool added_up;
 	chunk_hour_fn *visit;
@@ -148,6 +181,7 @@ static int open_columns(struct bytes *in, struct decode *d)
 	d->one = (uint64_t)bytes_svarint(in);
 	d->keys = bytes_varint(in);
 	d->sums = bytes_varint(in);
+	d->steps_from = d->flags & FIRSTS_STEP ? bytes_varint(in) : UINT64_MAX;
 	for (int c = 0; c < COLUMNS - 1; c++)
 		len[c] = bytes_varint(in);
 	for (int c = 0; c < COLUMNS - 1; c++) {
@@ -174,18 +208,27 @@ static bool take_sum(struct decode *d, struct chunk_sum *sum)
 	return !d->columns[VALUES2].failed && !d->columns[VALUES].failed;
 }
 
+static uint64_t take_first(struct decode *d, bool step)
+{
+	uint64_t code = take(&d->columns[MINUTES]);
+
+	d->first = step ? d->first + ((code >> 1) ^ -(code & 1)) : code;
+	return d->first;
+}
+
 /* The minutes of one pair and attr. */
-static int take_key(struct decode *d, uint32_t pair, uint32_t attr, uint64_t count)
+static int take_key(struct decode *d, uint32_t pair, uint32_t attr, uint64_t count, bool step)
 {
 	struct chunk_hour_sum all = { .sum = { .pair = pair, .attr = attr }, .minute = d->from };
-	uint64_t minute = 0;
+	uint64_t minute = take_first(d, step);
 	bool any = false;
 	int rc = 0;
 
 	for (uint64_t i = 0; i < count && rc == 0; i++) {
 		struct chunk_hour_sum one = { .sum = { .pair = pair, .attr = attr } };
 
-		minute += take(&d->columns[MINUTES]) + (i ? 1 : 0);
+		if (i)
+			minute += take(&d->columns[MINUTES]) + 1;
 		if (!take_sum(d, &one.sum) || minute >= HOUR_MINUTES)
 			return -EPROTO;
 		if (minute < d->from || minute >= d->to)
@@ -218,7 +261,9 @@ int chunk_decode_hour(const void *data, size_t len, uint32_t from, uint32_t to, 
 		if (d.columns[PAIRS].failed || d.columns[ATTRS].failed || d.columns[COUNTS].failed ||
 		    pair > UINT32_MAX || attr > UINT32_MAX || count > HOUR_MINUTES || !count)
 			return -EPROTO;
-		rc = take_key(&d, (uint32_t)pair, (uint32_t)attr, count);
+		rc = take_key(&d, (uint32_t)pair, (uint32_t)attr, count, i >= d.steps_from);
 	}
-	return rc == 0 && (sums != d.sums || bytes_left(&d.columns[VALUES])) ? -EPROTO : rc;
+	if (rc == 0 && (sums != d.sums || d.columns[MINUTES].failed || bytes_left(&d.columns[VALUES])))
+		rc = -EPROTO;
+	return rc;
 }

@@ -252,6 +252,55 @@ int recorder_seal(struct recorder *r, struct live_tables *tables, uint64_t posit
 	return rc;
 }
 
+#define ORDERED_MAX 16384u /* the tables keep what was asked for last: so many stacks for sure */
+
+struct ordered {
+	struct chunk_stack stack; /* lent by the tables; compared as one */
+	uint32_t pair;
+};
+
+static void look_up(struct live_tables *tables, const struct chunk_pair *pair, struct ordered *ret)
+{
+	const struct live_stack *live = live_tables_stack(tables, pair->user ? pair->user : pair->kernel);
+
+	if (live)
+		ret->stack = (struct chunk_stack){ .frame_count = live->frame_count, .frames = live->frames };
+}
+
+int recorder_order_pairs(struct recorder *r, struct live_tables *tables, uint32_t *ret_first,
+			 uint32_t **ret_moved)
+{
+	/* The overflow bucket stays where it is. */
+	uint32_t first = r->pairs_sealed ? r->pairs_sealed : CHUNK_PAIR_OVERFLOW + 1;
+	size_t news = r->pairs.count > first ? r->pairs.count - first : 0;
+	size_t count = news < ORDERED_MAX ? news : ORDERED_MAX;
+	struct pair *pairs = r->pairs.data + first;
+	cleanup_free struct ordered *order = calloc(count + 1, sizeof(*order));
+	cleanup_free struct pair *before = calloc(count + 1, sizeof(*before));
+	cleanup_free uint32_t *moved = calloc(news + 1, sizeof(*moved));
+
+	if (!order || !before || !moved)
+		return -ENOMEM;
+	for (size_t i = 0; i < count; i++) {
+		before[i] = pairs[i];
+		order[i].pair = (uint32_t)i;
+		look_up(tables, &pairs[i].stacks, &order[i]);
+	}
+	if (count)
+		qsort(order, count, sizeof(*order), chunk_compare_stacks);
+	for (uint32_t i = 0; i < count; i++) {
+		pairs[i] = before[order[i].pair];
+		moved[order[i].pair] = first + i;
+		/* The key is there: nothing is allocated. */
+		(void)!u64map_put(&r->pair_ids, recorder_pair_hash(&pairs[i].stacks), first + i);
+	}
+	for (size_t i = count; i < news; i++)
+		moved[i] = (uint32_t)(first + i);
+	*ret_first = first;
+	*ret_moved = count ? take_ptr(moved) : NULL;
+	return 0;
+}
+
 struct recorder_group *recorder_groups(struct recorder *r)
 {
 	return r->groups;

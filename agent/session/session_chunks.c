@@ -145,7 +145,7 @@ static uint64_t frame_from_root(const struct chunk_stack *stack, size_t depth)
 	return stack->frames[stack->frame_count - 1 - depth];
 }
 
-static int compare_stacks(const void *a, const void *b)
+int chunk_compare_stacks(const void *a, const void *b)
 {
 	const struct chunk_stack *x = a, *y = b;
 	size_t common = x->frame_count < y->frame_count ? x->frame_count : y->frame_count;
@@ -191,7 +191,7 @@ static uint64_t take_frame(struct bytes *in)
 
 void chunk_encode_stacks(struct buf *out, struct chunk_stack *stacks, size_t count)
 {
-	qsort(stacks, count, sizeof(*stacks), compare_stacks);
+	qsort(stacks, count, sizeof(*stacks), chunk_compare_stacks);
 	buf_add_varint(out, count);
 	for (size_t i = 0; i < count; i++) {
 		const struct chunk_stack *s = &stacks[i];

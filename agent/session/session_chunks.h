@@ -18,9 +18,10 @@
  *   QUALITY    struct chunk_quality, field by field
  *   window     (data of struct store_window) n, then by column, ascending by (pair, attr): n * pair step,
  *              n * attr, n * value zz, n * value2; the ids are the day's
- *   hour       (data of an hour) flags, value of a sample zz, keys n, sums m, bytes of each column but the last, then
- *              by column: n * pair step, n * attr step zz, n * sums, m * minute (the first of a key, then steps - 1),
- *              m * value2 (/ 1024 if flag 1), m * value zz (absent if flag 2: value2 / 1024 * value of a sample)
+ *   hour       (data of an hour) flags, value of a sample zz, keys n, sums m, key k (if flag 4, else n), bytes of each
+ *              column but the last, then by column: n * pair step, n * attr step zz, n * sums, m * minute (the first of
+ *              a key, from k on as a step zz from that of the key before; then steps - 1), m * value2 (/ 1024 if flag 1),
+ *              m * value zz (absent if flag 2: value2 / 1024 * value of a sample)
  *   SETTLED    settled.h
  *
  * Dictionary entries may come twice; the first counts. SAMPLES chunks are numbered from 0 by seq.
@@ -169,6 +170,8 @@ struct chunk_name {
 void chunk_encode_modules(struct buf *out, const struct chunk_module *modules, size_t count);
 /* One entry; the chunk is their count as a varint and the entries. */
 void chunk_encode_process(struct buf *out, const struct chunk_process *process);
+/* For qsort(): by frames, from the root. */
+int chunk_compare_stacks(const void *a, const void *b);
 /* Sorts @stacks. */
 void chunk_encode_stacks(struct buf *out, struct chunk_stack *stacks, size_t count);
 void chunk_encode_samples(struct buf *out, const struct chunk_samples *samples);

@@ -113,14 +113,18 @@ static int quick_check(sqlite3 *db, struct err *err)
 		       text ? text : "damaged");
 }
 
-int sqlite_db_open_writer(const char *path, sqlite3 **ret, struct err *err)
+int sqlite_db_open_writer(const char *path, unsigned page_bytes, sqlite3 **ret, struct err *err)
 {
+	char pragmas[256];
 	sqlite3 *db = NULL;
-	int rc = open_db(path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE,
-			 "PRAGMA auto_vacuum=INCREMENTAL; PRAGMA mmap_size=0; PRAGMA secure_delete=OFF;"
-			 "PRAGMA journal_mode=WAL;"
-			 "PRAGMA synchronous=FULL; PRAGMA journal_size_limit=4194304",
-			 &db, err);
+	int rc;
+
+	(void)snprintf(pragmas, sizeof(pragmas),
+		       "PRAGMA page_size=%u; PRAGMA auto_vacuum=INCREMENTAL; PRAGMA mmap_size=0;"
+		       "PRAGMA secure_delete=OFF; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"
+		       "PRAGMA journal_size_limit=4194304",
+		       page_bytes);
+	rc = open_db(path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, pragmas, &db, err);
 
 	if (rc == 0)
 		rc = quick_check(db, err);

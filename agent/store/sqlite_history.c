@@ -18,6 +18,7 @@
 #include "agent/store/sqlite_db.h"
 
 #define NAME_SIZE      48
+#define PAGE_BYTES     1024u /* a row's last page and a table's first are half empty: many rows, few tables, small ones */
 #define S_PER_DAY      86400
 #define S_PER_HOUR     3600
 
@@ -205,7 +206,7 @@ static int make_schema(sqlite3 *db, struct err *err)
 static int open_and_check(const char *path, sqlite3 **ret, struct err *err)
 {
 	sqlite3 *db = NULL;
-	int rc = sqlite_db_open_writer(path, &db, err);
+	int rc = sqlite_db_open_writer(path, PAGE_BYTES, &db, err);
 
 	if (rc == 0)
 		rc = sqlite_checksum_add(db, err);

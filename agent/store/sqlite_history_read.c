@@ -33,12 +33,30 @@ static void close_reader(struct reader *reader)
 }
 #define cleanup_reader __attribute__((__cleanup__(close_reader)))
 
+/* What cannot be read is damaged, not absent. */
+static int read_number(struct reader *reader, const char *sql, int64_t *ret, struct err *err)
+{
+	cleanup(stmt) sqlite3_stmt *stmt = NULL;
+	int rc = sqlite_db_prepare(reader->db, sql, &stmt, err);
+
+	if (rc == 0)
+		rc = sqlite_db_step(reader->db, stmt, "reading the history", err);
+	if (rc == 1)
+		*ret = sqlite3_column_int64(stmt, 0);
+	return rc < 0 ? rc : 0;
+}
+
 static int check_version(struct reader *reader, const char *path, struct err *err)
 {
-	int64_t version = sqlite_db_number(reader->db, "PRAGMA user_version", 0);
+	int64_t version = 0, tables = 0;
+	int rc = read_number(reader, "PRAGMA user_version", &version, err);
 
+	if (rc == 0)
+		rc = read_number(reader, "SELECT count(*) FROM sqlite_master", &tables, err);
+	if (rc < 0)
+		return rc;
 	/* It is being created; what has tables and no version is damaged. */
-	if (version == 0 && sqlite_db_number(reader->db, "SELECT count(*) FROM sqlite_master", 0) == 0)
+	if (version == 0 && tables == 0)
 		return err_set(err, ENOENT, NULL, NULL, "nothing is stored for that day");
 	if (version < HISTORY_SCHEMA_VERSION)
 		return err_set(err, EUCLEAN, "StoreUnavailable", NULL,

@@ -9,6 +9,7 @@
 #include "agent/store/sqlite_db.h"
 
 #define SCHEMA_VERSION 2
+#define PAGE_BYTES     4096u
 
 /* A rowid table: bodies may be large, and WITHOUT ROWID would drag them through the index. */
 static const char schema[] =
@@ -56,7 +57,7 @@ int sqlite_records_open(struct sqlite_records *records, const char *path, struct
 	records->path = strdup(path);
 	if (!records->path)
 		return err_set(err, ENOMEM, NULL, NULL, "no memory to open the store");
-	rc = sqlite_db_open_writer(path, &records->writer, err);
+	rc = sqlite_db_open_writer(path, PAGE_BYTES, &records->writer, err);
 	if (rc == 0)
 		rc = prepare_schema(records, err);
 	if (rc == 0)

@@ -192,6 +192,7 @@ LIVES = {"postgres": postgres_life, "redis": redis_life, "go": go_life, "compile
 @contextlib.contextmanager
 def lives(folder, prefix):
     """One life of each of LIVES, all at once, as services prefix + name."""
+    os.chmod(folder, 0o755)  # postgres is another user
     with contextlib.ExitStack() as stack:
         for name, life in LIVES.items():
             own = os.path.join(folder, name)

@@ -235,6 +235,46 @@ static void test_kills_lose_nothing(void **state)
 	wait_for_samples(f, "default", "web", sent);
 }
 
+/* Pairs get their lasting numbers in the order of their stacks, not as they came: each keeps its own samples. */
+static void test_each_stack_keeps_its_samples(void **state)
+{
+	enum { STACKS = 40, LIVES = 2 };
+	struct session_fixture *f = *state;
+	struct continuous_setting setting = setting_of("default", "web", 99);
+	struct history_window window = { .tenant = "default", .service = "web", .type = PROFILE_CPU };
+	struct profile *p = NULL;
+	struct err err = { 0 };
+	uint64_t sent = 0;
+	char name[16];
+
+	put(f, &setting);
+	wait_for_rate(f, 99);
+	for (uint64_t life = 0; life < LIVES; life++) {
+		/* From the last to the first; of the same life and of the one before. */
+		for (uint64_t i = STACKS * (life + 1); i > 0; i--) {
+			const uint64_t frames[] = { prof_frame_module(1, i * 256, 0), prof_frame_module(1, 65536, 0) };
+
+			fake_feed_stack(&f->feed, 1000 + i, frames, 2, 0);
+			session_fixture_samples(f, 1, 1000 + i, (int)i % 7 + 1);
+			sent += i % 7 + 1;
+		}
+		wait_for_samples(f, "default", "web", sent);
+		kill_server(f);
+		session_fixture_open(f);
+	}
+	window.from_ns = clock_realtime_ns() - 3600 * NS_PER_S;
+	window.to_ns = window.from_ns + 7200 * NS_PER_S;
+	if (sessions_window_profile(f->sessions, &window, &p, &err) < 0)
+		fail_msg("%s", err.text);
+	assert_int_equal(p->totals[0], sent);
+	for (uint64_t i = 1; i <= STACKS * LIVES; i++) {
+		(void)snprintf(name, sizeof(name), "f_%lx", (unsigned long)i * 256);
+		assert_int_equal(session_fixture_self(p, name),
+				 (int64_t)((i % 7 + 1) * (i <= STACKS ? LIVES : 1) * PERIOD_99));
+	}
+	(void)profile_unref(p);
+}
+
 /* Stored once at the highest rate; each owner sees its own. */
 static void test_each_owner_its_rate(void **state)
 {
@@ -529,6 +569,7 @@ int main(void)
 		T(test_refused_settings),
 		T(test_spans_are_sessions),
 		T(test_kills_lose_nothing),
+		T(test_each_stack_keeps_its_samples),
 		T(test_each_owner_its_rate),
 		T(test_windows_and_points),
 		T(test_several_types),

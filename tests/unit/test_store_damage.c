@@ -67,33 +67,72 @@ static uint64_t number_of(unsigned hour, unsigned minute, unsigned service)
 	return (hour * 100 + minute) * 100 + service;
 }
 
-static void fill_day(struct fixture *f)
+static void write_minutes(struct fixture *f, unsigned hour, const struct store_chunk *chunk)
 {
 	struct store_window windows[PER_HOUR * SERVICES];
-	uint8_t data[PER_HOUR * SERVICES][BYTES], piece[BYTES];
+	uint8_t data[PER_HOUR * SERVICES][BYTES];
 	char names[SERVICES][16];
 	struct err err = { 0 };
+
+	for (unsigned i = 0; i < PER_HOUR * SERVICES; i++) {
+		unsigned minute = i / SERVICES * 7, service = i % SERVICES;
+		uint64_t number = number_of(hour, minute, service);
+
+		(void)snprintf(names[service], sizeof(names[0]), "service-%u", service);
+		fill(number, data[i]);
+		windows[i] = (struct store_window){
+			.service = names[service], .type = "cpu", .owners = ",default:19,",
+			.from_ns = START + (hour * 60 + minute) * MINUTE, .whole = true,
+			.samples = number, .lost = number + 1, .value = (int64_t)number * 10,
+			.data = data[i], .len = BYTES
+		};
+	}
+	if (store_history_append(f->on.store, &day, chunk, 1, windows, PER_HOUR * SERVICES, 1, hour, &err) < 0)
+		fail_msg("%s", err.text);
+}
+
+/* The same as hours; their data is told by minute 59. */
+static void write_hour(struct fixture *f, unsigned hour, const struct store_chunk *chunk)
+{
+	struct store_minute minutes[SERVICES][PER_HOUR];
+	struct store_window windows[SERVICES];
+	uint8_t data[SERVICES][BYTES];
+	char names[SERVICES][16];
+	struct err err = { 0 };
+
+	for (unsigned service = 0; service < SERVICES; service++) {
+		for (unsigned i = 0; i < PER_HOUR; i++) {
+			uint64_t number = number_of(hour, i * 7, service);
+
+			minutes[service][i] = (struct store_minute){ .minute = i * 7, .samples = number,
+								     .lost = number + 1,
+								     .value = (int64_t)number * 10 };
+		}
+		(void)snprintf(names[service], sizeof(names[0]), "service-%u", service);
+		fill(number_of(hour, 59, service), data[service]);
+		windows[service] = (struct store_window){
+			.service = names[service], .type = "cpu", .owners = ",default:19,",
+			.from_ns = START + hour * 60 * MINUTE, .data = data[service], .len = BYTES,
+			.minutes = minutes[service], .minute_count = PER_HOUR
+		};
+	}
+	if (store_history_roll(f->on.store, &day, START + hour * 60 * MINUTE, PIECES, chunk, 1, windows,
+			       SERVICES, &err) < 0)
+		fail_msg("%s", err.text);
+}
+
+static void fill_day(struct fixture *f, bool rolled_up)
+{
+	uint8_t piece[BYTES];
 
 	for (unsigned hour = 0; hour < HOURS; hour++) {
 		struct store_chunk chunk = { STORE_CHUNK_STACKS, piece, BYTES };
 
 		fill(1000000 + hour, piece);
-		for (unsigned i = 0; i < PER_HOUR * SERVICES; i++) {
-			unsigned minute = i / SERVICES * 7, service = i % SERVICES;
-			uint64_t number = number_of(hour, minute, service);
-
-			(void)snprintf(names[service], sizeof(names[0]), "service-%u", service);
-			fill(number, data[i]);
-			windows[i] = (struct store_window){
-				.service = names[service], .type = "cpu", .owners = ",default:19,",
-				.from_ns = START + (hour * 60 + minute) * MINUTE, .whole = true,
-				.samples = number, .lost = number + 1, .value = (int64_t)number * 10,
-				.data = data[i], .len = BYTES
-			};
-		}
-		if (store_history_append(f->on.store, &day, &chunk, 1, windows, PER_HOUR * SERVICES, 1,
-					 hour, &err) < 0)
-			fail_msg("%s", err.text);
+		if (rolled_up)
+			write_hour(f, hour, &chunk);
+		else
+			write_minutes(f, hour, &chunk);
 	}
 	store_history_seal(f->on.store, &day);
 }
@@ -105,27 +144,35 @@ struct seen {
 	unsigned pieces;
 };
 
+static void check_totals(uint64_t number, uint64_t samples, uint64_t lost, int64_t value)
+{
+	assert_true(samples == number && lost == number + 1 && value == (int64_t)number * 10);
+}
+
 static int see_window(void *ctx, const struct store_window *window)
 {
 	struct seen *seen = ctx;
-	uint64_t minute = (window->from_ns - START) / MINUTE, number;
+	uint64_t minute = (window->from_ns - START) / MINUTE;
+	unsigned service = 0, hour = (unsigned)(minute / 60);
 	uint8_t expected[BYTES];
-	unsigned service = 0;
 
 	assert_int_equal(sscanf(window->service, "service-%u", &service), 1);
 	assert_true(minute < HOURS * 60 && service < SERVICES);
-	number = number_of((unsigned)(minute / 60), (unsigned)(minute % 60), service);
 	assert_true(window->whole);
 	assert_string_equal(window->type, "cpu");
 	assert_string_equal(window->owners, ",default:19,");
-	assert_true(window->samples == number && window->lost == number + 1 &&
-		    window->value == (int64_t)number * 10);
 	if (window->data) {
-		fill(number, expected);
+		fill(number_of(hour, window->minute_count ? 59 : (unsigned)(minute % 60), service), expected);
 		assert_int_equal(window->len, BYTES);
 		assert_memory_equal(window->data, expected, BYTES);
 	}
-	seen->windows[minute / 60]++;
+	seen->windows[hour] += window->minute_count ? window->minute_count : 1;
+	if (!window->minute_count)
+		check_totals(number_of(hour, (unsigned)(minute % 60), service), window->samples, window->lost,
+			     window->value);
+	for (uint32_t i = 0; i < window->minute_count; i++)
+		check_totals(number_of(hour, window->minutes[i].minute, service), window->minutes[i].samples,
+			     window->minutes[i].lost, window->minutes[i].value);
 	return 0;
 }
 
@@ -163,7 +210,8 @@ static unsigned hours_served(struct fixture *f)
 	struct err err = { 0 };
 	int rc = store_history_windows(f->on.store, &day, &query, see_window, &seen, &damaged, &err);
 
-	assert_true(rc == 0 || rc == -EUCLEAN || rc == -EPROTO || rc == -EIO || rc == -EBUSY);
+	if (rc != 0 && rc != -EUCLEAN && rc != -EPROTO && rc != -EIO && rc != -EBUSY)
+		fail_msg("%d: %s", rc, err.text);
 	for (unsigned hour = 0; hour < HOURS; hour++) {
 		assert_true(seen.windows[hour] <= PER_HOUR * SERVICES);
 		whole += rc == 0 && seen.windows[hour] == PER_HOUR * SERVICES;
@@ -184,15 +232,14 @@ static void flip(int fd, uint64_t bit)
 	assert_int_equal(pwrite(fd, &byte, 1, (off_t)(bit / 8)), 1);
 }
 
-static void test_bit_flips_in_a_day(void **state)
+static void flip_bits(struct fixture *f, bool rolled_up)
 {
-	struct fixture *f = *state;
 	uint64_t random = 1, served = 0;
 	unsigned refused = 0, complete = 0;
 	cleanup_close int fd = -1;
 	struct stat st;
 
-	fill_day(f);
+	fill_day(f, rolled_up);
 	assert_int_equal(hours_served(f), HOURS);
 	fd = open(f->file, O_RDWR | O_CLOEXEC);
 	assert_true(fd >= 0 && fstat(fd, &st) == 0);
@@ -220,9 +267,20 @@ static void test_bit_flips_in_a_day(void **state)
 	assert_true(served >= (uint64_t)(0.9 * FLIPS * HOURS));
 }
 
+static void test_bit_flips_in_a_day(void **state)
+{
+	flip_bits(*state, false);
+}
+
+static void test_bit_flips_in_hours_rolled_up(void **state)
+{
+	flip_bits(*state, true);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_bit_flips_in_hours_rolled_up, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_bit_flips_in_a_day, setup, teardown),
 	};
 

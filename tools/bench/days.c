@@ -24,6 +24,7 @@
 #define DAY_NS	   (86400 * NS_PER_S)
 #define RETENTION  30u
 #define SAMPLE	   1024u
+#define PARTS	   6u /* flushes a minute */
 
 struct stack {
 	uint16_t count, shared; /* outer frames that others have, too */
@@ -50,6 +51,15 @@ struct window {
 	struct chunk_sum *sums;
 	size_t count;
 };
+struct fresh_pair {
+	struct chunk_stack stack; /* frames are those of b.fresh */
+	uint32_t part;		  /* of the minute: the flush it came with */
+	uint32_t pair;
+};
+struct made { /* of a row: not yet encoded */
+	struct chunk_sum *sums;
+	size_t count;
+};
 
 VEC_DEFINE(stacks, struct stack);
 VEC_DEFINE(processes, struct process);
@@ -61,6 +71,8 @@ VEC_DEFINE(sums, struct chunk_sum);
 VEC_DEFINE(numbers, uint32_t);
 VEC_DEFINE(uses, struct use);
 VEC_DEFINE(fresh, struct chunk_stack);
+VEC_DEFINE(fresh_pairs, struct fresh_pair);
+VEC_DEFINE(made, struct made);
 VEC_DEFINE(rows, struct store_window);
 
 struct series {
@@ -92,6 +104,8 @@ static struct {
 	/* of the day that is being written */
 	struct fresh_vec fresh; /* stacks of this hour */
 	struct rows_vec rows;	/* its windows, whose data is owned */
+	struct made_vec made;	/* of this minute: the last rows */
+	struct fresh_pairs_vec fresh_pairs; /* of this minute */
 	size_t pairs_out, attrs_out, processes_out; /* so many are written */
 	struct u64map new_attr; /* attribute of the record -> its copy, of this minute */
 	uint32_t seq;
@@ -340,11 +354,14 @@ static uint64_t make_stack(const struct stack *model)
 
 static uint32_t make_pair(uint32_t model)
 {
+	struct fresh_pair fresh = { .part = (uint32_t)below(PARTS), .pair = (uint32_t)b.pairs.count };
 	struct chunk_pair pair = b.pairs.data[model];
 	uint64_t at;
 
 	if (u64map_get(&b.stack_at, pair.user ? pair.user : pair.kernel, &at)) {
 		uint64_t id = make_stack(&b.stacks.data[at]);
+
+		fresh.stack = b.fresh.data[b.fresh.count - 1];
 
 		if (pair.user)
 			pair.user = id;
@@ -352,7 +369,8 @@ static uint32_t make_pair(uint32_t model)
 			pair.kernel = id;
 	}
 	must(pairs_vec_push(&b.pairs, pair), "pair", NULL);
-	return (uint32_t)b.pairs.count - 1;
+	must(fresh_pairs_vec_push(&b.fresh_pairs, fresh), "pair", NULL);
+	return fresh.pair;
 }
 
 static uint32_t pair_for(struct series *s, const struct chunk_sum *sum)
@@ -439,22 +457,72 @@ static void make_window(const struct window *model, uint64_t at_ns)
 {
 	struct store_window row = model->row;
 	struct chunk_sum *sums = calloc(model->count + 1, sizeof(*sums));
-	struct buf data = { 0 };
 
 	for (size_t i = 0; i < model->count; i++) {
 		sums[i] = model->sums[i];
 		sums[i].pair = pair_for(model->series, &model->sums[i]);
 		sums[i].attr = attr_for(model->sums[i].attr);
 	}
-	chunk_encode_window(&data, sums, model->count);
 	row.service = model->series->service;
 	row.type = model->series->type;
 	row.owners = model->series->owners;
 	row.from_ns = at_ns;
 	row.whole = false;
-	row.data = buf_take(&data, &row.len);
-	must(row.data ? rows_vec_push(&b.rows, row) : -ENOMEM, "window", NULL);
-	free(sums);
+	must(rows_vec_push(&b.rows, row), "window", NULL);
+	must(made_vec_push(&b.made, (struct made){ sums, model->count }), "window", NULL);
+}
+
+static int by_part_and_stack(const void *a, const void *c)
+{
+	const struct fresh_pair *x = a, *y = c;
+
+	if (x->part != y->part)
+		return x->part < y->part ? -1 : 1;
+	return chunk_compare_stacks(&x->stack, &y->stack);
+}
+
+/* Numbers the minute's fresh pairs as the daemon does (recorder_order_pairs()); they begin at @first. */
+static void order_pairs(uint32_t first, uint32_t *moved)
+{
+	size_t count = b.fresh_pairs.count;
+	struct chunk_pair *before = calloc(count + 1, sizeof(*before));
+
+	memcpy(before, b.pairs.data + first, count * sizeof(*before));
+	if (count)
+		qsort(b.fresh_pairs.data, count, sizeof(*b.fresh_pairs.data), by_part_and_stack);
+	for (uint32_t i = 0; i < count; i++) {
+		uint32_t from = b.fresh_pairs.data[i].pair - first;
+
+		b.pairs.data[first + i] = before[from];
+		moved[from] = first + i;
+	}
+	for (struct series *s = b.series; s; s = s->next)
+		for (size_t i = s->rare.count; i-- > 0 && s->rare.data[i] >= first;)
+			s->rare.data[i] = moved[s->rare.data[i] - first];
+	b.fresh_pairs.count = 0;
+	free(before);
+}
+
+static void end_minute(uint32_t first)
+{
+	uint32_t *moved = calloc(b.pairs.count - first + 1, sizeof(*moved));
+	struct store_window *row = b.rows.data + (b.rows.count - b.made.count);
+
+	order_pairs(first, moved);
+	for (size_t i = 0; i < b.made.count; i++, row++) {
+		struct made *made = &b.made.data[i];
+		struct buf data = { 0 };
+
+		for (size_t j = 0; j < made->count; j++)
+			if (made->sums[j].pair >= first)
+				made->sums[j].pair = moved[made->sums[j].pair - first];
+		chunk_encode_window(&data, made->sums, made->count);
+		row->data = buf_take(&data, &row->len);
+		must(row->data ? 0 : -ENOMEM, "window", NULL);
+		free(made->sums);
+	}
+	b.made.count = 0;
+	free(moved);
 }
 
 static void begin_day(const struct store_day *day)
@@ -484,10 +552,13 @@ static void write_day(const struct store_day *day)
 
 	begin_day(day);
 	for (uint32_t minute = 0; minute < 1440; minute++) {
+		uint32_t first = (uint32_t)b.pairs.count;
+
 		u64map_clear(&b.new_attr);
 		for (size_t i = 0; i < b.windows.count; i++)
 			if (b.windows.data[i].minute == minute % b.minutes)
 				make_window(&b.windows.data[i], begin_ns + minute * MINUTE_NS);
+		end_minute(first);
 		if (minute % 60 != 59)
 			continue;
 		write_hour(day);

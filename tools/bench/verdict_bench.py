@@ -90,7 +90,6 @@ def power(daemon, absolute, edges, seconds):
 
 def run(absolute, seconds):
     with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o755)
         with open(os.path.join(folder, "profd.conf"), "w") as f:
             f.write(CONFIG)
         lives(absolute, folder, seconds)
