@@ -65,6 +65,7 @@ static int parse_options(const struct query *query, const struct profile *p,
 		return err_set(err, EINVAL, "InvalidParam", "frames",
 			       "query parameter frames must be names or details, not %.16s", frames);
 	options->max_nodes = (uint32_t)query_uint(query, "maxNodes", 0);
+	options->function = query_text(query, "function", NULL);
 	if (value) {
 		while (i < info->value_count && strcmp(info->values[i].name, value) != 0)
 			i++;

@@ -25,6 +25,8 @@
 	  .about = "path of frame hashes of the sub-tree to show" }, \
 	{ .name = "frames", .type = QUERY_TEXT, .min = 5, .max = 7, \
 	  .about = "`details`: file, module, build-id, kind of each frame too (json, csv)" }, \
+	{ .name = "function", .type = QUERY_TEXT, .min = 1, .max = 2048, \
+	  .about = "format lines: of functions of this name only" }, \
 	{ .name = "download", .type = QUERY_BOOL, .about = "offer the answer as a file" }, \
 	{ .name = "tenant", .type = QUERY_TEXT, .min = 1, .max = 64, .about = "of a signed link" }, \
 	{ .name = "exp", .type = QUERY_UINT, .min = 1, .max = UINT32_MAX, .about = "of a signed link" }, \

@@ -324,6 +324,7 @@ static inline unsigned profile_first_value(const struct profile *p)
 
 struct profile_function_row {
 	uint32_t function;
+	uint32_t line;	    /* of rows by line: the line that ran or called, 0 = not known */
 	uint8_t kind;	    /* enum profile_frame_kind of its frames */
 	int64_t self;	    /* main value */
 	int64_t cumulative; /* once per stack, however often it recurs */
@@ -334,6 +335,11 @@ struct profile_function_row {
  * (free). -ENOMEM. */
 int profile_top_functions(const struct profile *p, struct profile_function_row **ret,
 			  size_t *ret_count) must_use;
+
+/* Likewise a row for each line of the functions of this name; NULL = of all functions. A line is counted once per
+ * stack. */
+int profile_top_lines(const struct profile *p, const char *name, struct profile_function_row **ret,
+		      size_t *ret_count) must_use;
 
 /* One frame of each function, for what differs between its frames (module, kind); of several one with a module.
  * The caller's (free); NULL without memory. */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/base/u64map.h"
 #include "agent/profile/builder_internal.h"
 #include "agent/profile/tree.h"
 
@@ -28,51 +29,63 @@ int profile_node_values(const struct profile *p, int64_t **ret_self, int64_t **r
 	return 0;
 }
 
-static uint32_t function_of(const struct profile *p, uint32_t node)
+#define NO_ROW UINT32_MAX /* the row of what was not asked for */
+
+/* What rows stand for: functions, or what of_frame says. */
+struct row_kind {
+	const struct profile *p;
+	const uint32_t *of_frame; /* row of each frame; NULL: its function */
+};
+
+static uint32_t row_of(const struct row_kind *kind, uint32_t node)
 {
-	return p->frames[p->nodes[node].frame].function;
+	uint32_t frame = kind->p->nodes[node].frame;
+
+	return kind->of_frame ? kind->of_frame[frame] : kind->p->frames[frame].function;
 }
 
 /* Counts of innermost occurrences: the type's own count if it has one, else its events, else rows.
  */
-static void add_counts(const struct profile *p, struct profile_function_row *rows)
+static void add_counts(const struct row_kind *kind, struct profile_function_row *rows)
 {
+	const struct profile *p = kind->p;
 	bool counted = !strcmp(profile_type_info(p->meta.type)->values[0].unit, "count");
 	uint32_t i;
 
 	if (!counted && p->event_count) {
 		for (i = 0; i < p->event_count; i++)
 			if (p->events[i].node)
-				rows[function_of(p, p->events[i].node)].count++;
+				rows[row_of(kind, p->events[i].node)].count++;
 		return;
 	}
 	for (i = 0; i < p->sample_count; i++) {
 		const struct profile_sample *s = &p->samples[i];
 
 		if (s->node)
-			rows[function_of(p, s->node)].count +=
+			rows[row_of(kind, s->node)].count +=
 				counted && s->values[0] > 0 ? (uint64_t)s->values[0] : !counted;
 	}
 }
 
-/* A node adds its total to its function unless the function is above it already: @open counts the
+/* A node adds its total to its row unless the row is above it already: @open counts the
  * occurrences on the path from the root, so recursion is counted once per stack. */
-static void add_values(const struct profile *p, const struct tree *tree, const int64_t *self,
+static void add_values(const struct row_kind *kind, const struct tree *tree, const int64_t *self,
 		       const int64_t *total, uint32_t *open, struct profile_function_row *rows)
 {
+	const struct profile *p = kind->p;
 	struct tree_cursor at = { 0 };
 
 	while (tree_step(tree, &at)) {
-		uint32_t f = function_of(p, at.node);
+		uint32_t row = row_of(kind, at.node);
 
 		if (at.leaving) {
-			open[f]--;
+			open[row]--;
 			continue;
 		}
-		if (!open[f]++)
-			rows[f].cumulative = profile_add(rows[f].cumulative, total[at.node]);
-		rows[f].self = profile_add(rows[f].self, self[at.node]);
-		rows[f].kind = p->frames[p->nodes[at.node].frame].kind;
+		if (!open[row]++)
+			rows[row].cumulative = profile_add(rows[row].cumulative, total[at.node]);
+		rows[row].self = profile_add(rows[row].self, self[at.node]);
+		rows[row].kind = p->frames[p->nodes[at.node].frame].kind;
 	}
 }
 
@@ -93,53 +106,111 @@ static int by_self(const void *left, const void *right)
 	by_name = strcmp(a->name, b->name);
 	if (by_name)
 		return by_name;
-	return (a->row.function > b->row.function) - (a->row.function < b->row.function);
+	if (a->row.function != b->row.function)
+		return a->row.function > b->row.function ? 1 : -1;
+	return (a->row.line > b->row.line) - (a->row.line < b->row.line);
 }
 
-static int sort_rows(const struct profile *p, struct profile_function_row *rows)
+static int sort_rows(const struct profile *p, struct profile_function_row *rows, size_t count)
 {
-	cleanup_free struct row_order *order = calloc(p->function_count, sizeof(*order));
-	uint32_t i;
+	cleanup_free struct row_order *order = calloc(count, sizeof(*order));
 
 	if (!order)
 		return -ENOMEM;
-	for (i = 0; i < p->function_count; i++)
-		order[i] = (struct row_order){ rows[i], profile_string(p, p->functions[i].name) };
-	qsort(order, p->function_count, sizeof(*order), by_self);
-	for (i = 0; i < p->function_count; i++)
+	for (size_t i = 0; i < count; i++)
+		order[i] = (struct row_order){ rows[i], profile_string(p, p->functions[rows[i].function].name) };
+	qsort(order, count, sizeof(*order), by_self);
+	for (size_t i = 0; i < count; i++)
 		rows[i] = order[i].row;
 	return 0;
+}
+
+/* Fills in and sorts the @count rows; *ret_count are those that have a value. */
+static int fill_rows(const struct row_kind *kind, struct profile_function_row *rows, size_t count,
+		     size_t *ret_count)
+{
+	cleanup_free uint32_t *open = calloc(count + 1, sizeof(*open));
+	cleanup_free int64_t *self = NULL, *total = NULL;
+	cleanup_tree struct tree tree = { 0 };
+	size_t used = 0;
+	int rc = open ? profile_node_values(kind->p, &self, &total) : -ENOMEM;
+
+	if (rc == 0)
+		rc = tree_init(&tree, kind->p);
+	if (rc < 0)
+		return rc;
+	add_values(kind, &tree, self, total, open, rows);
+	add_counts(kind, rows);
+	/* A selection keeps its source's function table: what no longer occurs is no row. */
+	for (size_t i = 0; i < count; i++)
+		if ((rows[i].self || rows[i].cumulative) && rows[i].function != NO_ROW)
+			rows[used++] = rows[i];
+	*ret_count = used;
+	return used ? sort_rows(kind->p, rows, used) : 0;
 }
 
 int profile_top_functions(const struct profile *p, struct profile_function_row **ret,
 			  size_t *ret_count)
 {
+	const struct row_kind kind = { .p = p };
 	size_t count = p->function_count, used = 0;
 	cleanup_free struct profile_function_row *rows = calloc(count + 1, sizeof(*rows));
-	cleanup_free uint32_t *open = calloc(count + 1, sizeof(*open));
-	cleanup_free int64_t *self = NULL, *total = NULL;
-	cleanup_tree struct tree tree = { 0 };
-	uint32_t i;
 	int rc;
 
-	if (!rows || !open)
+	if (!rows)
 		return -ENOMEM;
-	rc = profile_node_values(p, &self, &total);
-	if (rc == 0)
-		rc = tree_init(&tree, p);
-	if (rc < 0)
-		return rc;
-	for (i = 0; i < count; i++)
+	for (uint32_t i = 0; i < count; i++)
 		rows[i].function = i;
-	add_values(p, &tree, self, total, open, rows);
-	add_counts(p, rows);
-	rc = count ? sort_rows(p, rows) : 0;
+	rc = fill_rows(&kind, rows, count, &used);
 	if (rc < 0)
 		return rc;
-	/* A selection keeps its source's function table: what no longer occurs is no row. */
-	for (i = 0; i < count; i++)
-		if (rows[i].self || rows[i].cumulative)
-			rows[used++] = rows[i];
+	*ret = take_ptr(rows);
+	*ret_count = used;
+	return 0;
+}
+
+/* Numbers the lines of functions called @name from 1 on; frames of others are row 0. */
+static int number_lines(const struct profile *p, const char *name, uint32_t *of_frame,
+			struct profile_function_row *rows, size_t *ret_count)
+{
+	struct u64map seen = { 0 };
+	size_t count = 1;
+	int rc = 0;
+
+	for (uint32_t i = 0; i < p->frame_count && rc == 0; i++) {
+		const struct profile_frame *frame = &p->frames[i];
+		uint64_t key = (uint64_t)frame->function << 32 | frame->line, row = 0;
+
+		if (name && strcmp(profile_string(p, p->functions[frame->function].name), name) != 0)
+			continue;
+		if (!u64map_get(&seen, key, &row)) {
+			row = count++;
+			rows[row] = (struct profile_function_row){ .function = frame->function,
+								   .line = frame->line };
+			rc = u64map_put(&seen, key, row);
+		}
+		of_frame[i] = (uint32_t)row;
+	}
+	u64map_deinit(&seen);
+	*ret_count = count;
+	return rc;
+}
+
+int profile_top_lines(const struct profile *p, const char *name, struct profile_function_row **ret,
+		      size_t *ret_count)
+{
+	cleanup_free struct profile_function_row *rows = calloc((size_t)p->frame_count + 1, sizeof(*rows));
+	cleanup_free uint32_t *of_frame = calloc((size_t)p->frame_count + 1, sizeof(*of_frame));
+	const struct row_kind kind = { p, of_frame };
+	size_t count = 0, used = 0;
+	int rc = rows && of_frame ? number_lines(p, name, of_frame, rows, &count) : -ENOMEM;
+
+	if (rc < 0)
+		return rc;
+	rows[0].function = NO_ROW;
+	rc = fill_rows(&kind, rows, count, &used);
+	if (rc < 0)
+		return rc;
 	*ret = take_ptr(rows);
 	*ret_count = used;
 	return 0;

@@ -20,6 +20,7 @@ const struct render_format render_formats[] = {
 	{ "autofdo", "text/plain; charset=utf-8", "afdo.txt", render_autofdo, true, false },
 	{ "pgo", "application/octet-stream", "pgo", render_pgo, true, true },
 	{ "csv", "text/csv; charset=utf-8", "csv", render_csv, true, false },
+	{ "lines", "application/json", "lines.json", render_lines, false, false },
 	{ 0 },
 };
 

@@ -25,6 +25,7 @@ struct render_options {
 	uint32_t root[64];    /* hashes of the frames from the root down to the wanted sub-tree */
 	unsigned root_count;
 	bool details; /* json and csv: file, module, build-id, kind of each frame, too */
+	const char *function; /* lines: of functions of this name only; NULL = of all */
 };
 
 typedef int render_fn(const struct profile *p, const struct render_options *options,
@@ -64,6 +65,6 @@ void render_title(const struct profile *p, const struct render_options *options,
 
 render_fn render_folded, render_json, render_flame, render_svg, render_html, render_pprof,
 	render_speedscope, render_firefox, render_otlp, render_perfscript, render_callgrind,
-	render_autofdo, render_pgo, render_csv;
+	render_autofdo, render_pgo, render_csv, render_lines;
 
 #endif

@@ -17,11 +17,12 @@ const common = { bundle: true, minify: true, outdir: out, metafile: true, legalC
 
 const scripts = await esbuild.build({ ...common, entryPoints: [join(source, 'main.js')], format: 'esm', target: 'es2022', splitting: true,
 	entryNames: '[name]-[hash]', chunkNames: '[name]-[hash]', nodePaths: [join(tools, 'node_modules')] });
-const styles = await esbuild.build({ ...common, entryPoints: [join(source, 'css/page.css')], entryNames: '[name]-[hash]' });
+const styles = await esbuild.build({ ...common, stdin: { contents: '@import "uplot/dist/uPlot.min.css"; @import "./page.css";', loader: 'css', resolveDir: join(source, 'css'), sourcefile: 'pages.css' },
+	entryNames: 'page-[hash]', nodePaths: [join(tools, 'node_modules')] });
 
 const size = file => gzipSync(readFileSync(file)).length;
 const entry = (result, name) => Object.entries(result.metafile.outputs).find(([, o]) => o.entryPoint && basename(o.entryPoint) === name)[0];
-const main = entry(scripts, 'main.js'), style = entry(styles, 'page.css');
+const main = entry(scripts, 'main.js'), style = entry(styles, 'pages.css');
 
 /** What a page loads: the entry, its chunk, and all that they import statically. */
 function needed(file, seen = new Set()) {

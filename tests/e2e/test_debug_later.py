@@ -16,7 +16,7 @@ import time
 import urllib.error
 import urllib.request
 
-from harness import FAMILY_A, Daemon, check, compile_workload, cpu_ns, main, wait_until
+from harness import FAMILY_A, ROOT, Daemon, check, compile_workload, cpu_ns, main, wait_until
 
 LEAVES = {"leaf_a": 0.6, "leaf_b": 0.4}
 
@@ -76,6 +76,13 @@ def check_names(daemon, session):
     text = daemon.get(f"{FAMILY_A}/{session}/flamegraph?format=csv").body.decode()
     rows = {row["funcName"]: row for row in csv.DictReader(text.splitlines())}
     check(rows["leaf_a"]["file"].endswith("/truth_plain.c") and int(rows["leaf_a"]["line"]) > 0, f"line: {rows['leaf_a']}")
+    # chain_a calls itself and leaf_a: each line that calls holds all below it, once for a stack
+    lines = {line["line"]: line for line in daemon.get(f"{FAMILY_A}/{session}/flamegraph?format=lines&function=chain_a").json()["lines"]}
+    with open(os.path.join(ROOT, "tests/workloads/truth_plain.c")) as f:
+        source = f.read().splitlines()
+    for call in ("\t\tchain_a(depth - 1);", "\t\tleaf_a();"):
+        line = lines.get(source.index(call) + 1)
+        check(line and abs(line["cumulativePct"] / 100 - LEAVES["leaf_a"]) < 0.2, f"{call}: {lines}")
 
 
 def installed_later():

@@ -23,7 +23,7 @@ FORMATS = {  # format: media type
     "html": "text/html", "svg": "image/svg+xml", "json": "application/json", "flame": "application/json",
     "folded": "text/plain", "pprof": "application/octet-stream", "firefox": "application/json",
     "speedscope": "application/json", "otlp": "application/x-protobuf", "perfscript": "text/plain",
-    "callgrind": "text/plain", "autofdo": "text/plain", "csv": "text/csv",
+    "callgrind": "text/plain", "autofdo": "text/plain", "csv": "text/csv", "lines": "application/json",
 }
 taken = {}
 
@@ -356,6 +356,30 @@ def csv_table():
                 check(same, f"{member}: {row[member]}, not {value}")
 
 
+def lines_of_functions():
+    """Every line's own value, as callgrind's file has it; a function's lines sum to the function."""
+    lines = json.loads(profile()["lines"])["lines"]
+    own = collections.Counter()
+    for line in lines:
+        own[line["funcName"], line["line"]] += line["selfValue"]
+    due, name, after_call, names = collections.Counter(), None, False, {}
+    for text in profile()["callgrind"].decode().splitlines():
+        spec = re.match(r"c?fn=\((\d+)\)(?: (.*))?$", text)
+        if spec:
+            names.setdefault(spec.group(1), spec.group(2))
+            name = name if text.startswith("c") else names[spec.group(1)]
+        elif text.startswith("calls="):
+            after_call = True
+        elif re.match(r"\d+ \d+$", text):
+            due[name, int(text.split()[0])] += 0 if after_call else int(text.split()[1])
+            after_call = False
+    check(+own == +due, f"{(+own - +due).most_common(5)} are not in callgrind, {(+due - +own).most_common(5)} are")
+    rows = list(csv.DictReader(io.StringIO(profile()["csv"].decode())))
+    for row in rows[:3]:
+        of = [line for line in lines if (line["funcName"], line["file"]) == (row["funcName"], row["file"])]
+        check(sum(line["selfValue"] for line in of) == int(row["selfValue"]), row["funcName"])
+
+
 def svg_file():
     root = xml.etree.ElementTree.fromstring(profile()["svg"])
     space = {"svg": "http://www.w3.org/2000/svg"}
@@ -415,4 +439,4 @@ def autofdo_text():
 
 if __name__ == "__main__":
     main(folded_and_json, flame_columns, pprof_message, pprof_tool, speedscope_file, firefox_file, otlp_message,
-         perf_script_text, callgrind_file, csv_table, svg_file, html_page, autofdo_text)
+         perf_script_text, callgrind_file, csv_table, lines_of_functions, svg_file, html_page, autofdo_text)

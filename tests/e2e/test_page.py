@@ -157,11 +157,24 @@ def from_the_list_to_the_graph():
         check(page.text(".path") == path, f"the link shows {page.text('.path')}, not {path}")
         label = page.run("document.getElementById(document.querySelector('.tree').getAttribute('aria-activedescendant')).getAttribute('aria-label')")
         check("percent" in label or "%" in label, f"the reader hears {label}")
+        page.run("document.querySelector('.tree').focus()")
+        page.key("i")
+        page.wait("document.querySelector('dialog.lines[open] tbody td')", "the lines of the selected function")
+        check("Self" in page.text("dialog.lines") and "%" in page.text("dialog.lines tbody"), page.text("dialog.lines"))
+        page.key("Escape")
+        page.wait("!document.querySelector('dialog.lines[open]')", "Escape to close them")
         result = daemon.get(f"{FAMILY_A}/{session}").json()
         check(f"{result['quality']['samples']:,} samples" in page.text(".quality"), "the page and the API agree")
 
         page.run("[...document.querySelectorAll('summary')].find(s => s.textContent.includes('heat map')).click()")
         page.wait("document.querySelector('.heat')", "the heat map")
+        page.press("Open the hottest cell")
+        page.wait("/from=.*to=/.test(location.search)", "the time of a cell in the address")
+        page.wait(GRAPH, "the graph of a part of a second")
+        page.run("history.back()")
+        page.wait("!location.search.includes('from=') && document.querySelector('.graph')?.dataset.final === 'true'", "the whole profile again")
+        page.run("[...document.querySelectorAll('summary')].find(s => s.textContent.includes('heat map')).click()")
+        page.wait("document.querySelector('.heat')", "the heat map again")
         page.run("(f => { f.querySelectorAll('input')[1].value = '1'; f.requestSubmit(); })(document.querySelector('.heat').closest('details').querySelector('form'))")
         page.wait("location.search.includes('from=') && location.search.includes('to=')", "the time in the address")
         page.wait(GRAPH, "the graph of one second")
@@ -243,23 +256,32 @@ def comparison_and_baseline():
         page.wait("document.querySelector('.card .verdict')", "the verdict")
         check("no regression" in page.text(".card .verdict"), page.text(".card"))
         page.visit("/trend?type=cpu&function=_PyEval_EvalFrameDefault&service=page-cmp")
-        check(page.run("document.querySelectorAll('.chart circle').length") == 1, "one baseline, one point")
+        page.wait("document.querySelector('.chart canvas')", "the chart")
+        check(page.run("document.querySelectorAll('[aria-label=Values] tbody tr').length") == 1, "one baseline, one row")
         page.clean()
 
 
-def choose_last_bar(page):
-    """Clicks the newest bar of the time line. What still loads above it moves it: then it is tried again."""
-    def clicked():
+CHART = "document.querySelector('.u-over')"
+
+
+def drag_over_the_chart(page):
+    """From its one end to the other. What still loads above it moves it: then it is tried again."""
+    def dragged():
         try:
-            box = page.run("(() => { const r = [...document.querySelectorAll('.timeline rect:not(.window)')].at(-1)"
-                           "?.getBoundingClientRect(); return r && [r.left + r.width / 2, r.bottom - 2]; })()")
+            box = page.run(f"(r => r && [r.left + 3, r.right - 3, r.top + r.height / 2])({CHART}?.getBoundingClientRect())")
             if box:
-                page.click(*box)
+                for kind, x in (("mouseMoved", box[0]), ("mousePressed", box[0]), ("mouseMoved", (box[0] + box[1]) / 2), ("mouseMoved", box[1]), ("mouseReleased", box[1])):
+                    page.send("Input.dispatchMouseEvent", {"type": kind, "x": x, "y": box[2], "clickCount": 1, "button": "left"})
             page.settle()
             return page.run("location.search.includes('start=')")
         except Failure:  # the page is just being left
             return False
-    wait_until(clicked, 40, "the time in the address")
+    wait_until(dragged, 40, "the time in the address")
+
+
+def choose_newest(page):
+    page.run("document.querySelector('[aria-label=\"Cost over time\"] button').click()")
+    page.wait("location.search.includes('start=')", "the time in the address")
 
 
 def continuous_and_two_times():
@@ -272,8 +294,8 @@ def continuous_and_two_times():
         wait_until(lambda: any(c["service"] == "page-on" for c in daemon.get(FAMILY_A + "/continuous").json()["items"]), 20, "it to be on")
         for _ in range(2):  # what is on demand is history too
             daemon.profile("page-on", seconds=2)
-        page.visit("/s/page-on?from=-1h", "document.querySelector('.timeline rect')")
-        choose_last_bar(page)
+        page.visit("/s/page-on?from=-1h", CHART)
+        drag_over_the_chart(page)
         page.wait("document.querySelector('.explorer')?.dataset.ready", "the graph of that time", 40)
         check("CPU time" in page.text(), "the first sentence of the window")
         start = page.run("new URLSearchParams(location.search).get('start')")
@@ -283,13 +305,19 @@ def continuous_and_two_times():
             page.wait(f"new URLSearchParams(location.search).get('start') {comes} && document.documentElement?.dataset.ready === 'true'", f"{key} to walk in time", 40)
         page.wait("document.querySelector('.explorer')?.dataset.ready", "the graph of that time again", 40)
         page.key("x")
-        page.wait("location.search.includes('base=') && document.querySelector('.timeline rect')", "the base in the address")
-        choose_last_bar(page)
+        page.wait("location.search.includes('base=') && document.querySelector('[aria-label=\"Cost over time\"] button')", "the base in the address")
+        choose_newest(page)
         page.wait("[...document.querySelectorAll('main a')].some(a => a.textContent.startsWith('Compare with'))", "the second time", 40)
         page.run("[...document.querySelectorAll('main a')].find(a => a.textContent.startsWith('Compare with')).click()")
         page.wait("location.pathname === '/compare' && document.querySelector('.verdict')", "the verdict", 40)
         check(page.run("document.querySelector('.verdict').textContent.toLowerCase()") in ("unchanged", "not enough data"), page.text(".verdict"))
         page.wait("document.querySelector('.explorer')?.dataset.ready", "the differential graph")
+        page.visit("/s/page-on?from=-1h", CHART)
+        page.run("[...document.querySelectorAll('summary')].find(s => s.textContent === 'Heat map of this time').click()")
+        page.wait("document.querySelector('.heat')", "the heat map of the hour")
+        page.press("Open the hottest cell")
+        page.wait("location.search.includes('start=') && document.querySelector('.explorer')?.dataset.ready", "the graph of that minute", 40)
+        check(page.run("(q => Date.parse(q.get('end')) - Date.parse(q.get('start')))(new URLSearchParams(location.search))") == 60000, "a cell is a minute")
         page.clean(expected=("404",))  # a minute without a profile, as it may come on the walk in time
 
 
@@ -356,13 +384,17 @@ def sign_in_with_a_key():
 def phone_dark_and_keyboard():
     with Daemon() as daemon, busy("page-phone"), Site(daemon, width=400, height=800) as page:
         known(daemon, "page-phone")
-        session = daemon.profile("page-phone", seconds=1)["id"]
+        session = daemon.profile("page-phone", seconds=1, kind="wall")["id"]
         for path, ready in (("/", "document.querySelector('.name')"), (f"/p/{session}", GRAPH), ("/s/page-phone", "document.querySelector('form')"),
                             ("/baselines", "document.querySelector('h1')"), ("/status", "document.querySelector('.card')"), ("/settings", "document.querySelector('h2')")):
             page.visit(path, ready)
             page.settle()
             width = page.run("document.documentElement.scrollWidth")
             check(width <= 400, f"{path} is {width} px wide")
+            if ready == GRAPH:
+                page.run("[...document.querySelectorAll('summary')].find(s => s.textContent.startsWith('Threads:')).click()")
+                page.wait("document.querySelector('[aria-label=Threads] tbody tr')", "where the threads' time went")
+                check("Run queue" in page.text("[aria-label=Threads]"), page.text("[aria-label=Threads]"))
         page.shoot("phone")
         light = page.picture()
         page.run("document.querySelector('.top .right button').click()")

@@ -275,6 +275,11 @@ static void test_views(void **state)
 		sum += c->valuedouble;
 	assert_true(sum == 40 * 10101010.0);
 	http_reply_free(&reply);
+	reply = call(f, "GET", "", A "/%s/flamegraph?format=lines&function=f_300", id);
+	assert_int_equal(reply.status, 200);
+	assert_int_equal(cJSON_GetArraySize(http_member(&reply, "lines")), 1);
+	assert_true(http_number(&reply, "lines.0.cumulativeValue") == http_number(&reply, "totalValue"));
+	http_reply_free(&reply);
 	reply = call(f, "GET", "", A "/%s/heatmap?colMs=1000&rowMs=30", id);
 	assert_int_equal(reply.status, 400);
 	http_reply_free(&reply);

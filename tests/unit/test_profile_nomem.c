@@ -72,6 +72,17 @@ static int top(void)
 	return rc;
 }
 
+static int lines(void)
+{
+	struct profile_function_row *rows = NULL;
+	size_t count = 0;
+	int rc = profile_top_lines(base, NULL, &rows, &count);
+
+	assert_true(!rows == (rc < 0));
+	free(rows);
+	return rc;
+}
+
 static bool find_module(void *ctx, uint32_t module, struct stack_module *ret)
 {
 	*ret = (struct stack_module){ module, "/bin/x", NULL, 0, FEED_MODULE_ELF };
@@ -240,7 +251,7 @@ static void test_every_allocation(void **state)
 		{ "merge", merge },
 		{ "select grouped", select_grouped },
 		{ "select build-id", select_build_id },
-		{ "top", top },
+		{ "top", top },	     { "lines", lines },
 		{ "resolve", resolve },
 		{ "compare cpu", compare_cpu },
 		{ "compare offcpu", compare_offcpu },

@@ -335,6 +335,58 @@ static void test_csv(void **state)
 	assert_non_null(strstr(text, "alert(1)>\"\"'&"));
 }
 
+static int64_t member(const cJSON *row, const char *name)
+{
+	return (int64_t)cJSON_GetObjectItem(row, name)->valuedouble;
+}
+
+/* Self belongs to the line that ran, cumulative to the lines that called; recursion counts once. */
+static void test_lines(void **state)
+{
+	static const struct {
+		const char *function;
+		struct {
+			int64_t line, self, cumulative, samples;
+		} lines[2];
+	} rows[] = {
+		{ "work<std::pair<int, char>, A;B>", { { 106, 50000000, 50000000, 5 }, { 124, 0, 240000000, 0 } } },
+		{ "encoding/json.(*decodeState).object", { { 136, 60000000, 60000000, 6 } } },
+		{ "do_syscall_64", { { 0, 40000000, 40000000, 4 } } },
+		{ "no such function", { { 0 } } },
+	};
+	cleanup(profile) struct profile *p = render_fixture();
+	int64_t self = 0;
+
+	(void)state;
+	for (size_t i = 0; i <= ARRAY_SIZE(rows); i++) {
+		struct render_options options = { .function = i < ARRAY_SIZE(rows) ? rows[i].function : NULL };
+		cleanup(json) cJSON *root = NULL;
+		struct buf out = { 0 };
+		const cJSON *line;
+		size_t k = 0;
+
+		assert_int_equal(render_lines(p, &options, &out, NULL), 0);
+		root = cJSON_ParseWithLength(out.data, out.len);
+		buf_deinit(&out);
+		assert_non_null(root);
+		assert_true(member(root, "totalValue") == RENDER_FIXTURE_TOTAL_NS);
+		cJSON_ArrayForEach(line, cJSON_GetObjectItem(root, "lines")) {
+			self += i == ARRAY_SIZE(rows) ? member(line, "selfValue") : 0;
+			if (i == ARRAY_SIZE(rows))
+				continue;
+			assert_string_equal(cJSON_GetObjectItem(line, "funcName")->valuestring, rows[i].function);
+			assert_int_equal(member(line, "line"), rows[i].lines[k].line);
+			assert_int_equal(member(line, "selfValue"), rows[i].lines[k].self);
+			assert_int_equal(member(line, "cumulativeValue"), rows[i].lines[k].cumulative);
+			assert_int_equal(member(line, "sampleCount"), rows[i].lines[k].samples);
+			k++;
+		}
+		if (i < ARRAY_SIZE(rows))
+			assert_int_equal(k, rows[i].lines[1].line ? 2 : rows[i].lines[0].cumulative != 0);
+	}
+	assert_true(self == RENDER_FIXTURE_TOTAL_NS);
+}
+
 /* Runs a shell command with @data as its input and returns what it printed; NULL if it failed. */
 static char *pipe_through(const char *command, const char *data, size_t len)
 {
@@ -640,7 +692,7 @@ int main(void)
 		cmocka_unit_test(test_bound),	 cmocka_unit_test(test_streaming),
 		cmocka_unit_test(test_html),
 		cmocka_unit_test(test_details),
-		cmocka_unit_test(test_svg),	 cmocka_unit_test(test_csv),
+		cmocka_unit_test(test_svg),	 cmocka_unit_test(test_csv), cmocka_unit_test(test_lines),
 		cmocka_unit_test(test_pprof),	 cmocka_unit_test(test_protoc),
 		cmocka_unit_test(test_speedscope),	 cmocka_unit_test(test_firefox),
 		cmocka_unit_test(test_firefox_guessed),

@@ -64,7 +64,7 @@ const struct command_option command_options[COMMAND_OPTIONS] = {
 	{ 'w', "wait", "SECONDS", "wait so long for the service to appear" },
 	{ 'x', "kernel-locks", NULL, "mutex: waits for the kernel's own locks too" },
 	{ 'u', "wakers", NULL, "waits with the stacks of those who end them" },
-	{ 'F', "format", "FORMAT", "html svg json folded pprof firefox speedscope otlp perfscript callgrind csv" },
+	{ 'F', "format", "FORMAT", "html svg json flame folded pprof firefox speedscope otlp perfscript callgrind autofdo pgo csv lines" },
 	{ 's', "service", "NAME", "only this service" },
 	{ 'S', "status", "STATUS", "running, completed or failed" },
 	{ 'l', "limit", "N", "entries, 1 to 100, default 20" },

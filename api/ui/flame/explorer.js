@@ -16,7 +16,7 @@ import { noun, sentence } from './words.js';
 
 export class Explorer {
 	/** @param options {tools: elements for the bar, sentence(text): where the first sentence goes, share(): a promise of an address
-	 * that opens this data without a key, keys: more [key, what it does] of the page} */
+	 * that opens this data without a key, lines(name): shows the lines of a function, keys: more [key, what it does] of the page} */
 	constructor(holder, options = {}) {
 		Object.assign(this, { filters: [], undone: [], history: [], query: '', hitAt: -1, mode: 'both', side: 'callees', sandwich: null, inverted: false, options });
 		this.build(holder);
@@ -279,6 +279,7 @@ export class Explorer {
 		const out = [['Zoom in', 'Enter', () => this.zoom(node, true)], ['Copy name', 'Ctrl+C', () => copy(name, 'Name')],
 			['Copy stack', 'y', () => copy(this.stackText(node), 'Stack')], ['Copy link to this view', 'l', () => copy(location.href, 'Link')],
 			['All about it, to stay', 'Space', () => this.pin(node)], ['Search this name', null, () => this.setSearch(name)]];
+		if (this.options.lines) out.push(['Lines of this function', 'i', () => this.options.lines(name)]);
 		return this.base.delta ? out : out.concat([['Callees of this function', 'b', turn('callees')], ['Callers of this function', 'B', turn('callers')],
 			['Focus: only stacks with it', 'f', add('focus')], ['Drop stacks with it', 'd', add('drop')],
 			['Hide: merge into its callers', 'm', add('hide')], ['Collapse recursion', 'c', add('collapse')]]);

@@ -13,7 +13,7 @@ export function openHelp(x) {
 	x.help.replaceChildren(h('p', {}, 'Width is the total of a frame; frames below are its callees. Self is what a function costs itself, total with its callees. ' +
 		(x.base?.delta ? 'Orange frames have a larger share than before, blue ones a smaller; grey ones are the same.'
 			: 'Colours tell modules apart and mean nothing else; the kernel and unnamed frames are grey, inlined frames italic, hits yellow.')),
-		h('dl', {}, KEYS.concat(x.options.share ? [['L', 'copy a link for an hour, without a key']] : [], x.options.keys || []).flatMap(([k, t]) => [h('dt', {}, h('kbd', {}, k)), h('dd', {}, t)])),
+		h('dl', {}, KEYS.concat(x.options.lines ? [['i', 'lines of the function']] : [], x.options.share ? [['L', 'copy a link for an hour, without a key']] : [], x.options.keys || []).flatMap(([k, t]) => [h('dt', {}, h('kbd', {}, k)), h('dd', {}, t)])),
 		h('form', { method: 'dialog' }, h('button', {}, 'Close')));
 	x.help.showModal();
 }
@@ -37,7 +37,7 @@ function keyTable(x, at) {
 		1: () => x.setMode('both'), 2: () => x.setMode('graph'), 3: () => x.setMode('table'), 4: () => x.setMode('tree'), v: () => x.invert(),
 		'+': () => view.window(mid - span / 4, mid + span / 4), '-': () => view.window(mid - span, mid + span),
 		a: () => view.window(view.from - span / 8, view.to - span / 8), w: () => view.scrollBy(-3), s: () => view.scrollBy(3),
-		d: () => run('d'), f: () => run('f'), m: () => run('m'), c: () => run('c'), b: () => run('b'), B: () => run('B'), y: () => run('y'), l: () => run('l'), L: () => x.options.share && x.share(),
+		d: () => run('d'), f: () => run('f'), m: () => run('m'), c: () => run('c'), b: () => run('b'), B: () => run('B'), i: () => run('i'), y: () => run('y'), l: () => run('l'), L: () => x.options.share && x.share(),
 		z: () => x.filters.length && x.change(() => x.undone.push(x.filters.pop())),
 		Z: () => x.undone.length && x.change(() => x.filters.push(x.undone.pop())),
 		ContextMenu: () => { const b = view.box(at), r = x.graphPane.getBoundingClientRect(); x.openMenu(at, r.left + b.left + 10, r.top + b.top + ROW); } };

@@ -7,15 +7,16 @@ import { shortName, visible } from '../flame/names.js';
 import { noun } from '../flame/words.js';
 import { B, PROFILING, get, poll, post, remove } from '../parts/api.js';
 import { exportMenu } from '../parts/exports.js';
-import { groupSelect, UNGROUPED } from '../parts/group.js';
+import { groupSelect, UNGROUPED, wholeLink } from '../parts/group.js';
 import { heatBox } from '../parts/heat.js';
+import { linesOf } from '../parts/lines.js';
 import { list } from '../parts/list.js';
 import { action, ago, bar, errorWords, heading, link, notice, plural, qualityLine, servicePath } from '../parts/page.js';
 import { startProfile } from '../parts/start.js';
 
 const GRAPH_SAMPLES = 200; // a graph of fewer misleads while the session still runs
 const HOST = ['*', 'host'];
-const QUERY = ['groupBy', 'where', 'from', 'to', 'value', 'tenant'];
+const QUERY = ['groupBy', 'where', 'from', 'to', 'value', 'maxNodes', 'tenant'];
 
 /** The parameters of the page's address that choose data, for the API. */
 function dataQuery(extra) {
@@ -181,7 +182,7 @@ class ProfilePage {
 		const doc = await get(address + grouped({ format: 'flame' }));
 		this.drawnTotal = s.totalValue;
 		this.graph.hidden = false;
-		this.explorer ??= new Explorer(this.graph, { tools: [groupSelect(group), exportMenu(() => address + grouped())],
+		this.explorer ??= new Explorer(this.graph, { tools: [groupSelect(group), exportMenu(() => address + grouped()), wholeLink(doc)], lines: linesOf(() => address + grouped()),
 			sentence: text => { if (this.session.status !== 'running') this.head.say(text); },
 			share: async () => {
 				if (!this.session.flameGraphUrl) throw new Error('only a finished profile can be shared');

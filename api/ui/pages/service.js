@@ -8,16 +8,17 @@ import { noun } from '../flame/words.js';
 import { A, PROFILING, get, poll } from '../parts/api.js';
 import { continuousSwitch } from '../parts/continuous.js';
 import { exportMenu } from '../parts/exports.js';
-import { groupSelect, UNGROUPED } from '../parts/group.js';
-import { heatBox } from '../parts/heat.js';
+import { groupSelect, UNGROUPED, wholeLink } from '../parts/group.js';
+import { heatBox, historyHeat } from '../parts/heat.js';
+import { linesOf } from '../parts/lines.js';
 import { columnTitle } from '../parts/list.js';
 import { ago, heading, link, notice, plural, qualityLine, servicePath } from '../parts/page.js';
 import { startForm } from '../parts/start.js';
-import { timeline } from '../parts/timeline.js';
+import { rateWords, timeline } from '../parts/timeline.js';
 
 const SPANS = [['-1h', '1 h'], ['-6h', '6 h'], ['-24h', '24 h'], ['-7d', '7 d']];
 const HOURS = { '-1h': 1, '-6h': 6, '-24h': 24, '-7d': 168 };
-const STEPS = { '-1h': '1m', '-6h': '5m', '-24h': '15m', '-7d': '2h' };
+const STEP_MINUTES = { '-1h': 1, '-6h': 5, '-24h': 15, '-7d': 120 };
 const HOST = ['*', 'host'];
 const address = () => new URLSearchParams(location.search);
 
@@ -60,15 +61,16 @@ class ServicePage {
 		this.form = h('div', {});
 		this.continuous = h('div', {});
 		this.timeline = h('div', {});
+		this.heat = h('div', {});
 		this.graph = h('div', { class: 'graph', hidden: true });
 		this.history = h('div', {});
 		this.processes = h('div', {});
-		content.append(this.head.element, this.facts, this.trouble.element, this.tabs, this.reason, this.form, this.continuous, this.timeline, this.graph, this.history, this.processes);
+		content.append(this.head.element, this.facts, this.trouble.element, this.tabs, this.reason, this.form, this.continuous, this.timeline, this.heat, this.graph, this.history, this.processes);
 	}
 
 	async refresh() {
 		const [services, sessions] = await Promise.all([get(A + '/services'),
-			get(PROFILING + '/history', { service: this.name, profileType: this.type, from: this.from, limit: 100, top: 1, aggregate: STEPS[this.from] })]);
+			get(PROFILING + '/history', { service: this.name, profileType: this.type, from: this.from, limit: 100, top: 1, aggregate: STEP_MINUTES[this.from] + 'm' })]);
 		const service = services.items.find(s => s.name === this.name);
 		this.head.say(lead(this.name, service, this.type, sessions));
 		this.drawFacts(service);
@@ -110,14 +112,16 @@ class ServicePage {
 		return Date.parse(from) < Date.parse(to) ? [from, to] : null;
 	}
 
-	/** Bars of the whole time asked for; left alone while nothing new came, so that a drag is not cut off. */
+	/** The whole time asked for; left alone while nothing new came or somebody is at it, so that a drag is not cut off. */
 	drawTimeline(sessions) {
 		const points = sessions.points || [], state = JSON.stringify(points);
-		if (state === this.pointsDrawn) return;
+		if (state === this.pointsDrawn || this.timeline.matches(':hover') || this.timeline.querySelector('details[open]')) return;
 		this.pointsDrawn = state;
 		if (!points.some(p => p.valuePerSecond)) return this.timeline.replaceChildren();
-		this.timeline.replaceChildren(timeline(points, [Date.now() - HOURS[this.from] * 3600e3, Date.now()], sessions.items[0]?.unit || 'nanoseconds', this.type, this.window, (from, to) =>
-			location.assign(turned({ start: new Date(from).toISOString(), end: new Date(to).toISOString() }) + location.hash)));
+		const shown = [Date.now() - HOURS[this.from] * 3600e3, Date.now()], unit = sessions.items[0]?.unit || 'nanoseconds';
+		const chosen = (from, to) => location.assign(turned({ start: new Date(from).toISOString(), end: new Date(to).toISOString() }) + location.hash);
+		this.timeline.replaceChildren(timeline(points, STEP_MINUTES[this.from] * 60e3, shown, unit, this.type, this.window, chosen));
+		if (!this.heat.firstChild) this.heat.append(historyHeat({ service: this.name, profileType: this.type }, this.window || shown, v => rateWords(v, unit, this.type), chosen));
 		if (this.base) this.timeline.prepend(h('div', { class: 'note' }, `Kept as base: ${this.base.map(t => new Date(t).toLocaleString()).join(' to ')}. Choose the time to compare with it. `, link(turned({ base: null, baseEnd: null }), 'Forget it')));
 	}
 
@@ -125,7 +129,7 @@ class ServicePage {
 	async drawWindow(sessions) {
 		if (!this.window || this.explorer) return;
 		const [start, end] = this.window.map(ms => new Date(ms).toISOString()), asked = { service: this.name, profileType: this.type, start, end };
-		const group = address().get('groupBy'), view = group && group !== UNGROUPED ? { groupBy: group } : {};
+		const group = address().get('groupBy'), whole = address().get('maxNodes'), view = { ...group && group !== UNGROUPED && { groupBy: group }, ...whole && { maxNodes: whole } };
 		const path = PROFILING + '/window/flamegraph', doc = await get(path, { ...asked, ...view, format: 'flame' });
 		const words = h('p', { class: 'lead' }), head = h('div', { class: 'row' }, h('b', {}, `${new Date(start).toLocaleString()} to ${new Date(end).toLocaleString()}`),
 			link(this.beside(-1), 'Earlier', { class: 'button', title: 'The time before, of the same length ([)' }), link(this.beside(1), 'Later', { class: 'button', title: 'The time after, of the same length (])' }),
@@ -134,8 +138,9 @@ class ServicePage {
 			link(turned({ start: null, end: null, base: start, baseEnd: end }), 'Keep as base of a comparison', { class: 'button', title: 'x' }));
 		const inside = sessions.items.find(s => s.status === 'completed' && s.startedAt && Date.parse(s.startedAt) < this.window[1] && Date.parse(s.completedAt) > this.window[0]);
 		this.graph.hidden = false;
-		this.timeline.after(head, words, qualityLine(doc.quality), inside ? heatBox(inside, '/p/' + inside.id) : '');
-		this.explorer = new Explorer(this.graph, { sentence: text => { words.textContent = text; }, tools: [groupSelect(group === UNGROUPED ? '' : group), exportMenu(() => path + '?' + new URLSearchParams({ ...asked, ...view }))],
+		this.heat.after(head, words, qualityLine(doc.quality), inside ? heatBox(inside, '/p/' + inside.id) : '');
+		const source = () => path + '?' + new URLSearchParams({ ...asked, ...view });
+		this.explorer = new Explorer(this.graph, { sentence: text => { words.textContent = text; }, tools: [groupSelect(group === UNGROUPED ? '' : group), exportMenu(source), wholeLink(doc)], lines: linesOf(source),
 			share: async () => {
 				const merged = await get(PROFILING + '/history', { service: this.name, profileType: this.type, from: start, to: end, merge: true, limit: 1, top: 0 });
 				return new URL(merged.flameGraphUrl + (group ? '&groupBy=' + group : ''), location.href).href;

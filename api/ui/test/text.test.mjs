@@ -5,6 +5,7 @@ import { duration, number, percent, points, unitFor, value } from '../flame/form
 import { readFragment, sourceLink, writeFragment } from '../flame/fragment.js';
 import { shortName, visible } from '../flame/names.js';
 import { qualityWords } from '../flame/words.js';
+import { historyMap } from '../parts/heat.js';
 import { parseMetrics } from '../parts/metrics.js';
 import { nextPath } from '../parts/next.js';
 import { sparkPath } from '../parts/spark.js';
@@ -38,6 +39,14 @@ test('what would be obeyed is shown', () => {
 	assert.equal(visible('a\u0000\n\u200b'), 'a\\u{0}\\u{a}\\u{200b}');
 	assert.equal(visible('<b>'), '<b>');
 	assert.equal(visible('x'.repeat(3000)).length, 2001);
+});
+
+test('points of the history fall into the columns and rows of their times', () => {
+	const begin = Date.parse('2026-01-01T00:00:00Z'), at = minutes => ({ from: new Date(begin + minutes * 60e3).toISOString(), valuePerSecond: minutes });
+	const map = historyMap([at(1), at(14), at(15), at(44)], begin, begin + 45 * 60e3, 60e3, 15);
+	assert.deepEqual([map.cols, map.rows, map.max, map.cells.length], [3, 15, 44, 45]);
+	for (const minute of [1, 14, 15, 44]) assert.equal(map.cells[Math.floor(minute / 15) * 15 + minute % 15], minute);
+	assert.equal(map.cells[2], 0);
 });
 
 test('numbers', () => {

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// A value over time, drawn by uPlot. Loaded where a chart is shown; it is missing where the page was built without npm.
+import uPlot from 'uplot';
+
+const HEIGHT = 150, LEFT = 76;
+const colour = name => () => getComputedStyle(document.documentElement).getPropertyValue(name);
+
+/**
+ * @param chart {x: times in ms, ascending; y: numbers or null; range: [fromMs, toMs] | null = as x; bars: around their x;
+ * marked: [fromMs, toMs] | null; words(y) for the axis; pointed(index | null); picked(index); dragged(fromMs, toMs)}
+ */
+export function plot(holder, chart) {
+	const axis = { stroke: colour('--dim'), grid: { stroke: colour('--line'), width: 1 }, ticks: { show: false } };
+	const mark = u => {
+		if (!chart.marked) return;
+		const [left, right] = chart.marked.map(ms => Math.min(u.over.clientWidth, Math.max(0, u.valToPos(ms / 1000, 'x'))));
+		u.setSelect({ left, width: right - left, top: 0, height: u.over.clientHeight }, false);
+	};
+	const picked = u => { if (chart.picked && u.cursor.idx !== null) chart.picked(u.cursor.idx); };
+	const u = new uPlot({
+		width: holder.clientWidth, height: HEIGHT, legend: { show: false },
+		cursor: { y: false, drag: { x: Boolean(chart.dragged), setScale: false }, points: { show: !chart.bars } },
+		scales: { x: chart.range ? { range: chart.range.map(ms => ms / 1000) } : {}, y: { range: (_, low, high) => [0, (high || 1) * 1.05] } },
+		axes: [axis, { ...axis, size: LEFT, values: (_, values) => values.map(chart.words) }],
+		series: [{}, { stroke: colour('--focus'), fill: chart.bars ? colour('--focus') : undefined, width: chart.bars ? 0 : 2, points: { show: !chart.bars },
+			paths: chart.bars ? uPlot.paths.bars({ size: [1], gap: 1 }) : undefined }],
+		hooks: { ready: [mark], setCursor: [() => chart.pointed(u.cursor.idx)],
+			setSelect: [() => { if (u.select.width) chart.dragged(...[0, u.select.width].map(w => 1000 * u.posToVal(u.select.left + w, 'x'))); }] },
+	}, [chart.x.map(ms => ms / 1000), chart.y], holder);
+	u.over.addEventListener('click', () => picked(u));
+	new ResizeObserver(() => u.setSize({ width: holder.clientWidth, height: HEIGHT })).observe(holder);
+	addEventListener('themechange', () => u.redraw());
+}
