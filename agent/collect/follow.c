@@ -64,7 +64,7 @@ static void check_file(struct collector *c, uint32_t tgid, const struct module_f
 	struct stat st;
 	char path[96];
 
-	if (!module || (!module->inode_changed_ns && !module->missed) || publish_is_jit(module) ||
+	if (!module || module->slow || (!module->inode_changed_ns && !module->missed) || publish_is_jit(module) ||
 	    (!executable && at_ns - module->checked_ns < CHECK_INTERVAL_NS))
 		return;
 	module->checked_ns = at_ns;

@@ -11,6 +11,7 @@
 #include "agent/base/log.h"
 #include "agent/base/vec.h"
 #include "agent/collect/module_files.h"
+#include "agent/collect/slow_files.h"
 #include "agent/wire/control.h"
 
 #define ANSWER_TIMEOUT_NS (30 * NS_PER_S)
@@ -36,6 +37,7 @@ struct module_index {
 	struct u32_vec queue;	/* module ids, in order, from queue_at on */
 	size_t queue_at;
 	size_t queue_holes; /* 0 instead of an id: it has overtaken the rest */
+	struct slow_files *slow; /* on the way into the flight */
 	struct channel_message *message;
 };
 
@@ -46,14 +48,15 @@ struct module_index *module_index_create(struct module_table *modules,
 
 	if (!index)
 		return NULL;
-	index->message = malloc(sizeof(*index->message));
-	if (!index->message) {
-		free(index);
-		return NULL;
-	}
 	index->modules = modules;
 	index->sink = *sink;
 	index->channel_fd = -1;
+	index->message = malloc(sizeof(*index->message));
+	index->slow = slow_files_create();
+	if (!index->message || !index->slow) {
+		module_index_destroy(index);
+		return NULL;
+	}
 	return index;
 }
 
@@ -74,6 +77,7 @@ void module_index_destroy(struct module_index *index)
 	u32_vec_deinit(&index->queue);
 	if (index->channel_fd >= 0)
 		(void)close(index->channel_fd);
+	slow_files_destroy(index->slow);
 	free(index->message);
 	free(index);
 }
@@ -110,7 +114,7 @@ static void give_up(struct module_index *index, struct module *module, int error
 	index->sink.indexed(index->sink.ctx, module, -1, 0);
 }
 
-/* Without memory for them the file counts as one without an allocator. */
+/* Without memory for them the file counts as one without an allocator; so does one whose pages may not be read. */
 static void keep_alloc_sites(struct module *module, const struct control_indexed *answer)
 {
 	size_t bytes = answer->alloc_count * sizeof(*answer->alloc_sites);
@@ -118,7 +122,7 @@ static void keep_alloc_sites(struct module *module, const struct control_indexed
 	free(module->alloc_sites);
 	module->alloc_sites = NULL;
 	module->alloc_family = module->alloc_count = 0;
-	if (!answer->alloc_count || answer->alloc_count > ALLOC_SITES_MAX ||
+	if (!answer->alloc_count || module->slow || answer->alloc_count > ALLOC_SITES_MAX ||
 	    answer->alloc_family >= ALLOC_FAMILY_MAX)
 		return;
 	module->alloc_sites = malloc(bytes);
@@ -171,6 +175,34 @@ static void push_wait(struct module_index *index, struct module *module, int fd)
 	}
 }
 
+static void open_file(struct module_index *index, struct module *module)
+{
+	int fd;
+
+	module->slow = slow_files_is_slow(module);
+	module->state = MODULE_ASKED;
+	fd = module->slow ? slow_files_ask(index->slow, module, clock_monotonic_ns()) : module_files_open(module);
+	if (fd < 0)
+		give_up(index, module, fd);
+	else if (!module->slow)
+		push_wait(index, module, fd);
+}
+
+static void take_copies(struct module_index *index, uint64_t now_ns)
+{
+	uint32_t id;
+	int fd;
+
+	while ((id = slow_files_take(index->slow, index->modules, now_ns, &fd))) {
+		struct module *module = module_table_get(index->modules, id);
+
+		if (fd < 0)
+			give_up(index, module, fd);
+		else
+			push_wait(index, module, fd);
+	}
+}
+
 /* Leaves a hole in the queue where @module waits; false if it does not. */
 static bool leave_queue(struct module_index *index, const struct module *module)
 {
@@ -192,12 +224,7 @@ void module_index_ask(struct module_index *index, struct module *module, bool ur
 	if (module->state != MODULE_SEEN)
 		return;
 	if (urgent && index->flight.count < MODULE_INDEX_FLIGHT_MAX) {
-		int fd = module_files_open(module);
-
-		if (fd >= 0)
-			push_wait(index, module, fd);
-		else
-			give_up(index, module, fd);
+		open_file(index, module);
 		return;
 	}
 	if (u32_vec_push(&index->queue, module->id) == 0)
@@ -233,7 +260,6 @@ static int send_request(struct module_index *index, struct wait *wait, uint64_t 
 static bool take_from_queue(struct module_index *index)
 {
 	struct module *module;
-	int fd;
 
 	if (index->queue_at == index->queue.count) {
 		index->queue.count = 0;
@@ -245,11 +271,7 @@ static bool take_from_queue(struct module_index *index)
 		index->queue_holes--;
 		return true;
 	}
-	fd = module_files_open(module);
-	if (fd < 0)
-		give_up(index, module, fd);
-	else
-		push_wait(index, module, fd);
+	open_file(index, module);
 	return true;
 }
 
@@ -288,6 +310,7 @@ static void give_up_late_ones(struct module_index *index, uint64_t now_ns)
 void module_index_pump(struct module_index *index, uint64_t now_ns)
 {
 	give_up_late_ones(index, now_ns);
+	take_copies(index, now_ns);
 	while (index->channel_fd >= 0) {
 		size_t at;
 
@@ -379,8 +402,8 @@ static void on_debug_want(struct module_index *index, const struct channel_messa
 				    .build_id = want->build_id,
 				    .build_id_len = want->build_id_len,
 				    .name = want->name,
-				    .path = module ? module->path : "",
-				    .tgid = module ? module->origin.tgid : 0 };
+				    .path = module && !module->slow ? module->path : "",
+				    .tgid = module && !module->slow ? module->origin.tgid : 0 };
 	fd = module_files_open_debug(&wish);
 	answer.status = fd >= 0 ? 0 : -ENOENT;
 	if (channel_send_wait(index->channel_fd, &answer, sizeof(answer), &fd, fd >= 0, 20) < 0)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that lie about themselves: damaged and boobytrapped ELF files, perf maps that are not theirs, endless or
-full of markup. They spoil their own names at most; sampling, names and memory of everything else stay as they are."""
+"""Programs that lie about themselves: damaged and boobytrapped ELF files, one that nobody can open without hanging, perf
+maps that are not theirs, endless or full of markup. They spoil their own names at most; sampling, names and memory of everything else stay as they are."""
 
 import contextlib
 import os
@@ -11,6 +11,7 @@ import tempfile
 import zlib
 
 from harness import FAMILY_A, WORKLOADS, Daemon, band, build_truth, check, compile_workload, cpu_ns, main, own_name, running, wait_until
+from silent_fs import SilentFs
 
 MEMORY_KB_MAX = 700 << 10  # of the symbolizer, at any time
 BOMB_BYTES = 1 << 30
@@ -138,8 +139,29 @@ def builders(daemon):
     return found
 
 
+@contextlib.contextmanager
+def silent_program():
+    """A program whose file system has stopped answering, so that whoever opens its file hangs; yields the number of those
+    who asked it since."""
+    if not os.path.exists("/dev/fuse"):
+        print("  without a silent file system: this kernel has no FUSE")
+        yield lambda: 1
+        return
+    program = compile_workload("places.c", "-O2", "-static", "-Wl,--no-warnings", output=f"silent-{os.getpid()}")
+    folder = tempfile.mkdtemp()
+    files = SilentFs(program, folder, "silent")
+    try:
+        with files as path, running(path, "plain") as process:
+            wait_until(lambda: cpu_ns(process.pid) > 0.1e9, 60, "its code to be in memory")
+            files.silence()
+            yield lambda: files.unanswered
+    finally:
+        os.rmdir(folder)
+        os.unlink(program)
+
+
 def lying_files():
-    with tempfile.TemporaryDirectory() as folder, own_name(build_truth()) as truth:
+    with tempfile.TemporaryDirectory() as folder, own_name(build_truth()) as truth, silent_program() as asked:
         paths = hostile_files(folder)
         with Daemon() as daemon, running(truth, "300", "1") as program:
             before = daemon.children()
@@ -147,7 +169,8 @@ def lying_files():
             start = cpu_ns(program.pid)
             with running(sys.executable, "-c", MAPPER, *paths) as mapper:
                 beside = daemon.start_profile(f"pid:{mapper.pid}", 300, rate=199)
-                wait_until(lambda: cpu_ns(program.pid) - start > 2e9 and cpu_ns(mapper.pid) > 2e9, 120, "both to run")
+                wait_until(lambda: cpu_ns(program.pid) - start > 2e9 and cpu_ns(mapper.pid) > 2e9 and asked(), 120,
+                           "both to run, and somebody to ask the silent file system")
                 used = cpu_ns(program.pid) - start
                 result = daemon.stop_profile(session)
                 daemon.stop_profile(beside)
@@ -157,14 +180,17 @@ def lying_files():
             check(abs(result["sampleCount"] - due) < 0.1 * due + 20, f"{result['sampleCount']} samples, {due:.0f} are due")
             check(result["quality"]["lost"] == 0, f"lost samples: {result['quality']}")
             stacks = daemon.folded(session)
-            total = sum(v for _, v in stacks)
-            named = sum(v for s, v in stacks if any(f.startswith("leaf_") for f in s)) / total
+            named = share(stacks, "leaf_")
             check(named > 0.9, f"only {100 * named:.1f} % of the honest program is named")
             after = daemon.children()
             for comm in ("profd-collect", "profd-server"):
                 check(before[comm] == after[comm], f"{comm} was restarted")
             used_kb = memory_kb(after["profd-symbols"])
             check(used_kb < MEMORY_KB_MAX, f"the symbolizer used {used_kb >> 10} MB")
+
+
+def share(stacks, text):
+    return sum(v for s, v in stacks if any(text in f for f in s)) / sum(v for _, v in stacks)
 
 
 @contextlib.contextmanager
@@ -196,10 +222,6 @@ def of_map(daemon, make_map):
 def write(path, text):
     with open(path, "w") as f:
         f.write(text)
-
-
-def share(stacks, text):
-    return sum(v for s, v in stacks if any(text in f for f in s)) / sum(v for _, v in stacks)
 
 
 def lying_maps():
