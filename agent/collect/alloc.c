@@ -531,6 +531,8 @@ static void settle(struct collector *c, struct target *target, uint64_t now_ns)
 	if (!proc || proc->ended_ns)
 		return;
 	target->next_ns = now_ns + NEW_AGAIN_NS;
+	if (alloc_probes_are_in(c->alloc->probes, target->tgid))
+		return; /* of an observation that has just ended */
 	rc = find_place(c, proc, now_ns < target->since_ns + PATIENCE_NS, &target->place, &err);
 	if (rc == -EAGAIN && now_ns < target->since_ns + NEW_GIVE_UP_NS)
 		return;
@@ -705,11 +707,14 @@ static void step(struct collector *c, struct target *target, uint64_t now_ns)
 		break;
 	case STATE_IDLE:
 		/* Not while a sweep waits for the ends of all periods. */
-		if (c->alloc->sweep_until_ns || target->look.seen)
-			break;
-		if (alloc_look_at(c, target, true))
+		if (!c->alloc->sweep_until_ns && !target->look.seen)
 			target->state = STATE_LOOKING;
-		else if (target->state == STATE_IDLE)
+		break;
+	case STATE_LOOKING:
+		/* The probes of the last window take their time to go. */
+		if (alloc_probes_are_in(c->alloc->probes, target->tgid))
+			target->next_ns = now_ns + LOOK_AGAIN_NS;
+		else if (!target->look.seen && !alloc_look_at(c, target, true) && target->state == STATE_LOOKING)
 			skip_window(target, now_ns);
 		break;
 	case STATE_OPEN:

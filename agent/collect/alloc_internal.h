@@ -2,7 +2,7 @@
 /* What alloc.c and alloc_sweep.c share. A process under observation goes through
  *
  *   NEW (its files are being indexed) -> SETTLING (its code is compared) -> IDLE
- *   -> LOOKING (headers and code are read) -> OPEN -> CLOSED -> IDLE …, or REFUSED
+ *   -> LOOKING (headers and code are read, once the last probes are gone) -> OPEN -> CLOSED -> IDLE …, or REFUSED
  *
  * once a period. Where probes are cheap enough to stay it remains OPEN and its periods only divide time. */
 #ifndef PROFD_COLLECT_ALLOC_INTERNAL_H

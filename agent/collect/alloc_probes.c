@@ -30,10 +30,18 @@
 #define ATTACH_UPROBE_SESSION 57
 #define SYS_URETPROBE	      335 /* arch/x86/entry/syscalls/syscall_64.tbl, Linux 6.11 */
 #define ATTACH_MS	      5000 /* 10 in general */
+#define HOLDERS_MAX	      (4 * ALLOC_SLOTS_MAX)
 #define MEASURE_CALLS	      20000u
 #define MEASURE_SLOT	      (ALLOC_SLOTS_MAX - 1)
 
+/* A process that holds a link. */
+struct holder {
+	uint32_t tgid; /* of the program that is probed; 0 = none */
+	int pid_fd;    /* owned; it has ended, and its probes are gone, when it can be read */
+};
+
 struct alloc_probes {
+	struct holder holders[HOLDERS_MAX];
 	struct alloc_bpf *skel; /* owned */
 	unsigned possible_cpus;
 	bool session;
@@ -144,6 +152,9 @@ void alloc_probes_destroy(struct alloc_probes *probes)
 {
 	if (!probes)
 		return;
+	for (size_t i = 0; i < ARRAY_SIZE(probes->holders); i++)
+		if (probes->holders[i].tgid)
+			(void)close(probes->holders[i].pid_fd);
 	(void)bpf_link__destroy(probes->faults);
 	alloc_bpf__destroy(probes->skel);
 	free(probes->counts);
@@ -209,11 +220,48 @@ static _Noreturn void hold(const struct link_create *attr, int answer_fd, int li
 	_exit(0);
 }
 
+/* A holder that has ended leaves its place. */
+static void forget_ended(struct alloc_probes *probes)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(probes->holders); i++) {
+		struct holder *holder = &probes->holders[i];
+
+		if (!holder->tgid || poll(&(struct pollfd){ .fd = holder->pid_fd, .events = POLLIN }, 1, 0) <= 0)
+			continue;
+		(void)close(holder->pid_fd);
+		holder->tgid = 0;
+	}
+}
+
+static void remember_holder(struct alloc_probes *probes, uint32_t tgid, pid_t pid)
+{
+	const int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+
+	forget_ended(probes);
+	for (size_t i = 0; i < ARRAY_SIZE(probes->holders) && fd >= 0; i++) {
+		if (probes->holders[i].tgid)
+			continue;
+		probes->holders[i] = (struct holder){ .tgid = tgid, .pid_fd = fd };
+		return;
+	}
+	if (fd >= 0)
+		(void)close(fd);
+}
+
+bool alloc_probes_are_in(struct alloc_probes *probes, uint32_t tgid)
+{
+	forget_ended(probes);
+	for (size_t i = 0; i < ARRAY_SIZE(probes->holders); i++)
+		if (probes->holders[i].tgid == tgid)
+			return true;
+	return false;
+}
+
 /* Attaches in a process of its own. A SIGKILL that arrives while the kernel detaches makes it give up half
  * way (get_user_pages() returns -EINTR, "failed to unregister, leaking uprobe"), and the program keeps the
  * breakpoints. A process that is ending already cannot be killed again, so detaching is left to the end of
  * one that does nothing else; it also spares us the waiting. Returns the descriptor that keeps it alive. */
-static int start_holder(const struct link_create *attr)
+static int start_holder(struct alloc_probes *probes, const struct link_create *attr)
 {
 	cleanup_close int answer_fd = -1, life_fd = -1;
 	int answer[2], life[2], rc = -EIO;
@@ -236,6 +284,7 @@ static int start_holder(const struct link_create *attr)
 	life_fd = life[1];
 	if (pid < 0)
 		return -EAGAIN;
+	remember_holder(probes, attr->pid, pid);
 	/* One that waits for a lock for ever ends when it gets it: its pipe is closed. */
 	if (poll(&(struct pollfd){ .fd = answer_fd, .events = POLLIN }, 1, ATTACH_MS) == 0)
 		return -ETIMEDOUT;
@@ -273,7 +322,7 @@ int alloc_probes_attach(struct alloc_probes *probes, const struct alloc_attachme
 			ALLOC_COOKIE(site->kind, site->argument[0], site->argument[1], site->argument[2],
 				     site->pushed, a->slot, flags);
 	}
-	return start_holder(&attr);
+	return start_holder(probes, &attr);
 }
 
 void alloc_probes_set_slot(struct alloc_probes *probes, uint32_t slot, const struct alloc_slot *value)

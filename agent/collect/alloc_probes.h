@@ -37,6 +37,8 @@ bool alloc_probes_can_probe(const struct control_alloc_site *site);
 /* A descriptor that keeps the probes; when it is closed, by whatever end of this process, they are detached
  * within some 50 ms. -EINVAL, -EPERM, -ESRCH, -EOPNOTSUPP, -EAGAIN (no process could be made). */
 int alloc_probes_attach(struct alloc_probes *probes, const struct alloc_attachment *attachment) must_use;
+/* Are probes of ours in process @tgid, also on their way out? */
+bool alloc_probes_are_in(struct alloc_probes *probes, uint32_t tgid);
 
 /* Opens slot @slot for hits (before attaching) with fresh counts, or closes it (mean_gap_bytes 0). */
 void alloc_probes_set_slot(struct alloc_probes *probes, uint32_t slot, const struct alloc_slot *value);

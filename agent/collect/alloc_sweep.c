@@ -80,12 +80,14 @@ static void cut(struct collector *c, struct target *target, unsigned *windows)
 {
 	uint64_t now_ns = clock_monotonic_ns();
 	bool another = target->state == STATE_IDLE && now_ns - target->begin_ns > SETTLE_NS &&
-		       *windows < SWEEP_WINDOWS_MAX;
+		       !target->look.seen && *windows < SWEEP_WINDOWS_MAX;
 
 	/* One more window where the period had none, also on credit: its part of the session would be missing. */
 	*windows += another;
-	if ((another || target->has_large) && !target->look.seen && alloc_look_at(c, target, another) && another)
+	if (another)
 		target->state = STATE_LOOKING;
+	else if (target->has_large && !target->look.seen)
+		(void)alloc_look_at(c, target, false);
 	if (target->state == STATE_OPEN && !target->pace.full)
 		alloc_detach(c->alloc, target);
 	target->cut = target->state == STATE_LOOKING || target->state == STATE_OPEN || target->state == STATE_CLOSED;
