@@ -134,7 +134,7 @@ $(O)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(O)/fuzz/libprofd.a
 
 # $(call fuzz_run,OPTIONS): one target over its corpus; what it found new stays in build/.
 fuzz_run = tests/fuzz/seeds $* $(O)/fuzz/corpus/$* && \
-	if $(O)/fuzz/$* $(1) -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 $(O)/fuzz/corpus/$* >$(O)/fuzz/$*.log 2>&1; \
+	if $(O)/fuzz/$* $(1) -timeout=60 -rss_limit_mb=2048 -print_final_stats=1 $(O)/fuzz/corpus/$* >$(O)/fuzz/$*.log 2>&1; \
 	then echo "ok $*: $$(sed -n 's/.*number_of_executed_units: *//p' $(O)/fuzz/$*.log) inputs"; \
 	else echo "not ok $*: see $(O)/fuzz/$*.log"; tail -n 20 $(O)/fuzz/$*.log; exit 1; fi
 

@@ -364,28 +364,31 @@ const struct query_spec goroutine_flame_params[] = {
 	{ 0 },
 };
 
-/* Samples of @p whose stack holds at least @least, as a view that borrows everything else. */
+/* Samples of @p whose stack holds at least @least, as a view that borrows everything else. Those of a stack stand
+ * together. */
 static int keep_large(const struct profile *p, uint64_t least, struct profile *view)
 {
-	cleanup_free int64_t *counts = calloc(p->node_count + 1, sizeof(*counts));
 	unsigned value = profile_value_index(p);
 
 	*view = *p;
 	view->sample_count = view->event_count = 0;
-	view->samples = calloc(p->sample_count + 1, sizeof(*view->samples));
-	if (!counts || !view->samples) {
-		free(view->samples);
+	view->samples = calloc((size_t)p->sample_count + 1, sizeof(*view->samples));
+	if (!view->samples)
 		return -ENOMEM;
+	for (uint32_t from = 0, to; from < p->sample_count; from = to) {
+		int64_t count = 0;
+
+		for (to = from; to < p->sample_count && p->samples[to].node == p->samples[from].node; to++)
+			count += p->samples[to].values[value];
+		if (count < (int64_t)least)
+			continue;
+		memcpy(view->samples + view->sample_count, p->samples + from, (to - from) * sizeof(*p->samples));
+		view->sample_count += to - from;
 	}
-	for (uint32_t i = 0; i < p->sample_count; i++)
-		counts[p->samples[i].node] += p->samples[i].values[value];
-	for (uint32_t i = 0; i < p->sample_count; i++)
-		if (counts[p->samples[i].node] >= (int64_t)least)
-			view->samples[view->sample_count++] = p->samples[i];
 	return 0;
 }
 
-static int render_text(struct http_call *call, const struct profile *p)
+static int render_quoted(struct http_call *call, const struct profile *p)
 {
 	const struct query *query = &call->request->query;
 	const struct render_format *format =
@@ -394,22 +397,36 @@ static int render_text(struct http_call *call, const struct profile *p)
 		.value_index = profile_value_index(p),
 		.details = stack_frames_of(query) == STACK_FRAMES_DETAILS,
 	};
-	struct json_out json = json_out_to(&call->answer->body);
-	struct buf text = { .max = HTTP_ANSWER_MAX };
-	struct profile view;
-	int rc = keep_large(p, query_uint(query, "minCount", 0), &view);
+	struct http_answer *answer = call->answer;
+	struct json_out json = json_out_to(&answer->body);
+	struct json_stream text;
+	int rc, end;
 
+	http_answer_stream(answer, call->api->options.data_dir, &call->api->answer_files);
+	json_out_open(&json, NULL, '{');
+	json_out_stream_begin(&json, "data", &text);
+	rc = format->render(p, &options, &text.plain, call->err);
+	end = json_out_stream_end(&text);
+	rc = rc < 0 ? rc : end;
+	json_out_close(&json, '}');
+	end = http_answer_end(answer);
+	answer->content_type = "application/json";
+	return rc < 0 ? rc : end;
+}
+
+static int render_large(struct http_call *call, const struct profile *p)
+{
+	uint64_t least = query_uint(&call->request->query, "minCount", 0);
+	struct profile view;
+	int rc;
+
+	if (!least)
+		return render_quoted(call, p);
+	rc = keep_large(p, least, &view);
 	if (rc < 0)
 		return rc;
-	rc = format->render(&view, &options, &text, call->err);
+	rc = render_quoted(call, &view);
 	free(view.samples);
-	if (rc == 0) {
-		json_out_open(&json, NULL, '{');
-		json_out_text(&json, "data", text.data ? text.data : "");
-		json_out_close(&json, '}');
-		call->answer->content_type = "application/json";
-	}
-	buf_deinit(&text);
 	return rc;
 }
 
@@ -429,7 +446,7 @@ int handle_goroutine_flame(struct http_call *call)
 			       "this is a %s session, not goroutine",
 			       profile_type_info(side.profile->meta.type)->word);
 	if (!*state)
-		return render_text(call, side.profile);
+		return render_large(call, side.profile);
 	rc = profile_select(side.profile, &filter, &part);
-	return rc < 0 ? rc : render_text(call, part);
+	return rc < 0 ? rc : render_large(call, part);
 }

@@ -36,11 +36,10 @@ static bool is_plain(unsigned char c)
 	return c >= 0x20 && c < 0x7f && c != '"' && c != '\\' && c != '<' && c != '>' && c != '&';
 }
 
-void json_out_quote(struct buf *buf, const char *text)
+static void escape(struct buf *buf, const char *text)
 {
 	const unsigned char *at = (const unsigned char *)text;
 
-	buf_add_char(buf, '"');
 	while (*at) {
 		const unsigned char *run = at;
 		unsigned len;
@@ -68,7 +67,51 @@ void json_out_quote(struct buf *buf, const char *text)
 			at++;
 		}
 	}
+}
+
+void json_out_quote(struct buf *buf, const char *text)
+{
 	buf_add_char(buf, '"');
+	escape(buf, text);
+	buf_add_char(buf, '"');
+}
+
+/* Bytes of @text before a character whose end is still to come. */
+static size_t whole_length(const char *text, size_t len)
+{
+	for (size_t back = 1; back < 4 && back <= len; back++) {
+		unsigned char c = (unsigned char)text[len - back];
+
+		if ((c & 0xc0) == 0x80)
+			continue;
+		if (c >= 0xc0 && back < (c >= 0xf0 ? 4u : c >= 0xe0 ? 3u : 2u))
+			return len - back;
+		break;
+	}
+	return len;
+}
+
+static int take_piece(struct buf_sink *sink, const void *data, size_t len)
+{
+	struct json_stream *stream = (struct json_stream *)(void *)sink;
+	const char *from = data;
+	char piece[512];
+
+	while (len > 0 && !stream->out->error) {
+		size_t held = stream->rest_len, more = sizeof(piece) - 1 - held, whole;
+
+		more = more < len ? more : len;
+		memcpy(piece, stream->rest, held);
+		memcpy(piece + held, from, more);
+		from += more;
+		len -= more;
+		whole = whole_length(piece, held + more);
+		stream->rest_len = held + more - whole;
+		memcpy(stream->rest, piece + whole, stream->rest_len);
+		piece[whole] = '\0';
+		escape(stream->out, piece);
+	}
+	return stream->out->error;
 }
 
 static void begin(struct json_out *out, const char *name)
@@ -103,6 +146,27 @@ void json_out_text(struct json_out *out, const char *name, const char *text)
 		json_out_quote(out->buf, text);
 	else
 		buf_add_str(out->buf, "null");
+}
+
+void json_out_stream_begin(struct json_out *out, const char *name, struct json_stream *stream)
+{
+	begin(out, name);
+	buf_add_char(out->buf, '"');
+	*stream = (struct json_stream){ .sink = { take_piece, 1u << 12 }, .out = out->buf };
+	stream->plain.sink = &stream->sink;
+}
+
+int json_out_stream_end(struct json_stream *stream)
+{
+	int rc;
+
+	buf_flush(&stream->plain);
+	rc = stream->plain.error;
+	buf_deinit(&stream->plain);
+	stream->rest[stream->rest_len] = '\0';
+	escape(stream->out, stream->rest);
+	buf_add_char(stream->out, '"');
+	return rc < 0 ? rc : stream->out->error;
 }
 
 void json_out_uint(struct json_out *out, const char *name, uint64_t value)

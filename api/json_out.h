@@ -36,6 +36,17 @@ void json_out_time(struct json_out *out, const char *name, uint64_t realtime_ns)
 void json_out_key(struct json_out *out, const char *name);
 /* An element that is JSON already. */
 void json_out_raw(struct json_out *out, const char *json);
+/* A text too large to be held: between begin and end, what is written to @stream->plain becomes its characters. No
+ * NUL in it; not to be moved meanwhile. End releases what begin took: the first error of @plain or of @out, else 0. */
+struct json_stream {
+	struct buf_sink sink; /* private, first */
+	struct buf plain;
+	struct buf *out; /* borrowed */
+	char rest[4];	 /* private: begin of a character */
+	size_t rest_len;
+};
+void json_out_stream_begin(struct json_out *out, const char *name, struct json_stream *stream);
+int json_out_stream_end(struct json_stream *stream) must_use;
 /* The escaped text with its quotes, nothing else. */
 void json_out_quote(struct buf *buf, const char *text);
 

@@ -69,23 +69,23 @@ static void add_counts(const struct row_kind *kind, struct profile_function_row 
 
 /* A node adds its total to its row unless the row is above it already: @open counts the
  * occurrences on the path from the root, so recursion is counted once per stack. */
-static void add_values(const struct row_kind *kind, const struct tree *tree, const int64_t *self,
-		       const int64_t *total, uint32_t *open, struct profile_function_row *rows)
+static void add_values(const struct row_kind *kind, const struct tree *tree, uint32_t *open,
+		       struct profile_function_row *rows)
 {
 	const struct profile *p = kind->p;
 	struct tree_cursor at = { 0 };
 
 	while (tree_step(tree, &at)) {
-		uint32_t row = row_of(kind, at.node);
+		uint32_t row = row_of(kind, at.place.node);
 
 		if (at.leaving) {
 			open[row]--;
 			continue;
 		}
 		if (!open[row]++)
-			rows[row].cumulative = profile_add(rows[row].cumulative, total[at.node]);
-		rows[row].self = profile_add(rows[row].self, self[at.node]);
-		rows[row].kind = p->frames[p->nodes[at.node].frame].kind;
+			rows[row].cumulative = profile_add(rows[row].cumulative, tree_total(tree, at.place));
+		rows[row].self = profile_add(rows[row].self, tree_self(tree, at.place));
+		rows[row].kind = p->frames[p->nodes[at.place.node].frame].kind;
 	}
 }
 
@@ -130,16 +130,13 @@ static int fill_rows(const struct row_kind *kind, struct profile_function_row *r
 		     size_t *ret_count)
 {
 	cleanup_free uint32_t *open = calloc(count + 1, sizeof(*open));
-	cleanup_free int64_t *self = NULL, *total = NULL;
 	cleanup_tree struct tree tree = { 0 };
 	size_t used = 0;
-	int rc = open ? profile_node_values(kind->p, &self, &total) : -ENOMEM;
+	int rc = open ? tree_init(&tree, kind->p, profile_value_index(kind->p)) : -ENOMEM;
 
-	if (rc == 0)
-		rc = tree_init(&tree, kind->p);
 	if (rc < 0)
 		return rc;
-	add_values(kind, &tree, self, total, open, rows);
+	add_values(kind, &tree, open, rows);
 	add_counts(kind, rows);
 	/* A selection keeps its source's function table: what no longer occurs is no row. */
 	for (size_t i = 0; i < count; i++)

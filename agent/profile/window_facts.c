@@ -56,19 +56,19 @@ static int set_repeats(struct window_build *b)
 	cleanup_tree struct tree tree = { 0 };
 	cleanup_free uint32_t *open = calloc((size_t)b->names.function_count + 1, sizeof(*open));
 	struct tree_cursor at = { 0 };
-	int rc = tree_init(&tree, b->p);
+	int rc = tree_init(&tree, b->p, profile_value_index(b->p));
 
 	if (rc < 0)
 		return rc;
 	if (!open)
 		return -ENOMEM;
 	while (tree_step(&tree, &at)) {
-		uint32_t f = b->node_function[at.node];
+		uint32_t f = b->node_function[at.place.node];
 
 		if (at.leaving)
 			open[f]--;
 		else
-			b->node_repeats[at.node] = open[f]++ != 0;
+			b->node_repeats[at.place.node] = open[f]++ != 0;
 	}
 	return 0;
 }

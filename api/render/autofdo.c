@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "agent/base/u64map.h"
+#include "agent/base/vec.h"
 #include "api/render/render.h"
 
 /* A function, or an inlined copy of one at a line of its caller. */
@@ -25,20 +26,20 @@ struct context {
 	uint32_t lines;	 /* first line count, + 1 */
 	int64_t total, head;
 };
+VEC_DEFINE(context, struct context);
 
 struct line_count {
 	uint32_t offset, next;
 	int64_t count;
 };
+VEC_DEFINE(line_count, struct line_count);
 
 struct autofdo {
 	const struct profile *p;
-	struct context *contexts;
-	struct line_count *counts;
-	uint32_t context_count, count_count;
+	struct context_vec contexts;
+	struct line_count_vec counts;
 	uint32_t *of_node; /* node -> context + 1 */
 	struct u64map known, lines;
-	unsigned value;
 };
 
 /* As the linker knows it. */
@@ -66,14 +67,33 @@ static uint32_t offset_of(const struct profile *p, const struct profile_frame *f
 	return start && frame->line >= start ? frame->line - start : 0;
 }
 
+static int add_context(struct autofdo *w, uint32_t function, uint32_t outer, uint32_t line, uint32_t *ret)
+{
+	uint64_t key = ((uint64_t)outer << 44) ^ ((uint64_t)(line & 0xfffff) << 24) ^ function, at;
+	int rc = 0;
+
+	if (!u64map_get(&w->known, key, &at)) {
+		at = w->contexts.count;
+		rc = context_vec_push(&w->contexts, (struct context){ .function = function, .outer = outer, .at = line });
+		if (rc == 0)
+			rc = u64map_put(&w->known, key, at);
+		if (rc == 0 && outer) {
+			w->contexts.data[at].next = w->contexts.data[outer - 1].first;
+			w->contexts.data[outer - 1].first = (uint32_t)at + 1;
+		}
+	}
+	*ret = (uint32_t)at + 1;
+	return rc;
+}
+
 static int find_contexts(struct autofdo *w)
 {
 	const struct profile *p = w->p;
+	int rc = 0;
 
-	for (uint32_t i = 1; i < p->node_count; i++) {
+	for (uint32_t i = 1; rc == 0 && i < p->node_count; i++) {
 		const struct profile_frame *frame = &p->frames[p->nodes[i].frame];
 		uint32_t parent = p->nodes[i].parent, outer = 0, line = 0;
-		uint64_t key, at;
 
 		if (frame->kind != PROFILE_FRAME_NATIVE ||
 		    !is_symbol(symbol_of(p, frame->function)))
@@ -84,42 +104,36 @@ static int find_contexts(struct autofdo *w)
 			if (!outer)
 				continue;
 		}
-		key = ((uint64_t)outer << 44) ^ ((uint64_t)(line & 0xfffff) << 24) ^ frame->function;
-		if (!u64map_get(&w->known, key, &at)) {
-			at = w->context_count++;
-			w->contexts[at] = (struct context){ frame->function, outer, line,
-							    .next = outer ? w->contexts[outer - 1].first
-									  : 0 };
-			if (outer)
-				w->contexts[outer - 1].first = (uint32_t)at + 1;
-			if (u64map_put(&w->known, key, at) < 0)
-				return -ENOMEM;
-		}
-		w->of_node[i] = (uint32_t)at + 1;
+		rc = add_context(w, frame->function, outer, line, &w->of_node[i]);
 	}
-	return 0;
+	return rc;
 }
 
 static int add_count(struct autofdo *w, uint32_t context, uint32_t offset, int64_t count)
 {
+	struct context *contexts = w->contexts.data;
 	uint64_t key = (uint64_t)context << 32 | offset, at;
+	int rc = 0;
 
 	if (!u64map_get(&w->lines, key, &at)) {
-		at = w->count_count++;
-		w->counts[at] = (struct line_count){ offset, w->contexts[context].lines, 0 };
-		w->contexts[context].lines = (uint32_t)at + 1;
-		if (u64map_put(&w->lines, key, at) < 0)
-			return -ENOMEM;
+		at = w->counts.count;
+		rc = line_count_vec_push(&w->counts, (struct line_count){ offset, contexts[context].lines, 0 });
+		if (rc == 0)
+			rc = u64map_put(&w->lines, key, at);
+		if (rc < 0)
+			return rc;
+		contexts[context].lines = (uint32_t)at + 1;
 	}
-	w->counts[at].count += count;
-	for (uint32_t c = context + 1; c; c = w->contexts[c - 1].outer)
-		w->contexts[c - 1].total += count;
+	w->counts.data[at].count += count;
+	for (uint32_t c = context + 1; c; c = contexts[c - 1].outer)
+		contexts[c - 1].total += count;
 	return 0;
 }
 
 static void write_context(const struct autofdo *w, uint32_t index, unsigned depth, struct buf *out)
 {
-	const struct context *context = &w->contexts[index];
+	const struct context *contexts = w->contexts.data, *context = &contexts[index];
+	const struct line_count *counts = w->counts.data;
 	const char *name = symbol_of(w->p, context->function);
 
 	if (depth == 0)
@@ -127,12 +141,12 @@ static void write_context(const struct autofdo *w, uint32_t index, unsigned dept
 	else
 		buf_printf(out, "%*s%u: %s:%" PRId64 "\n", (int)depth, "", context->at, name,
 			   context->total);
-	for (uint32_t l = context->lines; l; l = w->counts[l - 1].next)
-		buf_printf(out, "%*s%u: %" PRId64 "\n", (int)depth + 1, "", w->counts[l - 1].offset,
-			   w->counts[l - 1].count);
+	for (uint32_t l = context->lines; l; l = counts[l - 1].next)
+		buf_printf(out, "%*s%u: %" PRId64 "\n", (int)depth + 1, "", counts[l - 1].offset,
+			   counts[l - 1].count);
 	/* Inline chains are at most NAMES_INLINE_MAX deep. */
-	for (uint32_t c = context->first; c && depth < 64; c = w->contexts[c - 1].next)
-		if (w->contexts[c - 1].total)
+	for (uint32_t c = context->first; c && depth < 64; c = contexts[c - 1].next)
+		if (contexts[c - 1].total)
 			write_context(w, c - 1, depth + 1, out);
 }
 
@@ -140,19 +154,14 @@ int render_autofdo(const struct profile *p, const struct render_options *options
 		   struct err *err)
 {
 	struct autofdo w = { .p = p };
-	int rc = 0;
+	int rc;
 
 	(void)options;
 	if (p->meta.type != PROFILE_CPU)
 		return err_set(err, ENOTSUP, "ProfileTypeMismatch", "format",
 			       "a sample profile for the compiler is made from a cpu profile");
-	w.contexts = calloc(p->node_count + 1, sizeof(*w.contexts));
-	w.counts = calloc(p->sample_count + 1, sizeof(*w.counts));
-	w.of_node = calloc(p->node_count + 1, sizeof(*w.of_node));
-	if (!w.contexts || !w.counts || !w.of_node)
-		rc = -ENOMEM;
-	if (rc == 0)
-		rc = find_contexts(&w);
+	w.of_node = calloc((size_t)p->node_count + 1, sizeof(*w.of_node));
+	rc = w.of_node ? find_contexts(&w) : -ENOMEM;
 	for (uint32_t i = 0; rc == 0 && i < p->sample_count; i++) {
 		uint32_t node = p->samples[i].node;
 
@@ -161,13 +170,13 @@ int render_autofdo(const struct profile *p, const struct render_options *options
 				       offset_of(p, &p->frames[p->nodes[node].frame]),
 				       p->samples[i].values[0]);
 	}
-	for (uint32_t i = 0; rc == 0 && i < w.context_count && !out->error; i++)
-		if (!w.contexts[i].outer && w.contexts[i].total)
+	for (uint32_t i = 0; rc == 0 && i < w.contexts.count && !out->error; i++)
+		if (!w.contexts.data[i].outer && w.contexts.data[i].total)
 			write_context(&w, i, 0, out);
 	u64map_deinit(&w.known);
 	u64map_deinit(&w.lines);
-	free(w.contexts);
-	free(w.counts);
+	context_vec_deinit(&w.contexts);
+	line_count_vec_deinit(&w.counts);
 	free(w.of_node);
 	return rc < 0 ? rc : out->error;
 }

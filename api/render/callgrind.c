@@ -6,7 +6,13 @@
 #include <string.h>
 
 #include "agent/base/u64map.h"
+#include "agent/base/vec.h"
+#include "agent/profile/tree.h"
 #include "api/render/render.h"
+
+/* Calls are summed for a part of the functions at a time: there may be nearly as many as there are nodes. */
+#define PASSES_MAX     16
+#define PASS_CALLS_MIN 16384
 
 struct call {
 	uint32_t caller, callee; /* functions */
@@ -14,55 +20,40 @@ struct call {
 	uint32_t line; /* of the call */
 	uint32_t open; /* how often it is on the current path */
 };
+VEC_DEFINE(call, struct call);
+VEC_DEFINE(open_calls, uint32_t);
 
 struct cost {
 	uint32_t function, line;
 	int64_t value;
 };
+VEC_DEFINE(cost, struct cost);
 
 struct callgrind {
 	const struct profile *p;
 	struct buf *out;
-	int64_t *self, *total;	  /* of profile nodes */
-	uint32_t *first, *next;	  /* children of profile nodes */
-	uint32_t *call_of;	  /* profile node -> call + 1, 0 = none */
-	struct call *calls;
-	struct cost *costs;
-	uint32_t call_count, cost_count;
-	uint8_t *named; /* functions and strings whose name was written */
+	struct tree tree;
+	struct cost_vec costs;	  /* by function */
+	size_t cost;		  /* the next to write */
+	uint32_t *edges;	  /* function -> nodes that it calls: at least as many as its calls */
+	uint32_t begin, end;	  /* functions of this pass */
+	struct call_vec calls;	  /* that they make */
+	struct u64map known;	  /* caller and callee -> call */
+	struct open_calls_vec path; /* call + 1 of each node on the current path, 0 = of no function of this pass */
+	uint8_t *named;		  /* functions and strings whose name was written */
 	uint8_t *file_named;
 };
 
 static void callgrind_deinit(struct callgrind *w)
 {
-	free(w->self);
-	free(w->total);
-	free(w->first);
-	free(w->next);
-	free(w->call_of);
-	free(w->calls);
-	free(w->costs);
+	tree_deinit(&w->tree);
+	cost_vec_deinit(&w->costs);
+	free(w->edges);
+	call_vec_deinit(&w->calls);
+	u64map_deinit(&w->known);
+	open_calls_vec_deinit(&w->path);
 	free(w->named);
 	free(w->file_named);
-}
-
-static int callgrind_alloc(struct callgrind *w)
-{
-	uint32_t nodes = w->p->node_count + 1;
-
-	w->self = calloc(nodes, sizeof(*w->self));
-	w->total = calloc(nodes, sizeof(*w->total));
-	w->first = calloc(nodes, sizeof(*w->first));
-	w->next = calloc(nodes, sizeof(*w->next));
-	w->call_of = calloc(nodes, sizeof(*w->call_of));
-	w->calls = calloc(nodes, sizeof(*w->calls));
-	w->costs = calloc(nodes, sizeof(*w->costs));
-	w->named = calloc(w->p->function_count + 1, 1);
-	w->file_named = calloc(w->p->string_count + 1, 1);
-	return w->self && w->total && w->first && w->next && w->call_of && w->calls && w->costs &&
-			       w->named && w->file_named
-		       ? 0
-		       : -ENOMEM;
 }
 
 static uint32_t function_of(const struct profile *p, uint32_t node)
@@ -70,84 +61,109 @@ static uint32_t function_of(const struct profile *p, uint32_t node)
 	return p->frames[p->nodes[node].frame].function;
 }
 
-static int sum_self(struct callgrind *w)
+static int callgrind_init(struct callgrind *w, unsigned value_index)
+{
+	const struct profile *p = w->p;
+
+	w->edges = calloc((size_t)p->function_count + 1, sizeof(*w->edges));
+	w->named = calloc(p->function_count + 1, 1);
+	w->file_named = calloc(p->string_count + 1, 1);
+	if (!w->edges || !w->named || !w->file_named)
+		return -ENOMEM;
+	for (uint32_t i = 1; i < p->node_count; i++)
+		if (p->nodes[i].parent)
+			w->edges[function_of(p, p->nodes[i].parent)]++;
+	return tree_init(&w->tree, p, value_index);
+}
+
+static int by_function(const void *a, const void *b)
+{
+	const struct cost *x = a, *y = b;
+
+	if (x->function != y->function)
+		return x->function < y->function ? -1 : 1;
+	return x->line < y->line ? -1 : x->line > y->line;
+}
+
+static int sum_costs(struct callgrind *w, unsigned value_index)
 {
 	const struct profile *p = w->p;
 	struct u64map known = { 0 };
 	int rc = 0;
 
-	for (uint32_t i = 1; rc == 0 && i < p->node_count; i++) {
-		const struct profile_frame *frame = &p->frames[p->nodes[i].frame];
-		uint64_t key = (uint64_t)frame->function << 32 | frame->line, at;
+	for (uint32_t i = 0; rc == 0 && i < p->sample_count; i++) {
+		const struct profile_frame *frame = &p->frames[p->nodes[p->samples[i].node].frame];
+		int64_t value = p->samples[i].values[value_index];
+		uint64_t key, at;
 
-		if (!w->self[i])
+		if (!value || !p->samples[i].node)
 			continue;
+		key = (uint64_t)frame->function << 32 | frame->line;
 		if (!u64map_get(&known, key, &at)) {
-			at = w->cost_count++;
-			w->costs[at] = (struct cost){ frame->function, frame->line, 0 };
-			rc = u64map_put(&known, key, at);
+			at = w->costs.count;
+			rc = cost_vec_push(&w->costs, (struct cost){ frame->function, frame->line, 0 });
+			if (rc == 0)
+				rc = u64map_put(&known, key, at);
 		}
-		w->costs[at].value += w->self[i];
+		if (rc == 0)
+			w->costs.data[at].value += value;
 	}
 	u64map_deinit(&known);
+	if (w->costs.count)
+		qsort(w->costs.data, w->costs.count, sizeof(*w->costs.data), by_function);
 	return rc;
 }
 
-static int name_calls(struct callgrind *w)
+/* The call that a node stands for, of this pass; @ret its number + 1, or 0. */
+static int find_call(struct callgrind *w, uint32_t node, uint32_t *ret)
 {
 	const struct profile *p = w->p;
-	struct u64map known = { 0 };
+	uint32_t parent = p->nodes[node].parent, caller;
+	uint64_t key, at;
 	int rc = 0;
 
-	for (uint32_t i = 1; rc == 0 && i < p->node_count; i++) {
-		uint32_t parent = p->nodes[i].parent;
-		uint64_t key, at;
-
-		if (!parent)
-			continue;
-		key = (uint64_t)function_of(p, parent) << 32 | function_of(p, i);
-		if (!u64map_get(&known, key, &at)) {
-			at = w->call_count++;
-			w->calls[at] = (struct call){ function_of(p, parent), function_of(p, i), 0,
-						      p->frames[p->nodes[parent].frame].line, 0 };
-			rc = u64map_put(&known, key, at);
-		}
-		w->call_of[i] = (uint32_t)at + 1;
+	*ret = 0;
+	if (!parent)
+		return 0;
+	caller = function_of(p, parent);
+	if (caller < w->begin || caller >= w->end)
+		return 0;
+	key = (uint64_t)caller << 32 | function_of(p, node);
+	if (!u64map_get(&w->known, key, &at)) {
+		at = w->calls.count;
+		rc = call_vec_push(&w->calls, (struct call){ caller, function_of(p, node), 0,
+							     p->frames[p->nodes[parent].frame].line, 0 });
+		if (rc == 0)
+			rc = u64map_put(&w->known, key, at);
 	}
-	u64map_deinit(&known);
+	*ret = (uint32_t)at + 1;
 	return rc;
 }
 
 /* Depth first, so that the calls on the path are known. */
-static void sum_calls(struct callgrind *w)
+static int sum_calls(struct callgrind *w)
 {
-	const struct profile *p = w->p;
-	uint32_t at = 0;
+	struct tree_cursor at = { 0 };
+	int rc = 0;
 
-	for (uint32_t i = p->node_count; i-- > 1;) {
-		w->next[i] = w->first[p->nodes[i].parent];
-		w->first[p->nodes[i].parent] = i;
-	}
-	for (;;) {
-		struct call *call = w->call_of[at] ? &w->calls[w->call_of[at] - 1] : NULL;
+	w->calls.count = 0;
+	u64map_clear(&w->known);
+	while (rc == 0 && tree_step(&w->tree, &at)) {
+		uint32_t call;
 
-		if (call && call->open++ == 0)
-			call->value += w->total[at];
-		if (w->first[at]) {
-			at = w->first[at];
+		if (at.leaving) {
+			call = w->path.data[--w->path.count];
+			if (call)
+				w->calls.data[call - 1].open--;
 			continue;
 		}
-		for (;;) {
-			if (w->call_of[at])
-				w->calls[w->call_of[at] - 1].open--;
-			if (at == 0)
-				return;
-			if (w->next[at])
-				break;
-			at = p->nodes[at].parent;
-		}
-		at = w->next[at];
+		rc = find_call(w, at.place.node, &call);
+		if (rc == 0 && call && w->calls.data[call - 1].open++ == 0)
+			w->calls.data[call - 1].value += tree_total(&w->tree, at.place);
+		if (rc == 0)
+			rc = open_calls_vec_push(&w->path, call);
 	}
+	return rc;
 }
 
 static void add_name(struct buf *out, const char *text)
@@ -177,15 +193,6 @@ static void write_function(struct callgrind *w, uint32_t id, const char *file_ke
 	buf_add_char(w->out, '\n');
 }
 
-static int by_function(const void *a, const void *b)
-{
-	const struct cost *x = a, *y = b;
-
-	if (x->function != y->function)
-		return x->function < y->function ? -1 : 1;
-	return x->line < y->line ? -1 : x->line > y->line;
-}
-
 static int by_caller(const void *a, const void *b)
 {
 	const struct call *x = a, *y = b;
@@ -195,30 +202,55 @@ static int by_caller(const void *a, const void *b)
 	return x->callee < y->callee ? -1 : x->callee > y->callee;
 }
 
-static void write_costs(struct callgrind *w)
+static void write_call(struct callgrind *w, const struct call *call)
 {
-	uint32_t call = 0, cost = 0;
+	write_function(w, call->callee, "cfi", "cfn");
+	buf_printf(w->out, "calls=1 %u\n%u %" PRId64 "\n", w->p->functions[call->callee].line, call->line,
+		   call->value);
+}
 
-	qsort(w->costs, w->cost_count, sizeof(*w->costs), by_function);
-	qsort(w->calls, w->call_count, sizeof(*w->calls), by_caller);
-	for (uint32_t f = 0; f < w->p->function_count && !w->out->error; f++) {
-		bool has_cost = cost < w->cost_count && w->costs[cost].function == f;
-		bool has_call = call < w->call_count && w->calls[call].caller == f;
+/* The functions of a pass, with their costs and calls. */
+static void write_functions(struct callgrind *w)
+{
+	size_t call = 0;
+
+	if (w->calls.count)
+		qsort(w->calls.data, w->calls.count, sizeof(*w->calls.data), by_caller);
+	for (uint32_t f = w->begin; f < w->end && !w->out->error; f++) {
+		bool has_cost = w->cost < w->costs.count && w->costs.data[w->cost].function == f;
+		bool has_call = call < w->calls.count && w->calls.data[call].caller == f;
 
 		if (!has_cost && !has_call)
 			continue;
 		buf_add_char(w->out, '\n');
 		write_function(w, f, "fl", "fn");
-		for (; cost < w->cost_count && w->costs[cost].function == f; cost++)
-			buf_printf(w->out, "%u %" PRId64 "\n", w->costs[cost].line,
-				   w->costs[cost].value);
-		for (; call < w->call_count && w->calls[call].caller == f; call++) {
-			write_function(w, w->calls[call].callee, "cfi", "cfn");
-			buf_printf(w->out, "calls=1 %u\n%u %" PRId64 "\n",
-				   w->p->functions[w->calls[call].callee].line,
-				   w->calls[call].line, w->calls[call].value);
-		}
+		for (; w->cost < w->costs.count && w->costs.data[w->cost].function == f; w->cost++)
+			buf_printf(w->out, "%u %" PRId64 "\n", w->costs.data[w->cost].line,
+				   w->costs.data[w->cost].value);
+		for (; call < w->calls.count && w->calls.data[call].caller == f; call++)
+			write_call(w, &w->calls.data[call]);
 	}
+}
+
+/* As many functions at a time as make some of the calls. */
+static int write_passes(struct callgrind *w)
+{
+	uint32_t most = w->p->node_count / PASSES_MAX > PASS_CALLS_MIN ? w->p->node_count / PASSES_MAX : PASS_CALLS_MIN;
+	int rc = 0;
+
+	for (w->begin = 0; rc == 0 && w->begin < w->p->function_count && !w->out->error; w->begin = w->end) {
+		uint64_t edges = w->edges[w->begin];
+
+		for (w->end = w->begin + 1; w->end < w->p->function_count; w->end++) {
+			edges += w->edges[w->end];
+			if (edges > most)
+				break;
+		}
+		rc = sum_calls(w);
+		if (rc == 0)
+			write_functions(w);
+	}
+	return rc;
 }
 
 int render_callgrind(const struct profile *p, const struct render_options *options,
@@ -227,31 +259,20 @@ int render_callgrind(const struct profile *p, const struct render_options *optio
 	const struct profile_type_info *info = profile_type_info(p->meta.type);
 	struct callgrind w = { .p = p, .out = out };
 	int64_t sum = 0;
-	int rc = callgrind_alloc(&w);
+	int rc = callgrind_init(&w, options->value_index);
 
 	(void)err;
-	for (uint32_t i = 0; rc == 0 && i < p->sample_count; i++) {
-		w.self[p->samples[i].node] += p->samples[i].values[options->value_index];
-		sum += p->samples[i].values[options->value_index];
-	}
-	for (uint32_t i = p->node_count; rc == 0 && i-- > 0;) {
-		w.total[i] += w.self[i];
-		if (i)
-			w.total[p->nodes[i].parent] += w.total[i];
-	}
 	if (rc == 0)
-		rc = sum_self(&w);
-	if (rc == 0)
-		rc = name_calls(&w);
+		rc = sum_costs(&w, options->value_index);
 	if (rc == 0) {
-		if (p->node_count)
-			sum_calls(&w);
+		for (uint32_t i = 0; i < p->sample_count; i++)
+			sum += p->samples[i].values[options->value_index];
 		buf_printf(out,
 			   "# callgrind format\nversion: 1\ncreator: profd " PROFD_VERSION
 			   "\npositions: line\nevents: %s_%s\nsummary: %" PRId64 "\n",
 			   info->values[options->value_index].name,
 			   info->values[options->value_index].unit, sum);
-		write_costs(&w);
+		rc = write_passes(&w);
 	}
 	callgrind_deinit(&w);
 	return rc < 0 ? rc : out->error;

@@ -3,47 +3,80 @@
 
 #include <errno.h>
 
-#include "agent/base/u64map.h"
+#define INLINED_MAX 128 /* of one location; what is above begins another */
+
+/* Frames from *@node, innermost first, to the one that all others are inlined into; *@node becomes its caller's. */
+static unsigned list_frames(const struct profile *p, uint32_t *node, uint32_t frames[INLINED_MAX])
+{
+	unsigned count = 0;
+	bool inlined;
+
+	do {
+		uint32_t frame = p->nodes[*node].frame;
+
+		frames[count++] = frame;
+		*node = p->nodes[*node].parent;
+		inlined = *node && (p->frames[frame].flags & PROFILE_FRAME_INLINED);
+	} while (inlined && count < INLINED_MAX);
+	return count;
+}
+
+static uint64_t key_of(uint32_t outer, uint32_t frame)
+{
+	return (uint64_t)outer << 32 | frame;
+}
+
+static int add_node(struct chains *c, uint32_t node)
+{
+	uint32_t frames[INLINED_MAX], outer = 0;
+	unsigned count = list_frames(c->p, &node, frames);
+	int rc = 0;
+
+	while (rc == 0 && count-- > 0) {
+		uint32_t frame = frames[count];
+		uint64_t at = outer ? 0 : c->of_frame[frame];
+
+		if (at || (outer && u64map_get(&c->known, key_of(outer, frame), &at))) {
+			outer = (uint32_t)at;
+			continue;
+		}
+		at = c->all.count;
+		rc = chain_vec_push(&c->all, (struct chain){ frame, outer });
+		if (rc == 0 && outer)
+			rc = u64map_put(&c->known, key_of(outer, frame), at);
+		else if (rc == 0)
+			c->of_frame[frame] = (uint32_t)at;
+		outer = (uint32_t)at;
+	}
+	return rc;
+}
 
 int chains_build(const struct profile *p, struct chains *ret)
 {
-	struct chains chains = { .count = 1 };
-	struct u64map known = { 0 };
-	int rc = 0;
+	int rc;
 
-	chains.items = calloc(p->node_count + 1, sizeof(*chains.items));
-	chains.of_node = calloc(p->node_count + 1, sizeof(*chains.of_node));
-	chains.up = calloc(p->node_count + 1, sizeof(*chains.up));
-	if (!chains.items || !chains.of_node || !chains.up)
-		rc = -ENOMEM;
-	for (uint32_t i = 1; rc == 0 && i < p->node_count; i++) {
-		uint32_t parent = p->nodes[i].parent, frame = p->nodes[i].frame;
-		bool inlined = parent && (p->frames[frame].flags & PROFILE_FRAME_INLINED);
-		uint32_t outer = inlined ? chains.of_node[parent] : 0;
-		uint64_t key = (uint64_t)outer << 32 | frame;
-		uint64_t at;
-
-		if (!u64map_get(&known, key, &at)) {
-			at = chains.count++;
-			chains.items[at] = (struct chain){ frame, outer };
-			rc = u64map_put(&known, key, at);
-		}
-		chains.of_node[i] = (uint32_t)at;
-		chains.up[i] = inlined ? chains.up[parent] : parent;
-	}
-	u64map_deinit(&known);
-	if (rc < 0) {
-		chains_deinit(&chains);
-		return rc;
-	}
-	*ret = chains;
-	return 0;
+	*ret = (struct chains){ .p = p, .of_frame = calloc((size_t)p->frame_count + 1, sizeof(*ret->of_frame)) };
+	rc = ret->of_frame ? chain_vec_push(&ret->all, (struct chain){ 0 }) : -ENOMEM;
+	for (uint32_t i = 1; rc == 0 && i < p->node_count; i++)
+		rc = add_node(ret, i);
+	return rc;
 }
 
 void chains_deinit(struct chains *chains)
 {
-	free(chains->items);
-	free(chains->of_node);
-	free(chains->up);
+	chain_vec_deinit(&chains->all);
+	u64map_deinit(&chains->known);
+	free(chains->of_frame);
 	*chains = (struct chains){ 0 };
+}
+
+uint32_t chains_climb(const struct chains *chains, uint32_t *node)
+{
+	uint32_t frames[INLINED_MAX];
+	unsigned count = list_frames(chains->p, node, frames);
+	uint64_t chain = chains->of_frame[frames[--count]];
+
+	while (count-- > 0)
+		(void)u64map_get(&chains->known, key_of((uint32_t)chain, frames[count]), &chain);
+	return (uint32_t)chain;
 }

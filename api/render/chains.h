@@ -7,27 +7,27 @@
 #include <stdint.h>
 
 #include "agent/base/cleanup.h"
+#include "agent/base/u64map.h"
+#include "agent/base/vec.h"
 #include "agent/profile/profile.h"
 
 struct chain {
 	uint32_t frame; /* innermost */
 	uint32_t outer; /* chain of the frame it is inlined into; 0 = not inlined */
 };
+VEC_DEFINE(chain, struct chain);
 
 struct chains {
-	struct chain *items; /* 1 … count-1; 0 is unused */
-	uint32_t count;
-	uint32_t *of_node; /* profile node -> chain that ends there */
-	uint32_t *up;	   /* profile node -> node below the whole chain: the caller's; 0 = root */
+	const struct profile *p;
+	struct chain_vec all; /* 0 is unused */
+	uint32_t *of_frame;   /* frame -> chain of it alone */
+	struct u64map known;  /* outer chain and frame -> chain */
 };
 
+/* -ENOMEM; chains_deinit() is needed either way. @p must outlive the chains. */
 int chains_build(const struct profile *p, struct chains *ret) must_use;
 void chains_deinit(struct chains *chains);
-
-static inline void cleanup_chains_fn(struct chains *chains)
-{
-	chains_deinit(chains);
-}
-#define cleanup_chains __attribute__((__cleanup__(cleanup_chains_fn)))
+/* The chain that ends at *@node, which becomes the node below all of it: the caller's, 0 = the root. */
+uint32_t chains_climb(const struct chains *chains, uint32_t *node);
 
 #endif

@@ -11,14 +11,10 @@
 VEC_DEFINE(heap, uint32_t);
 VEC_DEFINE(taken, struct flame_node);
 
-#define CUT 0x80000000u
-
 /* Groups are taken by their totals, largest first: what is pruned in the end was never folded, so that time and
- * memory, beyond a few numbers for each node of the profile, go with what is shown. */
+ * memory, beyond those of the profile's tree, go with what is shown. */
 struct fold {
 	const struct profile *p;
-	int64_t *total; /* of nodes of the profile */
-	uint32_t *place; /* number + 1 of the taken one that it is, or, with CUT, below which it was pruned */
 	struct stack_groups groups;
 	struct heap_vec heap;	/* of groups, largest total on top */
 	struct taken_vec taken; /* parents have smaller numbers */
@@ -28,29 +24,10 @@ struct fold {
 
 static void fold_deinit(struct fold *f)
 {
-	free(f->total);
-	free(f->place);
 	free(f->cut_nodes);
 	free(f->cut_value);
-	stack_groups_deinit(&f->groups);
 	heap_vec_deinit(&f->heap);
 	taken_vec_deinit(&f->taken);
-}
-
-static int fold_init(struct fold *f, unsigned value_index)
-{
-	const struct profile *p = f->p;
-	size_t nodes = (size_t)p->node_count + 1;
-
-	f->total = calloc(nodes, sizeof(*f->total));
-	f->place = calloc(nodes, sizeof(*f->place));
-	if (!f->total || !f->place)
-		return -ENOMEM;
-	for (uint32_t i = 0; i < p->sample_count; i++)
-		f->total[p->samples[i].node] += p->samples[i].values[value_index];
-	for (uint32_t i = p->node_count; i-- > 1;)
-		f->total[p->nodes[i].parent] += f->total[i];
-	return stack_groups_init(&f->groups, p, f->total, false);
 }
 
 /* ---- heap of groups ------------------------------------------------------------------------------ */
@@ -58,7 +35,7 @@ static int fold_init(struct fold *f, unsigned value_index)
 /* Equal totals: who was made last, so that a stack is shown to its end before the next is begun. */
 static bool is_before(const struct fold *f, uint32_t a, uint32_t b)
 {
-	int64_t x = f->groups.all.data[a].value, y = f->groups.all.data[b].value;
+	int64_t x = f->groups.all.data[a].total, y = f->groups.all.data[b].total;
 
 	return x != y ? x > y : a > b;
 }
@@ -118,7 +95,7 @@ static int find_root(struct fold *f, const struct render_options *options, struc
 			const char *name = profile_string(f->p, f->p->functions[group->function].name);
 
 			if (flame_name_hash(name) == options->root[step] &&
-			    (!best || group->value > best->value))
+			    (!best || group->total > best->total))
 				best = group;
 		}
 		if (!best)
@@ -134,15 +111,17 @@ static struct flame_node node_of(const struct fold *f, const struct stack_group 
 {
 	const struct profile *p = f->p;
 	struct flame_node node = { .function = FLAME_PRUNED, .parent = group->parent,
-				   .kind = PROFILE_FRAME_MARKER, .total = group->value };
+				   .kind = PROFILE_FRAME_MARKER, .total = group->total,
+				   .self = stack_groups_self(&f->groups, group->head) };
+	uint32_t first = f->groups.members.data[group->head].place.node;
 
 	if (!group->head)
 		return node;
 	node.function = group->function;
-	node.kind = p->frames[p->nodes[group->head].frame].kind;
+	node.kind = p->frames[p->nodes[first].frame].kind;
 	node.flags = UINT8_MAX;
-	for (uint32_t m = group->head; m; m = f->groups.member[m]) {
-		const struct profile_frame *frame = &p->frames[p->nodes[m].frame];
+	for (uint32_t m = group->head; m; m = f->groups.members.data[m].next) {
+		const struct profile_frame *frame = &p->frames[p->nodes[f->groups.members.data[m].place.node].frame];
 
 		node.flags &= frame->flags;
 		node.line = node.line ? node.line : frame->line;
@@ -158,17 +137,12 @@ static int take_group(struct fold *f, struct stack_group group)
 	size_t begin;
 	int rc = stack_groups_make(&f->groups, group.head, number, &begin);
 
-	f->place[group.head] = number + 1;
-	for (uint32_t m = f->groups.member[group.head]; m; m = f->groups.member[m])
-		f->place[m] = number + 1;
-	node.self = group.value;
+	stack_groups_drop(&f->groups, group.head);
 	node.depth = number ? f->taken.data[group.parent].depth + 1 : 0;
-	for (size_t i = begin; rc == 0 && i < f->groups.all.count; i++) {
-		node.self -= f->groups.all.data[i].value;
+	for (size_t i = begin; rc == 0 && i < f->groups.all.count; i++)
 		/* A stack without value (a name only) is no box. */
-		if (f->groups.all.data[i].value != 0)
+		if (f->groups.all.data[i].total != 0)
 			rc = heap_put(f, (uint32_t)i);
-	}
 	return rc < 0 ? rc : taken_vec_push(&f->taken, node);
 }
 
@@ -181,32 +155,36 @@ static int take_largest(struct fold *f, struct stack_group root, uint32_t max_no
 	return rc;
 }
 
+/* Nodes with a value at a place and below it. */
+static uint32_t count_nodes(const struct tree *tree, struct tree_place place)
+{
+	struct tree_cursor at = { .place = place };
+	uint32_t count = tree_total(tree, place) != 0;
+
+	while (tree_step(tree, &at))
+		count += !at.leaving && tree_total(tree, at.place) != 0;
+	return count;
+}
+
 /* What was left in the heap, and all below it: told to the node above, which was taken. */
 static int count_pruned(struct fold *f, struct flame_tree *tree)
 {
-	const struct profile *p = f->p;
-
 	f->cut_nodes = calloc(f->taken.count, sizeof(*f->cut_nodes));
 	f->cut_value = calloc(f->taken.count, sizeof(*f->cut_value));
 	if (!f->cut_nodes || !f->cut_value)
 		return -ENOMEM;
-	tree->min_total = f->heap.count ? f->groups.all.data[f->heap.data[0]].value : 0;
+	tree->min_total = f->heap.count ? f->groups.all.data[f->heap.data[0]].total : 0;
 	for (size_t i = 0; i < f->heap.count; i++) {
 		const struct stack_group *group = &f->groups.all.data[f->heap.data[i]];
 
-		f->cut_value[group->parent] += group->value;
-		tree->pruned_value += group->value;
-	}
-	for (uint32_t i = 1; f->heap.count && i < p->node_count; i++) {
-		uint32_t above = f->place[p->nodes[i].parent] & ~CUT;
+		f->cut_value[group->parent] += group->total;
+		tree->pruned_value += group->total;
+		for (uint32_t m = group->head; m; m = f->groups.members.data[m].next) {
+			uint32_t nodes = count_nodes(&f->groups.tree, f->groups.members.data[m].place);
 
-		if (f->place[i] || !above)
-			continue;
-		f->place[i] = above | CUT;
-		if (f->total[i] == 0)
-			continue;
-		f->cut_nodes[above - 1]++;
-		tree->pruned_nodes++;
+			f->cut_nodes[group->parent] += nodes;
+			tree->pruned_nodes += nodes;
+		}
 	}
 	return 0;
 }
@@ -218,11 +196,18 @@ struct order {
 	uint32_t *place;	/* in the tree */
 };
 
+static void put_node(struct flame_tree *tree, struct flame_node node)
+{
+	if (node.depth > tree->depth_max)
+		tree->depth_max = node.depth;
+	tree->nodes[tree->count++] = node;
+}
+
 static void put_pruned(const struct fold *f, uint32_t at, uint32_t own, struct flame_tree *tree)
 {
 	if (!f->cut_nodes[at])
 		return;
-	tree->nodes[tree->count++] = (struct flame_node){
+	put_node(tree, (struct flame_node){
 		.function = FLAME_PRUNED,
 		.parent = own,
 		.depth = tree->nodes[own].depth + 1,
@@ -230,7 +215,7 @@ static void put_pruned(const struct fold *f, uint32_t at, uint32_t own, struct f
 		.kind = PROFILE_FRAME_MARKER,
 		.self = f->cut_value[at],
 		.total = f->cut_value[at],
-	};
+	});
 }
 
 /* Without recursion: stacks may be thousands deep. */
@@ -239,13 +224,11 @@ static void write_preorder(const struct fold *f, const struct order *o, struct f
 	uint32_t at = 0;
 
 	for (;;) {
-		struct flame_node *node = &tree->nodes[tree->count];
+		struct flame_node node = f->taken.data[at];
 
-		*node = f->taken.data[at];
-		node->parent = o->place[node->parent];
-		if (node->depth > tree->depth_max)
-			tree->depth_max = node->depth;
-		o->place[at] = tree->count++;
+		node.parent = o->place[node.parent];
+		o->place[at] = tree->count;
+		put_node(tree, node);
 		if (o->first[at]) {
 			at = o->first[at];
 			continue;
@@ -290,10 +273,10 @@ int flame_tree_build(const struct profile *p, const struct render_options *optio
 	struct fold fold = { .p = p };
 	struct stack_group root = { 0 };
 	struct flame_tree tree = { 0 };
-	int rc = fold_init(&fold, options->value_index);
+	int rc = stack_groups_init(&fold.groups, p, options->value_index, false);
 
 	if (rc == 0) {
-		root.value = fold.total[0];
+		root.total = tree_total(&fold.groups.tree, (struct tree_place){ 0 });
 		rc = find_root(&fold, options, &root);
 	}
 	if (rc == 0)
@@ -301,6 +284,7 @@ int flame_tree_build(const struct profile *p, const struct render_options *optio
 				  options->max_nodes ? options->max_nodes : RENDER_NODES_DEFAULT);
 	if (rc == 0)
 		rc = count_pruned(&fold, &tree);
+	stack_groups_deinit(&fold.groups);
 	if (rc == 0)
 		rc = order_nodes(&fold, &tree);
 	fold_deinit(&fold);

@@ -18,7 +18,6 @@ VEC_DEFINE(levels, struct level);
 
 struct folded {
 	const struct profile *p;
-	int64_t *self; /* of nodes */
 	struct stack_groups groups;
 	struct levels_vec levels;
 	struct buf path;
@@ -40,6 +39,7 @@ static int enter_level(struct folded *f, uint32_t head)
 
 	if (rc < 0)
 		return rc;
+	stack_groups_drop(&f->groups, head);
 	level.at = level.begin;
 	level.end = f->groups.all.count;
 	if (level.end - level.begin > 1)
@@ -64,15 +64,16 @@ void render_folded_name(const char *name, struct buf *out)
 static void write_line(struct folded *f, const struct stack_group *group, size_t path_len)
 {
 	const char *name = profile_string(f->p, f->p->functions[group->function].name);
+	int64_t self = stack_groups_self(&f->groups, group->head);
 
 	f->path.len = path_len;
 	if (path_len)
 		buf_add_char(&f->path, ';');
 	render_folded_name(*name ? name : "[unknown]", &f->path);
-	if (!group->value)
+	if (!self)
 		return;
 	buf_add(f->out, f->path.data, f->path.len);
-	buf_printf(f->out, " %" PRId64 "\n", group->value);
+	buf_printf(f->out, " %" PRId64 "\n", self);
 }
 
 /* Without recursion: stacks may be thousands deep. */
@@ -136,12 +137,7 @@ int render_folded(const struct profile *p, const struct render_options *options,
 	int rc;
 
 	(void)err;
-	f.self = calloc((size_t)p->node_count + 1, sizeof(*f.self));
-	if (!f.self)
-		return -ENOMEM;
-	for (uint32_t i = 0; i < p->sample_count; i++)
-		f.self[p->samples[i].node] += p->samples[i].values[options->value_index];
-	rc = stack_groups_init(&f.groups, p, f.self, true);
+	rc = stack_groups_init(&f.groups, p, options->value_index, true);
 	if (rc == 0)
 		rc = enter_root(&f, options);
 	if (rc == 0)
@@ -149,6 +145,5 @@ int render_folded(const struct profile *p, const struct render_options *options,
 	stack_groups_deinit(&f.groups);
 	levels_vec_deinit(&f.levels);
 	buf_deinit(&f.path);
-	free(f.self);
 	return rc < 0 ? rc : out->error;
 }

@@ -76,7 +76,7 @@ struct otlp {
 	struct buf a, b, c;    /* parts under construction, inner to outer */
 	struct u64map attribute_known, string_known;
 	uint32_t string_count, attribute_count, stack_count;
-	uint32_t *stack_of; /* node -> stack */
+	uint32_t *stack_of; /* sample -> stack */
 	uint32_t *stacks;   /* stack -> node */
 	uint32_t *order;    /* samples by process */
 	uint32_t *first;    /* process -> first in @order; one more at the end */
@@ -165,17 +165,6 @@ static uint32_t attribute(struct otlp *w, const char *key, const char *value, ui
 	return w->attribute_count++;
 }
 
-static uint32_t stack_number(struct otlp *w, uint32_t node)
-{
-	if (!node)
-		return 0;
-	if (!w->stack_of[node]) {
-		w->stacks[w->stack_count] = node;
-		w->stack_of[node] = w->stack_count++;
-	}
-	return w->stack_of[node];
-}
-
 /* ---- samples --------------------------------------------------------------------------------------- */
 
 static void sample_attributes(struct otlp *w, const struct profile_attrs *attrs, uint32_t *list,
@@ -206,15 +195,14 @@ static void sample_attributes(struct otlp *w, const struct profile_attrs *attrs,
 	}
 }
 
-static void write_sample(struct otlp *w, const struct profile_sample *sample, unsigned value,
-			 struct buf *out)
+static void write_sample(struct otlp *w, uint32_t index, unsigned value, struct buf *out)
 {
+	const struct profile_sample *sample = &w->p->samples[index];
 	uint32_t list[40];
 	unsigned count = 0;
-	uint32_t stack = stack_number(w, sample->node);
 
 	sample_attributes(w, &w->p->attrs[sample->attrs], list, &count);
-	proto_uint(&w->b, SAMPLE_STACK, stack);
+	proto_uint(&w->b, SAMPLE_STACK, w->stack_of[index]);
 	for (unsigned i = 0; i < count; i++)
 		buf_add_varint(&w->a, list[i]);
 	proto_message(&w->b, SAMPLE_ATTRIBUTES, &w->a);
@@ -258,7 +246,7 @@ static void write_profile(struct otlp *w, uint32_t process, unsigned value, stru
 
 	write_value_type(w, PROFILE_SAMPLE_TYPE, &profile_type_info(p->meta.type)->values[value], out);
 	for (uint32_t i = w->first[process]; i < w->first[process + 1] && !out->error; i++)
-		write_sample(w, &p->samples[w->order[i]], value, out);
+		write_sample(w, w->order[i], value, out);
 	proto_fixed64(out, PROFILE_TIME, p->meta.start_ns);
 	proto_uint(out, PROFILE_DURATION, p->meta.duration_ns);
 	if (p->meta.type == PROFILE_CPU && p->meta.sample_rate) {
@@ -398,12 +386,13 @@ static void write_locations(struct otlp *w, struct buf *out)
 	const struct profile *p = w->p;
 
 	proto_message(out, DICTIONARY_LOCATIONS, &w->c);
-	for (uint32_t i = 1; i < w->chains.count; i++) {
-		const struct profile_frame *frame = &p->frames[w->chains.items[i].frame];
+	for (uint32_t i = 1; i < w->chains.all.count; i++) {
+		const struct chain *chains = w->chains.all.data;
+		const struct profile_frame *frame = &p->frames[chains[i].frame];
 		uint32_t kind = 0;
 
-		for (uint32_t c = i; c; c = w->chains.items[c].outer) {
-			frame = &p->frames[w->chains.items[c].frame];
+		for (uint32_t c = i; c; c = chains[c].outer) {
+			frame = &p->frames[chains[c].frame];
 			proto_uint(&w->a, LINE_FUNCTION, (uint64_t)frame->function + 1);
 			proto_uint(&w->a, LINE_LINE, frame->line);
 			proto_message(&w->b, LOCATION_LINES, &w->a);
@@ -440,8 +429,8 @@ static void write_stacks(struct otlp *w, struct buf *out)
 {
 	proto_message(out, DICTIONARY_STACKS, &w->b);
 	for (uint32_t i = 1; i < w->stack_count && !out->error; i++) {
-		for (uint32_t n = w->stacks[i]; n; n = w->chains.up[n])
-			buf_add_varint(&w->a, w->chains.of_node[n]);
+		for (uint32_t n = w->stacks[i]; n;)
+			buf_add_varint(&w->a, chains_climb(&w->chains, &n));
 		proto_message(&w->b, STACK_LOCATIONS, &w->a);
 		proto_message(out, DICTIONARY_STACKS, &w->b);
 	}
@@ -464,6 +453,23 @@ static void write_dictionary(struct otlp *w, struct buf *out)
 	write_stacks(w, out);
 }
 
+/* Samples come by node; stack 0 is that of the root. */
+static int number_stacks(struct otlp *w)
+{
+	const struct profile *p = w->p;
+
+	w->stack_of = calloc((size_t)p->sample_count + 1, sizeof(*w->stack_of));
+	w->stacks = calloc((size_t)p->sample_count + 1, sizeof(*w->stacks));
+	if (!w->stack_of || !w->stacks)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < p->sample_count; i++) {
+		if (p->samples[i].node != w->stacks[w->stack_count - 1])
+			w->stacks[w->stack_count++] = p->samples[i].node;
+		w->stack_of[i] = w->stack_count - 1;
+	}
+	return 0;
+}
+
 static int sort_samples(struct otlp *w)
 {
 	const struct profile *p = w->p;
@@ -472,9 +478,7 @@ static int sort_samples(struct otlp *w)
 
 	w->order = calloc(p->sample_count + 1, sizeof(*w->order));
 	w->first = calloc(processes + 1, sizeof(*w->first));
-	w->stack_of = calloc(p->node_count + 1, sizeof(*w->stack_of));
-	w->stacks = calloc(p->sample_count + 1, sizeof(*w->stacks));
-	if (!at || !w->order || !w->first || !w->stack_of || !w->stacks)
+	if (!at || !w->order || !w->first)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < p->sample_count; i++)
 		w->first[p->attrs[p->samples[i].attrs].process + 1]++;
@@ -499,6 +503,8 @@ int render_otlp(const struct profile *p, const struct render_options *options, s
 	(void)err;
 	if (rc == 0)
 		rc = sort_samples(&w);
+	if (rc == 0)
+		rc = number_stacks(&w);
 	/* Texts that the profile has already are not written twice. */
 	for (uint32_t i = 1; rc == 0 && i < p->string_count; i++)
 		rc = u64map_put(&w.string_known,
@@ -510,7 +516,7 @@ int render_otlp(const struct profile *p, const struct render_options *options, s
 		write_dictionary(&w, counter_begin(&counter));
 		proto_head(out, REQUEST_DICTIONARY, counter_end(&counter, &w));
 		write_dictionary(&w, out);
-		rc = w.error;
+		rc = w.error ? w.error : w.strings.error ? w.strings.error : w.attributes.error ? w.attributes.error : w.b.error;
 	}
 	otlp_deinit(&w);
 	return rc < 0 ? rc : out->error;

@@ -157,8 +157,8 @@ static void write_samples(struct pprof *w)
 	for (uint32_t i = 0; i < p->sample_count && !w->out->error; i++) {
 		const struct profile_sample *sample = &p->samples[i];
 
-		for (uint32_t n = sample->node; n; n = w->chains.up[n])
-			buf_add_varint(&w->inner, w->chains.of_node[n]);
+		for (uint32_t n = sample->node; n;)
+			buf_add_varint(&w->inner, chains_climb(&w->chains, &n));
 		proto_message(&w->part, SAMPLE_LOCATION_ID, &w->inner);
 		for (unsigned v = profile_first_value(p); v < values; v++)
 			buf_add_varint(&w->inner, (uint64_t)sample->values[v]);
@@ -224,16 +224,18 @@ static void write_locations(struct pprof *w)
 {
 	const struct profile *p = w->p;
 
-	for (uint32_t i = 1; i < w->chains.count; i++) {
-		const struct profile_frame *outermost = &p->frames[w->chains.items[i].frame];
+	const struct chain *chains = w->chains.all.data;
 
-		for (uint32_t c = i; c; c = w->chains.items[c].outer)
-			outermost = &p->frames[w->chains.items[c].frame];
+	for (uint32_t i = 1; i < w->chains.all.count; i++) {
+		const struct profile_frame *outermost = &p->frames[chains[i].frame];
+
+		for (uint32_t c = i; c; c = chains[c].outer)
+			outermost = &p->frames[chains[c].frame];
 		proto_uint(&w->part, LOCATION_ID, i);
 		proto_uint(&w->part, LOCATION_MAPPING_ID, outermost->mapping);
 		proto_uint(&w->part, LOCATION_ADDRESS, outermost->offset);
-		for (uint32_t c = i; c; c = w->chains.items[c].outer) {
-			const struct profile_frame *frame = &p->frames[w->chains.items[c].frame];
+		for (uint32_t c = i; c; c = chains[c].outer) {
+			const struct profile_frame *frame = &p->frames[chains[c].frame];
 
 			proto_uint(&w->inner, LINE_FUNCTION_ID, (uint64_t)frame->function + 1);
 			proto_uint(&w->inner, LINE_LINE, frame->line);

@@ -135,6 +135,7 @@ static void test_pruning(void **state)
 
 			self += node->self;
 			real += node->pruned == 0;
+			assert_true(node->depth <= tree.depth_max);
 			if (n > 0) {
 				assert_true(node->parent < n);
 				assert_int_equal(node->depth, tree.nodes[node->parent].depth + 1);
