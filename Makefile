@@ -174,6 +174,7 @@ format: ## rewrite C files by .clang-format
 	clang-format-14 -i $(C_FILES)
 
 lint: ## include directions, sizes, headers alone, SPDX, static analysis, shell scripts
+	@git rev-parse --is-inside-work-tree >/dev/null || { echo "lint looks at what is committed: run it in a clone"; exit 1; }
 	tools/check_tree
 	tools/check_headers $(O)
 	$(call say,CPPCHECK,)cppcheck --quiet --error-exitcode=1 --std=c11 --inline-suppr -j2 -I. \

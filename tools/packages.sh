@@ -7,8 +7,8 @@ build_packages="gcc make clang-14 bpftool pkg-config libc6-dev libbpf-dev libelf
 	libiberty-dev libinih-dev"
 
 test_packages="libcmocka-dev g++ binutils python3 python3-jsonschema python3-venv nodejs npm curl openssl procps iproute2 util-linux linux-perf libc6-dbg
-	llvm-14 libclang-rt-14-dev dwz debuginfod openjdk-17-jdk-headless gdb sqlite3 protobuf-compiler golang-go postgresql redis-server nginx-light wrk stress-ng valgrind
-	clang-format-14 clang-tidy-14 cppcheck shellcheck pmccabe
+	llvm-14 libclang-rt-14-dev dwz debuginfod openjdk-17-jdk-headless gdb sqlite3 protobuf-compiler golang-go rustc postgresql redis-server nginx-light wrk stress-ng valgrind
+	clang-format-14 clang-tidy-14 cppcheck git shellcheck pmccabe
 	qemu-system-x86 busybox-static cpio kmod chromium systemd"
 
 # What only `make check-long` needs.
@@ -25,6 +25,7 @@ install_missing() {
 			# A tool that is there without its package (another toolchain) need not be installed.
 			case $package in
 			golang-go) command -v go >/dev/null 2>&1 && continue ;;
+			rustc) command -v rustc >/dev/null 2>&1 && continue ;;
 			python3) command -v python3 >/dev/null 2>&1 && continue ;;
 			nodejs) command -v node >/dev/null 2>&1 && continue ;;
 			npm) command -v npm >/dev/null 2>&1 && continue ;;
@@ -47,4 +48,22 @@ install_missing() {
 	mkdir -p /usr/share/man/man1
 	# shellcheck disable=SC2086 # a list of words on purpose
 	apt-get install -y -qq --no-install-recommends $missing >/dev/null
+}
+
+# newer_go: Debian's Go cannot fetch other releases of Go, which the tests do: the first one comes as a module, into
+# build/, and onto the PATH.
+newer_go() {
+	release=1.26.8
+	case $(go env GOVERSION) in go1.1[0-9] | go1.1[0-9].* | go1.20 | go1.20.*) ;; *) return 0 ;; esac
+	if [ ! -x "build/go-$release/bin/go" ]; then
+		echo "installing: Go $release into build/, since $(go env GOVERSION) cannot fetch others"
+		mkdir -p build
+		folder=$(go mod download -json "golang.org/toolchain@v0.0.1-go$release.linux-$(go env GOARCH)" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
+		rm -rf "build/go-$release.new" && cp -r "${folder:?it could not be downloaded}" "build/go-$release.new" || return 1
+		# Modules keep no modes.
+		chmod -R u+w "build/go-$release.new" && chmod -R a+x "build/go-$release.new/bin" "build/go-$release.new/pkg/tool"
+		mv "build/go-$release.new" "build/go-$release"
+	fi
+	PATH=$PWD/build/go-$release/bin:$PATH
+	export PATH
 }

@@ -209,24 +209,19 @@ static void test_like_go(void **state)
 	symbol_index_destroy(index);
 }
 
-/* Older toolchains where the module cache has them; nothing is downloaded. */
+/* Older toolchains, which the Go command fetches. */
 static void test_toolchains(void **state)
 {
 	/* The last of each layout, and the last before 1.26 moved the text start. */
 	static const char *const versions[] = { "go1.17.13", "go1.19.13", "go1.20.14", "go1.25.5" };
-	size_t tried = 0;
 
 	if (!has_go())
 		skip();
 	for (size_t i = 0; i < ARRAY_SIZE(versions); i++) {
 		bool is_old = i < 2;
 
-		if (!fixture_run("GOENV=off GOPROXY=off GOTOOLCHAIN=%s go version", versions[i])) {
-			print_message("%s is not in the module cache\n", versions[i]);
-			continue;
-		}
 		for (int pie = 0; pie < 2; pie++) {
-			assert_true(fixture_run("GOENV=off GOPROXY=off GOTOOLCHAIN=%s go build -buildmode=%s "
+			assert_true(fixture_run("GOENV=off GOTOOLCHAIN=%s go build -buildmode=%s "
 						"-o old . && strip -o old.stripped old",
 						versions[i], pie ? "pie" : "exe"));
 			remove_sections("old.stripped", "old.bare");
@@ -234,11 +229,6 @@ static void test_toolchains(void **state)
 			check_file("old.stripped", "old", is_old);
 			check_file("old.bare", "old", is_old);
 		}
-		tried++;
-	}
-	if (!tried) {
-		print_message("skipped: no older toolchain in the module cache\n");
-		skip();
 	}
 }
 
