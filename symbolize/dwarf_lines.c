@@ -388,7 +388,8 @@ static int load(struct program *program, uint64_t offset)
 					  : old_tables(program, &tables);
 	if (rc < 0)
 		return rc;
-	program->files = program->lines->files.data + program->table->first_file;
+	if (program->lines->files.count) /* none yet: nothing to add to */
+		program->files = program->lines->files.data + program->table->first_file;
 	return run(program);
 }
 
