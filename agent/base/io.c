@@ -183,8 +183,8 @@ void io_close_others(int fd, int other_fd)
 {
 	const unsigned low = (unsigned)(fd < other_fd ? fd : other_fd), high = (unsigned)(fd < other_fd ? other_fd : fd);
 
-	if (low > 3)
-		(void)close_range(3u, low - 1, 0);
+	if (low)
+		(void)close_range(0, low - 1, 0);
 	if (high > low + 1)
 		(void)close_range(low + 1, high - 1, 0);
 	(void)close_range(high + 1, ~0u, 0);

@@ -26,7 +26,8 @@ int io_write_all(int fd, const void *buf, size_t len) must_use;
 /* Writes @data to @path by temporary name, fsync, rename, fsync of the folder: old or new, never half. */
 int io_write_file_atomic(int dirfd, const char *path, const void *data, size_t len,
 			 unsigned mode) must_use;
-/* Closes every descriptor but 0 to 2 and these two, in a forked child: those of its parent keep things alive. */
+/* Closes every descriptor but these two, in a forked child that may stay for ever: its parent's keep things alive, and
+ * whoever reads what the parent prints waits for the end of all who could. */
 void io_close_others(int fd, int other_fd);
 /* memfd with @name, close-on-exec, @size bytes. Returns the descriptor or -errno. */
 int io_memfd(const char *name, uint64_t size) must_use;

@@ -9,7 +9,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 
 #include "agent/base/clock.h"
@@ -131,25 +130,13 @@ static int copy(const struct module *module, int to)
 	}
 }
 
-/* It may stay for ever, so it keeps nothing of the collector's: no event, no program, nobody's pipe. */
-static void close_all_but(int a, int b)
-{
-	unsigned low = (unsigned)(a < b ? a : b), high = (unsigned)(a < b ? b : a);
-
-	if (low)
-		(void)syscall(SYS_close_range, 0, low - 1, 0);
-	if (high > low + 1)
-		(void)syscall(SYS_close_range, low + 1, high - 1, 0);
-	(void)syscall(SYS_close_range, high + 1, ~0u, 0);
-}
-
 static _Noreturn void run_child(const struct module *module, int answer_fd, int copy_fd)
 {
 	int32_t status;
 
 	(void)prctl(PR_SET_NAME, "profd-files");
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-	close_all_but(answer_fd, copy_fd);
+	io_close_others(answer_fd, copy_fd);
 	status = copy(module, copy_fd);
 	_exit(io_write_all(answer_fd, &status, sizeof(status)) < 0);
 }
