@@ -159,10 +159,10 @@ def from_the_list_to_the_graph():
         check("percent" in label or "%" in label, f"the reader hears {label}")
         page.run("document.querySelector('.tree').focus()")
         page.key("i")
-        page.wait("document.querySelector('dialog.lines[open] tbody td')", "the lines of the selected function")
-        check("Self" in page.text("dialog.lines") and "%" in page.text("dialog.lines tbody"), page.text("dialog.lines"))
+        page.wait("document.querySelector('dialog.source-lines[open] tbody td')", "the lines of the selected function")
+        check("Self" in page.text("dialog.source-lines") and "%" in page.text("dialog.source-lines tbody"), page.text("dialog.source-lines"))
         page.key("Escape")
-        page.wait("!document.querySelector('dialog.lines[open]')", "Escape to close them")
+        page.wait("!document.querySelector('dialog.source-lines[open]')", "Escape to close them")
         result = daemon.get(f"{FAMILY_A}/{session}").json()
         check(f"{result['quality']['samples']:,} samples" in page.text(".quality"), "the page and the API agree")
 

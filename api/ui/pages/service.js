@@ -19,6 +19,7 @@ import { rateWords, timeline } from '../parts/timeline.js';
 const SPANS = [['-1h', '1 h'], ['-6h', '6 h'], ['-24h', '24 h'], ['-7d', '7 d']];
 const HOURS = { '-1h': 1, '-6h': 6, '-24h': 24, '-7d': 168 };
 const STEP_MINUTES = { '-1h': 1, '-6h': 5, '-24h': 15, '-7d': 120 };
+const HEAT_LEAST = 600e3; // minutes of a shorter time are no picture
 const HOST = ['*', 'host'];
 const address = () => new URLSearchParams(location.search);
 
@@ -121,7 +122,7 @@ class ServicePage {
 		const shown = [Date.now() - HOURS[this.from] * 3600e3, Date.now()], unit = sessions.items[0]?.unit || 'nanoseconds';
 		const chosen = (from, to) => location.assign(turned({ start: new Date(from).toISOString(), end: new Date(to).toISOString() }) + location.hash);
 		this.timeline.replaceChildren(timeline(points, STEP_MINUTES[this.from] * 60e3, shown, unit, this.type, this.window, chosen));
-		if (!this.heat.firstChild) this.heat.append(historyHeat({ service: this.name, profileType: this.type }, this.window || shown, v => rateWords(v, unit, this.type), chosen));
+		if (!this.heat.firstChild) this.heat.append(historyHeat({ service: this.name, profileType: this.type }, this.window?.[1] - this.window?.[0] >= HEAT_LEAST ? this.window : shown, v => rateWords(v, unit, this.type), chosen));
 		if (this.base) this.timeline.prepend(h('div', { class: 'note' }, `Kept as base: ${this.base.map(t => new Date(t).toLocaleString()).join(' to ')}. Choose the time to compare with it. `, link(turned({ base: null, baseEnd: null }), 'Forget it')));
 	}
 

@@ -20,7 +20,7 @@ function lineRow(l, total, unit) {
 /** @param address function that gives the URL of the flame graph with its query, without format
  * @return function that shows the lines of the functions of a name, in a dialog */
 export function linesOf(address) {
-	const box = h('dialog', { class: 'lines', 'aria-label': 'Lines of a function' });
+	const box = h('dialog', { class: 'source-lines', 'aria-label': 'Lines of a function' });
 	document.body.append(box);
 	return async name => {
 		const to = new URL(address(), location.href), body = h('div', {}, 'Asking the daemon…');
