@@ -206,6 +206,13 @@ static __always_inline uint32_t arch_moves_bytes(uint64_t number)
 	}
 }
 
+/* Is the first argument of this system call, which may wait for I/O, the file or socket? */
+static __always_inline bool arch_names_file(uint64_t number)
+{
+	return arch_moves_bytes(number) || number == 74 /* fsync */ || number == 75 /* fdatasync */ ||
+	       number == 277 /* sync_file_range */ || number == 306 /* syncfs */;
+}
+
 /* Does this futex call wait for a lock? include/uapi/linux/futex.h: the operation without its flags
  * is 0 WAIT, 9 WAIT_BITSET, 6 LOCK_PI, 13 LOCK_PI2. A wait for a lock expects the value that says
  * "locked, with waiters": 2 in glibc, musl, Rust and Go, FUTEX_WAITERS | tid in robust mutexes, 3

@@ -87,11 +87,24 @@ struct qstr {
 };
 
 struct dentry {
+	struct dentry *d_parent;
 	struct qstr d_name;
 	struct inode *d_inode;
 };
 
+struct vfsmount {
+	struct dentry *mnt_root;
+};
+
+/* fs/mount.h */
+struct mount {
+	struct mount *mnt_parent;
+	struct dentry *mnt_mountpoint;
+	struct vfsmount mnt;
+};
+
 struct path {
+	struct vfsmount *mnt;
 	struct dentry *dentry;
 };
 
@@ -99,6 +112,44 @@ struct file {
 	uint32_t f_mode;
 	struct path f_path;
 	struct inode *f_inode;
+	void *private_data; /* of a socket: struct socket */
+};
+
+struct in6_addr {
+	union {
+		uint8_t u6_addr8[16];
+	} in6_u;
+};
+
+struct sock_common {
+	uint32_t skc_daddr;
+	uint16_t skc_dport;
+	unsigned short skc_family;
+	struct in6_addr skc_v6_daddr;
+};
+
+struct sock {
+	struct sock_common __sk_common;
+};
+
+struct socket {
+	short type;
+	struct sock *sk;
+};
+
+struct sockaddr_un {
+	uint16_t sun_family;
+	char sun_path[108];
+};
+
+struct unix_address {
+	int len;
+	struct sockaddr_un name[0];
+};
+
+struct unix_sock {
+	struct unix_address *addr;
+	struct sock *peer;
 };
 
 /* File of an overlay's lower or upper layer, opened behind the overlay's own inode (v6.6). */
@@ -273,6 +324,11 @@ struct linux_binprm;
 
 #define VM_EXEC	      0x00000004
 #define FMODE_BACKING (1u << 24 | 1u << 25) /* either, see young.bpf.h */
+
+/* include/linux/socket.h */
+#define AF_UNIX	 1
+#define AF_INET	 2
+#define AF_INET6 10
 
 /* include/uapi/linux/magic.h */
 #define OVERLAYFS_SUPER_MAGIC 0x794c7630

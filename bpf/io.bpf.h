@@ -66,8 +66,9 @@ static __always_inline void io_sample_begin(struct scratch *s, struct task_struc
 	off_sample_begin(s, task, bpf_ktime_get_ns(), bytes, value);
 	s->sample.type = PROF_SAMPLE_IO;
 	s->sample.state = 0;
-	s->sample.kernel_stack_hash = 0;
 }
+
+NAME_TURN(io_name_turn, io_scratch)
 
 /* One call, or one request of io_uring. */
 struct io_call {
@@ -115,6 +116,10 @@ static __always_inline struct scratch *io_begin(struct io_call call, bool with_l
 		call.file = file_of(task, value);
 	s->sample.detail = call.detail == PROF_DETAIL_FILE ? detail_of_wait(wait_of_file(call.file))
 							   : call.detail;
+	kernel_stack_take(s, 0, false);
+	if (call.file && names_are_wanted(tgid))
+		name_of_file(s, call.file, io_name_turn);
+	s->sample.kernel_stack_hash = stack_send(s);
 	walk_none(s);
 	if (!has_user_stack(task->mm, task->flags) ||
 	    bpf_probe_read_kernel(&s->regs, sizeof(s->regs), regs) || !arch_is_user(&s->regs))

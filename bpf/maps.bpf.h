@@ -153,6 +153,15 @@ struct scratch {
 		uint64_t words[32]; /* the node */
 	} young;
 
+	struct { /* of the file that is read or written, see file_name.bpf.h */
+		uint64_t dentry;
+		uint64_t mount;
+		uint32_t words;
+		uint16_t whole; /* nothing is above */
+		uint16_t cut;
+		char text[80];
+	} name;
+
 	struct { /* where rows are awaited, see late.bpf.h */
 		struct unwind_state at;
 		uint32_t wanted;

@@ -24,8 +24,8 @@
 #ifndef PROFD_BPF_OFFCPU_BPF_H
 #define PROFD_BPF_OFFCPU_BPF_H
 
+#include "bpf/file_name.bpf.h"
 #include "bpf/late.bpf.h"
-#include "bpf/target.bpf.h"
 
 #include <bpf/bpf_tracing.h>
 
@@ -285,23 +285,42 @@ static __always_inline bool off_raise_interrupt(void)
 	return true;
 }
 
+NAME_TURN(off_name_turn, switch_scratch)
+
+/* The file that a blocked thread waits for goes behind its kernel stack where somebody wants it. */
+static __always_inline void off_name(struct scratch *s, struct task_struct *task)
+{
+	struct file *file;
+
+	if (!arch_names_file(arch_system_call(&s->regs)) || !names_are_wanted(task->tgid))
+		return;
+	file = file_of(task, arch_first_argument(&s->regs));
+	if (file)
+		name_of_file(s, file, off_name_turn);
+}
+
 /* Records a time off the CPU that ended now. */
 static __always_inline void off_record(struct scratch *s, struct task_struct *task,
 				       uint32_t blocked)
 {
+	bool has_registers = has_user_stack(task->mm, task->flags) &&
+			     !bpf_probe_read_kernel(&s->regs, sizeof(s->regs),
+						    (void *)bpf_task_pt_regs(task));
+
 	walk_none(s);
-	s->sample.kernel_stack_hash = kernel_stack_send(
-		s, bpf_get_task_stack(task, s->frames, KERNEL_STACK_BYTES, 0), false);
-	walk_none(s);
+	kernel_stack_take(s, bpf_get_task_stack(task, s->frames, KERNEL_STACK_BYTES, 0), false);
 	s->sample.state =
 		blocked ? PROF_OFF_BLOCKED << 4 | PROF_WAIT_OTHER : PROF_OFF_PREEMPTED << 4;
-	if (!has_user_stack(task->mm, task->flags) ||
-	    bpf_probe_read_kernel(&s->regs, sizeof(s->regs), (void *)bpf_task_pt_regs(task))) {
+	if (has_registers && blocked) {
+		s->sample.state = PROF_OFF_BLOCKED << 4 | off_wait(s, task);
+		off_name(s, task);
+	}
+	s->sample.kernel_stack_hash = stack_send(s);
+	walk_none(s);
+	if (!has_registers) {
 		off_send(s, s->resume.run_delay_ns);
 		return;
 	}
-	if (blocked)
-		s->sample.state = PROF_OFF_BLOCKED << 4 | off_wait(s, task);
 	s->resume.owed = have_irq_work && off_raise_interrupt();
 	if (!s->resume.owed) {
 		outcome_count(OUTCOME_resume_missed);

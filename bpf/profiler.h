@@ -37,12 +37,36 @@ enum prof_frame_kind {
 	PROF_FRAME_KERNEL = 3,	  /* kernel address, bits 57..0 */
 	PROF_FRAME_TRUNCATED = 4, /* marker, always the outermost frame */
 	PROF_FRAME_MARKER = 5,	  /* bits 39..0: enum prof_marker, e.g. [on cpu, not sampled] */
+	PROF_FRAME_NAME = 6,	  /* no code: behind a kernel stack the name of the file, as below */
 };
 
 enum prof_marker {
 	PROF_MARKER_ON_CPU = 0,	 /* [on cpu, not sampled] */
 	PROF_MARKER_BLOCKED = 1, /* [blocked, not sampled]: a wait that did not end inside */
 };
+
+/* A name is words of seven bytes each, and last one that says what it is. */
+enum prof_name_form { /* bits 57..56 */
+	PROF_NAME_MORE = 0,  /* text that goes on, up to a NUL; of TCP6 and UDP6 the address */
+	PROF_NAME_BEGIN = 1, /* text: a component begins, innermost first */
+	PROF_NAME_KIND = 2,  /* bits 7..0: enum prof_name_kind */
+};
+
+enum prof_name_kind {
+	PROF_NAME_PATH = 1,
+	PROF_NAME_CUT_PATH = 2, /* its outermost directories are missing */
+	PROF_NAME_PIPE = 3,	/* bits 55..8: inode number */
+	PROF_NAME_TCP = 4,	/* bits 23..8: the peer's port, 55..24: its address, network byte order */
+	PROF_NAME_UDP = 5,
+	PROF_NAME_TCP6 = 6,	/* bits 23..8: the peer's port */
+	PROF_NAME_UDP6 = 7,
+	PROF_NAME_UNIX = 8,	/* one component: the path, if it is bound */
+	PROF_NAME_UNIX_ABSTRACT = 9,
+};
+
+#define PROF_NAME_WORDS_MAX  64u
+#define PROF_NAME_FORM_SHIFT 56
+#define PROF_NAME_BITS	     ((1ull << 56) - 1)
 
 #define PROF_FRAME_KIND_SHIFT	60
 #define PROF_FRAME_RETURN	(1ull << 59)
@@ -283,6 +307,7 @@ enum prof_want {
 	PROF_WANT_FAST = 64,  /* with CPU: at the rate of events of its own threads; in the map, they are open */
 	PROF_WANT_KERNEL_LOCKS = 128, /* with OFFCPU: waits for the kernel's own locks too */
 	PROF_WANT_WAKERS = 256, /* with OFFCPU: stacks of those who end waits */
+	PROF_WANT_PATHS = 512,	/* with IO: names of files and peers */
 	PROF_WANT_MAPPED =
 		0x20000000, /* not a wish: all its mappings are published, it is not young */
 	PROF_WANT_NONE = 0x80000000, /* decided: nothing */

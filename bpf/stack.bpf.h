@@ -16,6 +16,8 @@ static __always_inline uint64_t stack_send(struct scratch *s)
 	const uint32_t sent = 1;
 	uint64_t hash;
 
+	/* what is checked is what is used: not the number that it was made of */
+	asm volatile("" : "+r"(count));
 	if (!count || count > STACK_FRAMES_MAX)
 		return 0;
 	/* the same frames ended in another way are another stack */
@@ -33,17 +35,14 @@ static __always_inline uint64_t stack_send(struct scratch *s)
 	return s->stack.stack_hash;
 }
 
-/* Sends the kernel stack that s->frames holds as @bytes of addresses, innermost first; the first is
- * exact if @exact (an interrupted one). The user stack, which uses the same space, must have been
+/* Makes the kernel stack that s->frames holds as @bytes of addresses, innermost first, the stack to be sent; the
+ * first is exact if @exact (an interrupted one). The user stack, which uses the same space, must have been
  * sent. */
-static __always_inline uint64_t kernel_stack_send(struct scratch *s, long bytes, bool exact)
+static __always_inline void kernel_stack_take(struct scratch *s, long bytes, bool exact)
 {
+	uint32_t count = bytes > 0 ? (uint32_t)bytes / sizeof(uint64_t) : 0;
 	uint64_t hash = 0;
-	uint32_t count;
 
-	if (bytes <= 0)
-		return 0;
-	count = (uint32_t)bytes / sizeof(uint64_t);
 	for (uint32_t i = 0; i < PROF_KERNEL_FRAMES_MAX; i++) {
 		uint64_t frame;
 
@@ -58,6 +57,11 @@ static __always_inline uint64_t kernel_stack_send(struct scratch *s, long bytes,
 	s->stack.frame_count = count;
 	s->stack.outcome = count < PROF_KERNEL_FRAMES_MAX ? OUTCOME_complete : OUTCOME_truncated;
 	s->stack.stack_hash = hash;
+}
+
+static __always_inline uint64_t kernel_stack_send(struct scratch *s, long bytes, bool exact)
+{
+	kernel_stack_take(s, bytes, exact);
 	return stack_send(s);
 }
 

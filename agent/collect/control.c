@@ -32,7 +32,7 @@ void control_send_status(struct collector *c)
 	}
 	status.types = PROF_WANT_CPU;
 	if (bpf_load_has_offcpu(&c->options->features))
-		status.types |= PROF_WANT_OFFCPU | PROF_WANT_LOCKS | PROF_WANT_IO;
+		status.types |= PROF_WANT_OFFCPU | PROF_WANT_LOCKS | PROF_WANT_IO | PROF_WANT_PATHS;
 	if (bpf_load_has_wakers(&c->options->features))
 		status.types |= PROF_WANT_WAKERS;
 	if (bpf_load_has_locks(&c->options->features))
@@ -194,7 +194,7 @@ void control_apply_demand(struct collector *c)
 	if (!c->wakers)
 		types &= ~(uint32_t)PROF_WANT_WAKERS;
 	if (!c->io)
-		types &= ~(uint32_t)PROF_WANT_IO;
+		types &= ~(uint32_t)(PROF_WANT_IO | PROF_WANT_PATHS);
 	if (!alloc_is_possible(c))
 		types &= ~(uint32_t)(PROF_WANT_ALLOC | PROF_WANT_LIVE);
 	tell_demand(c, types);

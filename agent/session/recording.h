@@ -50,6 +50,7 @@ struct recording_options {
 	struct profile_quality quality; /* as known to the session */
 	uint32_t nodes_max;
 	bool events; /* keep time order */
+	bool paths;  /* with the files and peers of io */
 };
 int recording_build(const struct recording *recording, const struct recording_options *options,
 		    const struct name_source *names, struct profile **ret) must_use;

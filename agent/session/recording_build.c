@@ -6,6 +6,7 @@
 #include "agent/profile/lock_site.h"
 #include "agent/profile/quality.h"
 #include "agent/profile/stack_resolver.h"
+#include "agent/session/file_name.h"
 #include "agent/session/lock_names.h"
 #include "agent/session/moved_totals.h"
 #include "agent/session/recording_internal.h"
@@ -85,7 +86,26 @@ static bool find_stack(const struct recording *recording, uint64_t id, struct st
 		return false;
 	stack = &recording->stacks.data[at];
 	*ret = (struct stack_frames){ recording->frames.data + stack->first, stack->count };
+	ret->count = file_name_at(ret->frames, ret->count);
 	return true;
+}
+
+/* String id of the file or peer behind a kernel stack; 0 = there is none, or it was not asked for. */
+static uint32_t file_of(struct build *b, uint32_t pair)
+{
+	const struct recording *recording = b->recording;
+	char text[FILE_NAME_SIZE];
+	struct stack_frames code;
+	const struct stack *stack;
+	uint64_t at;
+
+	if (!b->options->paths || pair >= recording->pairs.count ||
+	    !find_stack(recording, recording->pairs.data[pair].kernel, &code) ||
+	    !u64map_get(&recording->stack_at, recording->pairs.data[pair].kernel, &at))
+		return 0;
+	stack = &recording->stacks.data[at];
+	file_name_text(code.frames + code.count, stack->count - code.count, text);
+	return text[0] ? text_id(b, text) : 0;
 }
 
 static bool is_heap(const struct build *b)
@@ -266,7 +286,7 @@ static unsigned labels_of_live(struct build *b, const struct chunk_attr *attr, s
 	return count;
 }
 
-static uint32_t attrs_of(struct build *b, uint32_t id)
+static uint32_t attrs_of(struct build *b, uint32_t id, uint32_t file)
 {
 	static const struct chunk_attr unknown = { .process = UINT32_MAX };
 	const struct chunk_attr *attr =
@@ -275,7 +295,7 @@ static uint32_t attrs_of(struct build *b, uint32_t id)
 	struct profile_label labels[2] = { 0 };
 	uint32_t made;
 
-	if (attr != &unknown && b->attrs.data[id] != NO_NODE)
+	if (attr != &unknown && !file && b->attrs.data[id] != NO_NODE)
 		return b->attrs.data[id];
 	entry.process = process_of(b, attr->process);
 	entry.tid = attr->tid;
@@ -297,8 +317,12 @@ static uint32_t attrs_of(struct build *b, uint32_t id)
 		labels[0].name = labels[0].value ? text_id(b, "holder") : 0;
 		entry.label_count = labels[0].value != 0;
 	}
+	if (file) {
+		labels[0] = (struct profile_label){ text_id(b, "path"), file };
+		entry.label_count = 1;
+	}
 	made = profile_builder_attrs(b->builder, &entry, labels);
-	if (attr != &unknown)
+	if (attr != &unknown && !file)
 		b->attrs.data[id] = made;
 	return made;
 }
@@ -572,7 +596,7 @@ static int add_event(struct build *b, const struct chunk_event *stored,
 						  event.value);
 	if (attr && attr->type == PROF_SAMPLE_IO)
 		event.value = moved_totals_scale(b->moved, pid_of(recording, attr), attr->tid, event.value);
-	timed.attrs = attrs_of(b, event.attr);
+	timed.attrs = attrs_of(b, event.attr, file_of(b, event.pair));
 	values_of(b->options->meta.type, recording->sums, attr, &event, values);
 	profile_builder_sample(b->builder, timed.node, timed.attrs, values);
 	timed.value = values[profile_type_info(b->options->meta.type)->value_index];

@@ -69,6 +69,8 @@ void services_session_need(const struct sessions *s, const struct session *sessi
 		extras |= PROF_WANT_KERNEL_LOCKS;
 	if (session->info.wakers)
 		extras |= PROF_WANT_WAKERS;
+	if (session->info.paths)
+		extras |= PROF_WANT_PATHS;
 	ret->wants |= extras;
 	if (!ret->available || !peers->has_status || !(extras & ~peers->status.types))
 		return;

@@ -43,6 +43,7 @@ struct session_request {
 	uint32_t wait_s;	  /* 0 = the service must run now */
 	bool kernel_locks;	  /* mutex: those of the kernel too */
 	bool wakers;		  /* types of waits: with the stacks of those who end them */
+	bool paths;		  /* io: with the files' paths and the sockets' peers */
 	const struct session_label *labels;
 	uint32_t label_count;
 	const char *idempotency_key; /* NULL = none */
@@ -67,7 +68,7 @@ struct session_info {
 	enum session_status status;
 	bool stopped_early;
 	bool continuous;
-	bool kernel_locks, wakers;
+	bool kernel_locks, wakers, paths;
 	uint64_t created_at_ns;	  /* realtime */
 	uint64_t started_at_ns;	  /* realtime, 0 = waiting for the first process */
 	uint64_t completed_at_ns; /* realtime, 0 = running */

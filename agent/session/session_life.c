@@ -60,6 +60,8 @@ static void note_costs(struct session *session)
 	recorder_note(session->recorder,
 		      "bytes are exact for each thread; for each stack they are estimated from sampled calls, "
 		      "as are operations");
+	if (session->wants & PROF_WANT_PATHS)
+		recorder_note(session->recorder, "waits that did not end inside of the session have no path");
 	recorder_note(session->recorder, "while the session runs every system call of the host takes longer "
 					 "(about 0.1 us)");
 }

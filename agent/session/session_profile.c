@@ -65,6 +65,7 @@ static struct recording_options options_of(const struct sessions *s,
 			  .cpu_count = s->feed.cpu_count },
 		.quality = info->quality,
 		.events = true,
+		.paths = info->paths,
 	};
 	uint64_t nodes = (uint64_t)s->options.stacks_per_session * NODES_PER_STACK;
 

@@ -145,6 +145,8 @@ static int check_request(const struct session_request *r, struct err *err)
 		return err_set(err, EINVAL, "InvalidParam", "kernelLocks", "only for mutex");
 	if (r->wakers && !profile_is_of_waits(r->type))
 		return err_set(err, EINVAL, "InvalidParam", "wakers", "only for offcpu, wall, block, mutex and io");
+	if (r->paths && r->type != PROFILE_IO)
+		return err_set(err, EINVAL, "InvalidParam", "paths", "only for io");
 	if (r->label_count > SESSION_LABELS_MAX)
 		return err_set(err, EINVAL, "InvalidParam", "labels", "at most %d labels",
 			       SESSION_LABELS_MAX);
@@ -160,7 +162,8 @@ static uint64_t request_hash(const struct session_request *r)
 	uint64_t hash = hash_bytes(r->service, strlen(r->service), (uint64_t)r->type);
 
 	hash = hash_combine(hash, (uint64_t)r->duration_s << 32 | r->rate_hz);
-	hash = hash_combine(hash, (uint64_t)r->wakers << 33 | (uint64_t)r->kernel_locks << 32 | r->wait_s);
+	hash = hash_combine(hash, (uint64_t)r->paths << 34 | (uint64_t)r->wakers << 33 |
+						 (uint64_t)r->kernel_locks << 32 | r->wait_s);
 	for (uint32_t i = 0; i < r->label_count; i++) {
 		hash = hash_bytes(r->labels[i].name, strlen(r->labels[i].name), hash);
 		hash = hash_bytes(r->labels[i].value, strlen(r->labels[i].value), hash);
@@ -261,6 +264,7 @@ static struct session *make_session(struct sessions *s, const struct session_req
 	info->rate_hz = r->rate_hz;
 	info->kernel_locks = r->kernel_locks;
 	info->wakers = r->wakers;
+	info->paths = r->paths;
 	info->created_at_ns = clock_realtime_ns();
 	info->quality = quality_empty();
 	(void)snprintf(info->tenant, sizeof(info->tenant), "%s", r->tenant);

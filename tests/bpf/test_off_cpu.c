@@ -95,7 +95,16 @@ static const char long_waits_source[] =
 	" pthread_create(&t, 0, poll_, 0); pthread_create(&t, 0, sleep_, 0);"
 	" puts(\"x\"); fflush(stdout); pause(); }\n";
 
-static char *sleeper, *waits, *crowd, *long_waits;
+/* Two threads of a process that never sleep but for what others take from them, and a main thread that waits until
+ * it is killed. */
+static const char busy_source[] =
+	"#include <pthread.h>\n#include <stdio.h>\n#include <unistd.h>\n"
+	"static void *spin(void *p) { pthread_setname_np(pthread_self(), \"spin\");"
+	" for (volatile long i = 0;; i++) ; }\n"
+	"int main(void) { pthread_t t; pthread_create(&t, 0, spin, 0);"
+	" puts(\"x\"); fflush(stdout); for (;;) pause(); }\n";
+
+static char *sleeper, *waits, *crowd, *long_waits, *busy;
 static struct bpf_agent *agent;
 static struct bpf_recording recording;
 static pid_t pid;
@@ -144,7 +153,7 @@ static uint64_t sum(const char *comm, unsigned state, unsigned wait)
 	for (size_t i = 0; i < recording.record_count; i++) {
 		const struct prof_sample_event *sample = &recording.records[i].sample;
 
-		if (sample->type == PROF_SAMPLE_THREAD)
+		if (prof_sample_is_reading(sample->type))
 			continue;
 		assert_int_equal(sample->type, PROF_SAMPLE_OFFCPU);
 		if (sample->tgid == (uint32_t)pid && !strncmp(sample->comm, comm, PROF_COMM_SIZE) &&
@@ -306,6 +315,56 @@ static void test_crowd(void **state)
 	assert_true(sum("crowd", 0, 0) < elapsed * 101 / 100);
 }
 
+/* ns on a CPU and on run queues of a thread between its first and its last reading, and the time between them. */
+static bool counted(const char *comm, uint64_t *ret_cpu, uint64_t *ret_waits, uint64_t *ret_elapsed, bool *ret_ended)
+{
+	const struct prof_sample_event *first = NULL, *last = NULL;
+
+	for (size_t i = 0; i < recording.record_count; i++) {
+		const struct prof_sample_event *sample = &recording.records[i].sample;
+
+		if (sample->type != PROF_SAMPLE_THREAD || sample->tgid != (uint32_t)pid ||
+		    strncmp(sample->comm, comm, PROF_COMM_SIZE) != 0)
+			continue;
+		if (!first)
+			first = sample;
+		last = sample;
+	}
+	if (!first || first == last)
+		return false;
+	*ret_cpu = last->value - first->value;
+	*ret_waits = last->value2 - first->value2;
+	*ret_elapsed = last->time_ns - first->time_ns;
+	*ret_ended = last->state;
+	return true;
+}
+
+/* A thread that never leaves its CPU by itself is in the sums although it may yield no sample; one that is killed
+ * while it waits has its wait, and its last reading. */
+static void test_never_switches_and_killed(void **state)
+{
+	uint64_t cpu = 0, queued = 0, elapsed = 0;
+	bool ended = false;
+
+	start(NULL, busy, NULL);
+	(void)record(1000000, 100);
+	assert_int_equal(bpf_agent_sweep(agent, false), 0);
+	(void)record(1000000, 400);
+	assert_int_equal(bpf_agent_sweep(agent, false), 0);
+	bpf_recording_poll(&recording, agent, 20);
+	assert_true(counted("spin", &cpu, &queued, &elapsed, &ended));
+	/* a tick at each end, which is when its run time is counted */
+	assert_in_range(cpu + queued, elapsed - elapsed / 10, elapsed + elapsed / 10);
+	assert_int_equal(sum("spin", PROF_OFF_BLOCKED, 0), 0);
+	assert_false(ended);
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	bpf_recording_poll(&recording, agent, 100);
+	assert_true(counted("busy", &cpu, &queued, &elapsed, &ended));
+	assert_true(ended);
+	/* the first sweep began its one wait, the second cut it, the kill has ended it */
+	assert_in_range(sum("busy", PROF_OFF_BLOCKED, PROF_WAIT_SLEEP), elapsed * 9 / 10, elapsed);
+}
+
 /* What happened while nobody looked is not ours. */
 static void test_stop_and_start(void **state)
 {
@@ -340,6 +399,7 @@ static int setup_group(void **state)
 	waits = bpf_target_compile("waits", waits_source, "-O2 -w");
 	crowd = bpf_target_compile("crowd", crowd_source, "-O2");
 	long_waits = bpf_target_compile("long_waits", long_waits_source, "-O2 -w");
+	busy = bpf_target_compile("busy", busy_source, "-O2");
 	return 0;
 }
 
@@ -349,6 +409,7 @@ static int teardown_group(void **state)
 	free(waits);
 	free(crowd);
 	free(long_waits);
+	free(busy);
 	bpf_target_cleanup();
 	return 0;
 }
@@ -361,6 +422,7 @@ int main(void)
 		test(test_long_blocks),	  test(test_without_loop), test(test_without_interrupt),
 		test(test_short_blocks),  test(test_waits),	   test(test_interrupted_waits),
 		test(test_crowd),		test(test_stop_and_start), test(test_refused),
+		test(test_never_switches_and_killed),
 	};
 
 	if (bpf_target_skip())

@@ -69,7 +69,7 @@ static void record(const char *text, size_t size)
 
 static void build(const struct recording *recording, enum profile_type type)
 {
-	struct recording_options options = { .nodes_max = 1000, .events = true };
+	struct recording_options options = { .nodes_max = 1000, .events = true, .paths = true };
 	struct profile *profile = NULL;
 
 	options.meta.type = type;

@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/io_uring.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdio.h>
@@ -197,13 +198,29 @@ static void __attribute__((noipa)) move_all(struct mover *m)
 	__asm__ volatile("");
 }
 
+static int connect_pair(int ret[2])
+{
+	struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t len = sizeof(address);
+	int listener = socket(AF_INET, SOCK_STREAM, 0);
+
+	ret[0] = socket(AF_INET, SOCK_STREAM, 0);
+	if (listener < 0 || ret[0] < 0 || bind(listener, (struct sockaddr *)&address, len) ||
+	    listen(listener, 1) || getsockname(listener, (struct sockaddr *)&address, &len) ||
+	    connect(ret[0], (struct sockaddr *)&address, len))
+		return -1;
+	ret[1] = accept(listener, NULL, NULL);
+	(void)close(listener);
+	return ret[1];
+}
+
 static void *mover_main(void *argument)
 {
 	long which = (long)argument;
 	struct mover m = { 0 };
 
 	pthread_setname_np(pthread_self(), movers[which]);
-	if (pipe(m.pipes) || socketpair(AF_UNIX, SOCK_STREAM, 0, m.sockets))
+	if (pipe(m.pipes) || connect_pair(m.sockets) < 0)
 		exit(1);
 	do {
 		if (which == 0)

@@ -29,7 +29,7 @@ struct arguments {
 	bool system; /* include the runtime's own goroutines */
 	bool all;    /* everything, not one */
 	bool once;   /* no live view */
-	bool kernel_locks, wakers;
+	bool kernel_locks, wakers, paths;
 	int argc;    /* positional, after options */
 	char **argv;
 };
@@ -53,7 +53,7 @@ struct command_option {
 	const char *help;
 };
 
-#define COMMAND_OPTIONS 30
+#define COMMAND_OPTIONS 31
 
 extern const struct command commands[];
 extern const size_t command_count;

@@ -129,6 +129,9 @@ static int set_option(struct arguments *args, int letter, const char *value)
 	case 'u':
 		args->wakers = true;
 		return 0;
+	case 'P':
+		args->paths = true;
+		return 0;
 	case 'i':
 		return parse_number("interval", value, 60, &args->interval_s);
 	case 'k':
