@@ -186,7 +186,7 @@ static void __attribute__((noipa)) move_all(struct mover *m)
 		add(m, preadv(file, parts, 2, 0));
 		add(m, write(m->pipes[1], block, 100 + (size_t)i));
 		add(m, read(m->pipes[0], buffer, sizeof(buffer)));
-		add(m, send(m->sockets[0], block, 1000, 0));
+		add(m, send(m->sockets[0], block, 20000, 0));
 		add(m, recv(m->sockets[1], buffer, sizeof(buffer), 0));
 		add(m, write(m->sockets[0], block, 17));
 		add(m, read(m->sockets[1], buffer, sizeof(buffer)));
