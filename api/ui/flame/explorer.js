@@ -279,7 +279,7 @@ export class Explorer {
 		const out = [['Zoom in', 'Enter', () => this.zoom(node, true)], ['Copy name', 'Ctrl+C', () => copy(name, 'Name')],
 			['Copy stack', 'y', () => copy(this.stackText(node), 'Stack')], ['Copy link to this view', 'l', () => copy(location.href, 'Link')],
 			['All about it, to stay', 'Space', () => this.pin(node)], ['Search this name', null, () => this.setSearch(name)]];
-		if (this.options.lines) out.push(['Lines of this function', 'i', () => { this.closeFloats(); this.options.lines(name); }]);
+		if (this.options.lines && node) out.push(['Lines of this function', 'i', () => { this.closeFloats(); this.options.lines(name); }]);
 		return this.base.delta ? out : out.concat([['Callees of this function', 'b', turn('callees')], ['Callers of this function', 'B', turn('callers')],
 			['Focus: only stacks with it', 'f', add('focus')], ['Drop stacks with it', 'd', add('drop')],
 			['Hide: merge into its callers', 'm', add('hide')], ['Collapse recursion', 'c', add('collapse')]]);
