@@ -209,7 +209,7 @@ int bpf_agent_set_offcpu(struct bpf_agent *agent, bool on, uint64_t threshold_ns
 		return err_set(err, EINVAL, NULL, NULL, "the threshold must be 1 ns … 4 s");
 	if (!bpf_load_has_offcpu(&agent->features))
 		return err_set(err, EOPNOTSUPP, NULL, NULL,
-			       "off-CPU types need the features task_storage and task_pt_regs "
+			       "off-CPU types need the features task_btf, task_storage and task_pt_regs "
 			       "(kernel 5.15 or newer)");
 	rc = bpf_load_waits(agent, err);
 	if (rc < 0)

@@ -72,6 +72,22 @@ static const char jit_source[] = PROLOGUE
 	" -1, 0); memcpy(p, code, sizeof(code)); if (c > 1) memcpy(p + 6, code + 7, 2);"
 	" ready(); for (;;) s += caller((void *)p); }\n";
 
+/* Its stack is a mapped file, of which all but the innermost frames is paged out when it begins to spin. */
+static const char paged_out_source[] = "#define _GNU_SOURCE\n" PROLOGUE
+	"#include <ucontext.h>\n"
+	"static char *stack; enum { SIZE = 1 << 20, PAGEOUT = 21 };\n"
+	"F leaf(unsigned long x) { " SPIN " return x; }\n"
+	"F down(unsigned long n) { volatile char pad[4096]; pad[0] = 1; if (n) return down(n - 1) + pad[0];"
+	" char *far = (char *)(((unsigned long)pad + 16384) & -4096ul);"
+	" if (msync(far, stack + SIZE - far, MS_SYNC) || madvise(far, stack + SIZE - far, PAGEOUT)) exit(1);"
+	" ready(); for (volatile unsigned long s = 0;;) s += leaf(s); }\n"
+	"static void run(void) { exit(down(60) == 1); }\n"
+	"int main(void) { ucontext_t c, m; int f = open(\"/var/tmp\", O_TMPFILE | O_RDWR, 0600);"
+	" if (f < 0 || ftruncate(f, SIZE)) return 1;"
+	" stack = mmap(0, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, f, 0); getcontext(&c);"
+	" c.uc_stack.ss_sp = stack; c.uc_stack.ss_size = SIZE; makecontext(&c, run, 0);"
+	" return swapcontext(&m, &c); }\n";
+
 /* ---- running --------------------------------------------------------------------------------- */
 
 struct run {
@@ -217,7 +233,7 @@ static struct tally tally_chain(void)
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-static char *chain, *chain_fp, *chain_syscall, *recursion, *signals, *jit;
+static char *chain, *chain_fp, *chain_syscall, *recursion, *signals, *jit, *paged_out;
 
 static void test_chain(void **state)
 {
@@ -288,8 +304,11 @@ static void test_without_loop(void **state)
 /* Each thing that an older kernel may lack: the stacks of a program that computes stay whole. */
 static void test_each_feature_missing(void **state)
 {
-	static const char *const features[] = { "hardware_cycles", "task_btf", "task_pt_regs",
-						"task_storage",	   "vma_walk", "irq_work" };
+	static const char *const features[] = { "hardware_cycles", "task_btf", "task_pt_regs", "task_storage",
+						"vma_walk", "irq_work", "uprobe_multi", "uprobe_session",
+						"thread_events", "lock_contention" };
+
+	assert_int_equal(FEATURE_MAX, ARRAY_SIZE(features) + 5); /* four are required; bpf_loop has a test */
 
 	for (size_t i = 0; i < ARRAY_SIZE(features); i++) {
 		const struct setup setup = { .disable = features[i], .path = chain, .ms = 300,
@@ -393,6 +412,29 @@ static void test_deepest_whole(void **state)
 	tally = tally_chain();
 	assert_share(tally.complete, tally.samples, 97);
 	assert_int_equal(tally.deepest, PROF_FRAMES_MAX);
+}
+
+/* What cannot be read ends a stack, which says so; no sample is missing. */
+static void test_paged_out(void **state)
+{
+	const struct setup setup = { .path = paged_out, .wanted = WANT_CPU, .ms = 300,
+				     .publish = PUBLISH_MAPPINGS | PUBLISH_TABLES };
+	size_t faults = 0, samples = 0;
+
+	run_start(&setup);
+	for (size_t i = 0; i < run.recording.record_count; i++) {
+		const struct bpf_record *record = &run.recording.records[i];
+
+		if (record->sample.tgid != (uint32_t)run.pid)
+			continue;
+		assert_non_null(record->user);
+		samples++;
+		faults += record->user->outcome == OUTCOME_user_read_fault &&
+			  record->user->frame_count >= 3 && record->user->frame_count < 20 &&
+			  find_function(paged_out, record->user, "down") >= 0;
+	}
+	assert_true(samples >= 25);
+	assert_share(faults, samples, 97);
 }
 
 /* leaf < handler < trampoline < raise … < below × 6 < main, on the same and on another stack. */
@@ -503,6 +545,7 @@ static int setup_group(void **state)
 	recursion = bpf_target_compile("recursion", recursion_source, NO_FP);
 	signals = bpf_target_compile("signals", signal_source, NO_FP);
 	jit = bpf_target_compile("jit", jit_source, NO_FP);
+	paged_out = bpf_target_compile("paged_out", paged_out_source, NO_FP " -w");
 	free(spin);
 	free(syscalls);
 	return 0;
@@ -510,7 +553,7 @@ static int setup_group(void **state)
 
 static int teardown_group(void **state)
 {
-	char *paths[] = { chain, chain_fp, chain_syscall, recursion, signals, jit };
+	char *paths[] = { chain, chain_fp, chain_syscall, recursion, signals, jit, paged_out };
 
 	for (size_t i = 0; i < ARRAY_SIZE(paths); i++)
 		free(paths[i]);
@@ -530,6 +573,7 @@ int main(void)
 		cmocka_unit_test_teardown(test_no_rows, run_end),
 		cmocka_unit_test_teardown(test_truncated, run_end),
 		cmocka_unit_test_teardown(test_deepest_whole, run_end),
+		cmocka_unit_test_teardown(test_paged_out, run_end),
 		cmocka_unit_test_teardown(test_signal, run_end),
 		cmocka_unit_test_teardown(test_jit, run_end),
 		cmocka_unit_test_teardown(test_kernel_frames, run_end),

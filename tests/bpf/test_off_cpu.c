@@ -213,11 +213,16 @@ static void test_long_blocks(void **state)
 	}
 }
 
-static void test_without_loop(void **state)
+static void test_each_feature_missing(void **state)
 {
-	start("bpf_loop", sleeper, "10000");
-	(void)record(1000000, 400);
-	check_stacks();
+	static const char *const features[] = { "bpf_loop", "lock_contention", "vma_walk" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(features); i++) {
+		start(features[i], sleeper, "10000");
+		(void)record(1000000, 400);
+		check_stacks();
+		end(NULL);
+	}
 }
 
 /* Kernel stacks and times do not need the interrupt. */
@@ -385,12 +390,17 @@ static void test_stop_and_start(void **state)
 
 static void test_refused(void **state)
 {
-	struct err err = { 0 };
+	static const char *const features[] = { "task_storage", "task_btf", "task_pt_regs" };
 
-	start("task_storage", sleeper, "10000");
-	assert_int_equal(bpf_agent_set_offcpu(agent, true, 1000000, &err), -EOPNOTSUPP);
-	assert_non_null(strstr(err.text, "task_storage"));
-	assert_int_equal(bpf_agent_set_cpu_rate(agent, 99, &err), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(features); i++) {
+		struct err err = { 0 };
+
+		start(features[i], sleeper, "10000");
+		assert_int_equal(bpf_agent_set_offcpu(agent, true, 1000000, &err), -EOPNOTSUPP);
+		assert_non_null(strstr(err.text, features[i]));
+		assert_int_equal(bpf_agent_set_cpu_rate(agent, 99, &err), 0);
+		end(NULL);
+	}
 }
 
 static int setup_group(void **state)
@@ -419,7 +429,7 @@ static int teardown_group(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		test(test_long_blocks),	  test(test_without_loop), test(test_without_interrupt),
+		test(test_long_blocks),	  test(test_each_feature_missing), test(test_without_interrupt),
 		test(test_short_blocks),  test(test_waits),	   test(test_interrupted_waits),
 		test(test_crowd),		test(test_stop_and_start), test(test_refused),
 		test(test_never_switches_and_killed),
