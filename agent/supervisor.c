@@ -19,6 +19,7 @@
 #define RESTART_WAIT_MAX  (5 * NS_PER_S)
 #define STABLE_AFTER_NS	  (30 * NS_PER_S) /* a life this long forgets earlier crashes */
 #define WATCHDOG_POLL_MS  1000
+#define LEFT_MAX	  4 /* readers that hang and cannot be killed, before no more are started */
 
 struct child {
 	pid_t pid; /* 0 = not running */
@@ -35,6 +36,7 @@ struct supervisor {
 	const struct supervisor_options *options;
 	const struct config *config;
 	struct child children[ROLE_MAX];
+	pid_t left[LEFT_MAX]; /* readers that were given up and are not gone yet; 0 = free */
 	int signal_fd;
 	bool announced;
 	bool stopping;
@@ -235,29 +237,6 @@ static void announce_when_ready(struct supervisor *s)
 	notify_manager("READY=1\nSTATUS=serving");
 }
 
-static void read_control(struct supervisor *s, enum role role)
-{
-	static struct channel_message message;
-	struct child *child = &s->children[role];
-
-	while (child->control_fd >= 0 && channel_receive(child->control_fd, &message) > 0) {
-		const struct channel_head *head = (const void *)message.data;
-
-		channel_message_close(&message);
-		if (head->kind == CONTROL_READY) {
-			child->ready = true;
-		} else if (head->kind == CONTROL_FAILED &&
-			   message.len == sizeof(struct control_failed)) {
-			struct control_failed *failed = (void *)message.data;
-
-			failed->text[sizeof(failed->text) - 1] = '\0';
-			log_error("%s", failed->text);
-			begin_stop(s, 1);
-		}
-	}
-	announce_when_ready(s);
-}
-
 static void plan_restart(struct child *child)
 {
 	uint64_t now = clock_monotonic_ns(), wait = 0;
@@ -276,18 +255,75 @@ static void plan_restart(struct child *child)
 	child->restart_at_ns = now + wait;
 }
 
+static pid_t *find_left(struct supervisor *s, pid_t pid)
+{
+	for (int i = 0; i < LEFT_MAX; i++)
+		if (s->left[i] == pid)
+			return &s->left[i];
+	return NULL;
+}
+
+/* The reader hangs where it may not even be killed (FUSE): its place is taken, it ends when it can. Without room to
+ * remember it the next one waits for its end. */
+static void leave_behind(struct supervisor *s, struct child *child)
+{
+	pid_t *slot = find_left(s, 0);
+
+	log_warn("the reader hangs in a process's memory; another one takes its place%s",
+		 slot ? "" : " when that ends");
+	(void)kill(child->pid, SIGKILL);
+	if (!slot)
+		return;
+	*slot = child->pid;
+	(void)close(child->control_fd);
+	child->control_fd = -1;
+	child->pid = 0;
+	child->ready = false;
+	if (!s->stopping)
+		plan_restart(child);
+}
+
+static void read_control(struct supervisor *s, enum role role)
+{
+	static struct channel_message message;
+	struct child *child = &s->children[role];
+
+	while (child->control_fd >= 0 && channel_receive(child->control_fd, &message) > 0) {
+		const struct channel_head *head = (const void *)message.data;
+
+		channel_message_close(&message);
+		if (head->kind == CONTROL_READY) {
+			child->ready = true;
+		} else if (head->kind == CONTROL_HUNG && role == ROLE_READER && child->pid) {
+			leave_behind(s, child);
+		} else if (head->kind == CONTROL_FAILED &&
+			   message.len == sizeof(struct control_failed)) {
+			struct control_failed *failed = (void *)message.data;
+
+			failed->text[sizeof(failed->text) - 1] = '\0';
+			log_error("%s", failed->text);
+			begin_stop(s, 1);
+		}
+	}
+	announce_when_ready(s);
+}
+
 static void reap(struct supervisor *s)
 {
 	int status;
 	pid_t pid;
 
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+		pid_t *left;
+
 		for (int role = 0; role < ROLE_MAX; role++) {
 			struct child *child = &s->children[role];
 
 			if (child->pid != pid)
 				continue;
 			read_control(s, (enum role)role); /* its last words */
+			if (!child->pid)
+				break;
 			(void)close(child->control_fd);
 			child->control_fd = -1;
 			child->pid = 0;
@@ -305,6 +341,9 @@ static void reap(struct supervisor *s)
 			plan_restart(child);
 			break;
 		}
+		left = find_left(s, pid);
+		if (left)
+			*left = 0;
 	}
 }
 

@@ -228,7 +228,7 @@ static int handle_request(struct reader *r)
 	if (rc == 0) {
 		uint64_t deadline_ns = clock_monotonic_ns() + request->deadline_ms * NS_PER_MS;
 
-		watch_start(deadline_ns + WATCH_MARGIN_NS);
+		watch_start(deadline_ns + WATCH_MARGIN_NS, r->server_fd, r->request.request);
 		rc = request->head.kind == CONTROL_THREADS || request->head.kind == CONTROL_HEAP
 			     ? read_any(r, request, deadline_ns, &err)
 			     : read_go(r, request, deadline_ns, &err);
@@ -345,6 +345,8 @@ int reader_run(const struct reader_options *options)
 	cleanup(reader) struct reader *r = reader_create(options->control_fd);
 	int rc = r ? drop_privileges() : -ENOMEM;
 
+	if (rc == 0)
+		rc = watch_init(options->control_fd);
 	if (rc == 0)
 		rc = channel_send(options->control_fd, &ready, sizeof(ready), NULL, 0);
 	if (rc == 0)

@@ -57,20 +57,15 @@ static bool collect_targets(struct run *run)
 static int ask_once(struct run *run, struct reader_request *request, struct reading *reading,
 		    struct err *err)
 {
-	uint64_t begin_ns = clock_monotonic_ns();
 	int rc;
 
 	reading_clear(reading);
 	rc = reader_client_ask(run->s->reader, request, reading_take, reading, err);
-	/* The reader may have died of something else; of this one it dies twice. */
+	/* The reader may have died of something else. */
 	if (rc == -EPIPE && reader_client_wait(run->s->reader, RESTART_WAIT_NS)) {
 		reading_clear(reading);
 		rc = reader_client_ask(run->s->reader, request, reading_take, reading, err);
 	}
-	if (rc == -EPIPE && clock_monotonic_ns() - begin_ns > 2 * READER_HANG_NS)
-		return err_set(err, EPIPE, NULL, NULL,
-			       "its memory does not answer (a userfaultfd or FUSE mapping?): reading it "
-			       "was given up twice");
 	return rc;
 }
 

@@ -13,8 +13,18 @@
 
 #define SEND_WAIT_MS 2000
 
+#define HUNG_MAX 16u
+
+struct hung {
+	uint32_t tgid;
+	uint64_t start_boottime_ns, until_ns;
+	struct err err;
+};
+
 struct reader_client {
 	struct channel_slot slot;
+	struct hung hung[HUNG_MAX]; /* processes that the reader hung in */
+	size_t next_hung;
 	pthread_mutex_t asking; /* of the slot's user and the message */
 	struct channel_message message;
 };
@@ -137,21 +147,61 @@ static int explain(int rc, struct err *err)
 	return err_set(err, -rc, NULL, NULL, "%s", text);
 }
 
-int reader_client_ask(struct reader_client *client, const struct reader_request *request,
-		      reader_record_fn *record, void *ctx, struct err *err)
+static const struct hung *find_hung(const struct reader_client *client, const struct reader_request *request)
 {
-	struct err own = { 0 };
+	uint64_t now_ns = clock_monotonic_ns();
+
+	for (size_t i = 0; i < HUNG_MAX; i++)
+		if (client->hung[i].tgid == request->tgid &&
+		    client->hung[i].start_boottime_ns == request->start_boottime_ns &&
+		    client->hung[i].until_ns > now_ns)
+			return &client->hung[i];
+	return NULL;
+}
+
+static void note_hung(struct reader_client *client, const struct reader_request *request, const struct err *err)
+{
+	client->hung[client->next_hung] = (struct hung){ .tgid = request->tgid,
+							 .start_boottime_ns = request->start_boottime_ns,
+							 .until_ns = clock_monotonic_ns() + READER_HUNG_NS,
+							 .err = *err };
+	client->next_hung = (client->next_hung + 1) % HUNG_MAX;
+}
+
+/* Lock held. */
+static int ask(struct reader_client *client, const struct reader_request *request, reader_record_fn *record,
+	       void *ctx, struct err *err)
+{
+	const struct hung *hung = find_hung(client, request);
 	uint64_t until_ns;
 	int rc;
 
-	(void)pthread_mutex_lock(&client->asking);
+	if (hung) {
+		*err = hung->err;
+		return -ETIMEDOUT;
+	}
 	(void)channel_slot_adopt(&client->slot);
 	until_ns = clock_monotonic_ns() + (request->deadline_ms + READER_GRACE_MS) * NS_PER_MS;
 	rc = send_request(client, request);
 	if (rc == 0)
-		rc = await_answer(client, until_ns, record, ctx, &own);
-	if (rc == -EPIPE && !own.text[0])
+		rc = await_answer(client, until_ns, record, ctx, err);
+	if (rc == -ETIMEDOUT && err->text[0]) {
+		note_hung(client, request, err);
+		channel_slot_lose(&client->slot); /* no word will come from there */
+	}
+	if (rc == -EPIPE && !err->text[0])
 		channel_slot_lose(&client->slot);
+	return rc;
+}
+
+int reader_client_ask(struct reader_client *client, const struct reader_request *request,
+		      reader_record_fn *record, void *ctx, struct err *err)
+{
+	struct err own = { 0 };
+	int rc;
+
+	(void)pthread_mutex_lock(&client->asking);
+	rc = ask(client, request, record, ctx, &own);
 	(void)pthread_mutex_unlock(&client->asking);
 	if (rc == 0)
 		return 0;

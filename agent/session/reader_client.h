@@ -2,7 +2,8 @@
 /* Requests to the reader process: one at a time, each with a deadline, its answer record by record.
  *
  * The reader may be killed by what it reads (agent/reader/README.md): then the request fails with
- * -EPIPE, the supervisor starts it again and the next request goes to the new one. What comes late,
+ * -EPIPE, the supervisor starts it again and the next request goes to the new one. It may hang there: -ETIMEDOUT, at
+ * once for some minutes when the same process is to be read again. What comes late,
  * of a request that was given up on, is passed over. Any thread may ask; requests wait for each
  * other. */
 #ifndef PROFD_SESSION_READER_CLIENT_H
@@ -17,7 +18,7 @@
 #include "agent/wire/read_stream.h"
 
 #define READER_ANSWER_BYTES_MAX (512ull << 20) /* of one answer; more is -E2BIG */
-#define READER_HANG_NS		(4 * NS_PER_S) /* the reader ends itself when one read takes longer */
+#define READER_HUNG_NS		(300 * NS_PER_S) /* that a process in which the reader hung is not read again */
 #define READER_GRACE_MS		7000u /* beyond the deadline: the reader ends itself before this */
 
 struct reader_client;

@@ -28,7 +28,7 @@ struct watched {
 	uint64_t held_from_ns;	/* monotonic: where that time begins */
 	uint64_t held_at_ns;	/* 0 = none */
 	char reason[156];	/* why the last attempt failed */
-	unsigned hangs;		/* in a row: the reader died of it */
+	unsigned hangs;		/* in a row: the reader hung in it */
 	bool lives;
 	bool was_read;		/* at least once */
 };
@@ -274,9 +274,7 @@ static void take_snapshot(struct sessions *s, struct state_sampler *sampler, str
 
 	if (rc < 0) {
 		(void)snprintf(w->reason, sizeof(w->reason), "%.155s", err.text);
-		/* The reader may have died of another process. */
-		if (clock_monotonic_ns() - at_ns >= READER_HANG_NS)
-			w->hangs++;
+		w->hangs += rc == -ETIMEDOUT;
 		return;
 	}
 	w->was_read = true;

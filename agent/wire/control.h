@@ -21,6 +21,7 @@ enum control_kind {
 	/* child -> supervisor */
 	CONTROL_READY = 3,    /* head only: serving */
 	CONTROL_FAILED = 4,   /* struct control_failed: cannot start; not worth a restart */
+	CONTROL_HUNG = 6,     /* head only, of the reader: it may not even end; another is needed */
 
 	/* server -> collector */
 	CONTROL_DEMAND = 16,  /* struct control_demand: replaces the former demand */

@@ -4,22 +4,28 @@
 agent that goes on."""
 
 import contextlib
+import os
 import re
 import subprocess
+import tempfile
 
 from harness import FAMILY_A, Daemon, Skip, build_go, check, compile_workload, main, running, wait_until
+from silent_fs import SilentFs
 
 FAMILY_B = "/api/v1/profiling"
 
 
-@contextlib.contextmanager
-def liar(how, while_honest=lambda process: None):
-    """tests/workloads/go/hostile, as soon as it lies."""
+def build_liar():
     version = re.match(r"go1\.(\d+)", subprocess.run(["go", "env", "GOVERSION"], capture_output=True, text=True,
                                                     check=True).stdout)
     flags = ["-ldflags=-checklinkname=0"] if version and int(version.group(1)) >= 23 else []
-    program = build_go("hostile", *flags)
-    process = subprocess.Popen([program, how], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return build_go("hostile", *flags)
+
+
+@contextlib.contextmanager
+def liar(how, *arguments, while_honest=lambda process: None):
+    """tests/workloads/go/hostile, as soon as it lies."""
+    process = subprocess.Popen([build_liar(), how, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         check(process.stdout.readline().strip() == "ready", f"{how}: it did not start")
         if how != "exec":
@@ -67,7 +73,7 @@ def test_lists_without_end():
             check(ask(daemon, process.pid)["status"] == "completed", "it was honest and could not be read")
 
         for how in ("endless", "long"):
-            with liar(how, is_read) as process:
+            with liar(how, while_honest=is_read) as process:
                 # First with what is known of it, then as if it had just been found.
                 refused(ask(daemon, process.pid), "changed under every attempt")
                 again = ask(daemon, process.pid)
@@ -99,9 +105,26 @@ def test_memory_that_never_answers():
     with Daemon() as daemon, running(compile_workload("waits.c", "-O2", "-pthread")) as fine, \
             liar("silent") as process:
         is_fine(daemon, fine)
-        refused(ask(daemon, process.pid), "does not answer")
+        refused(ask(daemon, process.pid), "do not answer")
         wait_until(lambda: "profd-reader" in daemon.children(), 20, "another reader")
         is_fine(daemon, fine)
+        check(process.poll() is None, "the target died of being read")
+
+
+def test_a_mapped_file_that_never_answers():
+    """Not even SIGKILL ends a reader that hangs there: it is left behind, and not sent there again."""
+    if not os.path.exists("/dev/fuse"):
+        raise Skip("there is no /dev/fuse")
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        daemon = stack.enter_context(Daemon())
+        fine = stack.enter_context(running(compile_workload("waits.c", "-O2", "-pthread")))
+        file_system = SilentFs(build_liar(), folder, "file")
+        process = stack.enter_context(liar("mapped", stack.enter_context(file_system)))
+        file_system.silence()
+        for _ in range(2):
+            refused(ask(daemon, process.pid), "do not answer")
+            is_fine(daemon, fine)
+        check(file_system.unanswered == 1, f"it was asked {file_system.unanswered} times")
         check(process.poll() is None, "the target died of being read")
 
 
@@ -127,4 +150,5 @@ def test_exec_during_the_read():
 
 if __name__ == "__main__":
     main(test_lists_without_end, test_memory_that_comes_and_goes, test_memory_that_never_answers,
+         test_a_mapped_file_that_never_answers,
          test_false_build_information, test_exec_during_the_read)

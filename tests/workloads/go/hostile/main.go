@@ -7,6 +7,7 @@
 //	cyclic    its heap profile's list leads back to its beginning
 //	unmapped  the list of goroutines comes and goes while it is read
 //	silent    the list lies in memory whose faults a userfaultfd handler never answers
+//	mapped    the list lies in a mapped file, named by the second argument, of which no byte was ever read
 //	exec      it becomes the same program again all the time
 //
 // Nothing here starts a goroutine or collects garbage after that: the runtime would be the first to fall for it.
@@ -81,6 +82,19 @@ func silent() {
 	(*slice)(unsafe.Pointer(&allgs)).data = unsafe.Pointer(&data[0])
 }
 
+func mappedFile() {
+	fd, err := syscall.Open(os.Args[2], syscall.O_RDONLY, 0)
+	if err != nil {
+		panic(err)
+	}
+	data, err := syscall.Mmap(fd, 0, listBytes, syscall.PROT_READ, syscall.MAP_PRIVATE)
+	if err != nil {
+		panic(err)
+	}
+	syscall.Close(fd) // closing asks the file system, too: at the end nobody would answer
+	(*slice)(unsafe.Pointer(&allgs)).data = unsafe.Pointer(&data[0])
+}
+
 // The word behind the header's first is allnext (src/runtime/mprof.go, type bucket).
 func cyclic() {
 	for i := 0; i < 100; i++ {
@@ -113,6 +127,8 @@ func main() {
 		cyclic()
 	case "silent":
 		silent()
+	case "mapped":
+		mappedFile()
 	case "unmapped":
 		data := moveList()
 		fmt.Println("lying")
