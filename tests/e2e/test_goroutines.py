@@ -174,13 +174,23 @@ def own_heap(fetch, folder):
     return found
 
 
+def named(daemon, session):
+    """The result, as soon as the program's functions have names: a daemon that has just started looks at every file that
+    the host runs."""
+    def are_known():
+        result = daemon.get(f"{FAMILY_A}/{session}?top=1000").json()
+        return result if any(f["funcName"].startswith("main.") for f in result["topFunctions"]) else None
+
+    return wait_until(are_known, 60, "names of the program")
+
+
 def test_heap_equals_their_own():
     with Daemon() as daemon, served() as (process, fetch), tempfile.TemporaryDirectory() as folder:
         fetch("/keep?n=700")
         fetch("/gc")
         session = take(daemon, process.pid, "heap", durationSeconds=1)
         theirs = own_heap(fetch, folder)
-        result = daemon.get(f"{FAMILY_A}/{session}?top=1000").json()
+        result = named(daemon, session)
         ours = {f["funcName"]: f for f in result["topFunctions"]}
         check(result["unit"] == "bytes" and result["profileType"] == "memory", f"{result['unit']}")
         kept = ours["main.keep"]["selfValue"]
