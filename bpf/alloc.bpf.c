@@ -347,6 +347,9 @@ static __always_inline int alloc_entry(struct arch_regs *ctx, struct task_struct
 		counts->lost++;
 		return 1;
 	}
+	/* One whose return fell behind the end of its window is not this one's. */
+	if (state->window != slot->window)
+		state->sp = 0;
 	if (state->gap != slot->mean_gap_bytes)
 		alloc_draw(state, slot);
 	alloc_count_thread(state, task, slot, counts);
@@ -469,7 +472,8 @@ static __always_inline uint64_t alloc_fault_stack(struct scratch *s, uint32_t tg
 }
 
 /* glibc takes large blocks from mmap() one by one and writes their headers at once: the first touch of a
- * mapping's first bytes. What it was is told by the header, which user space reads later. */
+ * mapping's first bytes. What it was is told by the header, which user space reads later, and says which instruction
+ * wrote it: from then on mappings that the kernel joined to those below are known by that. */
 SEC("tp_btf/page_fault_user")
 int BPF_PROG(alloc_fault, unsigned long address, struct pt_regs *regs, unsigned long error)
 {
@@ -477,13 +481,15 @@ int BPF_PROG(alloc_fault, unsigned long address, struct pt_regs *regs, unsigned 
 	uint32_t tgid = task->tgid;
 	struct alloc_owner *owner = bpf_map_lookup_elem(&alloc_owners, &tgid);
 	struct prof_sample_event event = { .detail = ALLOC_MAPPED };
-	uint64_t begin = 0;
+	uint64_t begin = 0, ip;
 	struct scratch *s;
 
 	if (!owner || (address & PAGE_MASK) > sizeof(uint64_t) || !(error & FAULT_WRITE))
 		return 0;
 	address &= ~PAGE_MASK;
-	if (bpf_find_vma(task, address, alloc_vma_found, &begin, 0) || begin != address)
+	ip = ((struct arch_regs *)regs)->ip;
+	if (ip != owner->header_ip &&
+	    (bpf_find_vma(task, address, alloc_vma_found, &begin, 0) || begin != address))
 		return 0;
 	if (!owner->left)
 		return 0;
@@ -498,6 +504,7 @@ int BPF_PROG(alloc_fault, unsigned long address, struct pt_regs *regs, unsigned 
 	if (!event.user_stack_hash)
 		return 0;
 	event.object = address;
+	event.value = ip;
 	event.holder = owner->slot;
 	event.time_ns = bpf_ktime_get_ns();
 	alloc_send(&event, task);

@@ -27,7 +27,7 @@ enum alloc_event {
 	ALLOC_BIRTH = 0,  /* object = address (0 = not known), value = bytes asked for */
 	ALLOC_DEATH = 1,  /* a tracked one was freed */
 	ALLOC_UNSEEN = 2, /* the address of a tracked one was handed out again */
-	ALLOC_MAPPED = 3, /* the header of what may be a block with a mapping of its own was touched: object */
+	ALLOC_MAPPED = 3, /* the header of what may be a block with a mapping of its own was touched: object, by value */
 };
 
 /* One of ALLOC_SLOTS_MAX, written by user space. */
@@ -55,6 +55,7 @@ struct alloc_counts {
 /* A process whose blocks with mappings of their own are wanted. */
 struct alloc_owner {
 	uint64_t code_va, code_end_va; /* of the allocator: left out of their stacks */
+	uint64_t header_ip; /* of the instruction that writes headers; 0 = not known yet */
 	uint32_t slot;
 	uint32_t left; /* stacks that may still be walked; user space fills it up */
 };
@@ -69,7 +70,7 @@ struct alloc_key {
 _Static_assert(sizeof(struct alloc_slot) == 24, "layout");
 _Static_assert(sizeof(struct alloc_counts) == 64, "layout");
 _Static_assert(sizeof(struct alloc_key) == 16, "layout");
-_Static_assert(sizeof(struct alloc_owner) == 24, "layout");
+_Static_assert(sizeof(struct alloc_owner) == 32, "layout");
 #endif
 
 #endif

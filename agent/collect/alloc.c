@@ -18,7 +18,7 @@
 #define LOOK_AGAIN_NS	  (1 * NS_PER_MS) /* it takes a few */
 #define PATIENCE_NS	  (1 * NS_PER_S) /* for files that hardly are the allocator */
 #define NEW_GIVE_UP_NS	  (10 * NS_PER_S) /* files that are never indexed */
-#define LARGE_TOLD_MAX	  256u /* large blocks of a period */
+#define LARGE_TOLD_MAX	  1024u /* large blocks of a period */
 #define PAGE_BYTES	  4096u
 #define WALK_NS		  2500.0 /* a stack of 30 frames, bpf/README.md */
 #define HIT_NS_DEFAULT	  600.0
@@ -185,6 +185,8 @@ static void take_seen(struct alloc_watch *watch, struct target *target)
 						     on_free_already, &looking) < 0)
 		log_debug("process %u: out of memory for its heap's headers", target->tgid);
 	alloc_large_take(&target->large, seen->blocks, seen->block_count);
+	if (target->has_large)
+		alloc_probes_refill_large(watch->probes, target->tgid, LARGE_TOLD_MAX, target->large.header_ip);
 }
 
 static void attach(struct collector *c, struct target *target)
@@ -354,7 +356,7 @@ static void end_period(struct collector *c, struct target *target, uint64_t now_
 	alloc_pace_judge(&target->pace, &seen);
 	begin_period(target, now_ns);
 	if (target->has_large)
-		alloc_probes_refill_large(c->alloc->probes, target->tgid, LARGE_TOLD_MAX);
+		alloc_probes_refill_large(c->alloc->probes, target->tgid, LARGE_TOLD_MAX, target->large.header_ip);
 	if (!stays) {
 		target->state = STATE_IDLE;
 	} else if (target->pace.full) {
@@ -389,6 +391,7 @@ void alloc_event(struct collector *c, const struct prof_sample_event *event)
 		return;
 	if (event->detail == ALLOC_MAPPED) {
 		const struct alloc_large_block block = { .chunk_va = event->object,
+							 .ip = event->value,
 							 .stack = event->user_stack_hash,
 							 .time_ns = event->time_ns };
 
@@ -504,7 +507,7 @@ static void follow_large(struct alloc_watch *watch, struct target *target)
 		return;
 	target->has_large = alloc_probes_watch_large(watch->probes, target->tgid, target->slot, place->start_va,
 						     place->end_va) == 0;
-	alloc_probes_refill_large(watch->probes, target->tgid, LARGE_TOLD_MAX);
+	alloc_probes_refill_large(watch->probes, target->tgid, LARGE_TOLD_MAX, 0);
 }
 
 /* Its allocator is sound: observation begins. */

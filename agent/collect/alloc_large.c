@@ -49,6 +49,8 @@ void alloc_large_take(struct alloc_large *large, const struct alloc_large_block 
 
 		if (i < count && block.time_ns == read[i].time_ns)
 			block.bytes = read[i].bytes;
+		if (block.bytes)
+			large->header_ip = block.ip;
 		if (i >= count || block.time_ns != read[i].time_ns || block.bytes)
 			large->blocks.data[kept++] = block;
 	}

@@ -16,6 +16,7 @@
 
 struct alloc_large_block {
 	uint64_t chunk_va; /* its header, at the beginning of the mapping */
+	uint64_t ip;	   /* of the instruction that touched it */
 	uint64_t stack;
 	uint64_t time_ns;
 	uint64_t bytes; /* that it can hold, as last read; 0 = not read yet */
@@ -23,6 +24,7 @@ struct alloc_large_block {
 VEC_DEFINE(alloc_large_blocks, struct alloc_large_block);
 
 struct alloc_large {
+	uint64_t header_ip; /* which instruction writes headers; 0 = not known yet */
 	struct alloc_large_blocks_vec blocks;
 };
 

@@ -383,7 +383,7 @@ int alloc_probes_watch_large(struct alloc_probes *probes, uint32_t tgid, uint32_
 	return rc;
 }
 
-void alloc_probes_refill_large(struct alloc_probes *probes, uint32_t tgid, uint32_t count)
+void alloc_probes_refill_large(struct alloc_probes *probes, uint32_t tgid, uint32_t count, uint64_t header_ip)
 {
 	const int fd = bpf_map__fd(probes->skel->maps.alloc_owners);
 	struct alloc_owner owner;
@@ -391,6 +391,7 @@ void alloc_probes_refill_large(struct alloc_probes *probes, uint32_t tgid, uint3
 	if (bpf_map_lookup_elem(fd, &tgid, &owner) < 0)
 		return;
 	owner.left = count;
+	owner.header_ip = header_ip;
 	(void)bpf_map_update_elem(fd, &tgid, &owner, BPF_EXIST);
 }
 

@@ -50,8 +50,8 @@ void alloc_probes_forget(struct alloc_probes *probes, uint32_t slot, uint64_t ad
  * the code at [@code_va, @code_end_va) on. -EOPNOTSUPP: this kernel cannot; -E2BIG, … */
 int alloc_probes_watch_large(struct alloc_probes *probes, uint32_t tgid, uint32_t slot, uint64_t code_va,
 			     uint64_t code_end_va) must_use;
-/* So many more of them may be told. */
-void alloc_probes_refill_large(struct alloc_probes *probes, uint32_t tgid, uint32_t count);
+/* So many more of them may be told; known by the instruction at @header_ip as well, unless it is 0. */
+void alloc_probes_refill_large(struct alloc_probes *probes, uint32_t tgid, uint32_t count, uint64_t header_ip);
 /* No more. Does nothing if it was not watched. */
 void alloc_probes_leave_large(struct alloc_probes *probes, uint32_t tgid);
 

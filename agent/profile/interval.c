@@ -124,19 +124,39 @@ static void add_deaths(struct work *w)
 	}
 }
 
-/* Never below 0 and wider upwards: the interval of a logarithm with the same relative spread. */
-static struct profile_interval interval_of(const struct moments *m, double windows, double common, double times)
+/* What one sample stands for: so much more may be there without having been seen. */
+static double unseen_of(const struct profile *p)
 {
-	double spread = m->squares, relative;
+	const struct profile_probes *probes = &p->quality.probes;
+
+	if (probes->duty_pct <= 0 || probes->dilation <= 0)
+		return 0;
+	return (double)probes->gap_bytes * 100 / probes->duty_pct / probes->dilation;
+}
+
+static double relative_of(double variance, double sum, double common)
+{
+	return sqrt(log1p((variance > 0 ? variance : 0) / (sum * sum) + common * common));
+}
+
+/* Never below 0 and wider upwards: the interval of a logarithm with the same relative spread. Its upper end is that of
+ * one sample more than there was (Fay and Feuer, Statistics in Medicine 16, 1997), which matters where there were few;
+ * not where deaths were seen: they say what becomes of those that were not. */
+static struct profile_interval interval_of(const struct moments *m, double windows, double common, double times,
+					   double unseen)
+{
+	double variance = m->squares, above;
 
 	if (m->sum <= 0)
 		return (struct profile_interval){ m->exact, m->exact };
 	if (windows > 1)
-		spread = windows / (windows - 1) * (m->squares - m->sum * m->sum / windows);
-	relative = (spread > 0 ? spread : 0) + m->deaths;
-	relative = sqrt(log1p(relative / (m->sum * m->sum) + common * common));
-	return (struct profile_interval){ m->exact + m->sum * exp(-times * relative),
-					  m->exact + m->sum * exp(times * relative) };
+		variance = windows / (windows - 1) * (m->squares - m->sum * m->sum / windows);
+	variance += m->deaths;
+	above = m->deaths > 0 ? 0 : unseen;
+	return (struct profile_interval){
+		m->exact + m->sum * exp(-times * relative_of(variance, m->sum, common)),
+		m->exact + (m->sum + above) * exp(times * relative_of(variance + above * above, m->sum + above, common)),
+	};
 }
 
 static int compute(struct work *w, struct profile_interval *ret)
@@ -144,7 +164,7 @@ static int compute(struct work *w, struct profile_interval *ret)
 	const struct profile *p = w->p;
 	uint64_t time_ns = 0;
 	bool seen = false;
-	double times;
+	double times, unseen = unseen_of(p);
 
 	if (!w->moments || !w->places || !w->deaths)
 		return -ENOMEM;
@@ -164,7 +184,7 @@ static int compute(struct work *w, struct profile_interval *ret)
 	add_deaths(w);
 	times = stats_t_quantile(OUTSIDE, w->windows > 1 ? w->windows - 1 : 1);
 	for (uint32_t i = 0; i <= p->function_count; i++)
-		ret[i] = interval_of(&w->moments[i], w->windows, p->quality.probes.rel_err, times);
+		ret[i] = interval_of(&w->moments[i], w->windows, p->quality.probes.rel_err, times, unseen);
 	return 0;
 }
 

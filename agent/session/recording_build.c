@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* From a session's data to its profile. */
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 
 #include "agent/profile/lock_site.h"
@@ -33,6 +34,7 @@ struct build {
 	struct thread_totals *totals;
 	struct moved_totals *moved;
 	struct wakers wakers;
+	double live_scale; /* of what is estimated to be in use and is freed again */
 };
 
 static bool find_module(void *ctx, uint32_t id, struct stack_module *ret)
@@ -442,6 +444,32 @@ static int read_moved(struct build *b, const struct chunk_attr *attr, const stru
 	return moved_totals_read(b->moved, pid_of(b->recording, attr), attr->tid, &reading);
 }
 
+/* Estimated from frees that were seen, unlike what nobody was seen to free. */
+static bool is_dying(const struct chunk_attr *attr)
+{
+	return attr && attr->type == PROF_SAMPLE_ALLOC && attr->state == FEED_ALLOC_LIVE && attr->holder;
+}
+
+/* All that is in use together fits into the heap, whose size is exact. Places without frees are right but for their
+ * sampling; those that free give way, unless it took more of them than of the others. */
+static void find_live_scale(struct build *b)
+{
+	const struct recording *recording = b->recording;
+	const double heap = (double)recording->quality.alloc.heap.bytes;
+	double dying = 0, kept = 0;
+
+	b->live_scale = 1;
+	if (b->options->meta.type != PROFILE_MEMORY || recording->sums || heap <= 0)
+		return;
+	for (size_t i = 0; i < recording->events.count; i++) {
+		const bool dies = is_dying(attr_of(recording, recording->events.data[i].attr));
+
+		*(dies ? &dying : &kept) += (double)recording->events.data[i].value;
+	}
+	if (dying > 0 && kept + dying > heap)
+		b->live_scale = fmax((heap - kept) / dying, heap / (kept + dying));
+}
+
 /* The same of what each thread has read and written. */
 static int find_moved(struct build *b)
 {
@@ -596,6 +624,10 @@ static int add_event(struct build *b, const struct chunk_event *stored,
 						  event.value);
 	if (attr && attr->type == PROF_SAMPLE_IO)
 		event.value = moved_totals_scale(b->moved, pid_of(recording, attr), attr->tid, event.value);
+	if (is_dying(attr)) {
+		event.value = (int64_t)((double)event.value * b->live_scale);
+		event.value2 = (uint64_t)((double)event.value2 * b->live_scale);
+	}
 	timed.attrs = attrs_of(b, event.attr, file_of(b, event.pair));
 	values_of(b->options->meta.type, recording->sums, attr, &event, values);
 	profile_builder_sample(b->builder, timed.node, timed.attrs, values);
@@ -667,12 +699,16 @@ static int build_profile(struct build *b, struct profile **ret)
 		rc = find_moved(b);
 	if (rc == 0)
 		rc = find_wakers(b);
+	find_live_scale(b);
 	if (rc == 0)
 		rc = add_events(b);
 	if (rc == 0 && recording->readings.count)
 		rc = add_readings(b, &damaged);
 	if (rc < 0)
 		return rc;
+	if (b->live_scale < 1)
+		quality_note(&quality, "what is freed again was estimated too high for the heap as a whole: %.0f %% of it is shown",
+			     100 * b->live_scale);
 	if (damaged)
 		quality_note(&quality, "%u damaged pieces of the stored data were left out",
 			     damaged);

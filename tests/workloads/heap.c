@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A program that counts its own allocations, by the function that makes them.
  *
- *   heap PAIRS_PER_SECOND [THREADS]     0 pairs: as many as it can
+ *   heap PAIRS_PER_SECOND [THREADS [LEAKS_PER_SECOND]]     0 pairs: as many as it can
  *
  * Of all allocations most are freed at once (churn); others are kept for a while (cache), grown by realloc
  * and freed (grow), aligned or zeroed and freed at the next turn, or never freed (leak: 1 % of the pairs, at
@@ -46,7 +46,7 @@ struct worker {
 	unsigned large;
 };
 
-static double pairs_per_s;
+static double pairs_per_s, leaks_per_s; /* 0 leaks: 1 % of the pairs */
 static unsigned threads = 1;
 void *volatile sink;
 
@@ -178,14 +178,16 @@ static void *work(void *arg)
 	struct worker *w = arg;
 	uint64_t begin_ns = now_ns(), last_ns = begin_ns;
 	double share = pairs_per_s ? pairs_per_s / threads : 0, done = 0;
-	double leaks_per_s = share && share / 100 < LEAKS_MAX / threads ? share / 100 : LEAKS_MAX / threads;
+	double leaks = share && share / 100 < LEAKS_MAX / threads ? share / 100 : LEAKS_MAX / threads;
 
+	if (leaks_per_s)
+		leaks = leaks_per_s / threads;
 	for (;;) {
 		uint64_t t = now_ns();
 		double due = share ? share * (double)(t - begin_ns) / 1e9 : done + 1000;
 
 		/* As fast as it can: one in a thousand, whatever slows it down. */
-		w->leaks_due += share ? leaks_per_s * (double)(t - last_ns) / 1e9 : 1;
+		w->leaks_due += share || leaks_per_s ? leaks * (double)(t - last_ns) / 1e9 : 1;
 		last_ns = t;
 		for (; done < due; done++)
 			pair(w);
@@ -208,6 +210,7 @@ int main(int argc, char **argv)
 
 	pairs_per_s = argc > 1 ? atof(argv[1]) : 10000;
 	threads = argc > 2 ? (unsigned)atoi(argv[2]) : 1;
+	leaks_per_s = argc > 3 ? atof(argv[3]) : 0;
 	for (unsigned i = 0; i < threads; i++) {
 		struct worker *w = calloc(1, sizeof(*w));
 		pthread_t thread;

@@ -20,6 +20,7 @@ import coverage_bench
 import goroutines_bench
 import history_bench
 import http_bench
+import leaks_bench
 import names_bench
 import rivals_bench
 import stacks_bench
@@ -335,6 +336,11 @@ def allocations(_):
     coverage_bench.run(absolute)
 
 
+def leaks(_seconds):
+    """How soon leaks are named, and that nothing else is."""
+    leaks_bench.run(absolute)
+
+
 def unseen(_):
     """Programs that profd has never seen: from their start to their first whole stack."""
     stacks_bench.unseen(absolute)
@@ -391,7 +397,7 @@ def viewers(_):
     viewers_bench.run(row)
 
 
-BENCHES = [names, goroutines, allocations, busy, busy_fp, idle, switches, waits, memory, memory_after, loss, startup, restart, otel, otel_mixed, libbpf, sampled, unseen, storm, throughput, high_rate, ready, tables, history, verdicts, api, viewers, lives]
+BENCHES = [names, goroutines, allocations, leaks, busy, busy_fp, idle, switches, waits, memory, memory_after, loss, startup, restart, otel, otel_mixed, libbpf, sampled, unseen, storm, throughput, high_rate, ready, tables, history, verdicts, api, viewers, lives]
 
 
 def main():

@@ -12,13 +12,13 @@ from harness import FAMILY_A, Daemon, compile_workload, own_name, wait_until
 RUNS, SECONDS = 20, 30
 PAIRS_PER_S = (50_000, 100_000, 200_000, 400_000)  # in turn
 BIRTHS = ("churn", "leak", "cache", "grow", "aligned", "zeroed")
-LEAKING = {"leak": 100, "large": 208880}  # bytes of an object
+LEAKING = {"leak": 100, "large": 200688}  # bytes of an object
 STEADY = ("cache",)
 
 
 class Program:
-    def __init__(self, path, pairs_per_s):
-        self.process = subprocess.Popen([path, str(pairs_per_s)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    def __init__(self, path, *args):
+        self.process = subprocess.Popen([path, *map(str, args)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.process.stdout.readline()
         self.service = f"pid:{self.process.pid}"
 
