@@ -34,6 +34,7 @@ struct name_module {
 	bool urgent;		 /* somebody waits for its names */
 	bool fetching;		 /* the fetcher has not answered yet */
 	bool looked_at;		 /* somebody has asked for its names: worth fetching debug information */
+	bool later;		 /* nobody has wanted its names yet: its file was closed unread */
 	bool shares;		 /* its builder may read other modules' files too */
 	bool large;		 /* a brief builder was not enough for it */
 	uint8_t origins;	 /* enum symbol_origin bits of its index, 0 = none that has names */

@@ -146,11 +146,12 @@ static unsigned pick_jobs(struct symbolizer *s, uint64_t bytes_max, struct name_
 
 static void start_build(struct symbolizer *s, struct builder *b, bool is_brief)
 {
-	int close_fds[4 + SYMBOLIZER_BUILDERS * NAME_BUILDER_FDS_MAX] = { s->control_fd, s->collector_fd,
-									  s->server_fd, s->fetch_fd };
+	int close_fds[5 + SYMBOLIZER_BUILDERS * NAME_BUILDER_FDS_MAX] = { s->control_fd, s->collector_fd,
+									  s->server_fd, s->fetch_fd,
+									  s->kernel.fd };
 	struct name_builder_job jobs[NAME_BUILDER_JOBS_MAX];
 	unsigned count = pick_jobs(s, is_brief ? PASSING_BYTES_MAX : UINT64_MAX, jobs);
-	size_t close_count = 4;
+	size_t close_count = 5;
 	int rc;
 
 	if (!count)
@@ -366,7 +367,7 @@ int symbolizer_run(const struct symbolizer_options *options)
 	if (!s)
 		return 1;
 	s->control_fd = options->control_fd;
-	s->collector_fd = s->server_fd = s->fetch_fd = -1;
+	s->collector_fd = s->server_fd = s->fetch_fd = s->kernel.fd = -1;
 	s->debug_again_ns = options->debug_again_ns ? options->debug_again_ns : SYMBOLIZER_DEBUG_AGAIN_NS;
 	name_modules_init(&s->modules);
 	for (size_t i = 0; i < SYMBOLIZER_BUILDERS; i++)
@@ -380,6 +381,7 @@ int symbolizer_run(const struct symbolizer_options *options)
 	}
 	symbolizer_lose_collector(s);
 	symbolizer_lose_server(s);
+	cleanup_close_fn(&s->kernel.fd);
 	for (size_t i = 0; i < SYMBOLIZER_BUILDERS; i++)
 		name_builder_deinit(&s->builders[i].child);
 	name_modules_deinit(&s->modules);

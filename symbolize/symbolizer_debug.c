@@ -97,6 +97,30 @@ static void on_module_fetched(struct symbolizer *s, const struct control_debug *
 	name_modules_set_state(&s->modules, module, NAME_MODULE_QUEUED);
 }
 
+/* Its file was closed unread, since no stack of the collector's went through it. */
+static bool want_file(struct symbolizer *s, struct name_module *module)
+{
+	const struct channel_head want = { .kind = CONTROL_NAMES_WANT, .request = module->index_request };
+	uint64_t now_ns = clock_monotonic_ns();
+
+	if (s->collector_fd < 0 || !module->index_request ||
+	    (module->debug_asked_ns && now_ns - module->debug_asked_ns < s->debug_again_ns) ||
+	    channel_send(s->collector_fd, &want, sizeof(want), NULL, 0) < 0)
+		return false;
+	module->debug_asked_ns = now_ns;
+	return true;
+}
+
+void symbolizer_has_file(struct symbolizer *s, struct name_module *module)
+{
+	if (!module->later)
+		return;
+	module->later = false;
+	module->debug_asked_ns = 0;
+	if (module->state == NAME_MODULE_WAITING)
+		name_modules_set_state(&s->modules, module, NAME_MODULE_IDLE);
+}
+
 void symbolizer_look_for_debug(struct symbolizer *s, struct name_module *module)
 {
 	if (!module || module->origins & SYMBOL_ORIGIN_DWARF)
@@ -104,6 +128,11 @@ void symbolizer_look_for_debug(struct symbolizer *s, struct name_module *module)
 	module->looked_at = true;
 	if (module->state != NAME_MODULE_IDLE)
 		return;
+	if (module->later) {
+		if (want_file(s, module))
+			name_modules_set_state(&s->modules, module, NAME_MODULE_WAITING);
+		return;
+	}
 	if (symbolizer_want_debug(s, module))
 		name_modules_set_state(&s->modules, module, NAME_MODULE_WAITING);
 	else

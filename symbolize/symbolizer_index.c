@@ -113,9 +113,9 @@ static bool may_share_builder(const struct elf_file *file)
 }
 
 /* Remembers the module and, if its names are not known as well as @file knows them, keeps @fd_take for the
- * builder. */
+ * builder, unless they are wanted @later, if ever: most files of a host are never looked at. */
 static void expect_names(struct symbolizer *s, const struct control_indexed *answer,
-			 const struct elf_file *file, int fd_take)
+			 const struct elf_file *file, int fd_take, bool later)
 {
 	cleanup_close int fd = fd_take;
 	struct name_module *module;
@@ -125,6 +125,16 @@ static void expect_names(struct symbolizer *s, const struct control_indexed *ans
 	if (name_modules_add(&s->modules, answer->key, &module) < 0)
 		return;
 	module->index_request = answer->head.request;
+	known = module->origins ||
+		(s->cache && module_cache_has(s->cache, answer->key, MODULE_CACHE_SYMBOLS, &origins));
+	if (!module->origins)
+		module->origins = origins;
+	known = known && !index_is_poorer(module->origins, file);
+	if (later && !known && module->state == NAME_MODULE_IDLE) {
+		module->later = true;
+		return;
+	}
+	symbolizer_has_file(s, module);
 	module->identity = file->identity;
 	module->size_bytes = file->size_bytes;
 	module->shares = may_share_builder(file);
@@ -136,13 +146,7 @@ static void expect_names(struct symbolizer *s, const struct control_indexed *ans
 							  .size_bytes = module->size_bytes,
 							  .skeleton = module->skeleton,
 							  .skeleton_len = module->skeleton_len });
-	if (module->state != NAME_MODULE_IDLE)
-		return;
-	known = module->origins ||
-		(s->cache && module_cache_has(s->cache, answer->key, MODULE_CACHE_SYMBOLS, &origins));
-	if (!module->origins)
-		module->origins = origins;
-	if (known && !index_is_poorer(module->origins, file))
+	if (known || module->state != NAME_MODULE_IDLE)
 		return;
 	if (fd < 0 || s->modules.open >= NAME_MODULES_OPEN_MAX)
 		return;
@@ -214,37 +218,67 @@ static void index_elf(struct symbolizer *s, const struct control_index *request,
 					answer->flags & INDEXED_FP ? TABLE_TAG_FP : 0, table.image,
 					table.image_bytes);
 	cfi_table_deinit(&table);
-	expect_names(s, answer, file, fcntl(file->fd, F_DUPFD_CLOEXEC, 0));
+	expect_names(s, answer, file, fcntl(file->fd, F_DUPFD_CLOEXEC, 0), request->names_later);
 }
 
-/* The kernel's names are read here and now: the file is the kernel's own, and the answer needs the address
- * of _text. They change with every boot and module: never taken from the cache. */
-static void index_kernel(struct symbolizer *s, const struct control_index *request,
-			 struct control_indexed *answer, int fd)
+/* Names of the kernel, of what it has loaded at this moment. @key: 0 = what they hash to. */
+static int read_kernel(struct symbolizer *s, int fd, uint64_t *key)
 {
 	struct symbol_index *index = NULL;
 	struct name_module *module;
 	const void *image;
+	uint64_t text_va;
 	size_t bytes;
-	int rc = symbol_index_build_kallsyms(fd, &index, &answer->kernel_text_va);
+	int rc = symbol_index_build_kallsyms(fd, &index, &text_va);
 
+	if (rc < 0)
+		return rc;
+	image = symbol_index_image(index, &bytes);
+	if (!*key)
+		*key = hash_bytes(image, bytes, CONTROL_INDEX);
+	rc = name_modules_add(&s->modules, *key, &module);
 	if (!rc) {
-		image = symbol_index_image(index, &bytes);
-		answer->key = request->build_id_len
-				      ? module_key_of_build_id(request->build_id, request->build_id_len)
-				      : hash_bytes(image, bytes, CONTROL_INDEX);
-		answer->flags = INDEXED_SYMBOLS;
-		answer->build_id_len = request->build_id_len;
-		memcpy(answer->build_id, request->build_id, sizeof(answer->build_id));
-		rc = name_modules_add(&s->modules, answer->key, &module);
-		if (!rc) {
-			module->origins = (uint8_t)symbol_index_origins(index);
-			rc = symbol_store_put_take(s->store, answer->key, index);
-		}
-		if (rc < 0)
-			symbol_index_destroy(index);
+		module->origins = (uint8_t)symbol_index_origins(index);
+		rc = symbol_store_put_take(s->store, *key, index);
 	}
-	answer->status = rc;
+	if (rc < 0)
+		symbol_index_destroy(index);
+	return rc;
+}
+
+void symbolizer_read_kernel(struct symbolizer *s, uint64_t key)
+{
+	int rc;
+
+	if (s->kernel.fd < 0 || s->kernel.key != key)
+		return;
+	sandbox_guard_begin(SYMBOLIZER_INDEX_WALL_S);
+	rc = read_kernel(s, s->kernel.fd, &key);
+	sandbox_guard_end();
+	if (rc < 0)
+		log_debug("the kernel's names cannot be read: %s", strerror(-rc));
+	cleanup_close_fn(&s->kernel.fd);
+	s->kernel.fd = -1;
+}
+
+/* The kernel writes the text for us, 40 ms of work: when somebody asks for the first name. Names change with every
+ * boot and module: those in the cache do not count. Without a build-id they are the identity. */
+static void index_kernel(struct symbolizer *s, const struct control_index *request,
+			 struct control_indexed *answer, int fd_take)
+{
+	cleanup_close int fd = fd_take;
+
+	answer->flags = INDEXED_SYMBOLS;
+	answer->build_id_len = request->build_id_len;
+	memcpy(answer->build_id, request->build_id, sizeof(answer->build_id));
+	if (request->build_id_len) {
+		answer->key = module_key_of_build_id(request->build_id, request->build_id_len);
+		cleanup_close_fn(&s->kernel.fd);
+		s->kernel.fd = take_fd(&fd);
+		s->kernel.key = answer->key;
+	} else {
+		answer->status = read_kernel(s, fd, &answer->key);
+	}
 	send_indexed(s, answer, -1);
 }
 
@@ -277,7 +311,6 @@ void symbolizer_on_index(struct symbolizer *s)
 	sandbox_guard_begin(SYMBOLIZER_INDEX_WALL_S);
 	if (request->kind == FEED_MODULE_KERNEL) {
 		index_kernel(s, request, &answer, fd);
-		(void)close(fd);
 	} else if (request->kind == FEED_MODULE_ELF || request->kind == FEED_MODULE_VDSO) {
 		index_elf(s, request, &answer, fd);
 	} else if (request->kind == FEED_MODULE_JIT) {

@@ -56,6 +56,10 @@ struct symbolizer {
 	struct symbol_store *store;
 	struct name_modules modules;
 	struct jit_maps jit;
+	struct {
+		uint64_t key;
+		int fd; /* kallsyms, not read yet; -1 = none */
+	} kernel;
 	struct builder builders[SYMBOLIZER_BUILDERS];
 	uint32_t question_count; /* of all builders */
 	struct names_request names[SYMBOLIZER_NAMES_MAX]; /* ring */
@@ -72,12 +76,16 @@ void symbolizer_lose_fetcher(struct symbolizer *s);
 
 /* One message of the collector in s->message; its descriptors are taken or closed by the caller. */
 void symbolizer_on_index(struct symbolizer *s);
+/* Reads the kernel's names if they are those of @key and not read yet. */
+void symbolizer_read_kernel(struct symbolizer *s, uint64_t key);
 void symbolizer_on_debug(struct symbolizer *s);
 
 /* symbolizer_debug.c. Asks for @module's debug file if that is worth it now; true if it was asked. */
 bool symbolizer_want_debug(struct symbolizer *s, struct name_module *module);
 /* A debug file may have been installed since: asked for while somebody looks at the module (may be NULL). */
 void symbolizer_look_for_debug(struct symbolizer *s, struct name_module *module);
+/* The file of @module has come; now it can be asked for the debug file. */
+void symbolizer_has_file(struct symbolizer *s, struct name_module *module);
 /* The fetcher answers. */
 void symbolizer_on_fetched(struct symbolizer *s);
 /* The module of @key from the cache, if it has left this process's memory; NULL. */

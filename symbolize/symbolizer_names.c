@@ -224,6 +224,7 @@ void symbolizer_serve_names(struct symbolizer *s)
 		struct name_module *module = name_modules_find(&s->modules, key);
 		int rc;
 
+		symbolizer_read_kernel(s, key);
 		if (!origin.jit)
 			origin.index = symbol_store_get(s->store, key);
 		if (!origin.jit && !module)

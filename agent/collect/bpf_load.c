@@ -180,11 +180,11 @@ static int set_maps(const struct bpf_agent *agent, struct profiler_bpf *skel, bo
 	return bpf_map__set_autocreate(skel->maps.lock_waits, bpf_load_has_locks(&agent->features));
 }
 
-static int load_once(const struct bpf_agent *agent, unsigned try, bool waits, struct profiler_bpf **ret)
+/* @btf_path NULL: libbpf reads the kernel's types once, for the programs' hooks and their accesses. */
+static int load_once(const struct bpf_agent *agent, unsigned try, bool waits, const char *btf_path,
+		     struct profiler_bpf **ret)
 {
-	/* Naming the file keeps libbpf from looking for types that this kernel has not in the modules' BTF,
-	 * which takes CAP_SYS_ADMIN: bpf_core_find_cands() of libbpf. */
-	LIBBPF_OPTS(bpf_object_open_opts, opts, .btf_custom_path = VMLINUX_BTF);
+	LIBBPF_OPTS(bpf_object_open_opts, opts, .btf_custom_path = btf_path);
 	struct profiler_bpf *skel;
 	int rc;
 
@@ -210,15 +210,22 @@ static int load_once(const struct bpf_agent *agent, unsigned try, bool waits, st
 static int load(struct bpf_agent *agent, const enum feature *optional, size_t count, bool waits,
 		struct profiler_bpf **ret)
 {
+	const char *btf_path = NULL;
 	size_t left_out = 0;
 	unsigned try = 0;
 	int rc;
 
 	(void)libbpf_set_print(keep_complaint);
 	for (;;) {
-		rc = load_once(agent, try, waits, ret);
+		rc = load_once(agent, try, waits, btf_path, ret);
 		if (!rc)
 			return 0;
+		/* Types that this kernel has not are looked for in the modules' BTF, which takes CAP_SYS_ADMIN,
+		 * unless a file is named, which is read for itself: bpf_core_find_cands() of libbpf. */
+		if (rc == -EPERM && !btf_path) {
+			btf_path = VMLINUX_BTF;
+			continue;
+		}
 		if (rc == -ENOMEM && ++try < LOAD_TRIES)
 			continue;
 		while (left_out < count && !features_has(&agent->features, optional[left_out]))

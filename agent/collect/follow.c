@@ -50,8 +50,12 @@ static void first_sight(struct collector *c, struct proc *proc, uint32_t id, uin
 						 .end_va = end_va,
 						 .tgid = proc->tgid,
 						 .parent_tgid = proc->parent_tgid };
-	if (module->state == MODULE_SEEN && collector_active(c))
+	if (module->state != MODULE_SEEN)
+		return;
+	if (collector_active(c))
 		module_index_ask(c->index, module, true);
+	else
+		module->names_later = true;
 }
 
 /* What is known under an inode may be of another file: a copy over a file keeps it, a new file is given the inode of

@@ -25,6 +25,7 @@ struct wait {
 	int fd;		  /* owned; -1 = opened when it is sent */
 	uint64_t sent_ns; /* 0 = not sent to the present symbolizer */
 	uint8_t tries;	  /* symbolizers that died with it */
+	bool names_later; /* as it was sent */
 };
 
 VEC_DEFINE(wait, struct wait);
@@ -136,9 +137,14 @@ static void keep_alloc_sites(struct module *module, const struct control_indexed
 static void accept_answer(struct module_index *index, struct module *module,
 			  const struct control_indexed *answer, int table_fd)
 {
+	const uint32_t of_rows = INDEXED_ROWS | INDEXED_FP;
+	uint32_t flags = answer->flags;
+
+	if (module->table_bytes && table_fd < 0)
+		flags |= module->flags & of_rows; /* not asked for again */
 	module->state = MODULE_READY;
-	module->changed |= module->flags != answer->flags;
-	module->flags = answer->flags;
+	module->changed |= module->flags != flags;
+	module->flags = flags;
 	if (module->kind == FEED_MODULE_JIT)
 		return; /* its identity is the process, not what was read */
 	module->runtime = answer->runtime;
@@ -231,6 +237,17 @@ void module_index_ask(struct module_index *index, struct module *module, bool ur
 		module->state = MODULE_ASKED;
 }
 
+void module_index_name(struct module_index *index, struct module *module)
+{
+	if (!module->names_later)
+		return;
+	module->names_later = false;
+	if (module->state != MODULE_READY)
+		return; /* on its way */
+	module->state = MODULE_SEEN;
+	module_index_ask(index, module, true);
+}
+
 static int send_request(struct module_index *index, struct wait *wait, uint64_t now_ns)
 {
 	const struct module *module = module_table_get(index->modules, wait->module);
@@ -239,6 +256,7 @@ static int send_request(struct module_index *index, struct wait *wait, uint64_t 
 		.kind = module->kind,
 		.want_rows = module->kind != FEED_MODULE_KERNEL &&
 			     module->kind != FEED_MODULE_JIT && !module->table_bytes,
+		.names_later = module->names_later,
 		.build_id_len = module->build_id_len,
 	};
 	size_t path_len = strnlen(module->path, sizeof(request.path) - 1);
@@ -251,8 +269,10 @@ static int send_request(struct module_index *index, struct wait *wait, uint64_t 
 	}
 	memcpy(request.path, module->path, path_len);
 	rc = channel_send(index->channel_fd, &request, sizeof(request), &wait->fd, 1);
-	if (rc == 0)
+	if (rc == 0) {
 		wait->sent_ns = now_ns;
+		wait->names_later = module->names_later;
+	}
 	return rc;
 }
 
@@ -365,6 +385,7 @@ static void on_indexed(struct module_index *index, const struct channel_message 
 {
 	const struct control_indexed *answer = (const void *)message->data;
 	struct module *module;
+	bool named_since;
 	int error;
 
 	if (message->len != sizeof(*answer) || answer->build_id_len > FEED_BUILD_ID_MAX)
@@ -373,6 +394,7 @@ static void on_indexed(struct module_index *index, const struct channel_message 
 	for (size_t i = 0; i < index->flight.count; i++) {
 		if (index->flight.data[i].module != answer->head.request)
 			continue;
+		named_since = index->flight.data[i].names_later && !module->names_later;
 		drop_wait(index, i);
 		error = answer->status;
 		if (error >= 0)
@@ -381,8 +403,22 @@ static void on_indexed(struct module_index *index, const struct channel_message 
 			give_up(index, module, error);
 		else
 			accept_answer(index, module, answer, message->fds[0]);
+		if (!error && named_since) {
+			module->state = MODULE_SEEN;
+			module_index_ask(index, module, true);
+		}
 		return;
 	}
+}
+
+/* Somebody wants names that no stack of ours led to: of a reading of threads. */
+static void on_names_want(struct module_index *index, const struct channel_message *message)
+{
+	const struct channel_head *want = (const void *)message->data;
+	struct module *module = module_table_get(index->modules, want->request);
+
+	if (module)
+		module_index_name(index, module);
 }
 
 static void on_debug_want(struct module_index *index, const struct channel_message *message)
@@ -427,6 +463,8 @@ void module_index_receive(struct module_index *index, unsigned max)
 		}
 		if (head->kind == CONTROL_INDEXED)
 			on_indexed(index, index->message);
+		else if (head->kind == CONTROL_NAMES_WANT)
+			on_names_want(index, index->message);
 		else if (head->kind == CONTROL_DEBUG_WANT)
 			on_debug_want(index, index->message);
 		channel_message_close(index->message);

@@ -62,6 +62,7 @@ struct module {
 	bool fed;	    /* the feed has it */
 	bool changed;	    /* flags or canonical id differ from what is in the BPF tables */
 	bool table_evicted; /* had a table that gave way to others */
+	bool names_later;   /* no stack went through it yet: nobody needs its names */
 };
 
 struct control_alloc_site;

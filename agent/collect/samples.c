@@ -39,14 +39,40 @@ struct resolving {
 	uint64_t time_ns;
 };
 
-/* The module a frame is attributed to. Its table is asked for again if it had to give way. */
-static struct module *use_module(struct collector *c, uint32_t id, uint64_t time_ns)
+/* The first stack through @module: it gets names, from the file as the sampled process has it mapped, which is
+ * there to be opened even if its path leads elsewhere by now. */
+static void name_module(struct collector *c, const struct proc *proc, struct module *module)
 {
+	struct module *mapped = module;
+
+	for (size_t i = 0; i < mapping_set_count(proc->mappings); i++) {
+		const struct mapping *mapping = mapping_set_at(proc->mappings, i);
+
+		if (module_table_canonical(c->modules, mapping->module) != module)
+			continue;
+		mapped = module_table_get(c->modules, mapping->module);
+		mapped->origin = (struct module_origin){ .start_va = mapping->start_va,
+							 .end_va = mapping->end_va,
+							 .tgid = proc->tgid,
+							 .parent_tgid = proc->parent_tgid };
+		break;
+	}
+	module->names_later = false;
+	mapped->names_later = true;
+	module_index_name(c->index, mapped);
+}
+
+/* The module a frame is attributed to. Its table is asked for again if it had to give way. */
+static struct module *use_module(const struct resolving *r, uint32_t id)
+{
+	struct collector *c = r->c;
 	struct module *module = module_table_canonical(c->modules, id);
 
 	if (!module)
 		return NULL;
-	module->used_ns = time_ns;
+	module->used_ns = r->time_ns;
+	if (module->names_later)
+		name_module(c, r->proc, module);
 	if (module->table_evicted && module->state == MODULE_READY) {
 		module->table_evicted = false;
 		module->state = MODULE_SEEN;
@@ -78,7 +104,7 @@ static uint64_t resolve_address(struct resolving *r, uint64_t frame)
 				   r->time_ns);
 	if (!mapping)
 		return frame;
-	module = mapping->module ? use_module(r->c, mapping->module, r->time_ns) : NULL;
+	module = mapping->module ? use_module(r, mapping->module) : NULL;
 	if (module && !publish_is_jit(module)) {
 		if (va - mapping->bias > PROF_FRAME_OFFSET_MASK)
 			return frame;
@@ -99,7 +125,7 @@ static uint64_t resolve_frame(void *ctx, uint64_t frame)
 	case PROF_FRAME_ADDRESS:
 		return resolve_address(r, frame);
 	case PROF_FRAME_MODULE:
-		module = use_module(r->c, prof_frame_module_id(frame), r->time_ns);
+		module = use_module(r, prof_frame_module_id(frame));
 		if (!module)
 			return frame;
 		return prof_frame_module(module->id, prof_frame_offset(frame),

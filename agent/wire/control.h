@@ -38,6 +38,7 @@ enum control_kind {
 	/* symbolizer -> collector */
 	CONTROL_INDEXED = 34, /* struct control_indexed [+ memfd of the unwind table] */
 	CONTROL_DEBUG_WANT = 35, /* struct control_debug_want */
+	CONTROL_NAMES_WANT = 36, /* head with the request of a CONTROL_INDEX: again, with names */
 
 	/* server -> symbolizer */
 	CONTROL_NAMES = 48,   /* struct control_names */
@@ -113,6 +114,7 @@ struct control_index {
 	uint32_t kind;		  /* enum feed_module_kind: ELF, KERNEL (descriptor of kallsyms), VDSO, JIT
 				   * (descriptor of the process's perf map or jitdump, which grows) */
 	uint32_t want_rows;	  /* 1 = also compile unwind rows */
+	uint32_t names_later;	  /* 1 = its names are not wanted yet; ELF only */
 	uint8_t build_id_len;	  /* KERNEL: from /sys/kernel/notes; JIT: 8; else 0 */
 	uint8_t build_id[FEED_BUILD_ID_MAX]; /* JIT: the module's key, whose offsets are the low 40 bits of
 					      * addresses; the answer has INDEXED_SYMBOLS if it serves it */
@@ -173,7 +175,6 @@ struct control_indexed {
 	int32_t status;		  /* 0 or negative errno (-ENOEXEC not ELF, -E2BIG over a bound) */
 	uint32_t flags;		  /* enum control_index_flag */
 	uint64_t key;		  /* the module's stable identity */
-	uint64_t kernel_text_va;  /* KERNEL: address of _text; kernel offsets are relative to it */
 	uint64_t table_bytes;
 	uint32_t row_count;
 	uint32_t runtime;	  /* enum feed_proc_flag bit of the runtime it is (GO, JVM, PYTHON, NODE) */

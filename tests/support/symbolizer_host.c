@@ -184,15 +184,20 @@ static void read_text(struct bytes *b, char *ret, size_t size)
 	ret[len] = '\0';
 }
 
-struct host_names host_names_once(struct symbolizer_host *f, uint64_t key, uint64_t offset)
+void host_ask_names(struct symbolizer_host *f, uint64_t key, uint64_t offset)
 {
 	struct control_names ask = { .head = { .kind = CONTROL_NAMES, .request = 5 }, .key = key, .count = 1 };
+
+	ask.offsets[0] = offset;
+	host_send(f->server, &ask, offsetof(struct control_names, offsets) + 8, -1);
+}
+
+struct host_names host_receive_names(struct symbolizer_host *f)
+{
 	const struct control_named *named;
 	struct host_names names = { 0 };
 	struct bytes b;
 
-	ask.offsets[0] = offset;
-	host_send(f->server, &ask, offsetof(struct control_names, offsets) + 8, -1);
 	named = host_receive(f, f->server, CONTROL_NAMED);
 	assert_int_equal(named->head.request, 5);
 	names.status = named->status;
@@ -210,6 +215,12 @@ struct host_names host_names_once(struct symbolizer_host *f, uint64_t key, uint6
 		read_text(&b, names.symbol, sizeof(names.symbol));
 	}
 	return names;
+}
+
+struct host_names host_names_once(struct symbolizer_host *f, uint64_t key, uint64_t offset)
+{
+	host_ask_names(f, key, offset);
+	return host_receive_names(f);
 }
 
 /* The same, until the names are built. */

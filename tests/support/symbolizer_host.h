@@ -49,6 +49,9 @@ struct host_names {
 	uint32_t line;
 };
 
+/* Its two halves. */
+void host_ask_names(struct symbolizer_host *f, uint64_t key, uint64_t offset);
+struct host_names host_receive_names(struct symbolizer_host *f);
 struct host_names host_names_once(struct symbolizer_host *f, uint64_t key, uint64_t offset);
 /* The same, until the names are built. */
 struct host_names host_names(struct symbolizer_host *f, uint64_t key, uint64_t offset);

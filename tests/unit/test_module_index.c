@@ -277,6 +277,49 @@ static void a_new_symbolizer_is_told_what_the_old_one_knew(void **state)
 	assert_true(module->key == 77);
 }
 
+/* Names of a file found while nothing is sampled are for later: until a stack goes through it, or the symbolizer is
+ * asked for them, also when that happens while the first request is under way. */
+static void names_come_when_they_are_wanted(void **state)
+{
+	struct fixture *f = *state;
+	struct module *module = real_module(f, "/bin/true"), *other = real_module(f, "/bin/ls");
+	struct channel_head want = { .kind = CONTROL_NAMES_WANT, .request = other->id };
+	const struct control_index *request;
+
+	module->names_later = other->names_later = true;
+	module_index_ask(f->index, module, false);
+	module_index_pump(f->index, 1);
+	request = next_request(f);
+	assert_int_equal(request->names_later, 1);
+	module_index_name(f->index, module);
+	assert_null(next_request(f));
+	answer(f, module->id, 0, 77, -1);
+	module_table_charge(f->modules, module, 100);
+	module_index_pump(f->index, 2);
+	request = next_request(f);
+	assert_int_equal(request->head.request, module->id);
+	assert_int_equal(request->names_later, 0);
+	assert_int_equal(request->want_rows, 0);
+	module->flags |= INDEXED_ROWS;
+	answer(f, module->id, 0, 77, -1);
+	assert_int_equal(module->flags, INDEXED_ROWS | INDEXED_FP);
+	module_index_name(f->index, module);
+	module_index_ask(f->index, other, false);
+	module_index_pump(f->index, 3);
+	assert_int_equal(next_request(f)->names_later, 1);
+	answer(f, other->id, 0, 78, -1);
+	assert_int_equal(channel_send(f->peer, &want, sizeof(want), NULL, 0), 0);
+	assert_int_equal(channel_send(f->peer, &want, sizeof(want), NULL, 0), 0);
+	want.request = 999;
+	assert_int_equal(channel_send(f->peer, &want, sizeof(want), NULL, 0), 0);
+	module_index_receive(f->index, 100);
+	module_index_pump(f->index, 4);
+	request = next_request(f);
+	assert_int_equal(request->head.request, other->id);
+	assert_int_equal(request->names_later, 0);
+	assert_null(next_request(f));
+}
+
 static void silence_is_given_up(void **state)
 {
 	struct fixture *f = *state;
@@ -339,6 +382,7 @@ int main(void)
 		TEST(urgent_ones_overtake_and_flight_is_bounded),
 		TEST(a_file_that_kills_the_symbolizer_is_found),
 		TEST(a_new_symbolizer_is_told_what_the_old_one_knew),
+		TEST(names_come_when_they_are_wanted),
 		TEST(silence_is_given_up),
 		TEST(debug_files_are_looked_for_and_lies_ignored),
 	};
