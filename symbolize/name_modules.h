@@ -7,6 +7,9 @@
  *       │ └──indexed, own DWARF───────────────────────────────────────────────▶ QUEUED
  *       └───────────────────── the builder is done ◀──── BUILDING ◀── next ──────────┘
  *
+ * Of a module whose names are for later the file comes again, with CONTROL_INDEX, when they are wanted; who asks for them
+ * before waits in WAITING for that.
+ *
  * Bounded: above NAME_MODULES_MAX the slots of idle modules are used again (their images stay), above
  * NAME_MODULES_OPEN_MAX open files no further module is queued until it is indexed again. */
 #ifndef PROFD_SYMBOLIZE_NAME_MODULES_H

@@ -206,6 +206,7 @@ static void stop_host(struct host *host)
 
 /* ---- server ------------------------------------------------------------------------------------ */
 
+/* Returns when it is in force: sampling waits for the unwind tables of what runs. */
 static void demand(struct host *host, uint32_t rate_hz)
 {
 	struct control_demand message = { .head = { .kind = CONTROL_DEMAND },
@@ -214,6 +215,9 @@ static void demand(struct host *host, uint32_t rate_hz)
 					  .sample_undecided = 1 };
 
 	assert_int_equal(channel_send(host->server, &message, sizeof(message), NULL, 0), 0);
+	for (int i = 0; i < 600 && host->view.demand.rate_hz != rate_hz; i++)
+		feed_view_run(&host->view, 100);
+	assert_int_equal(host->view.demand.rate_hz, rate_hz);
 }
 
 /* The same, with another rate for processes that are decided to be sampled by events of their own. */
