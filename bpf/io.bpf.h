@@ -116,7 +116,7 @@ static __always_inline struct scratch *io_begin(struct io_call call, bool with_l
 		call.file = file_of(task, value);
 	s->sample.detail = call.detail == PROF_DETAIL_FILE ? detail_of_wait(wait_of_file(call.file))
 							   : call.detail;
-	kernel_stack_take(s, 0, false);
+	kernel_stack_take(s, 0, false, false);
 	if (call.file && names_are_wanted(tgid))
 		name_of_file(s, call.file, io_name_turn);
 	s->sample.kernel_stack_hash = stack_send(s);

@@ -79,7 +79,7 @@ static __always_inline struct scratch *lock_sample(void *ctx, void *lock)
 	s->sample.object = hash_frame(config.lock_secret, (uint64_t)lock) | 1;
 	walk_none(s);
 	s->sample.kernel_stack_hash =
-		kernel_stack_send(s, own_kernel_stack(ctx, s), false);
+		kernel_stack_send(s, own_kernel_stack(ctx, s), false, true);
 	walk_none(s);
 	if (!has_user_stack(task->mm, task->flags) ||
 	    bpf_probe_read_kernel(&s->regs, sizeof(s->regs), (void *)bpf_task_pt_regs(task)) ||

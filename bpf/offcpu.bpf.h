@@ -308,7 +308,7 @@ static __always_inline void off_record(struct scratch *s, struct task_struct *ta
 						    (void *)bpf_task_pt_regs(task));
 
 	walk_none(s);
-	kernel_stack_take(s, bpf_get_task_stack(task, s->frames, KERNEL_STACK_BYTES, 0), false);
+	kernel_stack_take(s, bpf_get_task_stack(task, s->frames, KERNEL_STACK_BYTES, 0), false, false);
 	s->sample.state =
 		blocked ? PROF_OFF_BLOCKED << 4 | PROF_WAIT_OTHER : PROF_OFF_PREEMPTED << 4;
 	if (has_registers && blocked) {
@@ -484,7 +484,7 @@ static __always_inline void sweep_send(struct scratch *s, struct task_struct *ta
 	s->sample.holder = state->holder;
 	walk_none(s);
 	s->sample.kernel_stack_hash = kernel_stack_send(
-		s, bpf_get_task_stack(task, s->frames, KERNEL_STACK_BYTES, 0), false);
+		s, bpf_get_task_stack(task, s->frames, KERNEL_STACK_BYTES, 0), false, false);
 	s->sample.state = state->blocked ? PROF_OFF_BLOCKED << 4 | PROF_WAIT_OTHER
 					 : PROF_OFF_PREEMPTED << 4;
 	if (has_user_stack(task->mm, task->flags) &&

@@ -135,12 +135,12 @@ static __always_inline struct scratch *cpu_begin(struct bpf_perf_event_data *ctx
 }
 
 /* Everything after the walk. */
-static __always_inline void cpu_end(struct scratch *s, struct bpf_perf_event_data *ctx)
+static __always_inline void cpu_end(struct scratch *s, struct bpf_perf_event_data *ctx, bool with_loop)
 {
 	walked_stack_send(s);
 	if (!arch_is_user(&ctx->regs))
 		s->sample.kernel_stack_hash = kernel_stack_send(
-			s, bpf_get_stack(ctx, s->frames, KERNEL_STACK_BYTES, 0), true);
+			s, bpf_get_stack(ctx, s->frames, KERNEL_STACK_BYTES, 0), true, with_loop);
 	bpf_get_current_comm(s->sample.comm, sizeof(s->sample.comm));
 	sample_send(s);
 	scratch_leave(s);
@@ -155,7 +155,7 @@ int cpu_sample(struct bpf_perf_event_data *ctx)
 	if (s) {
 		if (s->going)
 			walk_whole(s);
-		cpu_end(s, ctx);
+		cpu_end(s, ctx, true);
 	}
 	cost_end(&timer);
 	return 0;
@@ -173,7 +173,7 @@ int cpu_sample_compat(struct bpf_perf_event_data *ctx)
 	if (s) {
 		if (s->going)
 			walk_compat(s, cpu_walk_turn);
-		cpu_end(s, ctx);
+		cpu_end(s, ctx, false);
 	}
 	cost_end(&timer);
 	return 0;

@@ -35,33 +35,51 @@ static __always_inline uint64_t stack_send(struct scratch *s)
 	return s->stack.stack_hash;
 }
 
+static __always_inline void kernel_frame(struct scratch *s, uint32_t at, bool exact)
+{
+	uint32_t i = index_within(at, 128);
+	uint64_t frame = prof_frame_address(PROF_FRAME_KERNEL, s->frames[i],
+					    i || !exact ? PROF_FRAME_RETURN : 0);
+
+	s->frames[i] = frame;
+	s->stack.stack_hash = hash_frame(s->stack.stack_hash, frame);
+}
+
+struct kernel_context {
+	struct scratch *scratch; /* the context of a callback must lie on the stack */
+	bool exact;
+};
+
+static long kernel_turn(uint32_t turn, void *context)
+{
+	struct kernel_context *c = context;
+
+	kernel_frame(c->scratch, turn, c->exact);
+	return 0;
+}
+
 /* Makes the kernel stack that s->frames holds as @bytes of addresses, innermost first, the stack to be sent; the
  * first is exact if @exact (an interrupted one). The user stack, which uses the same space, must have been
- * sent. */
-static __always_inline void kernel_stack_take(struct scratch *s, long bytes, bool exact)
+ * sent. @with_loop as in walk_begin(): a plain loop is followed by the verifier turn by turn. */
+static __always_inline void kernel_stack_take(struct scratch *s, long bytes, bool exact, bool with_loop)
 {
+	struct kernel_context context = { .scratch = s, .exact = exact };
 	uint32_t count = bytes > 0 ? (uint32_t)bytes / sizeof(uint64_t) : 0;
-	uint64_t hash = 0;
 
-	for (uint32_t i = 0; i < PROF_KERNEL_FRAMES_MAX; i++) {
-		uint64_t frame;
-
-		if (i >= count)
-			break;
-		frame = prof_frame_address(PROF_FRAME_KERNEL, s->frames[i],
-					   i || !exact ? PROF_FRAME_RETURN : 0);
-		s->frames[i] = frame;
-		hash = hash_frame(hash, frame);
-	}
+	s->stack.stack_hash = 0;
+	if (with_loop)
+		bpf_loop(count, kernel_turn, &context, 0);
+	else
+		for (uint32_t i = 0; i < PROF_KERNEL_FRAMES_MAX && i < count; i++)
+			kernel_frame(s, i, exact);
 	s->stack.tgid = 0;
 	s->stack.frame_count = count;
 	s->stack.outcome = count < PROF_KERNEL_FRAMES_MAX ? OUTCOME_complete : OUTCOME_truncated;
-	s->stack.stack_hash = hash;
 }
 
-static __always_inline uint64_t kernel_stack_send(struct scratch *s, long bytes, bool exact)
+static __always_inline uint64_t kernel_stack_send(struct scratch *s, long bytes, bool exact, bool with_loop)
 {
-	kernel_stack_take(s, bytes, exact);
+	kernel_stack_take(s, bytes, exact, with_loop);
 	return stack_send(s);
 }
 

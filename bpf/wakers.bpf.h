@@ -45,7 +45,7 @@ static __always_inline struct scratch *waker_begin(void *ctx, struct task_struct
 	bpf_get_current_comm(s->sample.comm, sizeof(s->sample.comm));
 	walk_none(s);
 	s->sample.kernel_stack_hash =
-		kernel_stack_send(s, own_kernel_stack(ctx, s), false);
+		kernel_stack_send(s, own_kernel_stack(ctx, s), false, true);
 	walk_none(s);
 	if (!has_user_stack(waker->mm, waker->flags) || is_executing() ||
 	    bpf_probe_read_kernel(&s->regs, sizeof(s->regs), (void *)bpf_task_pt_regs(waker)) ||

@@ -19,7 +19,7 @@
 
 #include <bpf/bpf_core_read.h>
 
-#define YOUNG_TREE_TURNS 128u /* nodes read: two or three for each ten mappings */
+#define YOUNG_TREE_TURNS 1024u /* nodes read, two or three for each ten mappings, and slots of leaves */
 #define YOUNG_LIST_MAX	 96u  /* mappings looked at on kernels with the list */
 #define YOUNG_NO_FILE	 ~0u  /* dev_major of memory without a file: no file has it */
 #define MAPLE_NODE_MASK	 255ull
@@ -107,24 +107,24 @@ static __always_inline void tree_restart(struct scratch *s)
 {
 	s->young.node = s->young.root;
 	s->young.node_end = ~0ull;
+	s->young.slot = MAPLE_SLOTS;
 }
 
-/* All mappings of a leaf; then from the root again, behind it. */
-static __always_inline long tree_leaf(struct scratch *s)
+/* The next slot of a leaf, one in each turn, so that a verifier follows one of them; behind the last from the root
+ * again. */
+static __always_inline long tree_slot(struct scratch *s)
 {
 	const uint32_t pivots = bpf_core_field_offset(struct maple_range_64, pivot) / 8;
 	const uint32_t slots = bpf_core_field_offset(struct maple_range_64, slot) / 8;
+	uint32_t i = s->young.slot;
+	uint64_t entry = s->young.words[(slots + i) & 31];
+	uint64_t pivot = s->young.words[(pivots + i) & 31];
 
-	for (uint32_t i = 0; i < MAPLE_SLOTS; i++) {
-		uint64_t entry = s->young.words[(slots + i) & 31];
-		uint64_t pivot = s->young.words[(pivots + i) & 31];
-		bool last = i == MAPLE_SLOTS - 1 || (i && !pivot) || pivot >= s->young.node_end;
-
-		if (entry >> 63 && !(entry & 3)) /* not a gap, not the node's own metadata */
-			young_add(s, (void *)entry);
-		if (last)
-			break;
-	}
+	if (entry >> 63 && !(entry & 3)) /* not a gap, not the node's own metadata */
+		young_add(s, (void *)entry);
+	s->young.slot = i + 1;
+	if (i < MAPLE_SLOTS - 1 && !(i && !pivot) && pivot < s->young.node_end)
+		return 0;
 	if (s->young.node_end >= ARCH_USER_END) {
 		s->young.whole = 1;
 		return 1;
@@ -155,19 +155,21 @@ struct young_context {
 	struct scratch *scratch; /* the context of a callback must lie on the stack */
 };
 
-/* Reads one node. */
+/* Reads one node, or takes one slot of a leaf that was read. */
 static long tree_turn(uint32_t turn, void *context)
 {
 	struct scratch *s = ((struct young_context *)context)->scratch;
 	uint64_t node = s->young.node;
 	uint32_t type = node >> MAPLE_TYPE_SHIFT & MAPLE_TYPE_MASK;
 
+	if (s->young.slot < MAPLE_SLOTS)
+		return tree_slot(s);
 	if (bpf_probe_read_kernel(s->young.words, sizeof(s->young.words),
 				  (void *)(node & ~MAPLE_NODE_MASK)))
 		return 1;
 	if (type == bpf_core_enum_value(enum maple_type, maple_leaf_64))
-		return tree_leaf(s);
-	if (type == bpf_core_enum_value(enum maple_type, maple_arange_64))
+		s->young.slot = 0;
+	else if (type == bpf_core_enum_value(enum maple_type, maple_arange_64))
 		tree_child(s, bpf_core_field_offset(struct maple_arange_64, pivot) / 8,
 			   bpf_core_field_offset(struct maple_arange_64, slot) / 8,
 			   bpf_core_field_size(struct maple_arange_64, slot) / 8);

@@ -18,6 +18,7 @@
 #define REG_RSP		   4u
 #define ALL_REGS	   0xffffu
 #define TABLE_SYMBOLS_MAX  (1u << 20)
+#define NAME_LEN_MAX	   24u /* of functions[] and marks[] */
 
 /* ---- one instruction ------------------------------------------------------------------------------- */
 
@@ -506,11 +507,13 @@ struct found {
 	bool imports; /* it takes its malloc from elsewhere */
 };
 
+/* Without the version; 0 = longer than any that is looked for, as most of a large file's are. */
 static size_t plain_length(const char *name)
 {
-	const char *version = strchr(name, '@');
-
-	return version ? (size_t)(version - name) : strlen(name);
+	for (size_t len = 0; len <= NAME_LEN_MAX; len++)
+		if (!name[len] || name[len] == '@')
+			return len;
+	return 0;
 }
 
 static bool is_named(const char *name, size_t len, const char *wanted)
@@ -523,6 +526,8 @@ static void look_at(const GElf_Sym *sym, const char *name, struct found *ret)
 	size_t len = plain_length(name);
 	bool defined = sym->st_shndx != SHN_UNDEF && GELF_ST_TYPE(sym->st_info) == STT_FUNC && sym->st_value;
 
+	if (!len)
+		return;
 	if (!defined) {
 		ret->imports |= sym->st_shndx == SHN_UNDEF && is_named(name, len, "malloc");
 		return;

@@ -21,6 +21,7 @@
 #define SEND_WAIT_MS   1000
 #define FP_TEXT_PCT    95 /* above: a build with frame pointers; prologues are the rest (performance.md 4.5) */
 #define TABLE_TAG_FP   1  /* tag of a cached table: INDEXED_FP */
+#define CACHED_BYTES_MIN (8u << 10) /* a smaller table is built as fast as it is read */
 #define ORIGINS_BETTER (SYMBOL_ORIGIN_DWARF | SYMBOL_ORIGIN_SYMTAB)
 
 /* ---- unwind tables ------------------------------------------------------------------------------- */
@@ -213,7 +214,7 @@ static void index_elf(struct symbolizer *s, const struct control_index *request,
 	}
 	/* A file without rows, or with more than fit, still has names: only ours to say in the flags. */
 	send_indexed(s, answer, table_fd);
-	if (table.image && s->cache)
+	if (table.image && s->cache && table.image_bytes >= CACHED_BYTES_MIN)
 		(void)!module_cache_put(s->cache, answer->key, MODULE_CACHE_TABLE,
 					answer->flags & INDEXED_FP ? TABLE_TAG_FP : 0, table.image,
 					table.image_bytes);
