@@ -20,6 +20,9 @@
 
 #define POLL_CALM_MS	   200 /* CPU samples at a low rate alone */
 #define POLL_CALM_HZ	   250
+#define POLL_SLOW_MS	   400 /* at the rates of continuous profiling, while no program starts: waking up costs more
+				* than what there is to do */
+#define POLL_SLOW_HZ	   50
 #define POLL_ACTIVE_MS	   100
 #define POLL_FULL_MS	   10  /* the BPF ring is filling */
 #define POLL_PENDING_MS	   20  /* files are being indexed */
@@ -223,6 +226,17 @@ static void watch_mappings(struct collector *c)
 		c->mmaps_polled = wanted;
 }
 
+static int wait_for_samples_ms(const struct collector *c)
+{
+	if (c->offcpu || c->fast_hz || c->rate_hz > POLL_CALM_HZ)
+		return POLL_ACTIVE_MS;
+	/* What has just begun may be gone soon: what is to be known of it is read before. */
+	if (c->demand.types != PROF_WANT_CPU || c->rate_hz > POLL_SLOW_HZ ||
+	    clock_monotonic_ns() - c->mmap_wakeup_ns < NS_PER_S)
+		return POLL_CALM_MS;
+	return POLL_SLOW_MS;
+}
+
 static int wait_ms(const struct collector *c)
 {
 	if (module_index_pending(c->index) > 0)
@@ -235,7 +249,7 @@ static int wait_ms(const struct collector *c)
 		return POLL_FULL_MS;
 	if (!c->mmaps_polled)
 		return MMAP_HOLD_MS; /* then they wake the loop again */
-	return c->offcpu || c->fast_hz || c->rate_hz > POLL_CALM_HZ ? POLL_ACTIVE_MS : POLL_CALM_MS;
+	return wait_for_samples_ms(c);
 }
 
 static void handle(struct collector *c, int fd)

@@ -430,12 +430,22 @@ static bool is_calm(const struct sessions *s)
 	return !s->feed.stall_until_ns;
 }
 
+static uint64_t tick_ns(const struct sessions *s)
+{
+	const struct feed_demand *demand = &s->feed.demand;
+
+	if (!is_calm(s))
+		return SESSION_TICK_NS;
+	return demand->types == PROF_WANT_CPU && demand->rate_hz <= SESSION_SLOW_HZ ? SESSION_SLOW_TICK_NS
+										    : SESSION_CALM_TICK_NS;
+}
+
 /* Milliseconds to the next round, at the end of a session at once: what still waits then, and every thread's
  * counters, are looked at. */
 static int next_round_ms(const struct sessions *s)
 {
 	uint64_t now_ns = clock_monotonic_ns();
-	uint64_t until_ns = now_ns + (is_calm(s) ? SESSION_CALM_TICK_NS : SESSION_TICK_NS);
+	uint64_t until_ns = now_ns + tick_ns(s);
 
 	for (const struct session *session = s->running; session; session = session->next)
 		if (session->phase == PHASE_SAMPLING && !session->swept && session->end_ns < until_ns)
