@@ -648,6 +648,7 @@ static void decisions_are_followed(void **state)
 	struct host host;
 	struct tally before, after;
 	pid_t pid, excluded;
+	uint32_t id;
 
 	start_host(&host, exclude, 1);
 	demand(&host, RATE_HZ);
@@ -657,19 +658,20 @@ static void decisions_are_followed(void **state)
 	run_until_cpu(&host.view, excluded, 300);
 	proc = feed_view_tgid(&host.view, (uint32_t)pid);
 	assert_non_null(proc);
-	decide(&host, proc->fixed.proc, PROF_WANT_NONE);
+	id = proc->fixed.proc; /* the view's array moves as programs begin */
+	decide(&host, id, PROF_WANT_NONE);
 	feed_view_run(&host.view, 300);
 	before = tally_of(&host.view, path);
 	assert_true(before.samples > 0);
 	feed_view_run(&host.view, 500);
 	after = tally_of(&host.view, path);
 	assert_int_equal(after.samples, before.samples);
-	decide(&host, proc->fixed.proc, PROF_WANT_CPU);
+	decide(&host, id, PROF_WANT_CPU);
 	run_until_cpu(&host.view, pid, 400);
 	after = tally_of(&host.view, path);
 	assert_true(after.samples >= before.samples + 30);
 	demand_fast(&host, RATE_HZ, 999);
-	decide(&host, proc->fixed.proc, PROF_WANT_CPU | PROF_WANT_FAST);
+	decide(&host, id, PROF_WANT_CPU | PROF_WANT_FAST);
 	feed_view_run(&host.view, 300);
 	assert_int_equal(host.view.demand.rate_hz, RATE_HZ);
 	assert_int_equal(host.view.demand.fast_hz, 999);
