@@ -44,7 +44,8 @@ struct go_reader {
 
 /* ---- functions ----------------------------------------------------------------------------------- */
 
-static enum go_role role_of_name(const char *name, size_t len)
+/* False: the function's flags tell. */
+static bool role_of_name(const char *name, size_t len, enum go_role *ret)
 {
 	static const struct {
 		const char *name;
@@ -59,6 +60,8 @@ static enum go_role role_of_name(const char *name, size_t len)
 		{ "runtime.systemstack", GO_ROLE_SWITCH },
 		{ "runtime.asmcgocall", GO_ROLE_SWITCH },
 		{ "runtime.cgocallback", GO_ROLE_SWITCH },
+		/* On the signal stack a traceback of Go's ends; what was interrupted is its caller all the same. */
+		{ "runtime.sigtramp", GO_ROLE_PLAIN },
 		{ "runtime.sigreturn", GO_ROLE_SIGRETURN },
 		{ "runtime.sigreturn__sigaction", GO_ROLE_SIGRETURN },
 	};
@@ -66,18 +69,20 @@ static enum go_role role_of_name(const char *name, size_t len)
 	if (len > 5 && !memcmp(name + len - 5, ".abi0", 5))
 		len -= 5;
 	for (size_t i = 0; i < ARRAY_SIZE(roles); i++)
-		if (strlen(roles[i].name) == len && !memcmp(roles[i].name, name, len))
-			return roles[i].role;
-	return GO_ROLE_PLAIN;
+		if (strlen(roles[i].name) == len && !memcmp(roles[i].name, name, len)) {
+			*ret = roles[i].role;
+			return true;
+		}
+	return false;
 }
 
 static enum go_role role_of(const struct go_table *table, uint32_t name_offset, uint8_t flag)
 {
 	struct bytes at = go_table_bytes(table, table->names, name_offset);
 	size_t left = bytes_left(&at) < NAME_BYTES ? bytes_left(&at) : NAME_BYTES;
-	enum go_role role = role_of_name((const char *)at.at, strnlen((const char *)at.at, left));
+	enum go_role role;
 
-	if (role != GO_ROLE_PLAIN)
+	if (role_of_name((const char *)at.at, strnlen((const char *)at.at, left), &role))
 		return role;
 	return flag & FLAG_TOP ? GO_ROLE_END : flag & FLAG_SPWRITE ? GO_ROLE_SWITCH : GO_ROLE_PLAIN;
 }
