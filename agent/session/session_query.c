@@ -196,8 +196,11 @@ int sessions_get(struct sessions *s, const char *tenant, const char *id, struct 
 
 	sessions_lock(s);
 	session = session_find(s, tenant, id);
-	rc = session ? session_describe(s, session, ret) : 1;
+	/* Deleted while its record was written: it is not seen again until that is gone, too. */
+	rc = !session ? 1 : session->discard ? -ENOENT : session_describe(s, session, ret);
 	sessions_unlock(s);
+	if (rc == -ENOENT)
+		return unknown_session(err, id);
 	if (rc < 0)
 		return err_set(err, ENOMEM, NULL, NULL, "no memory to describe a session");
 	if (rc == 0) {
@@ -250,6 +253,10 @@ int sessions_delete(struct sessions *s, const char *tenant, const char *id, bool
 	}
 	/* Ended, but its record is being written or waits for room on the disk: it must not come
 	 * back. */
+	if (session && session->discard) {
+		sessions_unlock(s);
+		return unknown_session(err, id);
+	}
 	if (session)
 		session->discard = session->saved = true;
 	sessions_unlock(s);
