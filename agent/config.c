@@ -80,6 +80,7 @@ static const struct key keys[] = {
 	  "128" },
 	{ "limits", "stacks_per_session", KEY_U32, AT(limits.stacks_per_session), 0, 1000, 100000000,
 	  "1000000" },
+	{ "limits", "baselines", KEY_U32, AT(limits.baselines), 0, 1, 100000, "1000" },
 };
 
 static const char *const sections[] = { "server", "store", "collect", "continuous", "auth", "limits" };

@@ -47,6 +47,7 @@ struct config_limits {
 	uint32_t running_sessions;    /* 32 a tenant */
 	uint32_t running_sessions_host; /* 128 */
 	uint32_t stacks_per_session;  /* 1,000,000 */
+	uint32_t baselines;	      /* 1,000 a tenant */
 };
 
 struct config {

@@ -13,7 +13,7 @@
 #include "agent/session/sessions_internal.h"
 
 #define BASELINE_KIND	"baseline"
-#define BASELINES_MAX	1000u /* a tenant's (contract.md section 8) */
+#define LISTED_MAX	1000u
 #define LABEL_MAX	200u
 #define DESCRIPTION_MAX 2000u
 
@@ -163,10 +163,10 @@ static int check_count(struct sessions *s, const char *tenant, struct err *err)
 	uint64_t total = 0;
 	int rc = store_list(s->store, &query, NULL, NULL, &total, err);
 
-	if (rc == 0 && total >= BASELINES_MAX)
+	if (rc == 0 && total >= s->options.baselines)
 		return err_set(err, ENOSPC, "LimitReached", NULL,
 			       "there are %u baselines already, which is the limit: delete one",
-			       BASELINES_MAX);
+			       s->options.baselines);
 	return rc;
 }
 
@@ -335,7 +335,7 @@ int sessions_baseline_delete(struct sessions *s, const char *tenant, const char 
 	return rc;
 }
 
-/* ---- listing: at most BASELINES_MAX, so all are read and the page is cut here ---------------- */
+/* ---- listing: they are few, so all are read and the page is cut here -------------------------- */
 
 struct listing {
 	const struct baseline_query *query;
@@ -395,9 +395,9 @@ int sessions_baseline_list(struct sessions *s, const struct baseline_query *quer
 	};
 	int rc;
 
-	if (query->limit < 1 || query->limit > BASELINES_MAX)
+	if (query->limit < 1 || query->limit > LISTED_MAX)
 		return err_set(err, EINVAL, "InvalidParam", "limit", "must be 1…%u, got %u",
-			       BASELINES_MAX, query->limit);
+			       LISTED_MAX, query->limit);
 	list.items = calloc(query->limit, sizeof(*list.items));
 	if (!list.items)
 		return err_set(err, ENOMEM, NULL, NULL, "no memory for a list");

@@ -19,6 +19,7 @@
 #define DEFAULT_PER_TENANT 32u
 #define DEFAULT_PER_HOST   128u
 #define DEFAULT_STACKS	   1000000u
+#define DEFAULT_BASELINES  1000u
 #define DEFAULT_RETENTION  30u
 #define DEFAULT_FLUSH_NS   (10 * NS_PER_S)
 #define START_WAIT_NS	   (3 * NS_PER_S)
@@ -479,6 +480,7 @@ static void set_options(struct sessions *s, const struct sessions_options *optio
 	own->running_per_tenant = or_default(own->running_per_tenant, DEFAULT_PER_TENANT);
 	own->running_per_host = or_default(own->running_per_host, DEFAULT_PER_HOST);
 	own->stacks_per_session = or_default(own->stacks_per_session, DEFAULT_STACKS);
+	own->baselines = or_default(own->baselines, DEFAULT_BASELINES);
 	own->retention_days = or_default(own->retention_days, DEFAULT_RETENTION);
 	own->flush_interval_ns = or_default64(own->flush_interval_ns, DEFAULT_FLUSH_NS);
 	own->continuous_span_ns = or_default64(own->continuous_span_ns, DEFAULT_SPAN_NS);

@@ -27,6 +27,7 @@ struct sessions_options {
 	const struct tenant_rule *tenants;
 	unsigned tenant_count;
 	uint32_t running_per_tenant, running_per_host, stacks_per_session, retention_days;
+	uint32_t baselines; /* of a tenant: 1,000 */
 	uint64_t flush_interval_ns;   /* 10 s; tests shorten it */
 	uint64_t continuous_span_ns;  /* 10 min */
 	uint64_t disk_budget_bytes;   /* 2 GiB; oldest data goes first */

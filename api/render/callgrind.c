@@ -92,12 +92,13 @@ static int sum_costs(struct callgrind *w, unsigned value_index)
 	int rc = 0;
 
 	for (uint32_t i = 0; rc == 0 && i < p->sample_count; i++) {
-		const struct profile_frame *frame = &p->frames[p->nodes[p->samples[i].node].frame];
+		const struct profile_frame *frame;
 		int64_t value = p->samples[i].values[value_index];
 		uint64_t key, at;
 
 		if (!value || !p->samples[i].node)
 			continue;
+		frame = &p->frames[p->nodes[p->samples[i].node].frame];
 		key = (uint64_t)frame->function << 32 | frame->line;
 		if (!u64map_get(&known, key, &at)) {
 			at = w->costs.count;

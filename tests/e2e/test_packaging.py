@@ -138,7 +138,10 @@ def prometheus_and_grafana():
             for words in re.findall(r'outcome=~"([^"]+)"', f.read() + " ".join(expressions())):
                 check(set(words.split("|")) <= outcomes, f"no such outcomes: {set(words.split('|')) - outcomes}")
         limits = set(re.findall(r'profd_limit\{name="([a-z_]+)"\}', text))
-        check("disk_budget_bytes" in limits, limits)
+        with open(os.path.join(ROOT, "api/README.md")) as f:
+            rows = re.findall(r"^\| ((?:`[a-z_]+`(?:, )?)+) \|", f.read(), re.M)
+        described = {name for row in rows for name in re.findall("[a-z_]+", row)}
+        check(limits == described, f"/metrics and the table of limits differ: {limits ^ described}")
 
 
 def without_npm():
