@@ -57,6 +57,14 @@ void continuous_demand(const struct sessions *s, struct control_demand *demand);
 
 /* ---- recording: continuous_record.c; feed thread, lock held ---------------------------------------- */
 
+/* Since when it was looked, of the time that ends at @now_ns and was looked at last at @last_ns (all realtime, 0 = it was
+ * not): where more time has passed than between two flushes, or less than none, the machine slept, the clock was set, or
+ * nobody was there. */
+static inline uint64_t continuous_looked_from(uint64_t last_ns, uint64_t now_ns, uint64_t flush_interval_ns)
+{
+	return last_ns && last_ns <= now_ns && now_ns - last_ns <= 2 * flush_interval_ns + NS_PER_S ? last_ns : now_ns;
+}
+
 void continuous_take(struct sessions *s, struct live_process *process,
 		     const struct feed_sample *sample);
 /* Writes what is new; may drop the lock. */

@@ -36,6 +36,7 @@ struct window {
 	uint64_t samples, lost, stored_samples, stored_lost;
 	int64_t value, stored_value;
 	uint64_t begin_ns;  /* realtime: looked since then, or since the first sample */
+	uint64_t looked_ns; /* by settings, whether the service ran or not */
 	uint32_t stored_ms; /* of the time looked */
 	bool born_late; /* the minute had begun when this server came */
 };
@@ -161,16 +162,15 @@ static struct day_recorder *find_day(struct sessions *s, uint64_t time_ns, uint3
 /* ---- sums ------------------------------------------------------------------------------------ */
 
 /* @time_ns: of a sample in it. */
-static struct window *find_window(struct sessions *s, struct day_recorder *day,
-				  const struct live_process *process, enum profile_type type,
-				  const char *owners, uint64_t time_ns)
+static struct window *find_window(struct sessions *s, struct day_recorder *day, const char *service,
+				  enum profile_type type, const char *owners, uint64_t time_ns)
 {
 	uint64_t minute_ns = time_ns - time_ns % CONTINUOUS_MINUTE_NS;
 	struct window *window;
 
 	for (window = day->windows; window; window = window->next)
 		if (window->minute_ns == minute_ns && window->type == type &&
-		    strcmp(window->service, process->identity.name) == 0 &&
+		    strcmp(window->service, service) == 0 &&
 		    strcmp(window->owners, owners) == 0)
 			return window;
 	if (day->window_count >= CONTINUOUS_WINDOWS_MAX || !(window = calloc(1, sizeof(*window))))
@@ -182,7 +182,7 @@ static struct window *find_window(struct sessions *s, struct day_recorder *day,
 		window->begin_ns = minute_ns;
 	/* Also when the clock was set back: what was stored of that minute stays. */
 	window->born_late = minute_ns < day->born_ns || minute_ns <= day->folded_ns;
-	(void)snprintf(window->service, sizeof(window->service), "%s", process->identity.name);
+	(void)snprintf(window->service, sizeof(window->service), "%s", service);
 	(void)snprintf(window->owners, sizeof(window->owners), "%s", owners);
 	window->next = day->windows;
 	day->windows = window;
@@ -240,7 +240,7 @@ static void take_type(struct sessions *s, struct live_process *process,
 	/* In the file already: read again because another session's file ended earlier. */
 	if (!day || s->feed.cursor <= day->stored_position)
 		return;
-	window = find_window(s, day, process, type, plan->owners[type], time_ns);
+	window = find_window(s, day, process->identity.name, type, plan->owners[type], time_ns);
 	rc = window ? recorder_intern(day->recorder, &reduced, process, &pair, &attr)
 		    : -ENOSPC;
 	if (rc == 0)
@@ -267,6 +267,46 @@ void continuous_take(struct sessions *s, struct live_process *process,
 		take_type(s, process, &plan, own, sample);
 	if (plan.rate_hz[PROFILE_WALL])
 		take_type(s, process, &plan, PROFILE_WALL, sample);
+}
+
+/* ---- looking ----------------------------------------------------------------------------------- */
+
+static void look_at_minute(struct sessions *s, const struct continuous_setting *setting, enum profile_type type,
+			   uint64_t from_ns, uint64_t to_ns)
+{
+	struct day_recorder *day = find_day(s, from_ns, setting->retention_days);
+	char owners[CONTINUOUS_OWNERS];
+	struct window *window;
+
+	(void)snprintf(owners, sizeof(owners), ",%s:%u,", setting->tenant, setting->rate_hz);
+	window = day ? find_window(s, day, setting->service, type, owners, from_ns) : NULL;
+	if (window)
+		window->looked_ns += to_ns - from_ns;
+}
+
+/* What was looked at is kept, too, so that a minute in which a service used no CPU is zero and not a gap: a window
+ * without samples under the setting's own name, the service's or "*". May drop the lock. */
+static void look(struct sessions *s, uint64_t now_ns)
+{
+	uint64_t from_ns = continuous_looked_from(s->continuous.looked_ns, now_ns, s->options.flush_interval_ns);
+
+	if (from_ns < s->continuous.since_ns)
+		from_ns = s->continuous.since_ns;
+	s->continuous.looked_ns = s->peers.has_status && !s->sampling_off_ns ? now_ns : 0;
+	for (uint64_t at_ns = from_ns, end_ns; s->continuous.looked_ns && at_ns < now_ns; at_ns = end_ns) {
+		end_ns = at_ns - at_ns % CONTINUOUS_MINUTE_NS + CONTINUOUS_MINUTE_NS;
+		end_ns = end_ns < now_ns ? end_ns : now_ns;
+		for (size_t i = 0; i < s->continuous.source_count; i++) {
+			const struct continuous_source source = s->continuous.sources[i];
+
+			for (int type = 0; type < CONTINUOUS_TYPES; type++)
+				if (source.setting.enabled && (source.setting.types >> type & 1) &&
+				    (source.selector.kind == SELECTOR_HOST ||
+				     source.selector.kind == SELECTOR_SERVICE))
+					look_at_minute(s, &source.setting, (enum profile_type)type, at_ns,
+						       end_ns);
+		}
+	}
 }
 
 /* ---- flushing -------------------------------------------------------------------------------- */
@@ -316,10 +356,12 @@ static bool is_over(const struct window *window, uint64_t now_ns)
 
 static uint32_t profiled_ms(const struct window *window, uint64_t now_ns)
 {
-	uint64_t end_ns = window->minute_ns + CONTINUOUS_MINUTE_NS;
+	uint64_t end_ns = window->minute_ns + CONTINUOUS_MINUTE_NS, ns = 0;
 
 	end_ns = now_ns < end_ns ? now_ns : end_ns;
-	return end_ns > window->begin_ns ? (uint32_t)((end_ns - window->begin_ns) / NS_PER_MS) : 0;
+	if (window->samples && end_ns > window->begin_ns)
+		ns = end_ns - window->begin_ns;
+	return (uint32_t)((ns > window->looked_ns ? ns : window->looked_ns) / NS_PER_MS);
 }
 
 /* The part, or the whole when the minute is over and all of it is here. */
@@ -331,7 +373,7 @@ static int add_to_flush(struct window *window, uint64_t now_ns, struct flush *fl
 	int rc;
 
 	if (!whole && window->samples == window->stored_samples &&
-	    !(over && looked_ms > window->stored_ms))
+	    !((over || !window->samples) && looked_ms > window->stored_ms))
 		return 0;
 	rc = encode_sums(window, whole, &flush->data[flush->count]);
 	*out = (struct store_window){
@@ -548,6 +590,7 @@ void continuous_flush(struct sessions *s)
 	struct recorder_wants wants = { 0 };
 	struct day_recorder *next;
 
+	look(s, clock_realtime_ns());
 	for (struct day_recorder *day = s->continuous.days; day; day = next) {
 		next = day->next; /* new ones are put before */
 		flush_day(s, day, &wants);

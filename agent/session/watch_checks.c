@@ -216,6 +216,9 @@ static int find_level(const struct check *c, struct level *level)
 		return rc;
 	/* Steps without data are gaps, not zeros: they are left out. */
 	for (uint32_t i = 0; i < points.count && level->count < LEVEL_STEPS; i++) {
+		/* A service that did not run has no level. */
+		if (!points.items[i].sample_count)
+			continue;
 		level->y[level->count] = points.items[i].value_per_second;
 		level->from_ns[level->count++] = points.items[i].from_ns;
 	}

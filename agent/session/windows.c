@@ -130,7 +130,9 @@ struct points {
 	uint64_t step_ns;
 	struct history_point *items; /* by step, all of the window */
 	size_t count;
-	struct u64map looked_ms; /* begin of a minute -> time looked in it, by all series together */
+	struct u64map looked_ms;	/* begin of a minute -> time looked in it, by all series together */
+	struct u64map looked_all_ms; /* the same of settings for all services: no samples */
+	struct u64map *looked;	     /* the one of them that is filled */
 	bool profiled_only;	 /* values come from elsewhere */
 	bool any;
 	struct sessions *s;
@@ -157,21 +159,28 @@ static int add_window(void *ctx, const struct store_window *window)
 
 	if (!point)
 		return 0;
-	points->any = true;
+	points->any |= window->samples != 0;
 	if (!points->profiled_only) {
 		point->total_value += window->value;
 		point->sample_count += highest ? window->samples * rate / highest : window->samples;
 	}
-	(void)u64map_get(&points->looked_ms, window->from_ns, &looked_ms);
-	return u64map_put(&points->looked_ms, window->from_ns, looked_ms + window->profiled_ms);
+	(void)u64map_get(points->looked, window->from_ns, &looked_ms);
+	return u64map_put(points->looked, window->from_ns, looked_ms + window->profiled_ms);
 }
 
 /* Parts of a minute add up; several services were looked at in the same time. */
-static void sum_looked(struct points *points)
+static int sum_looked(struct points *points)
 {
-	uint64_t minute_ns, ms;
+	uint64_t minute_ns, ms, all_ms;
 	size_t at = 0;
+	int rc = 0;
 
+	if (!points->any)
+		return 0; /* that nothing was used is said of services that have been seen */
+	while (rc == 0 && u64map_next(&points->looked_all_ms, &at, &minute_ns, &all_ms))
+		if (!u64map_get(&points->looked_ms, minute_ns, &ms) || ms < all_ms)
+			rc = u64map_put(&points->looked_ms, minute_ns, all_ms);
+	at = 0;
 	while (u64map_next(&points->looked_ms, &at, &minute_ns, &ms)) {
 		struct history_point *point = point_at(points, minute_ns);
 
@@ -179,6 +188,7 @@ static void sum_looked(struct points *points)
 			point->profiled_ns += ms * NS_PER_MS < CONTINUOUS_MINUTE_NS ? ms * NS_PER_MS
 										    : CONTINUOUS_MINUTE_NS;
 	}
+	return rc;
 }
 
 static int add_day(void *ctx, const struct store_day *day, uint64_t bytes)
@@ -196,7 +206,7 @@ static int add_day(void *ctx, const struct store_day *day, uint64_t bytes)
 	return rc == -ENOENT || rc == -EUCLEAN ? 0 : rc;
 }
 
-/* From the index columns alone. */
+/* From the index columns alone: the service's, then what was looked at for all services. */
 static int sum_windows(struct points *points)
 {
 	const struct history_window *window = points->window;
@@ -209,9 +219,14 @@ static int sum_windows(struct points *points)
 		.from_ns = window->from_ns,
 		.to_ns = window->to_ns,
 	};
+	points->looked = &points->looked_ms;
 	rc = store_history_days(points->s->store, add_day, points, points->err);
-	sum_looked(points);
-	return rc;
+	points->looked = &points->looked_all_ms;
+	if (rc == 0 && points->rows.service) {
+		points->rows.service = "*";
+		rc = store_history_days(points->s->store, add_day, points, points->err);
+	}
+	return rc == 0 ? sum_looked(points) : rc;
 }
 
 static int sum_sessions(struct points *points)
@@ -323,6 +338,7 @@ int sessions_points(struct sessions *s, const struct history_window *window, uin
 	if (rc == 0 && !function && !points.any)
 		rc = sum_sessions(&points);
 	u64map_deinit(&points.looked_ms);
+	u64map_deinit(&points.looked_all_ms);
 	if (rc < 0) {
 		free(points.items);
 		return rc;

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "agent/base/clock.h"
-#include "agent/session/history.h"
+#include "agent/session/continuous.h"
 #include "bpf/profiler.h"
 #include "tests/support/session_fixture.h"
 
@@ -374,6 +374,116 @@ static void test_windows_and_points(void **state)
 	assert_string_equal(err.word, "InvalidParam");
 }
 
+static struct store_window looked(const char *service, uint64_t minute_ns, uint64_t samples)
+{
+	return (struct store_window){ .service = service, .type = "cpu", .owners = ",default:99,",
+				      .from_ns = minute_ns, .whole = true, .profiled_ms = samples ? 60000 : 30000,
+				      .samples = samples, .value = (int64_t)samples * 1000, .data = "", .len = 1 };
+}
+
+/* A minute without samples is zero when it was looked at, and a gap when it was not. */
+static void test_zero_is_no_gap(void **state)
+{
+	struct session_fixture *f = *state;
+	uint64_t now_ns = clock_realtime_ns(), day = now_ns / (86400 * NS_PER_S) - 1;
+	uint64_t begin_ns = day * 86400 * NS_PER_S + 600 * NS_PER_S;
+	const struct store_window windows[] = {
+		looked("*", begin_ns, 0), looked("web", begin_ns + MINUTE, 40),
+		looked("*", begin_ns + MINUTE, 0), looked("*", begin_ns + 2 * MINUTE, 0),
+		/* nobody looked in the fourth */
+		looked("other", begin_ns + 3 * MINUTE, 10), looked("web", begin_ns + 4 * MINUTE, 50),
+	};
+	const struct store_day which = { (uint32_t)day, 7 };
+	struct history_window window = { .tenant = "default", .service = "web", .type = PROFILE_CPU,
+					 .from_ns = begin_ns, .to_ns = begin_ns + 5 * MINUTE };
+	static const struct {
+		uint32_t minute;
+		uint64_t samples, profiled_s;
+	} expected[] = { { 0, 0, 30 }, { 1, 40, 60 }, { 2, 0, 30 }, { 4, 50, 60 } };
+	struct history_points points;
+	struct err err = { 0 };
+
+	assert_int_equal(store_history_append(f->store, &which, NULL, 0, windows, ARRAY_SIZE(windows), 1, 1, &err), 0);
+	assert_int_equal(sessions_points(f->sessions, &window, MINUTE, NULL, &points, &err), 0);
+	assert_int_equal(points.count, ARRAY_SIZE(expected));
+	for (uint32_t i = 0; i < points.count; i++) {
+		assert_int_equal((points.items[i].from_ns - begin_ns) / MINUTE, expected[i].minute);
+		assert_int_equal(points.items[i].sample_count, expected[i].samples);
+		assert_int_equal(points.items[i].profiled_ns, expected[i].profiled_s * NS_PER_S);
+		assert_int_equal(points.items[i].total_value, expected[i].samples * 1000);
+	}
+	history_points_deinit(&points);
+	/* Of a service that was never seen nothing is said; nor are these windows profiles. */
+	window.service = "nobody";
+	assert_int_equal(sessions_points(f->sessions, &window, MINUTE, NULL, &points, &err), 0);
+	assert_int_equal(points.count, 0);
+	history_points_deinit(&points);
+}
+
+struct looked_at {
+	uint64_t ms, samples;
+};
+
+static int add_looked(void *ctx, const struct store_window *window)
+{
+	struct looked_at *sum = ctx;
+
+	sum->ms += window->profiled_ms;
+	sum->samples += window->samples;
+	return 0;
+}
+
+static int add_days(void *ctx, const struct store_day *day, uint64_t bytes)
+{
+	const struct store_window_query query = { .service = "*" };
+	void **both = ctx;
+	int rc = store_history_windows(both[0], day, &query, add_looked, both[1], NULL, NULL);
+
+	return rc == -ENOENT ? 0 : rc; /* it is just being made */
+}
+
+/* While nothing runs, that it was looked is kept; while no collector is there, it is not. */
+static void test_looking_is_kept(void **state)
+{
+	struct session_fixture *f = *state;
+	struct continuous_setting setting = setting_of("default", "*", 99);
+	struct looked_at sum = { 0 };
+	void *both[] = { f->store, &sum };
+	uint64_t begin_ns = clock_realtime_ns(), ms;
+	struct err err = { 0 };
+
+	put(f, &setting);
+	for (int i = 0; i < 6000 && sum.ms < 500; i++) {
+		sum.ms = 0;
+		clock_sleep_ns(10 * NS_PER_MS);
+		assert_int_equal(store_history_days(f->store, add_days, both, &err), 0);
+	}
+	assert_true(sum.ms >= 500);
+	assert_int_equal(sum.samples, 0);
+	assert_true(sum.ms <= (clock_realtime_ns() - begin_ns) / NS_PER_MS);
+	fake_feed_disconnect(&f->feed);
+	clock_sleep_ns(500 * NS_PER_MS);
+	sum.ms = 0;
+	assert_int_equal(store_history_days(f->store, add_days, both, &err), 0);
+	ms = sum.ms;
+	clock_sleep_ns(500 * NS_PER_MS);
+	sum.ms = 0;
+	assert_int_equal(store_history_days(f->store, add_days, both, &err), 0);
+	assert_int_equal(sum.ms, ms);
+}
+
+/* Steps of the clock, and nights in which the machine slept, are nobody's looking. */
+static void test_clock_jumps_are_gaps(void **state)
+{
+	const uint64_t now = 1000000 * NS_PER_S, flush = 10 * NS_PER_S;
+
+	assert_int_equal(continuous_looked_from(now - flush, now, flush), now - flush);
+	assert_int_equal(continuous_looked_from(now - 2 * flush, now, flush), now - 2 * flush);
+	assert_int_equal(continuous_looked_from(0, now, flush), now);
+	assert_int_equal(continuous_looked_from(now - 3600 * NS_PER_S, now, flush), now); /* slept, or set on */
+	assert_int_equal(continuous_looked_from(now + NS_PER_S, now, flush), now);	  /* set back */
+}
+
 /* CPU, waits and both together of one service, each a span of its own; windows begin with the minute. */
 static void test_several_types(void **state)
 {
@@ -572,6 +682,9 @@ int main(void)
 		T(test_each_stack_keeps_its_samples),
 		T(test_each_owner_its_rate),
 		T(test_windows_and_points),
+		T(test_zero_is_no_gap),
+		T(test_looking_is_kept),
+		cmocka_unit_test(test_clock_jumps_are_gaps),
 		T(test_several_types),
 		T(test_two_hundred_services),
 		T(test_pages),

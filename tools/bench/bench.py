@@ -397,7 +397,7 @@ def viewers(_):
     viewers_bench.run(row)
 
 
-BENCHES = [names, goroutines, allocations, leaks, busy, busy_fp, idle, switches, waits, memory, memory_after, loss, startup, restart, otel, otel_mixed, libbpf, sampled, unseen, storm, throughput, high_rate, ready, tables, history, verdicts, api, viewers, lives]
+BENCHES = [names, goroutines, allocations, leaks, busy, busy_fp, idle, switches, waits, memory, memory_after, services, loss, startup, restart, otel, otel_mixed, libbpf, sampled, unseen, storm, throughput, high_rate, ready, tables, history, verdicts, api, viewers, lives]
 
 
 def main():
