@@ -29,6 +29,14 @@ struct module {
 VEC_DEFINE(ids, uint32_t);
 VEC_DEFINE(modules, struct module);
 
+#define PATH_FRAMES 256u
+
+struct path { /* of the last user stack, outermost first */
+	uint64_t words[PATH_FRAMES];
+	uint32_t nodes[PATH_FRAMES];
+	size_t count;
+};
+
 struct stack_resolver {
 	struct profile_builder *builder; /* borrowed */
 	struct stack_modules lookup;
@@ -38,6 +46,7 @@ struct stack_resolver {
 	struct ids_vec frames;	 /* frame ids of memo entries, outermost first */
 	struct u64map module_at; /* module id -> index in modules */
 	struct modules_vec modules;
+	struct path path;
 };
 
 struct stack_resolver *stack_resolver_create(struct profile_builder *builder,
@@ -323,6 +332,33 @@ int stack_resolver_turned(struct stack_resolver *r, struct stack_frames stack, u
 	return 0;
 }
 
+/* Many stacks begin as the one before: that way is not gone again. */
+static int add_user(struct stack_resolver *r, struct stack_frames stack, uint32_t *node)
+{
+	struct path *path = &r->path;
+	size_t depth = 0;
+
+	while (depth < path->count && depth < stack.count &&
+	       path->words[depth] == stack.frames[stack.count - 1 - depth])
+		depth++;
+	path->count = depth;
+	if (depth)
+		*node = path->nodes[depth - 1];
+	for (; depth < stack.count; depth++) {
+		const uint64_t *word = &stack.frames[stack.count - 1 - depth];
+		int rc = add_frames(r, (struct stack_frames){ word, 1 }, node);
+
+		if (rc < 0)
+			return rc;
+		if (path->count == depth && depth < PATH_FRAMES) {
+			path->words[depth] = *word;
+			path->nodes[depth] = *node;
+			path->count++;
+		}
+	}
+	return 0;
+}
+
 static bool is_cut(struct stack_frames stack)
 {
 	size_t i;
@@ -337,18 +373,19 @@ int stack_resolver_node(struct stack_resolver *r, struct stack_frames user,
 			struct stack_frames kernel, uint32_t *ret_node)
 {
 	static const uint64_t marker = (uint64_t)PROF_FRAME_TRUNCATED << PROF_FRAME_KIND_SHIFT;
+	bool cut = is_cut(user) || is_cut(kernel);
 	uint32_t node = 0;
 	size_t first, count;
 	int rc = 0;
 
 	/* Wherever the cut is, the marker is the outermost frame (contract.md section 3). */
-	if (is_cut(user) || is_cut(kernel)) {
+	if (cut) {
 		rc = recall(r, marker, &first, &count);
 		if (rc == 0)
 			node = profile_builder_node(r->builder, 0, r->frames.data[first]);
 	}
 	if (rc == 0)
-		rc = add_frames(r, user, &node);
+		rc = cut ? add_frames(r, user, &node) : add_user(r, user, &node);
 	if (rc == 0)
 		rc = add_frames(r, kernel, &node);
 	if (rc < 0)
@@ -386,6 +423,7 @@ static int prefetch_module(struct stack_resolver *r, uint64_t *words, size_t cou
 int stack_resolver_prefetch(struct stack_resolver *r, const uint64_t *frames, size_t count)
 {
 	cleanup_free uint64_t *words = NULL;
+	struct u64map seen = { 0 };
 	size_t i, end, used = 0;
 	uint64_t known;
 	int rc = 0;
@@ -395,13 +433,16 @@ int stack_resolver_prefetch(struct stack_resolver *r, const uint64_t *frames, si
 	words = malloc(count * sizeof(*words));
 	if (!words)
 		return -ENOMEM;
-	for (i = 0; i < count; i++) {
+	for (i = 0; rc == 0 && i < count; i++) {
 		uint64_t word = normalize(frames[i]);
 
-		if (prof_frame_kind(word) == PROF_FRAME_MODULE &&
-		    !u64map_get(&r->memo, word, &known))
+		if (prof_frame_kind(word) != PROF_FRAME_MODULE || u64map_get(&seen, word, &known))
+			continue;
+		if (!u64map_get(&r->memo, word, &known))
 			words[used++] = word & ~PROF_FRAME_GUESSED;
+		rc = u64map_put(&seen, word, 1);
 	}
+	u64map_deinit(&seen);
 	qsort(words, used, sizeof(*words), by_word);
 	for (i = 0; rc == 0 && i < used; i = end) {
 		uint32_t module = prof_frame_module_id(words[i]);
