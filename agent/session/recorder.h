@@ -70,7 +70,7 @@ size_t recorder_pending(const struct recorder *r);
 const struct chunk_quality *recorder_counters(const struct recorder *r);
 struct chunk_quality *recorder_quality(struct recorder *r);
 
-/* Numbers the pairs that are new since the last seal once more, in the order of their stacks from the root: so stored,
+/* Numbers the pairs that are new since the last call or seal once more, in the order of their stacks from the root: so stored,
  * neighbours in the tree have near numbers. For recorders without events. *ret_moved (the caller frees): the new number
  * of pair *ret_first + i; NULL when none has moved. -ENOMEM: all are as they were. */
 int recorder_order_pairs(struct recorder *r, struct live_tables *tables, uint32_t *ret_first,

@@ -270,8 +270,9 @@ static void look_up(struct live_tables *tables, const struct chunk_pair *pair, s
 int recorder_order_pairs(struct recorder *r, struct live_tables *tables, uint32_t *ret_first,
 			 uint32_t **ret_moved)
 {
-	/* The overflow bucket stays where it is. */
-	uint32_t first = r->pairs_sealed ? r->pairs_sealed : CHUNK_PAIR_OVERFLOW + 1;
+	/* What has its number keeps it: sums of it may be stored, although nothing was there to be sealed. */
+	uint32_t numbered = r->pairs_numbered > r->pairs_sealed ? r->pairs_numbered : r->pairs_sealed;
+	uint32_t first = numbered ? numbered : CHUNK_PAIR_OVERFLOW + 1;
 	size_t news = r->pairs.count > first ? r->pairs.count - first : 0;
 	size_t count = news < ORDERED_MAX ? news : ORDERED_MAX;
 	struct pair *pairs = r->pairs.data + first;
@@ -294,6 +295,7 @@ int recorder_order_pairs(struct recorder *r, struct live_tables *tables, uint32_
 		/* The key is there: nothing is allocated. */
 		(void)!u64map_put(&r->pair_ids, recorder_pair_hash(&pairs[i].stacks), first + i);
 	}
+	r->pairs_numbered = (uint32_t)r->pairs.count;
 	for (size_t i = count; i < news; i++)
 		moved[i] = (uint32_t)(first + i);
 	*ret_first = first;
