@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A file system of one program, served by this process (FUSE, include/uapi/linux/fuse.h), which can stop answering: what
-a hung network file system is to whoever opens its files."""
+"""A file system of one program (FUSE, include/uapi/linux/fuse.h), which can stop answering: what a hung network file system
+is to whoever opens its files. A process of its own serves it: Python starts programs with its lock held, and one that lies
+here is waited for until it is served."""
 
 import contextlib
 import ctypes
 import errno
+import mmap
 import os
+import signal
 import struct
-import threading
 
 FORGET, BATCH_FORGET, INTERRUPT, DESTROY = 2, 42, 36, 38
 LOOKUP, GETATTR, OPEN, READ, RELEASE, FLUSH, INIT, ACCESS = 1, 3, 14, 15, 18, 25, 26, 34
 ROOT, FILE = 1, 2
+COUNT = struct.Struct("<Q")
 HEADER = struct.Struct("<IIQQIIII")
 MNT_DETACH = 2
 libc = ctypes.CDLL(None, use_errno=True)
@@ -21,7 +24,8 @@ class SilentFs:
     """@program as @folder/@name, until silence()."""
 
     def __init__(self, program, folder, name):
-        self.folder, self.name, self.silent, self.unanswered = folder, name.encode(), False, 0
+        self.folder, self.name = folder, name.encode()
+        self.shared = mmap.mmap(-1, 16)  # is it silent, and what it has not answered
         with open(program, "rb") as f:
             self.data = f.read()
 
@@ -53,15 +57,19 @@ class SilentFs:
                 _, opcode, unique, node, *_ = HEADER.unpack_from(request)
                 if opcode in (FORGET, BATCH_FORGET, INTERRUPT, DESTROY):
                     continue
-                if self.silent:
-                    self.unanswered += 1
+                if self.shared[0]:
+                    COUNT.pack_into(self.shared, 8, self.unanswered + 1)
                     continue
                 found = self.answer(opcode, node, request[HEADER.size:])
                 code, found = (-found, b"") if isinstance(found, int) else (0, found)
                 os.write(self.fd, struct.pack("<IiQ", 16 + len(found), code, unique) + found)
 
+    @property
+    def unanswered(self):
+        return COUNT.unpack_from(self.shared, 8)[0]
+
     def silence(self):
-        self.silent = True
+        self.shared[0] = 1
 
     def __enter__(self):
         self.fd = os.open("/dev/fuse", os.O_RDWR)
@@ -69,11 +77,17 @@ class SilentFs:
         if libc.mount(b"silent", self.folder.encode(), b"fuse", 0, options) < 0:
             os.close(self.fd)
             raise OSError(ctypes.get_errno(), "mount")
-        self.thread = threading.Thread(target=self.serve, daemon=True)
-        self.thread.start()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                self.serve()
+            finally:
+                os._exit(0)
         return os.path.join(self.folder, self.name.decode())
 
     def __exit__(self, *_):
         """Whoever waits for an answer gets one."""
         libc.umount2(self.folder.encode(), MNT_DETACH)
         os.close(self.fd)
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)

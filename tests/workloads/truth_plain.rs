@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // See truth_plain.c.
-use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 extern "C" {
     fn clock() -> i64;
     fn rand() -> i32;
+}
+
+/// std::hint has one since 1.66; Debian 12's compiler is 1.63.
+#[inline(always)]
+fn black_box<T: Copy>(value: T) -> T {
+    unsafe { std::ptr::read_volatile(&value) }
 }
 
 static UNIT: AtomicU64 = AtomicU64::new(0);
@@ -37,24 +42,24 @@ mod deep {
 
     #[inline(never)]
     pub fn chain_a(depth: u32) -> u32 {
-        let local = std::hint::black_box(depth);
+        let local = super::black_box(depth);
         if depth == 1 {
             leaf_a();
         } else {
             chain_a(depth - 1);
         }
-        std::hint::black_box(local)
+        super::black_box(local)
     }
 
     #[inline(never)]
     pub fn chain_b(depth: u32) -> u32 {
-        let local = std::hint::black_box(depth);
+        let local = super::black_box(depth);
         if depth == 1 {
             leaf_b();
         } else {
             chain_b(depth - 1);
         }
-        std::hint::black_box(local)
+        super::black_box(local)
     }
 }
 
