@@ -170,19 +170,20 @@ coverage: ## line and branch coverage of the unit tests, per folder
 # ---- tools -----------------------------------------------------------------------------------
 C_FILES = $(shell git ls-files '*.c' '*.h')
 
-format: ## rewrite C files by .clang-format
-	clang-format-14 -i $(C_FILES)
+format: ## rewrite C files by .clang-format: make format F='FILE...'
+	clang-format-14 -i $(F)
 
-lint: ## include directions, sizes, headers alone, SPDX, static analysis, shell scripts
+lint: ## include directions, sizes, headers alone, SPDX, formatting, static analysis, shell scripts
 	@git rev-parse --is-inside-work-tree >/dev/null || { echo "lint looks at what is committed: run it in a clone"; exit 1; }
 	tools/check_tree
+	tools/check_format
 	tools/check_headers $(O)
 	$(call say,CPPCHECK,)cppcheck --quiet --error-exitcode=1 --std=c11 --inline-suppr -j2 -I. \
 		--enable=warning,portability --suppress=missingIncludeSystem --suppress=preprocessorErrorDirective \
 		--suppress=nullPointerOutOfMemory --suppress=memleak --suppress=shiftTooManyBitsSigned \
 		-D__x86_64__ '-DLIBBPF_OPTS(type,name,...)=struct type name' \
 		'-DcJSON_ArrayForEach(e,a)=while ((e = cJSON_next(a)))'  $(filter-out %.bpf.c,$(filter %.c,$(C_FILES)))
-	shellcheck -x tools/quickstart tools/test tools/build_ui tools/check_tree tools/check_headers .ci/run \
+	shellcheck -x tools/quickstart tools/test tools/build_ui tools/check_tree tools/check_format tools/check_headers .ci/run \
 		tools/packaging/deb tests/vm/run tools/bench/run tests/long/run tests/long/package tests/long/bare tests/long/in-root \
 		tests/long/in-machine
 	@echo "ok lint"

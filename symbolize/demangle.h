@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C++ (Itanium ABI) and Rust (legacy and v0) names as people write them, by libiberty. Names are hostile: a short mangled name can stand for gigabytes of text, so printing stops at
- * DEMANGLE_TEXT_MAX bytes and the result then ends in "...". */
+/* C++ (Itanium ABI) and Rust (legacy and v0) names as people write them, by libiberty. Names are hostile: a
+ * short mangled name can stand for gigabytes of text, so printing stops at DEMANGLE_TEXT_MAX bytes and the result then ends in "...". */
 #ifndef PROFD_SYMBOLIZE_DEMANGLE_H
 #define PROFD_SYMBOLIZE_DEMANGLE_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An ELF file that somebody else wrote, opened from a descriptor: its identity (build-id, debug link, key)
- * and what it is. Sections and segments: elf_debug.h. Nothing is mapped: a file that is truncated while we read it gives a short read, not a SIGBUS.
- * Little-endian ELF64 only; anything else is -ENOEXEC. Not thread-safe. */
+ * and what it is. Sections and segments: elf_debug.h. Nothing is mapped: a file that is truncated while we read it
+ * gives a short read, not a SIGBUS. Little-endian ELF64 only; anything else is -ENOEXEC. Not thread-safe. */
 #ifndef PROFD_SYMBOLIZE_ELF_FILE_H
 #define PROFD_SYMBOLIZE_ELF_FILE_H
 

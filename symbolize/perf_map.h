@@ -29,7 +29,8 @@ struct perf_map_cursor {
 };
 
 /* Reads what @fd (a perf map) gained since the last call into @map. A file that was replaced, became shorter
- * or has other text at its old end (a JVM writes all of it again whenever it is told to) is read anew, into an emptied map. A last line without its newline waits for the next call.
+ * or has other text at its old end (a JVM writes all of it again whenever it is told to) is read anew, into an
+ * emptied map. A last line without its newline waits for the next call.
  * 1 = there is more, call again; 0 = all read; -ENOMEM, or errno of the reading. */
 int perf_map_update(struct perf_map_cursor *cursor, int fd, struct jit_map *map) must_use;
 /* The same for jitdump: code loads and moves. -ENOEXEC if it is not jitdump version 1 in this machine's

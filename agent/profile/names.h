@@ -26,8 +26,8 @@ struct name_frame {
 struct name_source {
 	void *ctx;
 	/* Innermost first; the outermost entry is the function itself (or, where Go's compiler made
-	 * that, what it calls), the others are inlined into it. Returns the number of frames (at most NAMES_INLINE_MAX), 0 = unknown. Texts are valid
-	 * until the next call. @offset has already been moved back by one for return addresses. */
+	 * that, what it calls), the others are inlined into it. Returns the number of frames (at most
+	 * NAMES_INLINE_MAX), 0 = unknown. Texts are valid until the next call. @offset has already been moved back by one for return addresses. */
 	int (*find)(void *ctx, uint64_t module_key, uint64_t offset, struct name_frame *ret);
 	/* Hint: these pairs will be asked for; the source may fetch them together. May be NULL. */
 	void (*prefetch)(void *ctx, uint64_t module_key, const uint64_t *offsets, size_t count);

@@ -212,9 +212,9 @@ static uint64_t step_back(struct walk *w, struct trail *trail, uint64_t va, unsi
 	return va;
 }
 
-/* The chunks of [@va, @end_va), whose end is said at @top_at (0 = it stays). Where a header makes no sense it is half written, or what was read is older
- * than what the program has done since: the last ones are read again, in pieces so small that little happens
- * while they are read. -EIO. */
+/* The chunks of [@va, @end_va), whose end is said at @top_at (0 = it stays). Where a header makes no sense it is half
+ * written, or what was read is older than what the program has done since: the last ones are
+ * read again, in pieces so small that little happens while they are read. -EIO. */
 static int walk_chunks(struct walk *w, uint64_t va, uint64_t end_va, uint64_t top_at, struct read_heap *sum)
 {
 	uint64_t size = size_at(w, va), next, trouble_va = 0;

@@ -178,11 +178,13 @@ static void expire_sessions(struct sessions *s)
 				 ids[i].id, err.text);
 }
 
+struct doomed_id {
+	char tenant[TENANT_NAME_SIZE];
+	char id[SERVICE_NAME_SIZE + 64];
+};
+
 struct doomed {
-	struct {
-		char tenant[TENANT_NAME_SIZE];
-		char id[SERVICE_NAME_SIZE + 64];
-	} *ids; /* of FINISHED_MAX */
+	struct doomed_id *ids; /* of FINISHED_MAX */
 	size_t count;
 };
 

@@ -544,9 +544,8 @@ static void add_rests(struct build *b)
 	for (size_t i = 0; i < b->recording->attrs.count; i++) {
 		const struct chunk_attr *attr = &b->recording->attrs.data[i];
 
-		for (int class = 0; class < THREAD_CLASS_MAX && attr->type == PROF_SAMPLE_THREAD;
-		     class ++)
-			add_rest(b, attr, (enum thread_class)class);
+		for (int k = 0; k < THREAD_CLASS_MAX && attr->type == PROF_SAMPLE_THREAD; k++)
+			add_rest(b, attr, (enum thread_class)k);
 		if (attr->type == PROF_SAMPLE_MOVED)
 			add_rest_of_moved(b, attr);
 	}

@@ -226,7 +226,7 @@ static struct tally tally_chain(void)
 
 #define assert_share(part, whole, percent)                                                         \
 	do {                                                                                       \
-		if ((part) * 100 < (whole) * (percent))                                            \
+		if (100 * (part) < (whole) * (percent))                                            \
 			fail_msg("%s: %zu of %zu, expected %u %%", #part, (size_t)(part),          \
 				 (size_t)(whole), (unsigned)(percent));                            \
 	} while (0)
@@ -384,7 +384,7 @@ static void test_truncated(void **state)
 					     .argument = "700", .wanted = WANT_CPU, .ms = 300,
 					     .publish = PUBLISH_MAPPINGS | PUBLISH_TABLES };
 		struct tally tally;
-	
+
 		run_start(&setup);
 		tally = tally_chain();
 		assert_share(tally.truncated, tally.samples, 97);
@@ -447,7 +447,7 @@ static void test_signal(void **state)
 					     .wanted = WANT_CPU, .ms = 300,
 					     .publish = PUBLISH_MAPPINGS | PUBLISH_TABLES };
 		size_t samples = 0, exact = 0;
-	
+
 		run_start(&setup);
 		for (size_t i = 0; i < run.recording.record_count; i++) {
 			const struct prof_stack_event *user = run.recording.records[i].user;

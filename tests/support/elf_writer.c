@@ -8,7 +8,10 @@
 
 #include "tests/support/elf_head.h"
 
-#define ALIGN_UP(value, to) (((value) + (to) - 1) / (to) * (to))
+static uint64_t align_up(uint64_t value, uint64_t to)
+{
+	return (value + to - 1) / to * to;
+}
 
 void elf_writer_section(struct elf_writer *writer, const char *name, uint64_t ev, const void *data, size_t len)
 {
@@ -28,7 +31,7 @@ uint8_t *elf_writer_finish(struct elf_writer *w, size_t *ret_len)
 {
 	char names[1024] = "";
 	size_t names_len = 1;
-	size_t at = ALIGN_UP(w->text_fo + w->text_bytes, 16);
+	size_t at = align_up(w->text_fo + w->text_bytes, 16);
 	size_t note_at = sizeof(Elf64_Ehdr) + 3 * sizeof(Elf64_Phdr);
 	unsigned count = w->section_count + 2;
 	Elf64_Shdr shdrs[ELF_WRITER_SECTIONS_MAX + 2] = { 0 };
@@ -43,7 +46,7 @@ uint8_t *elf_writer_finish(struct elf_writer *w, size_t *ret_len)
 		struct elf_writer_section *s = &w->sections[i];
 
 		s->fo = at;
-		at = ALIGN_UP(at + s->len, 16);
+		at = align_up(at + s->len, 16);
 		shdrs[i + 1] = (Elf64_Shdr){ .sh_name = (uint32_t)names_len,
 					     .sh_type = s->type,
 					     .sh_flags = s->flags,
@@ -61,7 +64,7 @@ uint8_t *elf_writer_finish(struct elf_writer *w, size_t *ret_len)
 	strcpy(names + names_len, ".shstrtab");
 	if (w->machine)
 		ehdr.e_machine = w->machine;
-	ehdr.e_shoff = ALIGN_UP(at + names_len + 10, 16);
+	ehdr.e_shoff = align_up(at + names_len + 10, 16);
 	*ret_len = ehdr.e_shoff + count * sizeof(Elf64_Shdr);
 	/* Program headers: text; all from the first section on, as data; the note. */
 	phdrs[0] = (Elf64_Phdr){ .p_type = PT_LOAD,

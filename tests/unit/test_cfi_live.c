@@ -40,7 +40,7 @@ static int read_target(void *to, size_t bytes, uint64_t address)
 #define UNWIND_READ(dst, bytes, address) read_target(dst, bytes, address)
 #define UNWIND_ELEMENT(table, index)                                                              \
 	((const uint32_t *)(const void *)((const char *)(table) +                                  \
-					  (size_t)(index) * UNWIND_ELEMENT_BYTES))
+					  UNWIND_ELEMENT_BYTES * (size_t)(index)))
 #include "bpf/unwind_step.h"
 
 #define MAPS_MAX   64

@@ -93,7 +93,7 @@ static int make_folder(void)
 
 static int run_program(void)
 {
-	char *argv[] = { (char *)(uintptr_t)"true", NULL };
+	char *argv[] = { (char *)(uintptr_t) "true", NULL };
 
 	return execv("/bin/true", argv);
 }
