@@ -10,7 +10,7 @@
 #include "api/http_error.h"
 
 #define SWEEP_INTERVAL_NS (100 * NS_PER_MS)
-#define SPARE_MOST	  32 /* places kept for who comes next: beyond its limit the library closes connections unheard */
+#define SPARE_MOST	  32 /* places kept for who comes next */
 #define SHED_AGE_NS	  (200 * NS_PER_MS)
 
 struct connection {
@@ -32,7 +32,7 @@ struct connections {
 	bool started;
 	bool stop;
 	struct connection *first;
-	unsigned count;
+	unsigned open; /* not shut down */
 };
 
 /* The error document as a complete answer; the socket is non-blocking and the answer is small. */
@@ -57,11 +57,12 @@ static void write_refusal(int fd, unsigned status)
 	buf_deinit(&all);
 }
 
-static void shut_down(struct connection *connection, unsigned status)
+static void shut_down(struct connections *c, struct connection *connection, unsigned status)
 {
 	if (connection->shut)
 		return;
 	connection->shut = true;
+	c->open--;
 	connection->deadline_ns = 0;
 	if (status && connection->raw)
 		write_refusal(connection->fd, status);
@@ -77,7 +78,7 @@ static void sweep(struct connections *c)
 			continue;
 		if (c->options.expired)
 			c->options.expired(c->options.ctx, x->phase);
-		shut_down(x, x->speaks ? 408 : 0);
+		shut_down(c, x, x->speaks ? 408 : 0);
 	}
 }
 
@@ -142,24 +143,24 @@ void connections_destroy(struct connections *c)
 }
 
 /* When nearly all places are taken, the one who has been silent longest goes: it has asked for nothing, or has been
- * answered. Otherwise a few hundred idle clients would keep everybody else waiting for a whole deadline. */
-static void make_room(struct connections *c)
+ * answered. Otherwise a few hundred idle clients would keep everybody else waiting for a whole deadline. Only when all
+ * are taken one goes that came a moment ago, and where everybody is being served the newcomer. */
+static void make_room(struct connections *c, struct connection *newcomer)
 {
-	unsigned spare = c->options.most / 8 < SPARE_MOST ? c->options.most / 8 : SPARE_MOST;
+	unsigned most = c->options.most, spare = most / 8 < SPARE_MOST ? most / 8 : SPARE_MOST;
 	uint64_t now_ns = clock_monotonic_ns();
-	struct connection *oldest = NULL;
+	struct connection *oldest = newcomer;
 
-	if (!c->options.most || c->count + spare <= c->options.most)
+	if (!most || c->open + spare <= most)
 		return;
 	for (struct connection *x = c->first; x; x = x->next)
-		if (x->phase == CONNECTION_HEADER && !x->shut &&
-		    (!oldest || x->entered_ns < oldest->entered_ns))
+		if (x->phase == CONNECTION_HEADER && !x->shut && x->entered_ns < oldest->entered_ns)
 			oldest = x;
-	if (!oldest || now_ns - oldest->entered_ns < SHED_AGE_NS)
+	if (c->open <= most && now_ns - oldest->entered_ns < SHED_AGE_NS)
 		return;
 	if (c->options.shed)
 		c->options.shed(c->options.ctx);
-	shut_down(oldest, oldest->speaks ? 408 : 0);
+	shut_down(c, oldest, oldest->speaks ? 408 : 0);
 }
 
 struct connection *connections_add(struct connections *c, int fd, bool raw)
@@ -176,9 +177,9 @@ struct connection *connections_add(struct connections *c, int fd, bool raw)
 	if (c->first)
 		c->first->link = &x->next;
 	c->first = x;
-	c->count++;
+	c->open++;
 	x->entered_ns = clock_monotonic_ns();
-	make_room(c);
+	make_room(c, x);
 	(void)pthread_cond_signal(&c->wake);
 	(void)pthread_mutex_unlock(&c->lock);
 	connections_enter(c, x, CONNECTION_HEADER, true);
@@ -188,7 +189,7 @@ struct connection *connections_add(struct connections *c, int fd, bool raw)
 void connections_remove(struct connections *c, struct connection *connection)
 {
 	(void)pthread_mutex_lock(&c->lock);
-	c->count--;
+	c->open -= !connection->shut;
 	*connection->link = connection->next;
 	if (connection->next)
 		connection->next->link = connection->link;
@@ -213,7 +214,7 @@ void connections_enter(struct connections *c, struct connection *connection,
 void connections_refuse(struct connections *c, struct connection *connection, unsigned status)
 {
 	(void)pthread_mutex_lock(&c->lock);
-	shut_down(connection, status);
+	shut_down(c, connection, status);
 	(void)pthread_mutex_unlock(&c->lock);
 }
 

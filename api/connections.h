@@ -27,7 +27,7 @@ struct connections_options {
 	void (*expired)(void *ctx, enum connection_phase phase);
 	/* Likewise, when a connection had to make room. */
 	void (*shed)(void *ctx);
-	unsigned most; /* connections there can be, 0 = no bound */
+	unsigned most; /* connections that are served or may speak, 0 = no bound; whoever is too many is shut down */
 	void *ctx;
 };
 

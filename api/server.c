@@ -24,6 +24,9 @@
 /* A body over the limit is read to its end up to here, so that the client gets to see the answer. */
 #define DRAIN_MAX_BYTES (16u << 20)
 #define COMPRESS_MIN_BYTES 1024
+/* Beyond its limit the library closes connections unheard, and it counts those, too, that were shut down and whose
+ * threads have not ended yet. */
+#define LEAVING_MOST 128u
 
 struct listener {
 	struct server *server;
@@ -382,7 +385,7 @@ static int listener_start(struct server *server, struct listener *listener, int 
 			MHD_USE_ITC | MHD_USE_ERROR_LOG | (listener->tls ? MHD_USE_TLS : 0u),
 		0, NULL, NULL, on_request, listener, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
 		MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
-		(unsigned)options->connections, MHD_OPTION_CONNECTION_MEMORY_LIMIT, pool,
+		(unsigned)options->connections + LEAVING_MOST, MHD_OPTION_CONNECTION_MEMORY_LIMIT, pool,
 		MHD_OPTION_NOTIFY_CONNECTION, on_connection, listener, MHD_OPTION_NOTIFY_COMPLETED,
 		on_completed, listener, MHD_OPTION_URI_LOG_CALLBACK, on_target, listener,
 		MHD_OPTION_UNESCAPE_CALLBACK, no_unescape, NULL, MHD_OPTION_THREAD_STACK_SIZE,

@@ -187,6 +187,25 @@ static void test_connections(void **state)
 	assert_true(metric(f, "profd_http_connections_shed_total") > 0);
 }
 
+/* More silent ones at once than there are places: whoever comes next is heard all the same. */
+static void test_burst(void **state)
+{
+	struct http_fixture *f = *state;
+	int fds[2 * CONNECTIONS];
+
+	for (unsigned k = 0; k < ARRAY_SIZE(fds); k++) {
+		fds[k] = connect_to(f);
+		if (k % 8 == 7) {
+			struct http_reply reply = http_request(f, "GET", "/healthz", "", "");
+
+			assert_int_equal(reply.status, 200);
+			http_reply_free(&reply);
+		}
+	}
+	for (unsigned k = 0; k < ARRAY_SIZE(fds); k++)
+		(void)close(fds[k]);
+}
+
 static int setup(void **state)
 {
 	static const struct api_limit elsewhere = { "elsewhere", 7.5 };
@@ -215,6 +234,7 @@ int main(void)
 		cmocka_unit_test(test_values),	    cmocka_unit_test(test_sizes),
 		cmocka_unit_test(test_deadlines),   cmocka_unit_test(test_answer_deadline),
 		cmocka_unit_test(test_connections),
+		cmocka_unit_test(test_burst),
 	};
 
 	return cmocka_run_group_tests(tests, setup, http_fixture_teardown);
