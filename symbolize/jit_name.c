@@ -47,6 +47,18 @@ static const char *find_script(const char *start, const char *end)
 	return last;
 }
 
+/* ":line:column", of which V8 10 (Node 18) and older have the line alone. */
+static bool take_place(const char *start, const char **end, uint32_t *ret_line, uint32_t *ret_column)
+{
+	if (!take_number(start, end, ret_column))
+		return false;
+	if (take_number(start, end, ret_line))
+		return true;
+	*ret_line = *ret_column;
+	*ret_column = 1;
+	return *end > start && ((*end)[-1] < '0' || (*end)[-1] > '9');
+}
+
 /* "JS:*name /script.js:line:column": kind, tier, function, script. */
 static bool parse_v8(const char *text, struct jit_name *ret)
 {
@@ -61,7 +73,7 @@ static bool parse_v8(const char *text, struct jit_name *ret)
 		return false;
 	if (*start && strchr("~^+*'", *start)) /* interpreted, baseline, mid-tier, optimized */
 		start++;
-	if (!take_number(start, &end, &column) || !take_number(start, &end, &line))
+	if (!take_place(start, &end, &line, &column))
 		return false;
 	script = find_script(start, end);
 	if (!script)
