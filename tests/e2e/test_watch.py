@@ -73,8 +73,11 @@ def rewrite(folder, normal, changed, hours):
     with contextlib.closing(sqlite3.connect(source)) as db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         series = dict(db.execute("SELECT service, id FROM series WHERE type = 'cpu'"))
-        best = {name: db.execute("SELECT samples, lost, value, z FROM win WHERE series = ? ORDER BY samples DESC",
-                                 (series[name],)).fetchone() for name in (normal, changed)}
+        rows = {name: {(ts, part): row for ts, part, *row in db.execute(
+            "SELECT ts, part, samples, lost, value, z FROM win WHERE series = ?", (series[name],))} for name in (normal, changed)}
+        # the same time of both: what else ran meanwhile is no difference between them
+        when = max(rows[normal].keys() & rows[changed].keys(), key=lambda at: min(rows[normal][at][0], rows[changed][at][0]))
+        best = {name: rows[name][when] for name in rows}
         db.execute("DELETE FROM win")
         db.commit()
     days = {}
