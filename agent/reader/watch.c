@@ -56,7 +56,7 @@ static _Noreturn void end(void)
 		struct control_read_chunk head;
 		char text[sizeof(text)];
 	} chunk = { .head = { .head = { .kind = CONTROL_READ_CHUNK, .request = hang.request },
-			      .status = -ETIMEDOUT,
+			      .status = -EHOSTDOWN,
 			      .len = sizeof(text) - 1 } };
 
 	memcpy(chunk.text, text, sizeof(text));

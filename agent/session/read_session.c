@@ -160,8 +160,8 @@ static int ask_processes(struct sessions *s, const struct session_request *reque
 		if (rc == 0)
 			return 2;
 		/* What says nothing about the program does not refuse it. */
-		if (rc == -EPIPE || rc == -ETIMEDOUT || rc == -EAGAIN || rc == -EIO ||
-		    rc == -ESRCH)
+		if (rc == -EPIPE || rc == -ETIMEDOUT || rc == -EHOSTDOWN || rc == -EAGAIN ||
+		    rc == -EIO || rc == -ESRCH)
 			return 1;
 		/* Its own profile is off: its goroutines' states are sampled. */
 		if (rc == -ENODATA && request->type != PROFILE_MEMORY && request->type != PROFILE_ALLOC)

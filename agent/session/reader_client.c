@@ -178,14 +178,14 @@ static int ask(struct reader_client *client, const struct reader_request *reques
 
 	if (hung) {
 		*err = hung->err;
-		return -ETIMEDOUT;
+		return -EHOSTDOWN;
 	}
 	(void)channel_slot_adopt(&client->slot);
 	until_ns = clock_monotonic_ns() + (request->deadline_ms + READER_GRACE_MS) * NS_PER_MS;
 	rc = send_request(client, request);
 	if (rc == 0)
 		rc = await_answer(client, until_ns, record, ctx, err);
-	if (rc == -ETIMEDOUT && err->text[0]) {
+	if (rc == -EHOSTDOWN) {
 		note_hung(client, request, err);
 		channel_slot_lose(&client->slot); /* no word will come from there */
 	}

@@ -2,7 +2,7 @@
 /* Requests to the reader process: one at a time, each with a deadline, its answer record by record.
  *
  * The reader may be killed by what it reads (agent/reader/README.md): then the request fails with
- * -EPIPE, the supervisor starts it again and the next request goes to the new one. It may hang there: -ETIMEDOUT, at
+ * -EPIPE, the supervisor starts it again and the next request goes to the new one. It may hang there: -EHOSTDOWN, at
  * once for some minutes when the same process is to be read again. What comes late,
  * of a request that was given up on, is passed over. Any thread may ask; requests wait for each
  * other. */
@@ -45,7 +45,7 @@ struct reader_request {
 /* Called for every record, in order; borrowed. <0 ends the request with that error. */
 typedef int reader_record_fn(void *ctx, const struct read_record *record);
 /* 0 = the answer was complete; otherwise everything given to @record is to be dropped. Errors: those
- * of struct control_read_chunk, -EPIPE no reader or it died, -ETIMEDOUT, -EPROTO, -E2BIG; @err has
+ * of struct control_read_chunk, -EPIPE no reader or it died, -ETIMEDOUT, -EHOSTDOWN, -EPROTO, -E2BIG; @err has
  * a sentence. */
 int reader_client_ask(struct reader_client *client, const struct reader_request *request,
 		      reader_record_fn *record, void *ctx, struct err *err) must_use;

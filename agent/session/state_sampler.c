@@ -274,7 +274,7 @@ static void take_snapshot(struct sessions *s, struct state_sampler *sampler, str
 
 	if (rc < 0) {
 		(void)snprintf(w->reason, sizeof(w->reason), "%.155s", err.text);
-		w->hangs += rc == -ETIMEDOUT;
+		w->hangs += rc == -EHOSTDOWN;
 		return;
 	}
 	w->was_read = true;

@@ -271,7 +271,8 @@ struct control_read_target {
 /* Pieces of an answer, whole records of agent/wire/read_stream.h each. A failure ends the answer (more =
  * 0) and drops what came before: -ESRCH the process is gone or another one, -EPERM, -ENOEXEC not a Go
  * program, -EOPNOTSUPP a Go version or layout that cannot be read, -ENODATA the profile is off in the
- * target, -ETIMEDOUT, -EAGAIN too early in the target's life, -EIO memory changed under every attempt. */
+ * target, -ETIMEDOUT the deadline passed, -EHOSTDOWN the reader hangs in the target's memory and answers nobody any
+ * more, -EAGAIN too early in the target's life, -EIO memory changed under every attempt. */
 struct control_read_chunk {
 	struct channel_head head;
 	int32_t status; /* 0 or negative errno with one sentence as payload */

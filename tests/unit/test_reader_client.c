@@ -17,7 +17,7 @@
 #include "agent/base/channel.h"
 #include "agent/session/reader_client.h"
 
-enum act { ACT_ANSWER, ACT_REFUSE, ACT_STRANGER_FIRST, ACT_MALFORMED, ACT_DIE };
+enum act { ACT_ANSWER, ACT_REFUSE, ACT_STRANGER_FIRST, ACT_MALFORMED, ACT_LATE, ACT_HANG, ACT_DIE };
 
 struct peer {
 	int fd;
@@ -96,6 +96,12 @@ static void *peer_main(void *ctx)
 	case ACT_MALFORMED:
 		(void)send_chunk(p, p->request.head.request, 0, true,
 				 "\x03\0\0\0\xff\xff\0\0nonsense", 16);
+		break;
+	case ACT_LATE:
+		(void)send_chunk(p, p->request.head.request, -ETIMEDOUT, false, "too large", 9);
+		break;
+	case ACT_HANG:
+		(void)send_chunk(p, p->request.head.request, -EHOSTDOWN, false, "no answer", 9);
 		break;
 	case ACT_DIE:
 		(void)close(p->fd);
@@ -194,6 +200,28 @@ static void refusals_carry_their_reason(void **state)
 	peer_end(&peer);
 }
 
+/* One that gave up in time goes on; one that hangs is let go, and not sent into that process again. */
+static void a_hang_is_no_delay(void **state)
+{
+	static struct peer peer;
+	cleanup(reader_client) struct reader_client *client = NULL;
+	struct err err = { 0 };
+	struct got got;
+
+	assert_int_equal(reader_client_create(&client), 0);
+	peer_start(&peer, ACT_LATE, client);
+	assert_int_equal(ask(client, &got, &err), -ETIMEDOUT);
+	assert_string_equal(err.text, "too large");
+	assert_true(reader_client_is_connected(client));
+	peer_end(&peer);
+	peer_start(&peer, ACT_HANG, client);
+	assert_int_equal(ask(client, &got, &err), -EHOSTDOWN);
+	assert_false(reader_client_is_connected(client));
+	peer_end(&peer);
+	assert_int_equal(ask(client, &got, &err), -EHOSTDOWN);
+	assert_string_equal(err.text, "no answer");
+}
+
 static void a_reader_that_dies_is_replaced(void **state)
 {
 	static struct peer peer;
@@ -219,6 +247,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(an_answer_comes_in_pieces),
 		cmocka_unit_test(refusals_carry_their_reason),
+		cmocka_unit_test(a_hang_is_no_delay),
 		cmocka_unit_test(a_reader_that_dies_is_replaced),
 	};
 
