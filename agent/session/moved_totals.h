@@ -9,14 +9,7 @@
 #include <stdint.h>
 
 #include "agent/base/cleanup.h"
-
-/* A thread's count at one moment; times of one clock. */
-struct moved_reading {
-	uint64_t time_ns;
-	uint64_t start_ns; /* when the thread began */
-	uint64_t bytes;
-	bool ends; /* it exits */
-};
+#include "agent/session/thread_lives.h"
 
 struct moved_totals;
 
@@ -24,9 +17,10 @@ struct moved_totals *moved_totals_create(void); /* NULL: no memory */
 void moved_totals_destroy(struct moved_totals *totals);
 CLEANUP_DEFINE(moved_totals, struct moved_totals *, moved_totals_destroy);
 
-/* In order of time. Of a thread that began before the span the first reading is where its count begins. -ENOMEM. */
+/* In order of time, counts[0] = bytes. Of a thread that began before the span the first reading is where its count
+ * begins. -ENOMEM. */
 int moved_totals_read(struct moved_totals *totals, uint32_t pid, uint32_t tid,
-		      const struct moved_reading *reading) must_use;
+		      const struct thread_reading *reading) must_use;
 /* A sample that stands for so many bytes. Threads without a reading are ignored. */
 void moved_totals_add(struct moved_totals *totals, uint32_t pid, uint32_t tid, int64_t bytes);
 /* After all readings and samples. */

@@ -28,6 +28,7 @@ struct build {
 	const struct name_source *names;
 	struct stack_resolver *resolver;
 	struct ids_vec nodes;	  /* by pair, NO_NODE until asked for */
+	struct ids_vec files;	  /* likewise, empty unless paths are asked for */
 	struct ids_vec attrs;	  /* by attr, likewise */
 	struct ids_vec processes; /* by process, likewise */
 	struct lock_names locks;
@@ -75,8 +76,8 @@ static uint32_t marker_node(struct build *b, const char *text)
 	return profile_builder_node(b->builder, 0, profile_builder_frame(b->builder, &frame));
 }
 
-/* false: there is a stack, but its frames are missing. */
-static bool find_stack(const struct recording *recording, uint64_t id, struct stack_frames *ret)
+/* The frames and behind them the file's name, if there is one. false: there is a stack, but its frames are missing. */
+static bool find_raw_stack(const struct recording *recording, uint64_t id, struct stack_frames *ret)
 {
 	const struct stack *stack;
 	uint64_t at;
@@ -88,26 +89,32 @@ static bool find_stack(const struct recording *recording, uint64_t id, struct st
 		return false;
 	stack = &recording->stacks.data[at];
 	*ret = (struct stack_frames){ recording->frames.data + stack->first, stack->count };
-	ret->count = file_name_at(ret->frames, ret->count);
 	return true;
+}
+
+static bool find_stack(const struct recording *recording, uint64_t id, struct stack_frames *ret)
+{
+	bool whole = find_raw_stack(recording, id, ret);
+
+	ret->count = file_name_at(ret->frames, ret->count);
+	return whole;
 }
 
 /* String id of the file or peer behind a kernel stack; 0 = there is none, or it was not asked for. */
 static uint32_t file_of(struct build *b, uint32_t pair)
 {
-	const struct recording *recording = b->recording;
 	char text[FILE_NAME_SIZE];
-	struct stack_frames code;
-	const struct stack *stack;
-	uint64_t at;
+	struct stack_frames stack;
+	size_t code;
 
-	if (!b->options->paths || pair >= recording->pairs.count ||
-	    !find_stack(recording, recording->pairs.data[pair].kernel, &code) ||
-	    !u64map_get(&recording->stack_at, recording->pairs.data[pair].kernel, &at))
+	if (pair >= b->files.count)
 		return 0;
-	stack = &recording->stacks.data[at];
-	file_name_text(code.frames + code.count, stack->count - code.count, text);
-	return text[0] ? text_id(b, text) : 0;
+	if (b->files.data[pair] != NO_NODE)
+		return b->files.data[pair];
+	(void)find_raw_stack(b->recording, b->recording->pairs.data[pair].kernel, &stack);
+	code = file_name_at(stack.frames, stack.count);
+	file_name_text(stack.frames + code, stack.count - code, text);
+	return b->files.data[pair] = text[0] ? text_id(b, text) : 0;
 }
 
 static bool is_heap(const struct build *b)
@@ -387,19 +394,20 @@ static bool is_exact(const struct chunk_attr *attr, const struct chunk_event *ev
 	       (event->value2 == 0 || event->value2 == 1024);
 }
 
-static int read_thread(struct build *b, const struct chunk_attr *attr,
-		       const struct chunk_event *event)
+/* What the kernel counted for a thread by then. */
+static int read_thread(struct build *b, const struct chunk_attr *attr, const struct chunk_event *event)
 {
 	const struct clock_triple *clock = &b->recording->quality.clock;
-	const struct thread_reading reading = {
-		.time_ns = clock_to_realtime_ns(clock, event->time_ns),
-		.start_ns = clock_to_realtime_ns(clock, attr->object),
-		.cpu_ns = (uint64_t)event->value,
-		.waits_ns = event->value2,
-		.ends = attr->state != 0,
-	};
+	const uint32_t pid = pid_of(b->recording, attr);
+	struct thread_reading reading = { .time_ns = clock_to_realtime_ns(clock, event->time_ns),
+					  .start_ns = clock_to_realtime_ns(clock, attr->object),
+					  .counts = { (uint64_t)event->value },
+					  .ends = attr->state != 0 };
 
-	return thread_totals_read(b->totals, pid_of(b->recording, attr), attr->tid, &reading);
+	if (attr->type == PROF_SAMPLE_MOVED)
+		return moved_totals_read(b->moved, pid, attr->tid, &reading);
+	reading.counts[THREAD_COUNT_WAITS_NS] = event->value2;
+	return thread_totals_read(b->totals, pid, attr->tid, &reading);
 }
 
 /* Compares what was sampled of each thread with what the kernel counted. */
@@ -431,17 +439,31 @@ static int find_totals(struct build *b)
 	return rc;
 }
 
-static int read_moved(struct build *b, const struct chunk_attr *attr, const struct chunk_event *event)
+/* The same of what each thread has read and written. */
+static int find_moved(struct build *b)
 {
-	const struct clock_triple *clock = &b->recording->quality.clock;
-	const struct moved_reading reading = {
-		.time_ns = clock_to_realtime_ns(clock, event->time_ns),
-		.start_ns = clock_to_realtime_ns(clock, attr->object),
-		.bytes = (uint64_t)event->value,
-		.ends = attr->state != 0,
-	};
+	const struct recording *recording = b->recording;
+	const struct profile_meta *meta = &b->options->meta;
+	int rc = 0;
 
-	return moved_totals_read(b->moved, pid_of(b->recording, attr), attr->tid, &reading);
+	if (meta->type != PROFILE_IO || recording->sums)
+		return 0;
+	for (size_t i = 0; rc == 0 && i < recording->events.count; i++) {
+		const struct chunk_event *event = &recording->events.data[i];
+		const struct chunk_attr *attr = attr_of(recording, event->attr);
+
+		if (attr && attr->type == PROF_SAMPLE_MOVED)
+			rc = read_thread(b, attr, event);
+	}
+	for (size_t i = 0; rc == 0 && i < recording->events.count; i++) {
+		const struct chunk_event *event = &recording->events.data[i];
+		const struct chunk_attr *attr = attr_of(recording, event->attr);
+
+		if (attr && attr->type == PROF_SAMPLE_IO)
+			moved_totals_add(b->moved, pid_of(recording, attr), attr->tid, event->value);
+	}
+	moved_totals_settle(b->moved, meta->start_ns, meta->start_ns + meta->duration_ns);
+	return rc;
 }
 
 /* Estimated from frees that were seen, unlike what nobody was seen to free. */
@@ -468,33 +490,6 @@ static void find_live_scale(struct build *b)
 	}
 	if (dying > 0 && kept + dying > heap)
 		b->live_scale = fmax((heap - kept) / dying, heap / (kept + dying));
-}
-
-/* The same of what each thread has read and written. */
-static int find_moved(struct build *b)
-{
-	const struct recording *recording = b->recording;
-	const struct profile_meta *meta = &b->options->meta;
-	int rc = 0;
-
-	if (meta->type != PROFILE_IO || recording->sums)
-		return 0;
-	for (size_t i = 0; rc == 0 && i < recording->events.count; i++) {
-		const struct chunk_event *event = &recording->events.data[i];
-		const struct chunk_attr *attr = attr_of(recording, event->attr);
-
-		if (attr && attr->type == PROF_SAMPLE_MOVED)
-			rc = read_moved(b, attr, event);
-	}
-	for (size_t i = 0; rc == 0 && i < recording->events.count; i++) {
-		const struct chunk_event *event = &recording->events.data[i];
-		const struct chunk_attr *attr = attr_of(recording, event->attr);
-
-		if (attr && attr->type == PROF_SAMPLE_IO)
-			moved_totals_add(b->moved, pid_of(recording, attr), attr->tid, event->value);
-	}
-	moved_totals_settle(b->moved, meta->start_ns, meta->start_ns + meta->duration_ns);
-	return rc;
 }
 
 static void add_marked(struct build *b, const struct chunk_attr *attr, const char *marker, const char *state,
@@ -684,6 +679,8 @@ static int build_profile(struct build *b, struct profile **ret)
 	int rc = fill_ids(&b->nodes, recording->pairs.count);
 
 	if (rc == 0)
+		rc = fill_ids(&b->files, b->options->paths ? recording->pairs.count : 0);
+	if (rc == 0)
 		rc = fill_ids(&b->attrs, recording->attrs.count);
 	if (rc == 0)
 		rc = fill_ids(&b->processes, recording->processes.count);
@@ -739,6 +736,7 @@ int recording_build(const struct recording *recording, const struct recording_op
 	if (resolver)
 		rc = build_profile(&b, ret);
 	ids_vec_deinit(&b.nodes);
+	ids_vec_deinit(&b.files);
 	ids_vec_deinit(&b.attrs);
 	ids_vec_deinit(&b.processes);
 	lock_names_deinit(&b.locks);

@@ -1,26 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/session/thread_totals.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
-
-#include "agent/base/u64map.h"
-#include "agent/base/vec.h"
 
 /* Exact samples and the kernel's sums differ by clocks and ticks, not by more. */
 #define DRIFT_MAX 0.05
 /* So many samples may be missing by chance where one was due. */
 #define CHANCE_MAX 4
-/* Readings must cover so much of a thread's time to stand for it. */
-#define COVERED_MIN 0.9
-
-/* One life of a thread id. */
-struct life {
-	uint32_t next; /* of the same thread, index + 1, 0 = none */
-	struct thread_reading first, last;
-};
-VEC_DEFINE(lives, struct life);
 
 struct class_sum {
 	double exact_ns, sampled_ns;
@@ -31,17 +18,14 @@ struct class_sum {
 };
 
 struct thread {
-	uint32_t life; /* newest, index + 1 */
 	bool known;
 	struct class_sum classes[THREAD_CLASS_MAX];
 };
 VEC_DEFINE(threads, struct thread);
 
 struct thread_totals {
-	struct lives_vec lives;
-	struct threads_vec threads;
-	struct u64map at; /* pid << 32 | tid -> index of threads */
-	uint64_t from_ns, to_ns;
+	struct thread_lives lives;
+	struct threads_vec threads; /* as those of lives */
 	double largest_ns[THREAD_CLASS_MAX]; /* sample that stands for others, of all threads */
 };
 
@@ -54,56 +38,29 @@ void thread_totals_destroy(struct thread_totals *totals)
 {
 	if (!totals)
 		return;
-	lives_vec_deinit(&totals->lives);
+	thread_lives_deinit(&totals->lives);
 	threads_vec_deinit(&totals->threads);
-	u64map_deinit(&totals->at);
 	free(totals);
 }
 
 static struct thread *find(const struct thread_totals *totals, uint32_t pid, uint32_t tid)
 {
-	uint64_t at;
+	size_t at;
 
-	if (!u64map_get(&totals->at, (uint64_t)pid << 32 | tid, &at))
-		return NULL;
-	return &totals->threads.data[at];
-}
-
-/* ---- readings -------------------------------------------------------------------------------- */
-
-static int add_life(struct thread_totals *totals, struct thread *thread,
-		    const struct thread_reading *reading)
-{
-	struct life life = { .next = thread->life, .first = *reading, .last = *reading };
-	int rc = lives_vec_push(&totals->lives, life);
-
-	if (rc == 0)
-		thread->life = (uint32_t)totals->lives.count;
-	return rc;
+	return thread_lives_find(&totals->lives, pid, tid, &at) ? &totals->threads.data[at] : NULL;
 }
 
 int thread_totals_read(struct thread_totals *totals, uint32_t pid, uint32_t tid,
 		       const struct thread_reading *reading)
 {
-	struct thread *thread = find(totals, pid, tid);
-	struct life *life;
-	int rc;
+	size_t thread;
+	int rc = threads_vec_reserve(&totals->threads, totals->threads.count + 1);
 
-	if (!thread) {
-		rc = threads_vec_push(&totals->threads, (struct thread){ 0 });
-		if (rc == 0)
-			rc = u64map_put(&totals->at, (uint64_t)pid << 32 | tid,
-					totals->threads.count - 1);
-		if (rc < 0)
-			return rc;
-		thread = &totals->threads.data[totals->threads.count - 1];
-	}
-	life = thread->life ? &totals->lives.data[thread->life - 1] : NULL;
-	if (!life || life->first.start_ns != reading->start_ns)
-		return add_life(totals, thread, reading);
-	if (!life->last.ends)
-		life->last = *reading;
-	return 0;
+	if (rc == 0)
+		rc = thread_lives_read(&totals->lives, pid, tid, reading, &thread);
+	if (rc == 0 && thread == totals->threads.count)
+		totals->threads.data[totals->threads.count++] = (struct thread){ 0 };
+	return rc;
 }
 
 /* ---- samples --------------------------------------------------------------------------------- */
@@ -127,37 +84,18 @@ void thread_totals_add(struct thread_totals *totals, uint32_t pid, uint32_t tid,
 
 /* ---- settling -------------------------------------------------------------------------------- */
 
-/* Adds what the thread did in this life within the span; false: the readings do not tell. */
-static bool add_due(const struct thread_totals *totals, struct life *life, double due_ns[])
+/* Adds what the thread did in one life. */
+static void add_due(void *ctx, const struct thread_part *part)
 {
-	uint64_t from_ns = totals->from_ns, to_ns = totals->to_ns;
-	struct thread_reading *first = &life->first;
-	const struct thread_reading *last = &life->last;
-	double spent, between, scale, cpu, waits;
-
-	if (first->start_ns >= from_ns) { /* it began inside */
-		from_ns = first->start_ns;
-		*first = (struct thread_reading){ .time_ns = from_ns, .start_ns = from_ns };
-	}
-	if (last->ends && last->time_ns < to_ns)
-		to_ns = last->time_ns;
-	if (to_ns <= from_ns)
-		return true;
-	spent = (double)(to_ns - from_ns);
-	if (last->time_ns <= first->time_ns || last->cpu_ns < first->cpu_ns ||
-	    last->waits_ns < first->waits_ns)
-		return false;
-	between = (double)(last->time_ns - first->time_ns);
-	if (between < COVERED_MIN * spent)
-		return false;
-	cpu = (double)(last->cpu_ns - first->cpu_ns);
-	waits = (double)(last->waits_ns - first->waits_ns);
+	double cpu = (double)part->counts[THREAD_COUNT_CPU_NS], waits = (double)part->counts[THREAD_COUNT_WAITS_NS];
+	double spent = (double)part->span_ns;
 	/* a counter may be a tick behind at one end */
-	scale = spent / fmax(between, cpu + waits);
-	due_ns[THREAD_ON_CPU] += cpu * scale;
-	due_ns[THREAD_WAITS] += waits * scale;
-	due_ns[THREAD_BLOCKED] += spent - (cpu + waits) * scale;
-	return true;
+	double scale = spent / fmax((double)part->between_ns, cpu + waits);
+	struct thread *thread = ctx;
+
+	thread->classes[THREAD_ON_CPU].due_ns += cpu * scale;
+	thread->classes[THREAD_WAITS].due_ns += waits * scale;
+	thread->classes[THREAD_BLOCKED].due_ns += spent - (cpu + waits) * scale;
 }
 
 /* The sampled part takes up what its number allows it to be off; what is left after that is either a
@@ -184,29 +122,15 @@ static void settle_class(struct class_sum *sum, double largest_ns)
 	sum->rest_ns = sum->due_ns - all;
 }
 
-static void settle(const struct thread_totals *totals, struct thread *thread, bool on_cpu)
-{
-	double due_ns[THREAD_CLASS_MAX] = { 0 };
-
-	thread->known = true;
-	for (uint32_t at = thread->life; at && thread->known;) {
-		struct life *life = &totals->lives.data[at - 1];
-
-		thread->known = add_due(totals, life, due_ns);
-		at = life->next;
-	}
-	for (int class = on_cpu ? 0 : THREAD_WAITS; class < THREAD_CLASS_MAX && thread->known; class ++) {
-		thread->classes[class].due_ns = due_ns[class];
-		settle_class(&thread->classes[class], totals->largest_ns[class]);
-	}
-}
-
 void thread_totals_settle(struct thread_totals *totals, uint64_t from_ns, uint64_t to_ns, bool on_cpu)
 {
-	totals->from_ns = from_ns;
-	totals->to_ns = to_ns;
-	for (size_t i = 0; i < totals->threads.count; i++)
-		settle(totals, &totals->threads.data[i], on_cpu);
+	for (size_t i = 0; i < totals->threads.count; i++) {
+		struct thread *thread = &totals->threads.data[i];
+
+		thread->known = thread_lives_span(&totals->lives, i, from_ns, to_ns, add_due, thread);
+		for (int k = on_cpu ? THREAD_ON_CPU : THREAD_WAITS; k < THREAD_CLASS_MAX && thread->known; k++)
+			settle_class(&thread->classes[k], totals->largest_ns[k]);
+	}
 }
 
 int64_t thread_totals_scale(const struct thread_totals *totals, uint32_t pid, uint32_t tid,

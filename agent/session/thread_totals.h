@@ -9,16 +9,12 @@
 #include <stdint.h>
 
 #include "agent/base/cleanup.h"
+#include "agent/session/thread_lives.h"
 
 enum thread_class { THREAD_ON_CPU, THREAD_WAITS, THREAD_BLOCKED, THREAD_CLASS_MAX };
 
-/* Counters of a thread at one moment; all times of one clock. */
-struct thread_reading {
-	uint64_t time_ns;
-	uint64_t start_ns; /* when the thread began */
-	uint64_t cpu_ns, waits_ns;
-	bool ends; /* it exits */
-};
+/* thread_reading.counts */
+enum { THREAD_COUNT_CPU_NS, THREAD_COUNT_WAITS_NS };
 
 struct thread_totals;
 
@@ -26,8 +22,7 @@ struct thread_totals *thread_totals_create(void); /* NULL: no memory */
 void thread_totals_destroy(struct thread_totals *totals);
 CLEANUP_DEFINE(thread_totals, struct thread_totals *, thread_totals_destroy);
 
-/* A thread is known by its process's pid and its own: an exec in between does not end it. In order of
- * time. -ENOMEM. */
+/* In order of time. -ENOMEM. */
 int thread_totals_read(struct thread_totals *totals, uint32_t pid, uint32_t tid,
 		       const struct thread_reading *reading) must_use;
 /* A sample of @value ns; @exact: it stands for itself alone. Threads without a reading are ignored. */

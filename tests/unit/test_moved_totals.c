@@ -27,7 +27,7 @@ static int destroy(void **state)
 
 static void read_at(uint32_t tid, uint64_t start_ns, uint64_t time_ns, uint64_t bytes, bool ends)
 {
-	const struct moved_reading reading = { time_ns, start_ns, bytes, ends };
+	const struct thread_reading reading = { time_ns, start_ns, { bytes }, ends };
 
 	assert_int_equal(moved_totals_read(totals, PID, tid, &reading), 0);
 }

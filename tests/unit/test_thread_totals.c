@@ -31,8 +31,8 @@ static void read_at(uint32_t tid, int64_t start, int64_t time, int64_t cpu, int6
 {
 	const struct thread_reading reading = { .time_ns = (uint64_t)time,
 						.start_ns = (uint64_t)start,
-						.cpu_ns = (uint64_t)cpu,
-						.waits_ns = (uint64_t)waits,
+						.counts = { [THREAD_COUNT_CPU_NS] = (uint64_t)cpu,
+							    [THREAD_COUNT_WAITS_NS] = (uint64_t)waits },
 						.ends = ends };
 
 	assert_int_equal(thread_totals_read(totals, PID, tid, &reading), 0);
