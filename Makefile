@@ -119,7 +119,7 @@ check-asan: ## unit tests under address and undefined behaviour sanitizers
 
 # A fuzz target includes nothing but its parser; the library is compiled again with coverage.
 FUZZERS  := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
-FUZZ_CC   = clang-14 $(CPPFLAGS) -O1 -g -std=gnu17 -Wno-gnu
+FUZZ_CC   = clang-14 $(CPPFLAGS) -O1 -g -std=gnu17 -Wno-gnu -fno-sanitize-recover=all
 FUZZ_OBJ := $(LIB_SRC:%.c=$(O)/fuzz/%.o)
 
 $(O)/fuzz/%.o: %.c | $(SKELS)
