@@ -167,12 +167,17 @@ struct files_struct {
 	struct fdtable *fdt;
 };
 
+struct vm_userfaultfd_ctx {
+	void *ctx; /* NULL: none */
+};
+
 struct vm_area_struct {
 	unsigned long vm_start;
 	unsigned long vm_end;
 	unsigned long vm_flags;
 	unsigned long vm_pgoff;
 	struct file *vm_file;
+	struct vm_userfaultfd_ctx vm_userfaultfd_ctx;
 };
 
 struct mm_struct {
@@ -289,6 +294,10 @@ struct bpf_perf_event_data_kern {
 	struct perf_event *event;
 };
 
+struct bpf_map {
+	uint32_t id;
+};
+
 struct seq_file;
 
 struct bpf_iter_meta {
@@ -306,6 +315,11 @@ struct bpf_iter__task {
 #pragma clang attribute pop
 
 struct linux_binprm;
+
+/* include/uapi/linux/bpf.h: found in maps by its name */
+struct bpf_task_work {
+	uint64_t opaque;
+} __attribute__((aligned(8)));
 
 /* include/linux/sched.h */
 #define PF_EXITING     0x00000004
@@ -333,6 +347,7 @@ struct linux_binprm;
 /* include/uapi/linux/magic.h */
 #define OVERLAYFS_SUPER_MAGIC 0x794c7630
 #define FUSE_SUPER_MAGIC      0x65735546
+#define TMPFS_MAGIC	      0x01021994
 
 #define PAGE_SHIFT 12
 #define PAGE_BYTES (1u << PAGE_SHIFT)

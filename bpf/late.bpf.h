@@ -10,7 +10,7 @@
 
 #include "bpf/stack.bpf.h"
 
-#define LATE_SECOND_NS 1000000000ull
+#define SECOND_NS      1000000000ull
 #define LATE_PAGES     (PROF_LATE_STACK_BYTES / PAGE_BYTES - 1) /* behind the first, partial one */
 
 _Static_assert(PROF_REGS == ARCH_REG_COUNT, "struct prof_late_event");
@@ -21,13 +21,13 @@ static __always_inline bool late_has_room(void)
 	       bpf_ringbuf_query(&events, BPF_RB_RING_SIZE) / 2;
 }
 
-static __always_inline bool late_allowed(struct late *late, uint64_t now_ns)
+static __always_inline bool late_allowed(struct late_rate *rate, uint32_t per_second, uint64_t now_ns)
 {
-	if (now_ns - late->since_ns >= LATE_SECOND_NS) {
-		late->since_ns = now_ns;
-		late->used = 0;
+	if (now_ns - rate->since_ns >= SECOND_NS) {
+		rate->since_ns = now_ns;
+		rate->used = 0;
 	}
-	return late->used++ < PROF_LATE_PER_SECOND && late_has_room();
+	return rate->used++ < per_second && late_has_room();
 }
 
 /* How much of the stack is worth copying. Of the main thread's all that is above its first frame is
@@ -58,10 +58,11 @@ static __always_inline uint32_t late_copy(struct late *late, uint64_t sp)
 	return at < wanted ? at : wanted;
 }
 
-static __always_inline void late_fill(struct prof_late_event *event, const struct scratch *s)
+static __always_inline void late_fill(struct prof_late_event *event, const struct scratch *s, uint16_t flags)
 {
 	const struct unwind_state *at = &s->late.at;
 
+	event->head.flags = flags;
 	event->time_ns = s->sample.time_ns;
 	event->ip = at->ip;
 	event->sp = at->sp;
@@ -76,9 +77,9 @@ static __always_inline void late_fill(struct prof_late_event *event, const struc
 	event->regs_known = at->regs_known;
 }
 
-/* Of a thread that sleeps there are the registers alone (s->regs): its memory is not this program's to read,
- * the collector has it read. True if they were sent. */
-static __always_inline bool late_send_registers(struct scratch *s)
+/* The registers alone (s->regs), of a thread whose memory cannot be read here: it sleeps, and the collector has it
+ * read, or as @flags say (enum prof_late_flag). True if they were sent. */
+static __always_inline bool late_send_registers(struct scratch *s, uint16_t flags)
 {
 	uint32_t zero = 0;
 	struct late *late = bpf_map_lookup_elem(&late_scratch, &zero);
@@ -89,7 +90,7 @@ static __always_inline bool late_send_registers(struct scratch *s)
 	late->busy = 1;
 	arch_start_unwind(&s->late.at, &s->regs);
 	s->late.frame_count = 0;
-	late_fill(&late->event, s);
+	late_fill(&late->event, s, flags);
 	late->event.head.kind = PROF_EVENT_LATE;
 	late->event.head.size_bytes = sizeof(late->event);
 	late->event.stack_bytes = 0;
@@ -111,10 +112,10 @@ static __always_inline bool late_send(struct scratch *s)
 	if (!late || late->busy)
 		return false; /* a sampler interrupted another program in it */
 	late->busy = 1;
-	if (late_allowed(late, s->sample.time_ns)) {
+	if (late_allowed(&late->copies, PROF_LATE_PER_SECOND, s->sample.time_ns)) {
 		bytes = late_copy(late, s->late.at.sp);
 		if (bytes && bytes <= PROF_LATE_STACK_BYTES) {
-			late_fill(&late->event, s);
+			late_fill(&late->event, s, 0);
 			late->event.head.kind = PROF_EVENT_LATE;
 			late->event.head.size_bytes = sizeof(late->event) + bytes;
 			late->event.stack_bytes = bytes;
@@ -124,24 +125,6 @@ static __always_inline bool late_send(struct scratch *s)
 	}
 	late->busy = 0;
 	return sent;
-}
-
-/* After a walk: the user stack, and what is missing of it. */
-static __always_inline void walked_stack_send(struct scratch *s)
-{
-	if (s->stack.frame_count) {
-		outcome_count(s->stack.outcome);
-		s->sample.user_stack_hash = stack_send(s);
-		s->sample.head.flags = late_send(s) ? PROF_SAMPLE_LATE : 0;
-	}
-	if (s->unknown_pc)
-		unknown_pc_send(s, s->sample.tgid, s->sample.time_ns, s->sample.start_boottime_ns);
-}
-
-static __always_inline void walked_send(struct scratch *s)
-{
-	walked_stack_send(s);
-	sample_send(s);
 }
 
 #endif

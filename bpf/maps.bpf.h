@@ -172,9 +172,15 @@ struct scratch {
 
 _Static_assert(sizeof(struct scratch) <= 32768, "PCPU_MIN_UNIT_SIZE");
 
+enum cpu_scratch_of {
+	CPU_SCRATCH_SAMPLER,
+	CPU_SCRATCH_RETRY, /* see retry.bpf.h */
+	CPU_SCRATCH_MAX,
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, CPU_SCRATCH_MAX);
 	__type(key, uint32_t);
 	__type(value, struct scratch);
 } cpu_scratch SEC(".maps");
@@ -193,12 +199,16 @@ struct {
 	__type(value, struct scratch);
 } sweep_scratch SEC(".maps");
 
+struct late_rate {
+	uint32_t used; /* since since_ns */
+	uint64_t since_ns;
+};
+
 /* An event of late.bpf.h in the making. The last page is never filled: it is there for the verifier,
  * which knows the place of a copy by its mask only. */
 struct late {
 	uint32_t busy;
-	uint32_t used; /* events since since_ns */
-	uint64_t since_ns;
+	struct late_rate copies, retries;
 	struct prof_late_event event;
 	uint8_t stack[PROF_LATE_STACK_BYTES + PAGE_BYTES];
 };

@@ -25,7 +25,7 @@
 #define PROFD_BPF_OFFCPU_BPF_H
 
 #include "bpf/file_name.bpf.h"
-#include "bpf/late.bpf.h"
+#include "bpf/retry.bpf.h"
 
 #include <bpf/bpf_tracing.h>
 
@@ -471,7 +471,7 @@ static __always_inline void sweep_user_stack(struct scratch *s, uint32_t tgid)
 	s->stack.outcome = OUTCOME_complete;
 	s->stack.stack_hash = hash_frame(hash_frame(tgid, s->frames[0]), s->frames[1]);
 	s->sample.user_stack_hash = stack_send(s);
-	s->sample.head.flags = late_send_registers(s) ? PROF_SAMPLE_LATE : 0;
+	s->sample.head.flags = late_send_registers(s, 0) ? PROF_SAMPLE_LATE : 0;
 }
 
 static __always_inline void sweep_send(struct scratch *s, struct task_struct *task,
@@ -592,10 +592,10 @@ static __always_inline void resume_waitv(struct scratch *s)
 		s->sample.detail = PROF_DETAIL_LOCK;
 }
 
-static __always_inline void resume_end(struct scratch *s)
+static __always_inline void resume_end(struct scratch *s, bool with_loop)
 {
 	resume_waitv(s);
-	walked_stack_send(s);
+	walked_stack_send(s, with_loop);
 	off_send(s, off_run_delay(bpf_get_current_task_btf()));
 }
 
@@ -608,7 +608,7 @@ int BPF_PROG(off_resume, int vector)
 	if (s) {
 		if (s->going)
 			walk_whole(s);
-		resume_end(s);
+		resume_end(s, true);
 	}
 	cost_end(&timer);
 	return 0;
@@ -626,7 +626,7 @@ int BPF_PROG(off_resume_compat, int vector)
 	if (s) {
 		if (s->going)
 			walk_compat(s, off_walk_turn);
-		resume_end(s);
+		resume_end(s, false);
 	}
 	cost_end(&timer);
 	return 0;

@@ -137,7 +137,7 @@ static __always_inline struct scratch *cpu_begin(struct bpf_perf_event_data *ctx
 /* Everything after the walk. */
 static __always_inline void cpu_end(struct scratch *s, struct bpf_perf_event_data *ctx, bool with_loop)
 {
-	walked_stack_send(s);
+	walked_stack_send(s, with_loop);
 	if (!arch_is_user(&ctx->regs))
 		s->sample.kernel_stack_hash = kernel_stack_send(
 			s, bpf_get_stack(ctx, s->frames, KERNEL_STACK_BYTES, 0), true, with_loop);
@@ -154,7 +154,7 @@ int cpu_sample(struct bpf_perf_event_data *ctx)
 
 	if (s) {
 		if (s->going)
-			walk_whole(s);
+			cpu_walk(CPU_SCRATCH_SAMPLER);
 		cpu_end(s, ctx, true);
 	}
 	cost_end(&timer);

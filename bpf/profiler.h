@@ -22,6 +22,7 @@
 #define PROF_UNKNOWN_PC_INTERVAL_NS 250000000ull
 #define PROF_LATE_STACK_BYTES	    16384u /* of the user stack in one event; a power of two */
 #define PROF_LATE_PER_SECOND	    256u   /* such events of one CPU */
+#define PROF_RETRIES_PER_SECOND	    256u /* stacks of one CPU that are walked again */
 #define PROF_REGS		    16u
 
 /* ---- frames ------------------------------------------------------------------------------- */
@@ -114,10 +115,16 @@ enum prof_event_kind {
 	PROF_EVENT_EXIT = 5,
 	PROF_EVENT_UNKNOWN_PC = 6, /* a pc in no published mapping, rate-limited per process */
 	PROF_EVENT_LATE = 7,	   /* struct prof_late_event, before its sample */
+	PROF_EVENT_RETRIED = 8,	   /* struct prof_retried_event */
 };
 
 /* prof_event_head.flags of a sample */
 #define PROF_SAMPLE_LATE 1u /* a prof_late_event of the same time and thread came before it */
+
+/* And of a prof_late_event. */
+enum prof_late_flag {
+	PROF_LATE_RETRIED = 1, /* without any stack: the kernel walks again, see prof_retried_event */
+};
 
 enum prof_sample_type {
 	PROF_SAMPLE_CPU = 0,
@@ -207,6 +214,15 @@ struct prof_late_event {
 #ifndef __bpf__
 	uint8_t stack[];
 #endif
+};
+
+/* A stack of which a word was not resident was walked again before its thread went back to user mode. */
+struct prof_retried_event {
+	struct prof_event_head head;
+	uint64_t time_ns; /* the sample's */
+	uint64_t stack_hash; /* its user stack now */
+	uint32_t tid;
+	uint32_t reserved;
 };
 
 struct prof_sample_event {
@@ -371,6 +387,7 @@ struct prof_counters {
 _Static_assert(sizeof(struct prof_event_head) == 8, "layout");
 _Static_assert(sizeof(struct prof_stack_event) == 24, "layout");
 _Static_assert(sizeof(struct prof_late_event) == 192, "layout");
+_Static_assert(sizeof(struct prof_retried_event) == 32, "layout");
 _Static_assert(sizeof(struct prof_sample_event) == 112, "layout");
 _Static_assert(sizeof(struct prof_task_event) == 64, "layout");
 _Static_assert(sizeof(struct prof_mapping_key) == 16, "layout");

@@ -44,6 +44,7 @@ struct unwind_state {
 	uint32_t is_return;  /* ip is a return address: the call is before it */
 	uint64_t third;	     /* the third register's value, or where it is saved */
 	uint32_t third_is;   /* enum unwind_third_is */
+	uint64_t unread;     /* after UNWIND_FAULT: address of what could not be read */
 };
 
 enum unwind_third_is {
@@ -52,7 +53,15 @@ enum unwind_third_is {
 	UNWIND_THIRD_SAVED,
 };
 
-UNWIND_INLINE int unwind_register(const struct unwind_state *at, uint32_t reg, uint64_t *ret)
+UNWIND_INLINE int unwind_read(struct unwind_state *at, void *dst, uint32_t bytes, uint64_t address)
+{
+	if (!UNWIND_READ(dst, bytes, address))
+		return UNWIND_STEPPED;
+	at->unread = address;
+	return UNWIND_FAULT;
+}
+
+UNWIND_INLINE int unwind_register(struct unwind_state *at, uint32_t reg, uint64_t *ret)
 {
 	if (reg == ARCH_REG_SP)
 		*ret = at->sp;
@@ -63,11 +72,9 @@ UNWIND_INLINE int unwind_register(const struct unwind_state *at, uint32_t reg, u
 	else if (reg == ARCH_REG_THIRD && at->third_is == UNWIND_THIRD_VALUE)
 		*ret = at->third;
 	else if (reg == ARCH_REG_THIRD && at->third_is == UNWIND_THIRD_SAVED)
-		return UNWIND_READ(ret, 8, at->third) ? UNWIND_FAULT : UNWIND_STEPPED;
+		return unwind_read(at, ret, 8, at->third);
 	else if (reg < ARCH_REG_COUNT && at->context_at)
-		return UNWIND_READ(ret, 8, at->context_at + arch_context_offset(reg))
-			       ? UNWIND_FAULT
-			       : UNWIND_STEPPED;
+		return unwind_read(at, ret, 8, at->context_at + arch_context_offset(reg));
 	else
 		return UNWIND_UNSUPPORTED;
 	return UNWIND_STEPPED;
@@ -83,8 +90,8 @@ UNWIND_INLINE int unwind_step_signal(struct unwind_state *at)
 	uint64_t fp;
 
 	_Static_assert(ARCH_CONTEXT_IP == ARCH_CONTEXT_SP + 8, "one read for both");
-	if (UNWIND_READ(pair, 16, context + ARCH_CONTEXT_SP) ||
-	    UNWIND_READ(&fp, 8, context + ARCH_CONTEXT_FP))
+	if (unwind_read(at, pair, 16, context + ARCH_CONTEXT_SP) ||
+	    unwind_read(at, &fp, 8, context + ARCH_CONTEXT_FP))
 		return UNWIND_FAULT;
 	if (!pair[1])
 		return UNWIND_FINISHED;
@@ -118,7 +125,7 @@ UNWIND_INLINE int unwind_step_fp(struct unwind_state *at)
 		return UNWIND_FINISHED;
 	if (fp < at->sp || fp - at->sp > UNWIND_GUESS_SPAN_BYTES || fp & 7 || fp >= ARCH_USER_END)
 		return UNWIND_NO_PROGRESS;
-	if (UNWIND_READ(pair, 16, fp))
+	if (unwind_read(at, pair, 16, fp))
 		return UNWIND_FAULT;
 	if (!pair[1])
 		return UNWIND_FINISHED;
@@ -137,7 +144,7 @@ UNWIND_INLINE int unwind_step_return(struct unwind_state *at, const uint8_t code
 	if (!arch_is_return(code, &skip, &pops_fp))
 		return UNWIND_NO_RULE;
 	pair[0] = at->fp;
-	if (pops_fp ? UNWIND_READ(pair, 16, at->sp + skip) : UNWIND_READ(&pair[1], 8, at->sp + skip))
+	if (pops_fp ? unwind_read(at, pair, 16, at->sp + skip) : unwind_read(at, &pair[1], 8, at->sp + skip))
 		return UNWIND_FAULT;
 	if (!pair[1])
 		return UNWIND_FINISHED;
@@ -146,7 +153,7 @@ UNWIND_INLINE int unwind_step_return(struct unwind_state *at, const uint8_t code
 	return UNWIND_STEPPED;
 }
 
-UNWIND_INLINE int unwind_cfa(const struct unwind_state *at, const struct unwind_rule *rule,
+UNWIND_INLINE int unwind_cfa(struct unwind_state *at, const struct unwind_rule *rule,
 			     uint64_t *ret)
 {
 	uint64_t base = at->sp;
@@ -170,13 +177,13 @@ UNWIND_INLINE int unwind_cfa(const struct unwind_state *at, const struct unwind_
 		return UNWIND_UNSUPPORTED;
 	}
 	if (rule->cfa >= UNWIND_CFA_DEREF_SP &&
-	    UNWIND_READ(&base, 8, base + (uint64_t)(int64_t)rule->cfa_deref))
+	    unwind_read(at, &base, 8, base + (uint64_t)(int64_t)rule->cfa_deref))
 		return UNWIND_FAULT;
 	*ret = base + (uint64_t)(int64_t)rule->cfa_offset;
 	return UNWIND_STEPPED;
 }
 
-UNWIND_INLINE int unwind_saved_fp(const struct unwind_state *at, const struct unwind_rule *rule,
+UNWIND_INLINE int unwind_saved_fp(struct unwind_state *at, const struct unwind_rule *rule,
 				  uint64_t cfa, uint64_t *ret)
 {
 	uint64_t base = cfa;
@@ -202,20 +209,17 @@ UNWIND_INLINE int unwind_saved_fp(const struct unwind_state *at, const struct un
 	default:
 		return UNWIND_UNSUPPORTED;
 	}
-	if (UNWIND_READ(ret, 8, base + (uint64_t)(int64_t)rule->fp_offset))
-		return UNWIND_FAULT;
-	return UNWIND_STEPPED;
+	return unwind_read(at, ret, 8, base + (uint64_t)(int64_t)rule->fp_offset);
 }
 
-UNWIND_INLINE int unwind_return_address(const struct unwind_state *at, const struct unwind_rule *rule,
+UNWIND_INLINE int unwind_return_address(struct unwind_state *at, const struct unwind_rule *rule,
 					uint64_t cfa, uint64_t *ret)
 {
 	if (rule->flags & UNWIND_RULE_RA_REG) {
 		*ret = at->regs[rule->ra_offset & (ARCH_REG_COUNT - 1)];
 		return at->regs_known ? UNWIND_STEPPED : UNWIND_UNSUPPORTED;
 	}
-	return UNWIND_READ(ret, 8, cfa + (uint64_t)(int64_t)rule->ra_offset) ? UNWIND_FAULT :
-										 UNWIND_STEPPED;
+	return unwind_read(at, ret, 8, cfa + (uint64_t)(int64_t)rule->ra_offset);
 }
 
 /* Where the caller's third register is; before the other registers change. */
@@ -238,7 +242,7 @@ UNWIND_INLINE void unwind_follow_third(struct unwind_state *at, const struct unw
 	}
 }
 
-/* The caller's registers by @rule. @at is unchanged unless the result is UNWIND_STEPPED. */
+/* The caller's registers by @rule. But for @at->unread @at is unchanged unless the result is UNWIND_STEPPED. */
 UNWIND_INLINE int unwind_step(struct unwind_state *at, const struct unwind_rule *rule)
 {
 	uint64_t pair[2] = { 0, 0 }; /* fp, return address */
@@ -258,7 +262,7 @@ UNWIND_INLINE int unwind_step(struct unwind_state *at, const struct unwind_rule 
 		return UNWIND_NO_PROGRESS;
 	if (rule->fp == UNWIND_FP_CFA && rule->fp_offset == rule->ra_offset - 8) {
 		/* push %rbp first: both words with one read */
-		if (UNWIND_READ(pair, 16, cfa + (uint64_t)(int64_t)rule->fp_offset))
+		if (unwind_read(at, pair, 16, cfa + (uint64_t)(int64_t)rule->fp_offset))
 			return UNWIND_FAULT;
 	} else {
 		rc = unwind_return_address(at, rule, cfa, &pair[1]);
@@ -272,7 +276,7 @@ UNWIND_INLINE int unwind_step(struct unwind_state *at, const struct unwind_rule 
 		return UNWIND_FINISHED;
 	unwind_follow_third(at, rule, cfa);
 	if (rule->flags & UNWIND_RULE_SP_SAVED &&
-	    UNWIND_READ(&cfa, 8, cfa + (uint64_t)(int64_t)rule->ra_offset - 8))
+	    unwind_read(at, &cfa, 8, cfa + (uint64_t)(int64_t)rule->ra_offset - 8))
 		return UNWIND_FAULT;
 	unwind_to_caller(at, cfa, pair[1], pair[0]);
 	if (rule->flags & UNWIND_RULE_SIGNAL)

@@ -414,6 +414,10 @@ static void dispatch(void *ctx, const void *data, size_t bytes)
 		    bytes == sizeof(*late) + late->stack_bytes)
 			sink->on_late(sink->ctx, late);
 		break;
+	case PROF_EVENT_RETRIED:
+		if (sink->on_retried && bytes == sizeof(struct prof_retried_event))
+			sink->on_retried(sink->ctx, data);
+		break;
 	case PROF_EVENT_EXEC:
 	case PROF_EVENT_FORK:
 	case PROF_EVENT_EXIT:

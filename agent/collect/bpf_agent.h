@@ -90,6 +90,7 @@ struct bpf_sink {
 	void (*on_task)(void *ctx, const struct prof_task_event *event);
 	/* May be NULL: then samples have what could be guessed. */
 	void (*on_late)(void *ctx, const struct prof_late_event *event);
+	void (*on_retried)(void *ctx, const struct prof_retried_event *event);
 };
 /* Consumes what is in the ring buffer now (bounded by its size at entry); returns events or -errno.
  */

@@ -145,6 +145,8 @@ static int set_features(const struct bpf_agent *agent, struct profiler_bpf *skel
 					  features_has(features, FEATURE_TASK_PT_REGS);
 	skel->rodata->have_vma_walk = features_has(features, FEATURE_VMA_WALK);
 	skel->rodata->have_irq_work = resume;
+	skel->rodata->have_task_work = skel->rodata->have_task_pt_regs && loop &&
+				       features_has(features, FEATURE_TASK_WORK);
 	for (size_t i = 0; i < ARRAY_SIZE(programs); i++) {
 		int rc = bpf_program__set_autoload(programs[i].program,
 						   programs[i].load && programs[i].waits == waits);
@@ -241,7 +243,7 @@ static int load(struct bpf_agent *agent, const enum feature *optional, size_t co
 
 int bpf_load_waits(struct bpf_agent *agent, struct err *err)
 {
-	static const enum feature optional[] = { FEATURE_LOCK_CONTENTION, FEATURE_IRQ_WORK };
+	static const enum feature optional[] = { FEATURE_TASK_WORK, FEATURE_LOCK_CONTENTION, FEATURE_IRQ_WORK };
 	int rc = agent->waits ? 0 : load(agent, optional, ARRAY_SIZE(optional), true, &agent->waits);
 
 	agent->charged_bytes = 0; /* asked again */
@@ -252,7 +254,8 @@ int bpf_load_waits(struct bpf_agent *agent, struct err *err)
 
 int bpf_load(struct bpf_agent *agent, struct err *err)
 {
-	static const enum feature optional[] = { FEATURE_VMA_WALK, FEATURE_BPF_LOOP, FEATURE_TASK_PT_REGS };
+	static const enum feature optional[] = { FEATURE_TASK_WORK, FEATURE_VMA_WALK, FEATURE_BPF_LOOP,
+						 FEATURE_TASK_PT_REGS };
 	int rc = load(agent, optional, ARRAY_SIZE(optional), false, &agent->skel);
 
 	if (!rc)

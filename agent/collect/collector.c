@@ -194,7 +194,8 @@ void collector_drain(struct collector *c)
 				 .on_stack = samples_stack,
 				 .on_sample = samples_sample,
 				 .on_task = samples_task,
-				 .on_late = late_event };
+				 .on_late = late_event,
+				 .on_retried = late_retried };
 
 	if (!c->bpf)
 		return;

@@ -226,6 +226,8 @@ void late_event(void *ctx, const struct prof_late_event *event);
  * its stack. */
 bool late_sample(struct collector *c, struct proc *proc, const struct prof_sample_event *event,
 		 uint64_t *ret_id, uint64_t *ret_hash);
+/* struct bpf_sink: the whole stack of a sample that lacked memory, under the id that was promised. */
+void late_retried(void *ctx, const struct prof_retried_event *event);
 /* Delivers what can be walked by now and what has waited long enough. */
 void late_sweep(struct collector *c, uint64_t now_ns);
 /* The stack of a thread that sleeps, @event with its memory; as far as it goes. */

@@ -209,6 +209,15 @@ static int try_uprobe_session(const struct btf *btf)
 	return try_uprobe_multi(btf);
 }
 
+/* The first came with v6.18, the second with v6.10. Whether they may be called the programs' own loading tells. */
+static int try_task_work(const struct btf *btf)
+{
+	if (!btf || btf__find_by_name_kind(btf, "bpf_task_work_schedule_resume_impl", BTF_KIND_FUNC) < 0 ||
+	    btf__find_by_name_kind(btf, "bpf_preempt_disable", BTF_KIND_FUNC) < 0)
+		return -EOPNOTSUPP;
+	return try_loop(btf);
+}
+
 static const struct probe probes[FEATURE_MAX] = {
 	[FEATURE_BTF] = { "btf", true, "", "a kernel with CONFIG_DEBUG_INFO_BTF=y is needed",
 			  try_btf },
@@ -250,6 +259,8 @@ static const struct probe probes[FEATURE_MAX] = {
 	[FEATURE_LOCK_CONTENTION] = { "lock_contention", false,
 				      "no locks of the kernel in mutex profiles",
 				      "kernel 5.19 or newer has it", try_lock_contention },
+	[FEATURE_TASK_WORK] = { "task_work", false, "stacks end where they are paged out",
+				"kernel 6.18 or newer has it", try_task_work },
 };
 
 /* Debian and others let kernel.perf_event_paranoid above 2 refuse perf events to all but

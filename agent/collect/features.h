@@ -28,6 +28,7 @@ enum feature {
 	FEATURE_UPROBE_SESSION,	 /* and what becomes of them */
 	FEATURE_THREAD_EVENTS,	 /* high rates for single services */
 	FEATURE_LOCK_CONTENTION, /* the kernel's own locks in mutex profiles */
+	FEATURE_TASK_WORK,	 /* stacks that are paged out are walked again */
 	FEATURE_MAX,
 };
 

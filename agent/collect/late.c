@@ -85,7 +85,7 @@ static int walk(struct finder *finder, const struct late_stack *item, struct pro
 	const struct stack *guess = stack_table_find(finder->c->stacks, item->hash);
 
 	if (!item->event->stack_bytes)
-		return -EAGAIN; /* late_memory.c has it read */
+		return -EAGAIN; /* the kernel walks again, or late_memory.c has it read */
 	if (!guess || guess->frame_count < item->event->frame_count ||
 	    item->event->frame_count > PROF_FRAMES_MAX)
 		return -ENOENT;
@@ -158,6 +158,22 @@ static void deliver(struct collector *c, const struct late_stack *item, struct p
 				      guess->frame_count, guess->outcome);
 	else
 		c->own_outcomes[OUTCOME_stack_missing]++;
+}
+
+void late_retried(void *ctx, const struct prof_retried_event *event)
+{
+	struct collector *c = ctx;
+	struct late_stack *item = late_stacks_find(&c->late, event->time_ns, event->tid);
+	struct proc *proc = item && item->id ? proc_table_by_id(c->procs, item->proc) : NULL;
+
+	if (!proc)
+		return;
+	if (stack_table_find(c->stacks, event->stack_hash))
+		item->hash = event->stack_hash;
+	else
+		bpf_agent_forget_stack(c->bpf, event->stack_hash);
+	deliver(c, item, proc, NULL);
+	late_stacks_remove(&c->late, (size_t)(item - c->late.items));
 }
 
 /* True if nothing is waited for any more. */

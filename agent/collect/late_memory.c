@@ -98,7 +98,8 @@ static bool ask(struct collector *c, uint64_t now_ns)
 	for (size_t i = 0; i < c->late.count; i++) {
 		struct late_stack *item = &c->late.items[i];
 
-		item->asked = item->id && !item->event->stack_bytes && item->until_ns > now_ns;
+		item->asked = item->id && !item->event->stack_bytes &&
+			      !(item->event->head.flags & PROF_LATE_RETRIED) && item->until_ns > now_ns;
 		any |= item->asked;
 	}
 	return any;

@@ -16,7 +16,7 @@
 #define LATE_STACKS_BYTES_MAX (8u << 20)
 
 struct late_stack {
-	struct prof_late_event *event; /* owned; no stack: its memory is to be read */
+	struct prof_late_event *event; /* owned; no stack: its memory is to be read, or it is walked again */
 	uint64_t start_boottime_ns;    /* these from its sample; 0 = that has not come yet */
 	uint64_t hash;		       /* of the stack that was guessed */
 	uint64_t id;		       /* under which its frames were promised */

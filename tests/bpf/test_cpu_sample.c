@@ -72,22 +72,6 @@ static const char jit_source[] = PROLOGUE
 	" -1, 0); memcpy(p, code, sizeof(code)); if (c > 1) memcpy(p + 6, code + 7, 2);"
 	" ready(); for (;;) s += caller((void *)p); }\n";
 
-/* Its stack is a mapped file, of which all but the innermost frames is paged out when it begins to spin. */
-static const char paged_out_source[] = "#define _GNU_SOURCE\n" PROLOGUE
-	"#include <ucontext.h>\n"
-	"static char *stack; enum { SIZE = 1 << 20, PAGEOUT = 21 };\n"
-	"F leaf(unsigned long x) { " SPIN " return x; }\n"
-	"F down(unsigned long n) { volatile char pad[4096]; pad[0] = 1; if (n) return down(n - 1) + pad[0];"
-	" char *far = (char *)(((unsigned long)pad + 16384) & -4096ul);"
-	" if (msync(far, stack + SIZE - far, MS_SYNC) || madvise(far, stack + SIZE - far, PAGEOUT)) exit(1);"
-	" ready(); for (volatile unsigned long s = 0;;) s += leaf(s); }\n"
-	"static void run(void) { exit(down(60) == 1); }\n"
-	"int main(void) { ucontext_t c, m; int f = open(\"/var/tmp\", O_TMPFILE | O_RDWR, 0600);"
-	" if (f < 0 || ftruncate(f, SIZE)) return 1;"
-	" stack = mmap(0, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, f, 0); getcontext(&c);"
-	" c.uc_stack.ss_sp = stack; c.uc_stack.ss_size = SIZE; makecontext(&c, run, 0);"
-	" return swapcontext(&m, &c); }\n";
-
 /* ---- running --------------------------------------------------------------------------------- */
 
 struct run {
@@ -306,7 +290,7 @@ static void test_each_feature_missing(void **state)
 {
 	static const char *const features[] = { "hardware_cycles", "task_btf", "task_pt_regs", "task_storage",
 						"vma_walk", "irq_work", "uprobe_multi", "uprobe_session",
-						"thread_events", "lock_contention" };
+						"thread_events", "lock_contention", "task_work" };
 
 	assert_int_equal(FEATURE_MAX, ARRAY_SIZE(features) + 5); /* four are required; bpf_loop has a test */
 
@@ -414,12 +398,22 @@ static void test_deepest_whole(void **state)
 	assert_int_equal(tally.deepest, PROF_FRAMES_MAX);
 }
 
-/* What cannot be read ends a stack, which says so; no sample is missing. */
-static void test_paged_out(void **state)
+static uint64_t outcomes_of(uint32_t outcome)
 {
-	const struct setup setup = { .path = paged_out, .wanted = WANT_CPU, .ms = 300,
+	struct bpf_costs costs;
+
+	assert_int_equal(bpf_agent_costs(run.agent, &costs), 0);
+	return costs.outcomes[outcome];
+}
+
+/* Every sample of paged_out has a stack, and 97 % of them one that ends with @outcome: complete from run() on, or cut in
+ * down(). */
+static void check_paged_out(const char *disable, const char *argument, uint32_t outcome)
+{
+	const struct setup setup = { .disable = disable, .path = paged_out, .argument = argument,
+				     .wanted = WANT_CPU, .ms = 300,
 				     .publish = PUBLISH_MAPPINGS | PUBLISH_TABLES };
-	size_t faults = 0, samples = 0;
+	size_t due = 0, samples = 0;
 
 	run_start(&setup);
 	for (size_t i = 0; i < run.recording.record_count; i++) {
@@ -429,12 +423,40 @@ static void test_paged_out(void **state)
 			continue;
 		assert_non_null(record->user);
 		samples++;
-		faults += record->user->outcome == OUTCOME_user_read_fault &&
-			  record->user->frame_count >= 3 && record->user->frame_count < 20 &&
-			  find_function(paged_out, record->user, "down") >= 0;
+		due += record->user->outcome == outcome &&
+		       (outcome == OUTCOME_complete
+				? find_function(paged_out, record->user, "run") >= 61
+				: find_function(paged_out, record->user, "down") >= 0 &&
+					  record->user->frame_count < 61);
 	}
 	assert_true(samples >= 25);
-	assert_share(faults, samples, 97);
+	assert_share(due, samples, 97);
+	assert_true(outcomes_of(outcome) >= due);
+}
+
+/* What cannot be read ends a stack, which says so; no sample is missing. */
+static void test_paged_out(void **state)
+{
+	check_paged_out("task_work", "once", OUTCOME_user_read_fault);
+	assert_int_equal(outcomes_of(OUTCOME_read_retried), 0);
+}
+
+/* Where the kernel offers it, the stack is walked again before the thread goes on: each is whole, and counts once.
+ * But a thread is not made to wait for whoever serves its memory: it would hang here for ever. */
+static void test_paged_out_is_retried(void **state)
+{
+	struct features features = bpf_target_features(NULL);
+
+	if (!features_has(&features, FEATURE_TASK_WORK)) {
+		printf("skipped: %s\n", features.reason[FEATURE_TASK_WORK]);
+		return;
+	}
+	check_paged_out(NULL, "spin", OUTCOME_complete);
+	assert_true(run.recording.retried_count >= 10);
+	assert_true(outcomes_of(OUTCOME_read_retried) >= run.recording.retried_count);
+	run_end(NULL);
+	check_paged_out(NULL, "hang", OUTCOME_user_read_fault);
+	assert_true(outcomes_of(OUTCOME_read_retried) > 0);
 }
 
 /* leaf < handler < trampoline < raise … < below × 6 < main, on the same and on another stack. */
@@ -545,7 +567,7 @@ static int setup_group(void **state)
 	recursion = bpf_target_compile("recursion", recursion_source, NO_FP);
 	signals = bpf_target_compile("signals", signal_source, NO_FP);
 	jit = bpf_target_compile("jit", jit_source, NO_FP);
-	paged_out = bpf_target_compile("paged_out", paged_out_source, NO_FP " -w");
+	paged_out = bpf_target_compile("paged_out", "#include \"tests/workloads/paged_out.c\"\n", NO_FP " -I.");
 	free(spin);
 	free(syscalls);
 	return 0;
@@ -574,6 +596,7 @@ int main(void)
 		cmocka_unit_test_teardown(test_truncated, run_end),
 		cmocka_unit_test_teardown(test_deepest_whole, run_end),
 		cmocka_unit_test_teardown(test_paged_out, run_end),
+		cmocka_unit_test_teardown(test_paged_out_is_retried, run_end),
 		cmocka_unit_test_teardown(test_signal, run_end),
 		cmocka_unit_test_teardown(test_jit, run_end),
 		cmocka_unit_test_teardown(test_kernel_frames, run_end),

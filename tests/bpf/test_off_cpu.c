@@ -104,7 +104,7 @@ static const char busy_source[] =
 	"int main(void) { pthread_t t; pthread_create(&t, 0, spin, 0);"
 	" puts(\"x\"); fflush(stdout); for (;;) pause(); }\n";
 
-static char *sleeper, *waits, *crowd, *long_waits, *busy;
+static char *sleeper, *paged_out, *waits, *crowd, *long_waits, *busy;
 static struct bpf_agent *agent;
 static struct bpf_recording recording;
 static pid_t pid;
@@ -236,6 +236,36 @@ static void test_without_interrupt(void **state)
 	for (size_t i = 0; i < recording.record_count; i++) {
 		assert_null(recording.records[i].user);
 		assert_non_null(recording.records[i].kernel);
+	}
+}
+
+/* Waits of a thread whose stack was paged out have whole stacks where the kernel lets it be walked again, and else
+ * say why not. */
+static void test_paged_out(void **state)
+{
+	static const char *const disable[] = { "task_work", NULL };
+	struct features features = bpf_target_features(NULL);
+
+	for (size_t i = 0; i < ARRAY_SIZE(disable); i++) {
+		bool retried = !disable[i] && features_has(&features, FEATURE_TASK_WORK);
+		uint32_t outcome = retried ? OUTCOME_complete : OUTCOME_user_read_fault;
+		size_t samples = 0, due = 0;
+
+		start(disable[i], paged_out, "doze");
+		(void)record(1000000, 400);
+		for (size_t k = 0; k < recording.record_count; k++) {
+			const struct bpf_record *record = &recording.records[k];
+
+			if (record->sample.state != (PROF_OFF_BLOCKED << 4 | PROF_WAIT_SLEEP))
+				continue;
+			samples++;
+			due += record->user && record->user->outcome == outcome &&
+			       (record->user->frame_count > 61) == retried;
+		}
+		if (samples < 15 || due * 100 < samples * 97)
+			fail_msg("%zu sleeps, %zu stacks as due %s", samples, due,
+				 retried ? "when they are walked again" : "when they are not");
+		end(NULL);
 	}
 }
 
@@ -408,6 +438,7 @@ static void test_refused(void **state)
 static int setup_group(void **state)
 {
 	sleeper = bpf_target_compile("sleeper", sleep_source, NO_FP);
+	paged_out = bpf_target_compile("paged_out", "#include \"tests/workloads/paged_out.c\"\n", NO_FP " -I.");
 	waits = bpf_target_compile("waits", waits_source, "-O2 -w");
 	crowd = bpf_target_compile("crowd", crowd_source, "-O2");
 	long_waits = bpf_target_compile("long_waits", long_waits_source, "-O2 -w");
@@ -418,6 +449,7 @@ static int setup_group(void **state)
 static int teardown_group(void **state)
 {
 	free(sleeper);
+	free(paged_out);
 	free(waits);
 	free(crowd);
 	free(long_waits);
@@ -432,7 +464,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		test(test_long_blocks),	  test(test_each_feature_missing), test(test_without_interrupt),
-		test(test_short_blocks),  test(test_waits),	   test(test_interrupted_waits),
+		test(test_paged_out),	  test(test_short_blocks),  test(test_waits),	   test(test_interrupted_waits),
 		test(test_crowd),		test(test_stop_and_start), test(test_refused),
 		test(test_never_switches_and_killed),
 	};

@@ -81,6 +81,35 @@ def first_profile_of_a_new_program():
         check(complete >= 0.97 * total, f"{100 * complete / total:.1f} % complete")
 
 
+def what_is_paged_out():
+    """A stack that is taken from memory again and again: whole where the kernel lets it be walked again, else each of
+    its samples is there with what could be read, and in quality.unwindErrors."""
+    features = subprocess.run([Daemon().program, "--features"], capture_output=True, text=True, check=True).stdout
+    row = next(line for line in features.splitlines() if line.startswith("task_work "))
+    program = compile_workload("paged_out.c", "-O2", "-fno-optimize-sibling-calls")
+    for retried in (False, True):
+        if retried and row.split()[1] != "yes":
+            print(f"# not walked again here: {row}")
+            break
+        arguments = () if retried else ("--disable-feature=task_work",)
+        with Daemon(*arguments) as daemon, own_name(program) as mine, running(mine, "spin") as process:
+            session = daemon.start_profile(os.path.basename(mine), 600, rate=199)
+            start = cpu_ns(process.pid)
+            wait_until(lambda: cpu_ns(process.pid) - start > 0.6e9, 300, "the program to run")
+            result = daemon.stop_profile(session)
+            stacks = daemon.folded(session)
+        samples, errors = result["sampleCount"], result["quality"]["unwindErrors"]
+        total = sum(v for _, v in stacks)
+        check(samples > 60 and total == result["totalValue"], f"{samples} samples, {total} of {result['totalValue']} ns")
+        whole = sum(v for s, v in stacks if "run" in s and s.count("down") == 61)
+        if retried:
+            check(whole >= 0.97 * total, f"{100 * whole / total:.1f} % of the stacks are whole: {errors}")
+            check(errors.get("user_read_fault", 0) <= 0.03 * samples, f"{errors} of {samples}")
+        else:
+            check(whole <= 0.03 * total, f"{100 * whole / total:.1f} % of the stacks are whole")
+            check(errors.get("user_read_fault", 0) >= 0.97 * samples, f"{errors} of {samples}")
+
+
 def what_ran_before_is_whole():
     """200 processes of ten programs that run when the daemon starts: already the first samples of each are whole."""
     programs = [compile_workload("sleeper.c", "-O2", "-fomit-frame-pointer", "-fno-optimize-sibling-calls", f"-DV={v}",
@@ -195,4 +224,5 @@ def short_lived_processes():
 
 if __name__ == "__main__":
     main(shares_without_frame_pointers, shares_with_frame_pointers, first_profile_of_a_new_program,
-         what_ran_before_is_whole, a_high_rate_is_not_the_hosts, kernel_part_of_system_calls, short_lived_processes)
+         what_is_paged_out, what_ran_before_is_whole, a_high_rate_is_not_the_hosts, kernel_part_of_system_calls,
+         short_lived_processes)

@@ -382,6 +382,22 @@ static void on_task(void *ctx, const struct prof_task_event *event)
 	to->tasks[to->task_count++] = *event;
 }
 
+/* The sample came before. */
+static void on_retried(void *ctx, const struct prof_retried_event *event)
+{
+	struct bpf_recording *to = ctx;
+
+	for (size_t i = to->record_count; i-- > 0;) {
+		struct prof_sample_event *sample = &to->records[i].sample;
+
+		if (sample->time_ns != event->time_ns || sample->tid != event->tid)
+			continue;
+		assert_true(sample->head.flags & PROF_SAMPLE_LATE);
+		sample->user_stack_hash = event->stack_hash;
+		to->retried_count++;
+	}
+}
+
 static const struct prof_stack_event *find_stack(const struct bpf_recording *in, uint64_t hash)
 {
 	for (size_t i = 0; hash && i < in->stack_count; i++)
@@ -392,9 +408,11 @@ static const struct prof_stack_event *find_stack(const struct bpf_recording *in,
 
 void bpf_recording_poll(struct bpf_recording *recording, struct bpf_agent *agent, unsigned ms)
 {
-	const struct bpf_sink sink = {
-		.ctx = recording, .on_stack = on_stack, .on_sample = on_sample, .on_task = on_task
-	};
+	const struct bpf_sink sink = { .ctx = recording,
+				       .on_stack = on_stack,
+				       .on_sample = on_sample,
+				       .on_task = on_task,
+				       .on_retried = on_retried };
 	uint64_t end = clock_monotonic_ns() + ms * NS_PER_MS;
 
 	do {

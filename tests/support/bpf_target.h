@@ -58,6 +58,7 @@ struct bpf_recording {
 	size_t stack_count;
 	struct prof_task_event *tasks;
 	size_t task_count;
+	size_t retried_count; /* samples whose user stack came after them */
 };
 
 /* Polls @agent for @ms milliseconds; appends. Records' stacks are joined at the end. */

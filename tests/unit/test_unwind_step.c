@@ -70,7 +70,7 @@ struct rule_case {
 	} words[4];
 	uint64_t ip; /* before; 0 = 0x401000 */
 	int result;
-	uint64_t sp, ra, fp; /* after */
+	uint64_t sp, ra, fp; /* after; sp of UNWIND_FAULT: what could not be read */
 	bool exact;
 };
 
@@ -140,9 +140,9 @@ static const struct rule_case rule_cases[] = {
 	{ "goes down", { UNWIND_CFA_SP, UNWIND_FP_SAME, 0, 0, -16, 0, 0, -8 },
 	  { { SP - 24, 0x40d000 } }, 0, UNWIND_NO_PROGRESS, 0, 0, 0, false },
 	{ "outside the stack", { UNWIND_CFA_SP, UNWIND_FP_SAME, 0, 0, 0x10000, 0, 0, -8 }, { { 0 } },
-	  0, UNWIND_FAULT, 0, 0, 0, false },
+	  0, UNWIND_FAULT, SP + 0xfff8, 0, 0, false },
 	{ "deref outside", { UNWIND_CFA_DEREF_SP, UNWIND_FP_SAME, 0, 0, 8, 0, 0x4000, -8 }, { { 0 } },
-	  0, UNWIND_FAULT, 0, 0, 0, false },
+	  0, UNWIND_FAULT, SP + 0x4000, 0, 0, false },
 };
 
 static struct unwind_state start(uint64_t ip)
@@ -172,6 +172,7 @@ static void test_rules(void **state)
 		if (result != c->result)
 			fail_msg("%s: result %d, expected %d", c->name, result, c->result);
 		if (result != UNWIND_STEPPED) {
+			before.unread = result == UNWIND_FAULT ? c->sp : 0;
 			assert_memory_equal(&at, &before, sizeof(at));
 			continue;
 		}
@@ -267,6 +268,7 @@ static void test_signal_frame_unreadable(void **state)
 	at.sp = STACK_AT + sizeof(stack_words) - 64;
 	assert_int_equal(unwind_step_signal(&at), UNWIND_FAULT);
 	assert_int_equal(at.ip, 0x7f0000001000);
+	assert_int_equal(at.unread, at.sp + ARCH_SIGNAL_CONTEXT + ARCH_CONTEXT_SP);
 }
 
 static void test_sigreturn_code(void **state)
