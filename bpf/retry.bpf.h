@@ -15,9 +15,6 @@
 #define RETRY_SLOTS 256u /* a power of two */
 #define RETRY_PAGES 32u
 
-/* Set before loading. */
-const volatile bool have_task_work = false;
-
 extern int bpf_task_work_schedule_resume_impl(struct task_struct *task, struct bpf_task_work *work,
 					      void *map__map,
 					      int (*callback)(struct bpf_map *map, void *key, void *value),
@@ -213,7 +210,7 @@ static __always_inline void walked_stack_send(struct scratch *s, bool may_retry)
 {
 	if (s->stack.frame_count) {
 		s->sample.user_stack_hash = stack_send(s);
-		if (may_retry && have_task_work && retry_begin(s)) {
+		if (may_retry && retry_begin(s)) {
 			outcome_count(OUTCOME_read_retried);
 			s->sample.head.flags = PROF_SAMPLE_LATE;
 		} else {

@@ -116,6 +116,8 @@ static int set_features(const struct bpf_agent *agent, struct profiler_bpf *skel
 	bool loop = features_has(features, FEATURE_BPF_LOOP);
 	bool offcpu = bpf_load_has_offcpu(features);
 	bool resume = offcpu && features_has(features, FEATURE_IRQ_WORK);
+	bool retry = loop && features_has(features, FEATURE_TASK_WORK) &&
+		     features_has(features, FEATURE_TASK_BTF) && features_has(features, FEATURE_TASK_PT_REGS);
 	const struct {
 		struct bpf_program *program;
 		bool load, waits;
@@ -124,7 +126,8 @@ static int set_features(const struct bpf_agent *agent, struct profiler_bpf *skel
 		{ skel->progs.life_fork, true, false },
 		{ skel->progs.life_exit, true, false },
 		/* kernels without callbacks refuse them even in code that never runs */
-		{ skel->progs.cpu_sample, loop, false },
+		{ skel->progs.cpu_sample, loop && !retry, false },
+		{ skel->progs.cpu_sample_retry, retry, false },
 		{ skel->progs.cpu_sample_compat, !loop, false },
 		{ skel->progs.off_switch, offcpu, true },
 		{ skel->progs.off_sweep, offcpu, true },
@@ -136,7 +139,8 @@ static int set_features(const struct bpf_agent *agent, struct profiler_bpf *skel
 		{ skel->progs.off_waker, bpf_load_has_wakers(features), true },
 		{ skel->progs.lock_begin, bpf_load_has_locks(features), true },
 		{ skel->progs.lock_end, bpf_load_has_locks(features), true },
-		{ skel->progs.off_resume, resume && loop, true },
+		{ skel->progs.off_resume, resume && loop && !retry, true },
+		{ skel->progs.off_resume_retry, resume && retry, true },
 		{ skel->progs.off_resume_compat, resume && !loop, true },
 	};
 
@@ -145,8 +149,6 @@ static int set_features(const struct bpf_agent *agent, struct profiler_bpf *skel
 					  features_has(features, FEATURE_TASK_PT_REGS);
 	skel->rodata->have_vma_walk = features_has(features, FEATURE_VMA_WALK);
 	skel->rodata->have_irq_work = resume;
-	skel->rodata->have_task_work = skel->rodata->have_task_pt_regs && loop &&
-				       features_has(features, FEATURE_TASK_WORK);
 	for (size_t i = 0; i < ARRAY_SIZE(programs); i++) {
 		int rc = bpf_program__set_autoload(programs[i].program,
 						   programs[i].load && programs[i].waits == waits);
