@@ -35,7 +35,7 @@ static int functions_json(struct http_call *call, struct json_out *json,
 			      call->err);
 	if (rc < 0)
 		return rc;
-	return top_functions_json(json, "topFunctions", p, TOP_FUNCTIONS_DEFAULT, true);
+	return top_functions_json(json, "topFunctions", p, profile_value_index(p), TOP_FUNCTIONS_DEFAULT, true);
 }
 
 static int baseline_json(struct http_call *call, struct json_out *json,

@@ -50,30 +50,35 @@ static int parse_root(const char *text, struct render_options *options, struct e
 	return 0;
 }
 
+int flamegraph_value(const struct query *query, enum profile_type type, unsigned first, unsigned *ret, struct err *err)
+{
+	const struct profile_type_info *info = profile_type_info(type);
+	const char *value = query_text(query, "value", info->values[info->value_index].name);
+
+	while (first < info->value_count && strcmp(info->values[first].name, value) != 0)
+		first++;
+	if (first == info->value_count)
+		return err_set(err, EINVAL, "InvalidParam", "value", "a %s profile has no value %.32s", info->word,
+			       value);
+	*ret = first;
+	return 0;
+}
+
 static int parse_options(const struct query *query, const struct profile *p,
 			 struct render_options *options, struct err *err)
 {
-	const struct profile_type_info *info = profile_type_info(p->meta.type);
-	const char *value = query_text(query, "value", NULL);
 	const char *root = query_text(query, "root", NULL);
 	const char *frames = query_text(query, "frames", "names");
-	unsigned i = profile_first_value(p);
+	int rc = flamegraph_value(query, p->meta.type, profile_first_value(p->meta.source), &options->value_index, err);
 
-	options->value_index = info->value_index;
+	if (rc < 0)
+		return rc;
 	options->details = strcmp(frames, "details") == 0;
 	if (!options->details && strcmp(frames, "names") != 0)
 		return err_set(err, EINVAL, "InvalidParam", "frames",
 			       "query parameter frames must be names or details, not %.16s", frames);
 	options->max_nodes = (uint32_t)query_uint(query, "maxNodes", 0);
 	options->function = query_text(query, "function", NULL);
-	if (value) {
-		while (i < info->value_count && strcmp(info->values[i].name, value) != 0)
-			i++;
-		if (i == info->value_count)
-			return err_set(err, EINVAL, "InvalidParam", "value",
-				       "a %s profile has no value %.32s", info->word, value);
-		options->value_index = i;
-	}
 	return root ? parse_root(root, options, err) : 0;
 }
 

@@ -40,6 +40,9 @@ struct flamegraph_span {
 	uint64_t from_ns, to_ns;
 };
 
+/* Index of the value that ?value= names, the type's own without it; those before @first are not the profile's. 400. */
+int flamegraph_value(const struct query *query, enum profile_type type, unsigned first, unsigned *ret, struct err *err)
+	must_use;
 /* Chooses the format, applies where, groupBy, from and to, renders into the answer. @name is the stem of a
  * downloaded file's name, @span what from and to must lie in. */
 int flamegraph_answer(struct http_call *call, struct profile *p, const struct flamegraph_span *span,

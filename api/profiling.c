@@ -8,6 +8,7 @@
 #include "agent/base/parse.h"
 #include "api/api_internal.h"
 #include "api/findings_api.h"
+#include "api/flamegraph.h"
 #include "api/session_json.h"
 #include "api/windows_api.h"
 
@@ -160,6 +161,8 @@ int handle_start(struct http_call *call)
 const struct query_spec get_profile_params[] = {
 	{ .name = "top", .type = QUERY_UINT, .min = 0, .max = TOP_FUNCTIONS_MAX,
 	  .about = "most functions listed" },
+	{ .name = "value", .type = QUERY_TEXT, .min = 1, .max = 32,
+	  .about = "which of the type's values topFunctions, totalValue and unit show, such as samples or bytes" },
 	{ .name = "breakdown", .type = QUERY_TEXT, .min = 1, .max = 64,
 	  .about = "also sum by these: pid, tid, goid, path, comma-separated" },
 	{ 0 },
@@ -194,14 +197,18 @@ int handle_get_profile(struct http_call *call)
 		.breakdown_extra = query_text(&request->query, "breakdown", NULL),
 	};
 	struct session_info info = { 0 };
+	unsigned value;
 	int rc = sessions_get(call->api->options.sessions, request->tenant, request->path[0], &info,
 			      call->err);
 
 	if (rc < 0)
 		return rc;
-	rc = optional_profile(call, &info, &p);
+	rc = flamegraph_value(&request->query, info.type, profile_first_value(info.source), &value, call->err);
+	if (rc == 0)
+		rc = optional_profile(call, &info, &p);
 	if (rc == 0) {
 		shown.profile = p;
+		shown.value = value + 1;
 		if (p)
 			session_info_settle(&info, p);
 		session_json(&json, NULL, call->api, &info, &shown);

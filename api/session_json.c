@@ -64,20 +64,20 @@ static void interval_json(struct json_out *json, const struct profile_interval *
 	json_out_close(json, ']');
 }
 
-int top_functions_json(struct json_out *json, const char *name, const struct profile *p,
+int top_functions_json(struct json_out *json, const char *name, const struct profile *p, unsigned value_index,
 		       uint32_t top, bool sample_count_as_text)
 {
 	cleanup_free struct profile_function_row *rows = NULL;
 	cleanup_free uint32_t *frames = sample_count_as_text ? NULL : profile_function_frames(p);
-	int64_t total = p->totals[profile_value_index(p)];
+	int64_t total = p->totals[value_index];
 	double percent = total ? 100.0 / (double)total : 0;
 	size_t count = 0;
 	cleanup_free struct profile_interval *intervals = NULL;
-	int rc = profile_top_functions(p, &rows, &count);
+	int rc = profile_top_functions(p, value_index, &rows, &count);
 
-	if (rc == 0 && profile_is_estimate(p))
-		rc = profile_intervals(p, &intervals);
-	if (rc < 0)
+	if (rc == 0)
+		rc = profile_intervals(p, value_index, &intervals);
+	if (rc < 0 && rc != -ENODATA)
 		return rc;
 	json_out_open(json, name, '[');
 	for (size_t i = 0; i < count && i < top; i++) {
@@ -146,18 +146,18 @@ static void times_json(struct json_out *json, const struct session_info *info)
 
 /* The table of a large profile takes ten milliseconds; the same ones are shown again and again. */
 static int kept_functions_json(struct json_out *json, struct api *api, const struct profile *p,
-			       uint32_t top)
+			       unsigned value_index, uint32_t top)
 {
 	struct buf text = { .max = json->buf->max };
 	struct json_out own = json_out_to(&text);
 	struct answer_key key;
-	char number[16];
+	char number[24];
 	int rc = 0;
 
-	(void)snprintf(number, sizeof(number), "%u", top);
+	(void)snprintf(number, sizeof(number), "%u of %u", top, value_index);
 	key = answer_key_of(p, (const char *const[]){ "topFunctions", number }, 2);
 	if (!answer_cache_get(api->answers, &key, &text)) {
-		rc = top_functions_json(&own, NULL, p, top, false);
+		rc = top_functions_json(&own, NULL, p, value_index, top, false);
 		if (rc == 0 && !text.error)
 			answer_cache_put(api->answers, &key, text.data, text.len);
 	}
@@ -186,7 +186,7 @@ static void heap_leaks_json(struct json_out *json, const struct session_info *in
 	char since[CLOCK_RFC3339_SIZE];
 	uint32_t count = 0;
 
-	if (info->type != PROFILE_MEMORY || !profile_is_estimate(p) ||
+	if (info->type != PROFILE_MEMORY || !profile_is_probed(p) ||
 	    heap_leaks_find(p, info->completed_at_ns, &leaks, &count) < 0)
 		return;
 	json_out_open(json, "suspectedLeaks", '[');
@@ -220,6 +220,8 @@ void session_json(struct json_out *json, const char *name, struct api *api,
 		  const struct session_info *info, const struct session_json_options *options)
 {
 	const struct profile_type_info *type = profile_type_info(info->type);
+	const struct profile *p = options->profile;
+	unsigned value = options->value ? options->value - 1 : type->value_index;
 	char link[LINK_SIZE];
 
 	json_out_open(json, name, '{');
@@ -233,14 +235,13 @@ void session_json(struct json_out *json, const char *name, struct api *api,
 	times_json(json, info);
 	json_out_uint(json, "sampleCount", info->sample_count);
 	json_out_uint(json, "sampleRate", info->rate_hz);
-	json_out_text(json, "unit", type->values[type->value_index].unit);
-	json_out_int(json, "totalValue", info->total_value);
-	unattributed_json(json, info, options->profile ? &options->profile->quality : &info->quality);
+	json_out_text(json, "unit", type->values[value].unit);
+	json_out_int(json, "totalValue", value == type->value_index ? info->total_value : p ? p->totals[value] : 0);
+	unattributed_json(json, info, p ? &p->quality : &info->quality);
 	if (info->type == PROFILE_MUTEX && info->started_at_ns)
 		json_out_text(json, "stackRole",
 			      info->source == PROFILE_SOURCE_UNLOCKERS ? "unlocker" : "waiter");
-	if (!options->profile ||
-	    kept_functions_json(json, api, options->profile, options->top) < 0) {
+	if (!p || kept_functions_json(json, api, p, value, options->top) < 0) {
 		json_out_open(json, "topFunctions", '[');
 		json_out_close(json, ']');
 	}
@@ -254,13 +255,12 @@ void session_json(struct json_out *json, const char *name, struct api *api,
 		      info->status == SESSION_FAILED ? info->failure : NULL);
 	json_out_uint(json, "rawDataSizeBytes", info->raw_data_bytes);
 	processes_json(json, info);
-	if (options->profile)
-		heap_leaks_json(json, info, options->profile);
-	if (options->breakdown && options->profile)
-		breakdown_json(json, options->profile, options->breakdown_extra);
+	if (p)
+		heap_leaks_json(json, info, p);
+	if (options->breakdown && p)
+		breakdown_json(json, p, options->breakdown_extra);
 	labels_json(json, info);
-	quality_json(json, "quality",
-		     options->profile ? &options->profile->quality : &info->quality);
+	quality_json(json, "quality", p ? &p->quality : &info->quality);
 	warnings_json(json, options->warnings);
 	json_out_close(json, '}');
 }

@@ -14,6 +14,7 @@
 struct session_json_options {
 	const struct profile *profile; /* topFunctions and breakdown; NULL = empty */
 	uint32_t top;		       /* most functions listed */
+	unsigned value;		       /* index + 1 of the value that they and the total show; 0 = the type's */
 	bool breakdown;
 	const char *breakdown_extra;   /* comma list of pid, tid, path, goid; NULL = none */
 	const struct json_warnings *warnings; /* NULL = none */
@@ -22,8 +23,9 @@ struct session_json_options {
 /* Writes one object; @name NULL inside arrays. */
 void session_json(struct json_out *json, const char *name, struct api *api,
 		  const struct session_info *info, const struct session_json_options *options);
-/* The `topFunctions` array: at most @top rows. @sample_count_as_text as in family B's baselines. */
-int top_functions_json(struct json_out *json, const char *name, const struct profile *p,
+/* The `topFunctions` array by the value @value_index: at most @top rows. @sample_count_as_text as in family B's
+ * baselines. */
+int top_functions_json(struct json_out *json, const char *name, const struct profile *p, unsigned value_index,
 		       uint32_t top, bool sample_count_as_text) must_use;
 const char *session_status_text(enum session_status status);
 /* -EINVAL: not one of running, completed, failed. */

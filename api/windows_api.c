@@ -93,7 +93,7 @@ static int merged_json(struct http_call *call, struct json_out *json,
 		return 0;
 	}
 	if (rc == 0)
-		rc = top_functions_json(json, "topFunctions", p, TOP_FUNCTIONS_DEFAULT, false);
+		rc = top_functions_json(json, "topFunctions", p, profile_value_index(p), TOP_FUNCTIONS_DEFAULT, false);
 	if (rc == 0)
 		json_out_text(json, "flameGraphUrl", link_window(call->api, window, link));
 	return rc;

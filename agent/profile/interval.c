@@ -14,7 +14,7 @@
 struct moments {
 	double sum, squares; /* over windows */
 	double window;	     /* of the window under way */
-	double deaths;	     /* variance by deaths */
+	double variance;     /* beyond what is seen between windows: by deaths, or what samples know */
 	double exact;	     /* what is known to the byte */
 	uint32_t event;	     /* last one that was added, from 1 */
 };
@@ -27,7 +27,7 @@ struct work {
 	double windows;
 };
 
-bool profile_is_estimate(const struct profile *p)
+bool profile_is_probed(const struct profile *p)
 {
 	return p->quality.probes.mode[0] && p->event_count > 0;
 }
@@ -117,10 +117,10 @@ static void add_deaths(struct work *w)
 		for (uint32_t node = i; node; node = p->nodes[node].parent) {
 			struct moments *m = &w->moments[p->frames[p->nodes[node].frame].function];
 
-			m->deaths += m->event == mark ? 0 : variance;
+			m->variance += m->event == mark ? 0 : variance;
 			m->event = mark;
 		}
-		w->moments[p->function_count].deaths += variance;
+		w->moments[p->function_count].variance += variance;
 	}
 }
 
@@ -151,8 +151,8 @@ static struct profile_interval interval_of(const struct moments *m, double windo
 		return (struct profile_interval){ m->exact, m->exact };
 	if (windows > 1)
 		variance = windows / (windows - 1) * (m->squares - m->sum * m->sum / windows);
-	variance += m->deaths;
-	above = m->deaths > 0 ? 0 : unseen;
+	variance += m->variance;
+	above = m->variance > 0 ? 0 : unseen;
 	return (struct profile_interval){
 		m->exact + m->sum * exp(-times * relative_of(variance, m->sum, common)),
 		m->exact + (m->sum + above) * exp(times * relative_of(variance + above * above, m->sum + above, common)),
@@ -188,22 +188,72 @@ static int compute(struct work *w, struct profile_interval *ret)
 	return 0;
 }
 
-int profile_intervals(const struct profile *p, struct profile_interval **ret)
+static int intervals_of_probes(const struct profile *p, struct profile_interval *ret)
 {
-	cleanup_free struct profile_interval *intervals = NULL;
 	struct work work = { .p = p };
 	int rc;
 
-	if (!profile_is_estimate(p))
-		return -ENODATA;
-	intervals = calloc(p->function_count + 1u, sizeof(*intervals));
 	work.moments = calloc(p->function_count + 1u, sizeof(*work.moments));
 	work.places = calloc(p->node_count + 1u, sizeof(*work.places));
 	work.deaths = calloc(p->node_count + 1u, sizeof(*work.deaths));
-	rc = intervals ? compute(&work, intervals) : -ENOMEM;
+	rc = compute(&work, ret);
 	free(work.moments);
 	free(work.places);
 	free(work.deaths);
+	return rc;
+}
+
+/* ---- samples that know their variance ------------------------------------------------------------- */
+
+static bool has_variance(const struct profile *p, unsigned value_index)
+{
+	for (uint32_t i = 0; i < p->sample_count; i++)
+		if (p->samples[i].variance > 0 && p->samples[i].values[value_index])
+			return true;
+	return false;
+}
+
+static void add_estimate(struct moments *m, uint32_t mark, double value, double variance)
+{
+	if (m->event == mark)
+		return;
+	m->event = mark;
+	m->sum += value;
+	m->variance += variance;
+}
+
+static int intervals_of_samples(const struct profile *p, unsigned value_index, struct profile_interval *ret)
+{
+	cleanup_free struct moments *moments = calloc(p->function_count + 1u, sizeof(*moments));
+	double times = stats_t_quantile(OUTSIDE, 1e6); /* as good as normal */
+
+	if (!moments)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < p->sample_count; i++) {
+		const struct profile_sample *s = &p->samples[i];
+		double value = (double)s->values[value_index], variance = value > 0 ? s->variance : 0;
+
+		for (uint32_t node = s->node; node; node = p->nodes[node].parent)
+			add_estimate(&moments[p->frames[p->nodes[node].frame].function], i + 1, value, variance);
+		add_estimate(&moments[p->function_count], i + 1, value, variance);
+	}
+	for (uint32_t i = 0; i <= p->function_count; i++)
+		ret[i] = interval_of(&moments[i], 1, 0, times, 0);
+	return 0;
+}
+
+int profile_intervals(const struct profile *p, unsigned value_index, struct profile_interval **ret)
+{
+	const bool probed = profile_is_probed(p);
+	cleanup_free struct profile_interval *intervals = NULL;
+	int rc;
+
+	if (probed ? value_index != profile_value_index(p) : !has_variance(p, value_index))
+		return -ENODATA;
+	intervals = calloc(p->function_count + 1u, sizeof(*intervals));
+	if (!intervals)
+		return -ENOMEM;
+	rc = probed ? intervals_of_probes(p, intervals) : intervals_of_samples(p, value_index, intervals);
 	if (rc == 0)
 		*ret = take_ptr(intervals);
 	return rc;

@@ -5,7 +5,11 @@
  * which holds the sampling inside windows as well. What is in use rests on deaths seen besides: a place with d
  * of them adds value^2/d. Blocks that were not sampled (PROFILE_STATE_EXACT) add their bytes and no variance.
  * What all windows stand for together has an error of its own (rel_err), the same for every place; few windows widen
- * the interval (Student), and few samples: the upper end allows for one that was missed. Pure. */
+ * the interval (Student), and few samples: the upper end allows for one that was missed.
+ *
+ * Of other types the samples know their variance, as far as chance chose them (profile_sample.variance: io): a value v
+ * recorded with probability p counts v/p and adds (1-p) * (v/p)^2 (Horvitz and Thompson, Journal of the American
+ * Statistical Association 47, 1952). Pure. */
 #ifndef PROFD_PROFILE_INTERVAL_H
 #define PROFD_PROFILE_INTERVAL_H
 
@@ -15,10 +19,10 @@ struct profile_interval {
 	double lo, hi; /* 95 % */
 };
 
-/* Are this profile's values such estimates? */
-bool profile_is_estimate(const struct profile *p);
-/* Of every function's cumulative value, by function id, and of the total behind them: function_count + 1
- * entries, the caller's (free). -ENODATA if it is no estimate, -ENOMEM. */
-int profile_intervals(const struct profile *p, struct profile_interval **ret) must_use;
+/* Does the profile hold probed allocations? */
+bool profile_is_probed(const struct profile *p);
+/* Of every function's cumulative value, that of @value_index, by function id, and of the total behind them:
+ * function_count + 1 entries, the caller's (free). -ENODATA if it is no estimate, -ENOMEM. */
+int profile_intervals(const struct profile *p, unsigned value_index, struct profile_interval **ret) must_use;
 
 #endif

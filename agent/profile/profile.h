@@ -137,6 +137,7 @@ struct profile_sample {
 	uint32_t node;
 	uint32_t attrs;
 	int64_t values[PROFILE_VALUES_MAX];
+	double variance; /* of its value, as far as chance chose what was recorded; 0 = exact, or not known */
 };
 
 struct profile_event {
@@ -287,6 +288,9 @@ uint32_t profile_builder_attrs(struct profile_builder *b, const struct profile_a
 			       const struct profile_label *labels);
 void profile_builder_sample(struct profile_builder *b, uint32_t node, uint32_t attrs,
 			    const int64_t *values);
+/* The same of a value with a variance (struct profile_sample). */
+void profile_builder_estimate(struct profile_builder *b, uint32_t node, uint32_t attrs,
+			      const int64_t *values, double variance);
 void profile_builder_event(struct profile_builder *b, const struct profile_event *event);
 /* Sums, sorts and hands over the profile (one reference, the caller's). The builder is spent.
  * -ENOMEM, -E2BIG, or what an earlier call met. @quality is copied; its percentages of frames are
@@ -317,29 +321,29 @@ int profile_select(const struct profile *p, const struct profile_filter *filter,
 
 /* Index of the first value that is the type's: how often a state was seen is not how many waits there
  * were. */
-static inline unsigned profile_first_value(const struct profile *p)
+static inline unsigned profile_first_value(enum profile_source source)
 {
-	return p->meta.source == PROFILE_SOURCE_STATES ? 1 : 0;
+	return source == PROFILE_SOURCE_STATES ? 1 : 0;
 }
 
 struct profile_function_row {
 	uint32_t function;
 	uint32_t line;	    /* of rows by line: the line that ran or called, 0 = not known */
 	uint8_t kind;	    /* enum profile_frame_kind of its frames */
-	int64_t self;	    /* main value */
+	int64_t self;
 	int64_t cumulative; /* once per stack, however often it recurs */
 	uint64_t count;	    /* samples (events) in which it was the innermost frame */
 };
 
-/* All functions with a value, largest self first, then cumulative, then name. @ret is the caller's
- * (free). -ENOMEM. */
-int profile_top_functions(const struct profile *p, struct profile_function_row **ret,
+/* All functions with a value, that of @value_index, largest self first, then cumulative, then name. @ret is the
+ * caller's (free). -ENOMEM. */
+int profile_top_functions(const struct profile *p, unsigned value_index, struct profile_function_row **ret,
 			  size_t *ret_count) must_use;
 
 /* Likewise a row for each line of the functions of this name; NULL = of all functions. A line is counted once per
  * stack. */
-int profile_top_lines(const struct profile *p, const char *name, struct profile_function_row **ret,
-		      size_t *ret_count) must_use;
+int profile_top_lines(const struct profile *p, unsigned value_index, const char *name,
+		      struct profile_function_row **ret, size_t *ret_count) must_use;
 
 /* One frame of each function, for what differs between its frames (module, kind); of several one with a module.
  * The caller's (free); NULL without memory. */

@@ -376,8 +376,8 @@ uint32_t profile_builder_attrs(struct profile_builder *b, const struct profile_a
 	return id;
 }
 
-void profile_builder_sample(struct profile_builder *b, uint32_t node, uint32_t attrs,
-			    const int64_t *values)
+void profile_builder_estimate(struct profile_builder *b, uint32_t node, uint32_t attrs,
+			      const int64_t *values, double variance)
 {
 	uint64_t hash = hash_combine(node, attrs);
 	struct intern_probe probe = intern_probe(&b->samples, hash);
@@ -405,6 +405,13 @@ void profile_builder_sample(struct profile_builder *b, uint32_t node, uint32_t a
 	count = profile_type_info(p->meta.type)->value_count;
 	for (k = 0; k < count; k++)
 		p->samples[id].values[k] = profile_add(p->samples[id].values[k], values[k]);
+	p->samples[id].variance += variance;
+}
+
+void profile_builder_sample(struct profile_builder *b, uint32_t node, uint32_t attrs,
+			    const int64_t *values)
+{
+	profile_builder_estimate(b, node, attrs, values, 0);
 }
 
 void profile_builder_event(struct profile_builder *b, const struct profile_event *event)

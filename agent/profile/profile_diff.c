@@ -201,10 +201,10 @@ static int diff_functions(struct profile_diff *d, const struct profile *base,
 	__attribute__((__cleanup__(intern_deinit))) struct intern index = { 0 };
 	cleanup_free struct profile_function_row *base_rows = NULL, *compare_rows = NULL;
 	size_t base_count = 0, compare_count = 0;
-	int rc = profile_top_functions(base, &base_rows, &base_count);
+	int rc = profile_top_functions(base, profile_value_index(base), &base_rows, &base_count);
 
 	if (rc == 0)
-		rc = profile_top_functions(compare, &compare_rows, &compare_count);
+		rc = profile_top_functions(compare, profile_value_index(compare), &compare_rows, &compare_count);
 	if (rc < 0)
 		return rc;
 	d->functions = calloc(base_count + compare_count + 1, sizeof(*d->functions));

@@ -85,8 +85,8 @@ static int add_part(struct profile_builder *b, const struct profile *part)
 		return rc;
 	copy_nodes(&copy, 0);
 	for (i = 0; i < part->sample_count; i++)
-		profile_builder_sample(b, copy.nodes[part->samples[i].node],
-				       copy.attrs[part->samples[i].attrs], part->samples[i].values);
+		profile_builder_estimate(b, copy.nodes[part->samples[i].node], copy.attrs[part->samples[i].attrs],
+					 part->samples[i].values, part->samples[i].variance);
 	for (i = 0; i < part->event_count; i++) {
 		struct profile_event event = part->events[i];
 

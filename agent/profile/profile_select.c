@@ -324,8 +324,9 @@ static void add_group_samples(struct selection *s, uint32_t g, const uint32_t *o
 			if (!any)
 				continue;
 		}
-		profile_builder_sample(s->b, map_node(s, g, sample->node, path),
-				       s->copy.attrs[sample->attrs], values);
+		/* Of a part of its events the sample's variance is a bound. */
+		profile_builder_estimate(s->b, map_node(s, g, sample->node, path),
+					 s->copy.attrs[sample->attrs], values, sample->variance);
 	}
 }
 

@@ -126,13 +126,13 @@ static int sort_rows(const struct profile *p, struct profile_function_row *rows,
 }
 
 /* Fills in and sorts the @count rows; *ret_count are those that have a value. */
-static int fill_rows(const struct row_kind *kind, struct profile_function_row *rows, size_t count,
+static int fill_rows(const struct row_kind *kind, unsigned value_index, struct profile_function_row *rows, size_t count,
 		     size_t *ret_count)
 {
 	cleanup_free uint32_t *open = calloc(count + 1, sizeof(*open));
 	cleanup_tree struct tree tree = { 0 };
 	size_t used = 0;
-	int rc = open ? tree_init(&tree, kind->p, profile_value_index(kind->p)) : -ENOMEM;
+	int rc = open ? tree_init(&tree, kind->p, value_index) : -ENOMEM;
 
 	if (rc < 0)
 		return rc;
@@ -146,7 +146,7 @@ static int fill_rows(const struct row_kind *kind, struct profile_function_row *r
 	return used ? sort_rows(kind->p, rows, used) : 0;
 }
 
-int profile_top_functions(const struct profile *p, struct profile_function_row **ret,
+int profile_top_functions(const struct profile *p, unsigned value_index, struct profile_function_row **ret,
 			  size_t *ret_count)
 {
 	const struct row_kind kind = { .p = p };
@@ -158,7 +158,7 @@ int profile_top_functions(const struct profile *p, struct profile_function_row *
 		return -ENOMEM;
 	for (uint32_t i = 0; i < count; i++)
 		rows[i].function = i;
-	rc = fill_rows(&kind, rows, count, &used);
+	rc = fill_rows(&kind, value_index, rows, count, &used);
 	if (rc < 0)
 		return rc;
 	*ret = take_ptr(rows);
@@ -193,8 +193,8 @@ static int number_lines(const struct profile *p, const char *name, uint32_t *of_
 	return rc;
 }
 
-int profile_top_lines(const struct profile *p, const char *name, struct profile_function_row **ret,
-		      size_t *ret_count)
+int profile_top_lines(const struct profile *p, unsigned value_index, const char *name,
+		      struct profile_function_row **ret, size_t *ret_count)
 {
 	cleanup_free struct profile_function_row *rows = calloc((size_t)p->frame_count + 1, sizeof(*rows));
 	cleanup_free uint32_t *of_frame = calloc((size_t)p->frame_count + 1, sizeof(*of_frame));
@@ -205,7 +205,7 @@ int profile_top_lines(const struct profile *p, const char *name, struct profile_
 	if (rc < 0)
 		return rc;
 	rows[0].function = NO_ROW;
-	rc = fill_rows(&kind, rows, count, &used);
+	rc = fill_rows(&kind, value_index, rows, count, &used);
 	if (rc < 0)
 		return rc;
 	*ret = take_ptr(rows);

@@ -599,6 +599,13 @@ static int add_waker(struct build *b, const struct chunk_attr *attr, const struc
 	return stack_resolver_turned(b->resolver, user, node);
 }
 
+/* Of a value that was recorded with a probability, and would have been left out otherwise: value2 says of how many
+ * events one stands for all. What waited for a CPU says nothing of the kind. */
+static double variance_of(const struct chunk_event *stored, double value)
+{
+	return stored->value2 > 1024 ? value * value * (1 - 1024 / (double)stored->value2) : 0;
+}
+
 static int add_event(struct build *b, const struct chunk_event *stored,
 		     const struct chunk_attr *attr)
 {
@@ -624,7 +631,10 @@ static int add_event(struct build *b, const struct chunk_event *stored,
 	}
 	timed.attrs = attrs_of(b, event.attr, file_of(b, event.pair));
 	values_of(b->options->meta.type, recording->sums, attr, &event, values);
-	profile_builder_sample(b->builder, timed.node, timed.attrs, values);
+	profile_builder_estimate(b->builder, timed.node, timed.attrs, values,
+				 b->options->meta.type == PROFILE_IO && !recording->sums
+					 ? variance_of(stored, (double)event.value)
+					 : 0);
 	timed.value = values[profile_type_info(b->options->meta.type)->value_index];
 	if (!b->options->events || !timed.value)
 		return 0;

@@ -35,10 +35,10 @@ int render_csv(const struct profile *p, const struct render_options *options, st
 {
 	cleanup_free struct profile_function_row *rows = NULL;
 	cleanup_free uint32_t *frames = options->details ? profile_function_frames(p) : NULL;
-	int64_t total = p->totals[profile_value_index(p)];
+	int64_t total = p->totals[options->value_index];
 	double percent = total ? 100.0 / (double)total : 0;
 	size_t count = 0;
-	int rc = profile_top_functions(p, &rows, &count);
+	int rc = profile_top_functions(p, options->value_index, &rows, &count);
 
 	(void)err;
 	if (rc < 0)

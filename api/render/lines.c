@@ -30,17 +30,17 @@ int render_lines(const struct profile *p, const struct render_options *options, 
 {
 	const struct profile_type_info *info = profile_type_info(p->meta.type);
 	cleanup_free struct profile_function_row *rows = NULL;
-	int64_t total = p->totals[info->value_index];
+	int64_t total = p->totals[options->value_index];
 	struct json_out json = json_out_to(out);
 	size_t count = 0;
-	int rc = profile_top_lines(p, options->function, &rows, &count);
+	int rc = profile_top_lines(p, options->value_index, options->function, &rows, &count);
 
 	(void)err;
 	if (rc < 0)
 		return rc;
 	json_out_open(&json, NULL, '{');
 	json_out_text(&json, "profileType", info->word);
-	json_out_text(&json, "unit", info->values[info->value_index].unit);
+	json_out_text(&json, "unit", info->values[options->value_index].unit);
 	json_out_int(&json, "totalValue", total);
 	json_out_open(&json, "lines", '[');
 	for (size_t i = 0; i < count && !out->error; i++)

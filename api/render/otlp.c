@@ -307,7 +307,7 @@ static unsigned list_values(const struct otlp *w, unsigned ret[PROFILE_VALUES_MA
 	unsigned n = 0;
 
 	ret[n++] = w->options->value_index;
-	for (unsigned v = profile_first_value(w->p); v < info->value_count; v++)
+	for (unsigned v = profile_first_value(w->p->meta.source); v < info->value_count; v++)
 		if (v != w->options->value_index)
 			ret[n++] = v;
 	return n;

@@ -57,6 +57,7 @@ enum { /* field numbers */
 
 struct pprof {
 	const struct profile *p;
+	unsigned value_index;
 	struct chains chains;
 	struct buf *out;
 	struct buf part, inner; /* reused */
@@ -160,7 +161,7 @@ static void write_samples(struct pprof *w)
 		for (uint32_t n = sample->node; n;)
 			buf_add_varint(&w->inner, chains_climb(&w->chains, &n));
 		proto_message(&w->part, SAMPLE_LOCATION_ID, &w->inner);
-		for (unsigned v = profile_first_value(p); v < values; v++)
+		for (unsigned v = profile_first_value(p->meta.source); v < values; v++)
 			buf_add_varint(&w->inner, (uint64_t)sample->values[v]);
 		proto_message(&w->part, SAMPLE_VALUE, &w->inner);
 		sample_labels(w, &p->attrs[sample->attrs]);
@@ -272,7 +273,7 @@ static void write_head(struct pprof *w)
 	const struct profile_meta *meta = &w->p->meta;
 	const struct profile_type_info *info = profile_type_info(meta->type);
 
-	for (unsigned i = profile_first_value(w->p); i < info->value_count; i++)
+	for (unsigned i = profile_first_value(w->p->meta.source); i < info->value_count; i++)
 		value_type(w, PROFILE_SAMPLE_TYPE, &info->values[i]);
 	if (meta->type == PROFILE_CPU && meta->sample_rate) {
 		value_type(w, PROFILE_PERIOD_TYPE, &cpu);
@@ -290,7 +291,7 @@ static void write_head(struct pprof *w)
 	proto_uint(w->out, PROFILE_TIME_NANOS, meta->start_ns);
 	proto_uint(w->out, PROFILE_DURATION_NANOS, meta->duration_ns);
 	proto_uint(w->out, PROFILE_DEFAULT_SAMPLE_TYPE,
-		   text(w, info->values[info->value_index].name));
+		   text(w, info->values[w->value_index].name));
 }
 
 static void write_comments(struct pprof *w)
@@ -318,10 +319,9 @@ int render_pprof(const struct profile *p, const struct render_options *options, 
 		 struct err *err)
 {
 	struct gzip gzip;
-	struct pprof w = { .p = p, .out = &gzip.plain };
+	struct pprof w = { .p = p, .value_index = options->value_index, .out = &gzip.plain };
 	int rc = gzip_begin(&gzip, 6, out), end;
 
-	(void)options;
 	(void)err;
 	if (rc < 0)
 		return rc;

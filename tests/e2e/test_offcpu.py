@@ -356,6 +356,15 @@ def io_counts_bytes():
                 right = sum(v for s, v in stacks if function in s and s[0] == kind)
                 check(right >= 0.97 * values(stacks, function), f"{function}: {right} of {values(stacks, function)} {kind}")
         check(any("estimated" in note for note in result["quality"]["notes"]), f"{result['quality']}")
+        rows = {row["funcName"]: row for row in daemon.get(f"{FAMILY_A}/{session}?value=bytes&top=1000").json()["topFunctions"]}
+        for function in kinds:
+            low, high = rows[function]["confidenceInterval"]
+            value, (first, last) = rows[function]["cumulativeValue"], (inner, outer)
+            due = [pair[1][function][0] - pair[0][function][0] for pair in (first, last)]
+            # twice as wide an interval holds the truth in all but one of ten thousand sessions
+            check(low <= value <= high < 1.5 * low, f"{function}: {value} in {low} to {high}")
+            check(low * low / value <= due[1] and due[0] <= high * high / value,
+                  f"{function}: {low} to {high}, moved {due}")
         paths = daemon.folded(session, "&groupBy=path&value=bytes")
         for function, path in (("read_file", os.path.abspath(WORKLOADS) + "/off_io."), ("write_pipe", "pipe:["),
                                ("send_socket", "unix"), ("move_all", "tcp 127.0.0.1:")):

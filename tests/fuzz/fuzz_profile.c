@@ -23,7 +23,7 @@ static void check_sums(const struct profile *p)
 	size_t count, i;
 
 	if (profile_node_values(p, &self, &total) < 0 ||
-	    profile_top_functions(p, &rows, &count) < 0)
+	    profile_top_functions(p, profile_value_index(p), &rows, &count) < 0)
 		abort();
 	for (i = 0; i < count; i++) {
 		sum += rows[i].self;

@@ -170,7 +170,7 @@ int64_t session_fixture_self(const struct profile *p, const char *function)
 	size_t count = 0;
 	int64_t self = -1;
 
-	assert_int_equal(profile_top_functions(p, &rows, &count), 0);
+	assert_int_equal(profile_top_functions(p, profile_value_index(p), &rows, &count), 0);
 	for (size_t i = 0; i < count; i++)
 		if (strcmp(profile_string(p, p->functions[rows[i].function].name), function) == 0)
 			self = rows[i].self;

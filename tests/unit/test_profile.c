@@ -83,7 +83,7 @@ static void test_top_counts_recursion_once(void **state)
 	};
 	size_t count = 0, i;
 
-	assert_int_equal(profile_top_functions(p, &rows, &count), 0);
+	assert_int_equal(profile_top_functions(p, profile_value_index(p), &rows, &count), 0);
 	assert_int_equal(count, ARRAY_SIZE(expected));
 	for (i = 0; i < ARRAY_SIZE(expected); i++) {
 		const struct profile_function_row *row = row_of(p, rows, count, expected[i].name);
@@ -399,7 +399,7 @@ static void test_a_million_stacks(void **state)
 	assert_true(p->node_count > MANY);
 	assert_int_equal(p->totals[0], MANY);
 	assert_int_equal(p->totals[1], all);
-	assert_int_equal(profile_top_functions(p, &rows, &count), 0);
+	assert_int_equal(profile_top_functions(p, profile_value_index(p), &rows, &count), 0);
 	assert_int_equal(count, FUNCTIONS);
 	for (k = 0; k < count; k++) {
 		const char *text = profile_string(p, p->functions[rows[k].function].name);

@@ -65,7 +65,7 @@ static int top(void)
 {
 	struct profile_function_row *rows = NULL;
 	size_t count = 0;
-	int rc = profile_top_functions(base, &rows, &count);
+	int rc = profile_top_functions(base, profile_value_index(base), &rows, &count);
 
 	assert_true(!rows == (rc < 0));
 	free(rows);
@@ -76,7 +76,7 @@ static int lines(void)
 {
 	struct profile_function_row *rows = NULL;
 	size_t count = 0;
-	int rc = profile_top_lines(base, NULL, &rows, &count);
+	int rc = profile_top_lines(base, profile_value_index(base), NULL, &rows, &count);
 
 	assert_true(!rows == (rc < 0));
 	free(rows);

@@ -360,7 +360,8 @@ static void test_lines(void **state)
 
 	(void)state;
 	for (size_t i = 0; i <= ARRAY_SIZE(rows); i++) {
-		struct render_options options = { .function = i < ARRAY_SIZE(rows) ? rows[i].function : NULL };
+		struct render_options options = { .value_index = profile_value_index(p),
+						  .function = i < ARRAY_SIZE(rows) ? rows[i].function : NULL };
 		cleanup(json) cJSON *root = NULL;
 		struct buf out = { 0 };
 		const cJSON *line;
