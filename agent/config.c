@@ -46,6 +46,7 @@ static const struct key keys[] = {
 	TEXT("store", "url", store_url, ""),
 	TEXT("store", "data_dir", data_dir, "/var/lib/profd"),
 	{ "store", "disk_budget", KEY_SIZE, AT(disk_budget_bytes), 0, 64 << 20, 1e15, "2G" },
+	{ "store", "detail_budget", KEY_SIZE, AT(detail_budget_bytes), 0, 0, 1e15, "256M" },
 	{ "store", "retention_days", KEY_U32, AT(retention_days), 0, 1, 3650, "30" },
 	{ "collect", "exclude", KEY_LIST, AT(exclude), AT(exclude_count), 0, 0, NULL },
 	{ "collect", "cpu_budget_pct", KEY_DOUBLE, AT(cpu_budget_pct), 0, 0.01, 100, "1" },

@@ -61,6 +61,7 @@ struct config {
 	char *store_url; /* "" = sqlite in data_dir */
 	char *data_dir;	 /* "/var/lib/profd" */
 	uint64_t disk_budget_bytes;   /* 2 GiB */
+	uint64_t detail_budget_bytes; /* of it for single samples of continuous profiling, 256 MiB; 0 = none */
 	uint32_t retention_days;      /* of on-demand sessions, 30 */
 	/* [collect] */
 	char *exclude[CONFIG_LIST_MAX];

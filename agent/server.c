@@ -21,7 +21,7 @@
 
 #define KEY_FILE_MAX	(1u << 20)     /* bytes */
 #define ANSWER_GRACE_NS (5 * NS_PER_S) /* of answers under way when told to stop */
-#define LIMITS		9	       /* of parts outside the API */
+#define LIMITS		10	       /* of parts outside the API */
 
 struct server {
 	const struct server_options *options;
@@ -100,6 +100,8 @@ static int create_sessions(struct server *s, struct err *err)
 		.retention_days = c->retention_days,
 		.continuous_span_ns = c->continuous_span_ns,
 		.disk_budget_bytes = c->disk_budget_bytes,
+		.detail_budget_bytes = c->detail_budget_bytes,
+		.no_detail = !c->detail_budget_bytes,
 		.post = post_webhook,
 	};
 
@@ -130,6 +132,7 @@ static void list_limits(struct server *s)
 		{ "stacks_per_session", c->limits.stacks_per_session },
 		{ "baselines", c->limits.baselines },
 		{ "disk_budget_bytes", (double)c->disk_budget_bytes },
+		{ "detail_budget_bytes", (double)c->detail_budget_bytes },
 		{ "retention_days", c->retention_days },
 		{ "memory_budget_bytes", (double)c->memory_budget_bytes },
 		{ "cpu_budget_pct", c->cpu_budget_pct },

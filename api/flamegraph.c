@@ -155,8 +155,10 @@ static int select_part(struct http_call *call, struct profile *p,
 				     "this profile has no such attribute");
 		else if (rc == -ENODATA)
 			rc = err_set(call->err, ENODATA, "DetailExpired", "from",
-				     "the time-ordered detail of this profile is not kept any more; "
-				     "ask without from and to");
+				     p->meta.grain_ns ? "the times of this profile's single samples are not kept any "
+							"more, only sums of minutes: ask from and to whole minutes"
+						      : "the times of this profile's samples are not kept; "
+							"ask without from and to");
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
 		free(texts[i]);

@@ -224,6 +224,8 @@ static void activity_metrics(const struct sessions_health *health, struct buf *o
 	       (double)health->feed_bytes_capacity);
 	single(out, "profd_store_bytes", "gauge", "Bytes of the store on disk.",
 	       (double)health->store_bytes);
+	single(out, "profd_detail_bytes", "gauge", "Of them single samples of continuous profiling.",
+	       (double)health->detail_bytes);
 	single(out, "profd_sample_rate_hertz", "gauge", "Rate of the host sampler.",
 	       health->rate_hz);
 }

@@ -44,7 +44,9 @@ int handle_heatmap(struct http_call *call)
 	rc = heatmap_init(&map, p, col_ms, row_ms);
 	if (rc == -ENODATA)
 		return err_set(call->err, ENODATA, "DetailExpired", NULL,
-			       "the time-ordered detail of this profile is not kept any more");
+			       p->meta.grain_ns ? "the times of this profile's single samples are not kept any more, only sums of "
+						  "minutes: ask with colMs and rowMs of whole minutes"
+						: "the times of this profile's samples are not kept");
 	if (rc == -E2BIG)
 		return err_set(call->err, EINVAL, "InvalidParam", "rowMs",
 			       "more than %u cells; choose wider rows", HEATMAP_CELLS_MAX);

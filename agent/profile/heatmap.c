@@ -16,7 +16,7 @@ int heatmap_init(struct heatmap *ret, const struct profile *p, uint32_t col_ms, 
 
 	if (!col_ms || !row_ms || col_ms % row_ms)
 		return -EINVAL;
-	if (!p->event_count)
+	if (!p->event_count || (p->meta.grain_ns && row_ns % p->meta.grain_ns))
 		return -ENODATA;
 	map.from_ns = p->events[0].time_ns / col_ns * col_ns;
 	cols = (p->events[p->event_count - 1].time_ns - map.from_ns) / col_ns + 1;

@@ -219,6 +219,7 @@ struct profile_meta {
 	uint64_t duration_ns;
 	uint32_t sample_rate; /* per second, as asked */
 	uint32_t cpu_count;
+	uint64_t grain_ns; /* events are sums of stretches of so long and bear the time of their begin; 0 = each its own */
 };
 
 /* All arrays are owned by the profile. String id -> text: profile_string(). */
@@ -315,7 +316,7 @@ struct profile_filter {
 };
 /* Values are matched exactly, all `where` pairs must hold; names are attribute.h's and `build-id`
  * (stacks that touch a file with it). -EINVAL unknown attribute name; -ENODATA from/to without
- * events. */
+ * events, or inside what an event sums up. */
 int profile_select(const struct profile *p, const struct profile_filter *filter,
 		   struct profile **ret) must_use;
 

@@ -60,6 +60,8 @@ static int merged_meta(struct profile *const *parts, size_t count, struct profil
 			meta.start_ns = part->start_ns;
 		if (part->sample_rate > meta.sample_rate)
 			meta.sample_rate = part->sample_rate;
+		if (part->grain_ns > meta.grain_ns)
+			meta.grain_ns = part->grain_ns;
 		if (strcmp(part->host, meta.host)) {
 			(void)strcpy(meta.host, "*");
 		} else if (part->cpu_count > meta.cpu_count) {

@@ -163,6 +163,13 @@ static int64_t share(int64_t value, int64_t part, int64_t whole)
 	return (int64_t)(((__int128)value * part + whole / 2) / whole);
 }
 
+/* Whether a cut at @time_ns goes through what one event sums up. */
+static bool splits(const struct profile *p, uint64_t time_ns)
+{
+	return time_ns && p->meta.grain_ns && time_ns % p->meta.grain_ns && time_ns > p->meta.start_ns &&
+	       time_ns < p->meta.start_ns + p->meta.duration_ns;
+}
+
 struct portion {
 	int64_t count, all_count, value, all_value;
 };
@@ -223,7 +230,7 @@ static int cut_time(struct selection *s)
 
 	if (!s->filter->from_ns && !s->filter->to_ns)
 		return 0;
-	if (!p->event_count)
+	if (!p->event_count || splits(p, s->filter->from_ns) || splits(p, s->filter->to_ns))
 		return -ENODATA;
 	portions = calloc((size_t)p->sample_count + 1, sizeof(*portions));
 	s->values = calloc((size_t)p->sample_count + 1, PROFILE_VALUES_MAX * sizeof(*s->values));

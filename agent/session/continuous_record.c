@@ -2,7 +2,8 @@
 /* From samples to the windows of day files. A day (of one retention) has a dictionary of its own, a
  * recorder without events; its windows are sums over (stack pair, attribute) of a minute. Every
  * flush writes what was added as a part; when the minute is over, the whole of it replaces the
- * parts, unless this server came into the minute when it had begun. */
+ * parts, unless this server came into the minute when it had begun. Beside it each sample goes into the detail
+ * (detail.h). */
 #include <errno.h>
 #include <string.h>
 
@@ -24,6 +25,7 @@ struct sum {
 };
 VEC_DEFINE(sums, struct sum);
 VEC_DEFINE(chunk_sums, struct chunk_sum);
+VEC_DEFINE(single_events, struct chunk_event);
 
 struct window {
 	struct window *next;
@@ -33,6 +35,7 @@ struct window {
 	char owners[CONTINUOUS_OWNERS];
 	struct u64map at; /* pair << 32 | attr -> index of sums */
 	struct sums_vec sums;
+	struct single_events_vec events; /* since the last flush, in realtime */
 	uint64_t samples, lost, stored_samples, stored_lost;
 	int64_t value, stored_value;
 	uint64_t begin_ns;  /* realtime: looked since then, or since the first sample */
@@ -49,6 +52,8 @@ struct day_recorder {
 	size_t window_count;
 	uint64_t born_ns;	  /* realtime */
 	uint64_t stored_position; /* of the feed */
+	uint64_t detail_position; /* likewise of single samples, which are written after */
+	size_t event_count;	  /* of all windows */
 	uint64_t rolled_ns;	  /* realtime: hours that begin before it are rolled up */
 	uint64_t folded_ns;	  /* realtime: begin of the latest minute that was stored whole */
 	bool dirty;		  /* has what is not stored */
@@ -61,6 +66,7 @@ static void free_window(struct window *window)
 {
 	u64map_deinit(&window->at);
 	sums_vec_deinit(&window->sums);
+	single_events_vec_deinit(&window->events);
 	free(window);
 }
 
@@ -90,6 +96,7 @@ void continuous_destroy(struct sessions *s)
 {
 	while (s->continuous.days)
 		remove_day(s, s->continuous.days);
+	detail_destroy(s);
 	free(s->continuous.sources);
 	free(s->continuous.plans);
 }
@@ -115,7 +122,11 @@ static int make_day(struct sessions *s, const struct store_day *which, struct da
 		rc = recorder_reload_done(day->recorder);
 	if (rc == 0 && store_history_position(s->store, which, &identity, &position, NULL) == 0 &&
 	    s->feed.ring && identity == ring_identity(s->feed.ring))
-		day->stored_position = position;
+		day->stored_position = day->detail_position = position;
+	/* Killed after the windows were written and before their samples were. */
+	if (day->stored_position && detail_position(s, which, &identity, &position) == 0 &&
+	    identity == ring_identity(s->feed.ring) && position < day->stored_position)
+		day->detail_position = position;
 	if (rc < 0 && rc != -ENOENT) {
 		free_day(day);
 		return rc;
@@ -153,7 +164,7 @@ static struct day_recorder *find_day(struct sessions *s, uint64_t time_ns, uint3
 		return NULL;
 	}
 	/* What came before was not for this file, or is lost. */
-	day->stored_position = s->feed.record_at;
+	day->stored_position = day->detail_position = s->feed.record_at;
 	day->next = s->continuous.days;
 	s->continuous.days = day;
 	return day;
@@ -195,29 +206,38 @@ static uint64_t sum_key(uint32_t pair, uint32_t attr)
 	return (uint64_t)pair << 32 | attr;
 }
 
-static int add_sum(struct window *window, uint32_t pair, uint32_t attr, int64_t value,
-		   uint64_t value2)
+/* May put it into the overflow bucket. */
+static int add_sum(struct window *window, struct chunk_event *event)
 {
 	uint64_t key, at;
 	int rc;
 
 	if (window->sums.count >= WINDOW_SUMS_MAX)
-		pair = CHUNK_PAIR_OVERFLOW;
-	key = sum_key(pair, attr);
+		event->pair = CHUNK_PAIR_OVERFLOW;
+	key = sum_key(event->pair, event->attr);
 	if (!u64map_get(&window->at, key, &at)) {
 		at = window->sums.count;
 		rc = u64map_put(&window->at, key, at);
 		if (rc == 0)
 			rc = sums_vec_push(&window->sums,
-					   (struct sum){ .all = { .pair = pair, .attr = attr } });
+					   (struct sum){ .all = { .pair = event->pair, .attr = event->attr } });
 		if (rc < 0)
 			return rc;
 	}
-	window->sums.data[at].all.value += value;
-	window->sums.data[at].all.value2 += value2;
+	window->sums.data[at].all.value += event->value;
+	window->sums.data[at].all.value2 += event->value2;
 	window->samples++;
-	window->value += value;
+	window->value += event->value;
 	return 0;
+}
+
+/* One that is left out costs its minute the time order, nothing else. */
+static void keep_event(const struct sessions *s, struct day_recorder *day, struct window *window,
+		       const struct chunk_event *event)
+{
+	if (!s->options.no_detail && day->event_count < DETAIL_PENDING_MAX &&
+	    single_events_vec_push(&window->events, *event) == 0)
+		day->event_count++;
 }
 
 static void take_type(struct sessions *s, struct live_process *process,
@@ -225,26 +245,29 @@ static void take_type(struct sessions *s, struct live_process *process,
 		      const struct feed_sample *sample)
 {
 	const struct feed_sample reduced = wait_reduce(type, sample);
-	uint64_t time_ns = clock_to_realtime_ns(&s->feed.clock, sample->time_ns);
-	int64_t value = (int64_t)sample->value;
-	uint64_t value2 = sample->type == PROF_SAMPLE_CPU ? 1024 : sample->value2;
+	struct chunk_event event = {
+		.time_ns = clock_to_realtime_ns(&s->feed.clock, sample->time_ns),
+		.value = (int64_t)sample->value,
+		.value2 = sample->type == PROF_SAMPLE_CPU ? 1024 : sample->value2,
+	};
 	struct day_recorder *day;
 	struct window *window;
-	uint32_t pair, attr;
 	int rc;
 
 	if (!session_thin(plan->rate_hz[type], s->continuous.seed, &s->continuous.thinning[type],
-			  sample, &value, &value2))
+			  sample, &event.value, &event.value2))
 		return;
-	day = find_day(s, time_ns, plan->retention_days);
-	/* In the file already: read again because another session's file ended earlier. */
-	if (!day || s->feed.cursor <= day->stored_position)
+	day = find_day(s, event.time_ns, plan->retention_days);
+	/* In the files already: read again because another one ended earlier. */
+	if (!day || (s->feed.cursor <= day->stored_position && s->feed.cursor <= day->detail_position))
 		return;
-	window = find_window(s, day, process->identity.name, type, plan->owners[type], time_ns);
-	rc = window ? recorder_intern(day->recorder, &reduced, process, &pair, &attr)
+	window = find_window(s, day, process->identity.name, type, plan->owners[type], event.time_ns);
+	rc = window ? recorder_intern(day->recorder, &reduced, process, &event.pair, &event.attr)
 		    : -ENOSPC;
-	if (rc == 0)
-		rc = add_sum(window, pair, attr, value, value2);
+	if (rc == 0 && s->feed.cursor > day->stored_position)
+		rc = add_sum(window, &event);
+	if (rc == 0 && s->feed.cursor > day->detail_position)
+		keep_event(s, day, window, &event);
 	day->dirty = true;
 	if (rc < 0)
 		s->continuous.refused++;
@@ -431,6 +454,36 @@ static void forget_old_windows(struct day_recorder *day, uint64_t now_ns)
 
 #define DICTIONARY_MAX 320
 
+static void collect_events(struct day_recorder *day, struct detail_batch *batch)
+{
+	for (struct window *window = day->windows; window; window = window->next) {
+		detail_batch_add(batch,
+				 detail_series(window->service, profile_type_info(window->type)->word,
+					       window->owners),
+				 window->minute_ns, window->events.data, window->events.count);
+		single_events_vec_deinit(&window->events);
+	}
+	day->event_count = 0;
+}
+
+/* Windows, then their samples: those speak of the dictionary that comes with the windows. */
+static int write_chunks(struct sessions *s, struct day_recorder *day, const struct store_chunk *chunks,
+			size_t count, const struct flush *flush, uint64_t position, struct err *err)
+{
+	struct detail_batch batch = { 0 };
+	int rc;
+
+	collect_events(day, &batch);
+	detail_lock(s);
+	rc = store_history_append(s->store, &day->day, chunks, count, flush->windows, flush->count,
+				  ring_identity(s->feed.ring), position, err);
+	if (rc == 0)
+		detail_append(s, &day->day, &batch, position);
+	detail_unlock(s);
+	detail_batch_deinit(&batch);
+	return rc;
+}
+
 /* Drops the lock while it writes: days are only changed by this thread. */
 static int write_flush(struct sessions *s, struct day_recorder *day, const struct flush *flush,
 		       struct err *err)
@@ -449,18 +502,17 @@ static int write_flush(struct sessions *s, struct day_recorder *day, const struc
 						      group->data[i].len };
 		last = group;
 	}
-	if (!count && !flush->count)
+	if (!count && !flush->count && !day->event_count)
 		return 0;
 	sessions_unlock(s);
-	rc = store_history_append(s->store, &day->day, chunks, count, flush->windows, flush->count,
-				  ring_identity(s->feed.ring), position, err);
+	rc = write_chunks(s, day, chunks, count, flush, position, err);
 	sessions_lock(s);
 	sessions_note_store(s, rc, err);
 	if (rc < 0)
 		return rc;
 	if (last)
 		recorder_stored(day->recorder, last);
-	day->stored_position = position;
+	day->stored_position = day->detail_position = position;
 	day->dirty = false;
 	return 0;
 }
@@ -535,6 +587,9 @@ static int renumber(struct window *window, uint32_t first, const uint32_t *moved
 		sum->pair = moved[sum->pair - first];
 		rc = u64map_put(&window->at, sum_key(sum->pair, sum->attr), i);
 	}
+	for (size_t i = 0; i < window->events.count; i++)
+		if (window->events.data[i].pair >= first)
+			window->events.data[i].pair = moved[window->events.data[i].pair - first];
 	return rc;
 }
 
@@ -646,8 +701,8 @@ static int resume_day(void *ctx, const struct store_day *which, uint64_t bytes)
 		return rc;
 	day->next = s->continuous.days;
 	s->continuous.days = day;
-	if (position < resume->position)
-		resume->position = position;
+	if (day->detail_position < resume->position)
+		resume->position = day->detail_position;
 	return 0;
 }
 

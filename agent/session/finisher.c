@@ -227,7 +227,8 @@ static void expire_watch(struct sessions *s)
 		expire_records(s, kinds[i], now_ns - WATCH_KEPT_NS);
 }
 
-/* Over budget: the oldest continuous data goes first, then the oldest finished sessions. */
+/* Over budget: the oldest continuous data goes first, single samples before the sums, then the oldest finished
+ * sessions. */
 static void keep_budget(struct sessions *s)
 {
 	uint64_t budget = s->options.disk_budget_bytes, target = budget / 100 * BUDGET_KEEP_PCT;
@@ -235,10 +236,16 @@ static void keep_budget(struct sessions *s)
 	cleanup_free struct finished *ids = calloc(FINISHED_MAX, sizeof(*ids));
 	struct oldest oldest = { .ids = ids };
 	struct err err = { 0 };
-	size_t gone = 0;
+	size_t gone = 0, stretches = 0;
 
 	if (!ids || store_bytes(s->store) <= budget / 100 * 95)
 		return;
+	while (store_bytes(s->store) > target && detail_drop_oldest(s))
+		stretches++;
+	if (stretches)
+		log_info("store: single samples of %zu times ten minutes deleted to stay within [store] "
+			 "disk_budget",
+			 stretches);
 	while (store_bytes(s->store) > target && spans_drop_oldest(s))
 		log_info("store: a day of continuous data deleted to stay within [store] "
 			 "disk_budget");

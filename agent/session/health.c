@@ -53,7 +53,8 @@ static void judge(struct sessions *s, struct sessions_health *ret)
 
 void sessions_health(struct sessions *s, struct sessions_health *ret)
 {
-	struct sessions_health health = { .store_bytes = store_bytes(s->store) };
+	struct sessions_health health = { .store_bytes = store_bytes(s->store),
+					  .detail_bytes = detail_bytes(s) };
 	struct timespec cpu;
 	sessions_scope(s);
 

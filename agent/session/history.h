@@ -127,6 +127,7 @@ struct history_window {
 	enum profile_type type;
 	uint64_t from_ns, to_ns; /* realtime, to exclusive */
 	bool totals;		 /* the profile needs no time order: quicker, and it has no events */
+	bool timed; /* single samples at their own times, where they are kept for all of it; else sums of minutes */
 };
 
 /* Everything stored for the window as one profile: continuous data where there is some, else the

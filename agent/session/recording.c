@@ -239,17 +239,28 @@ struct add_sum {
 	double keep;
 };
 
+static uint64_t seed_of(uint64_t minute_ns, uint32_t pair, uint32_t attr)
+{
+	return hash_combine(hash_combine(minute_ns, pair), attr);
+}
+
+/* Whether a view at share @keep shows sample @i of those of @seed. */
+static bool is_drawn(uint64_t seed, uint64_t i, double keep)
+{
+	return (double)(hash_combine(seed, i) >> 11) * 0x1p-53 < keep;
+}
+
 /* How many of @count samples a view at share @keep shows: a draw for each, by a hash of what it is.
  */
 static uint64_t draw(const struct add_sum *add, const struct chunk_sum *sum, uint64_t count)
 {
-	uint64_t seed = hash_combine(hash_combine(add->minute_ns, sum->pair), sum->attr), kept = 0;
+	uint64_t seed = seed_of(add->minute_ns, sum->pair, sum->attr), kept = 0;
 
 	/* Of so many the share is known to 2 % without drawing. */
 	if (count > DRAWS_MAX)
 		return (uint64_t)((double)count * add->keep + 0.5);
 	for (uint64_t i = 0; i < count; i++)
-		kept += (double)(hash_combine(seed, i) >> 11) * 0x1p-53 < add->keep;
+		kept += is_drawn(seed, i, add->keep);
 	return kept;
 }
 
@@ -326,6 +337,25 @@ int recording_add_window(struct recording *recording, const struct store_window 
 		return rc;
 	recording->damaged++;
 	return 0;
+}
+
+int recording_add_event(struct recording *recording, const struct chunk_event *event, uint64_t minute_ns, double keep)
+{
+	uint64_t seed = seed_of(minute_ns, event->pair, event->attr), seen = 0;
+	struct chunk_event kept = *event;
+	int rc;
+
+	recording->windowed = recording->sums = true;
+	if (keep < 1) {
+		(void)u64map_get(&recording->event_at, seed, &seen);
+		rc = u64map_put(&recording->event_at, seed, seen + 1);
+		if (rc < 0)
+			return rc;
+		if (!is_drawn(seed, seen, keep))
+			return 0;
+		kept.value = (int64_t)((double)event->value / keep);
+	}
+	return on_event(recording, &kept);
 }
 
 static int on_used_pair(void *ctx, uint32_t id, const struct chunk_pair *pair)

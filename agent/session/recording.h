@@ -31,6 +31,11 @@ int recording_load(struct recording *recording, struct store *store, const char 
  * then recording_add() for every chunk, which keeps only the stacks that the windows need. */
 int recording_add_window(struct recording *recording, const struct store_window *window,
 			 uint64_t from_ns, uint64_t to_ns, double keep) must_use;
+/* A single sample (realtime) of the minute that begins at @minute_ns, in place of its sums: likewise before the dictionary,
+ * and thinned to the same samples as those. */
+struct chunk_event;
+int recording_add_event(struct recording *recording, const struct chunk_event *event, uint64_t minute_ns,
+			double keep) must_use;
 int recording_add_pairs(struct recording *recording, int kind, const void *data,
 			size_t len) must_use;
 /* Windows are added up as they come: their times are lost. Before the first. */

@@ -52,7 +52,7 @@ struct recording {
 	bool windowed;	      /* windows come first: only what they need is kept */
 	bool sums;	      /* events are sums of minutes: realtime, value2 counts */
 	bool added_up;	      /* one event for all minutes of a pair and attribute */
-	struct u64map event_at; /* added up: pair << 32 | attr -> index of events */
+	struct u64map event_at; /* added up: pair << 32 | attr -> index of events; single samples: seed -> how many were seen */
 	struct u64map needed; /* windowed: stack ids of the pairs that occur */
 	struct u64map pairs_used;
 	size_t used_until; /* of events, in pairs_used */

@@ -196,6 +196,7 @@ struct sessions_health {
 	uint64_t samples;
 	uint64_t feed_bytes_used, feed_bytes_capacity;
 	uint64_t collector_cpu_ns, bpf_run_ns, map_bytes, server_cpu_ns, store_bytes;
+	uint64_t detail_bytes; /* of store_bytes: single samples of continuous profiling */
 	uint32_t rate_hz;
 };
 void sessions_health(struct sessions *s, struct sessions_health *ret);

@@ -23,6 +23,10 @@
  *              a key, from k on as a step zz from that of the key before; then steps - 1), m * value2 (/ 1024 if flag 1),
  *              m * value zz (absent if flag 2: value2 / 1024 * value of a sample)
  *   SETTLED    settled.h
+ *   DETAIL     (single samples of continuous profiling, while they are kept) to its end: series u64, minute since 1970,
+ *              bytes of the rest: flags, value of all zz (if flag 2), keys n, samples m, then by column: n * pair step,
+ *              n * attr, both ascending, m * time step in ticks since the minute's begin, m * key,
+ *              m * value2 (absent if flag 1: 1024 each), m * value zz (absent if flag 2); the ids are the day's
  *
  * Dictionary entries may come twice; the first counts. SAMPLES chunks are numbered from 0 by seq.
  * Decoders take hostile bytes: -EPROTO, and the sink has then seen a part. Pure. */
@@ -110,6 +114,15 @@ struct chunk_hour_sum {
 	uint32_t minute; /* 0…59 */
 };
 
+/* Samples of one series in one minute, or in a part of it, as they are stored. */
+struct chunk_detail {
+	uint64_t series;    /* detail_series() */
+	uint64_t minute_ns; /* realtime of its begin */
+	const void *data;
+	size_t len;
+};
+#define CHUNK_DETAIL_TICK_NS (100000ull) /* to which times of single samples are kept */
+
 struct chunk_samples {
 	uint32_t seq;
 	uint32_t first_pair, pair_count;
@@ -179,6 +192,9 @@ void chunk_encode_samples(struct buf *out, const struct chunk_samples *samples);
 void chunk_encode_window(struct buf *out, struct chunk_sum *sums, size_t count);
 /* Sorts @sums and adds up those of one minute, pair and attr. */
 void chunk_encode_hour(struct buf *out, struct chunk_hour_sum *sums, size_t count);
+/* Sorts @events, whose times are realtime and lie in the minute. */
+void chunk_encode_detail(struct buf *out, uint64_t series, uint64_t minute_ns, struct chunk_event *events,
+			 size_t count);
 void chunk_encode_quality(struct buf *out, const struct chunk_quality *quality);
 
 /* ---- decoding -------------------------------------------------------------------------------- */
@@ -209,6 +225,12 @@ int chunk_decode_window(const void *data, size_t len, chunk_sum_fn *visit, void 
 typedef int chunk_hour_fn(void *ctx, const struct chunk_hour_sum *sum);
 int chunk_decode_hour(const void *data, size_t len, uint32_t from, uint32_t to, bool added_up,
 		      chunk_hour_fn *visit, void *ctx) must_use;
+
+/* A DETAIL chunk piece by piece, and the samples of a piece by time (realtime). */
+typedef int chunk_detail_fn(void *ctx, const struct chunk_detail *detail);
+int chunk_decode_details(const void *data, size_t len, chunk_detail_fn *visit, void *ctx) must_use;
+typedef int chunk_event_fn(void *ctx, const struct chunk_event *event);
+int chunk_decode_detail(const struct chunk_detail *detail, chunk_event_fn *visit, void *ctx) must_use;
 
 /* ---- names ----------------------------------------------------------------------------------- */
 

@@ -62,7 +62,8 @@ static struct recording_options options_of(const struct sessions *s,
 			  .start_ns = info->started_at_ns,
 			  .duration_ns = info->duration_ns,
 			  .sample_rate = info->rate_hz,
-			  .cpu_count = s->feed.cpu_count },
+			  .cpu_count = s->feed.cpu_count,
+			  .grain_ns = info->continuous ? CONTINUOUS_MINUTE_NS : 0 },
 		.quality = info->quality,
 		.events = true,
 		.paths = info->paths,
@@ -189,6 +190,7 @@ static int span_profile(struct sessions *s, const struct session_info *info, str
 		.type = info->type,
 		.from_ns = info->created_at_ns,
 		.to_ns = info->created_at_ns + s->options.continuous_span_ns,
+		.timed = true,
 	};
 	char key[PROFILE_CACHE_KEY_SIZE];
 	int rc = spans_profile(s, &window, &options.meta, ret, err);

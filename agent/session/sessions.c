@@ -27,6 +27,7 @@
 #define RUNTIME_LAG_NS	   (4 * NS_PER_S) /* until a young program's runtime is known */
 #define DEFAULT_SPAN_NS	   (600 * NS_PER_S)
 #define DEFAULT_DISK	   (2ull << 30)
+#define DEFAULT_DETAIL	   (256ull << 20)
 #define RETRY_AFTER_S	   5u
 
 /* ---- the list of what runs ------------------------------------------------------------------- */
@@ -485,6 +486,7 @@ static void set_options(struct sessions *s, const struct sessions_options *optio
 	own->flush_interval_ns = or_default64(own->flush_interval_ns, DEFAULT_FLUSH_NS);
 	own->continuous_span_ns = or_default64(own->continuous_span_ns, DEFAULT_SPAN_NS);
 	own->disk_budget_bytes = or_default64(own->disk_budget_bytes, DEFAULT_DISK);
+	own->detail_budget_bytes = or_default64(own->detail_budget_bytes, DEFAULT_DETAIL);
 	s->store = options->store;
 	store_set_budget(s->store, own->disk_budget_bytes);
 }
@@ -496,6 +498,7 @@ static int init_sync(struct sessions *s)
 	(void)pthread_mutex_init(&s->lock, NULL);
 	(void)pthread_mutex_init(&s->build_lock, NULL);
 	(void)pthread_mutex_init(&s->file_lock, NULL);
+	(void)pthread_mutex_init(&s->detail.lock, NULL);
 	(void)pthread_condattr_init(&attr);
 	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	(void)pthread_cond_init(&s->changed, &attr);
@@ -543,6 +546,8 @@ int sessions_create(const struct sessions_options *options, struct sessions **re
 	rc = sampling_switch_load(s, err);
 	if (rc == 0)
 		rc = continuous_load(s, err);
+	if (rc == 0)
+		rc = detail_load(s, err);
 	if (rc == 0)
 		rc = deployments_load(s, err);
 	if (rc < 0)

@@ -5,7 +5,7 @@
  * moves them through their phases, flushes and frees them; HTTP threads add sessions, set flags and
  * read; the finisher thread (finisher.c) names finished sessions. `lock` guards everything but what
  * says otherwise and is never held while the disk or a peer is waited for. Lock order: watch_lock,
- * build_lock, file_lock, lock. */
+ * build_lock, detail.lock, file_lock, lock. */
 #ifndef PROFD_SESSION_SESSIONS_INTERNAL_H
 #define PROFD_SESSION_SESSIONS_INTERNAL_H
 
@@ -15,6 +15,7 @@
 #include "agent/base/clock.h"
 #include "agent/base/log.h"
 #include "agent/base/ring.h"
+#include "agent/session/detail.h"
 #include "agent/session/live_tables.h"
 #include "agent/session/names_client.h"
 #include "agent/session/profile_cache.h"
@@ -195,6 +196,7 @@ struct sessions {
 	struct feed feed;
 	struct peers peers;
 	struct continuous continuous;
+	struct detail detail; /* own lock */
 	struct deployments deployments;
 	struct idempotency *idempotency; /* ring buffer of IDEMPOTENCY_MAX */
 	size_t idempotency_next;

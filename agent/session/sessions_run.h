@@ -31,6 +31,8 @@ struct sessions_options {
 	uint64_t flush_interval_ns;   /* 10 s; tests shorten it */
 	uint64_t continuous_span_ns;  /* 10 min */
 	uint64_t disk_budget_bytes;   /* 2 GiB; oldest data goes first */
+	uint64_t detail_budget_bytes; /* 256 MiB of it for single samples of continuous profiling */
+	bool no_detail;		      /* none of them are kept */
 	/* Sends @body (JSON) to a webhook's address and returns when it was accepted; else negative errno
 	 * with the reason. May block for seconds. NULL: webhooks stay undelivered. */
 	int (*post)(const char *url, const char *body, struct err *err);

@@ -314,6 +314,7 @@ struct day_part {
 	struct parts_vec parts;
 	struct recording *recording; /* of the day under way */
 	unsigned damaged_days;	     /* could not be read at all */
+	bool timed;		     /* it holds single samples, not sums */
 	uint64_t lost;
 	struct err *err;
 };
@@ -362,8 +363,9 @@ static int read_day(struct day_part *part, const struct store_day *day)
 {
 	struct store *store = part->s->store;
 	unsigned damaged = 0, more = 0;
-	int rc = store_history_windows(store, day, &part->rows, add_window, part, &damaged,
-				       part->err);
+	int rc = part->timed ? 0
+			     : store_history_windows(store, day, &part->rows, add_window, part,
+						     &damaged, part->err);
 
 	if (rc < 0 || !recording_event_count(part->recording))
 		return rc;
@@ -383,6 +385,7 @@ static int build_day(struct day_part *part)
 	struct profile *profile;
 	int rc;
 
+	options.meta.grain_ns = part->timed ? 0 : CONTINUOUS_MINUTE_NS;
 	options.quality.samples = (int64_t)recording_event_count(part->recording);
 	options.quality.lost = (int64_t)part->lost;
 	options.quality.overhead_pct = options.quality.effective_rate = -1;
@@ -412,8 +415,12 @@ static int add_day(void *ctx, const struct store_day *day, uint64_t bytes)
 	if (begin_ns >= part->window->to_ns ||
 	    begin_ns + CONTINUOUS_DAY_NS <= part->window->from_ns)
 		return 0;
-	recording = part->recording = recording_create();
 	part->lost = 0;
+	part->timed = part->window->timed &&
+		      detail_read(part->s, day, part->window, &recording, &part->lost, NULL) > 0;
+	if (!part->timed)
+		recording = recording_create();
+	part->recording = recording;
 	if (!recording)
 		return err_set(part->err, ENOMEM, NULL, NULL, "no memory to read the history");
 	if (part->window->totals)
@@ -569,11 +576,13 @@ void spans_expire(struct sessions *s)
 
 	if (store_history_days(s->store, note_day, &expire, &err) < 0)
 		return;
-	for (size_t i = 0; i < expire.count; i++)
+	for (size_t i = 0; i < expire.count; i++) {
 		if (store_history_drop(s->store, &expire.days[i], &err) < 0)
 			log_warn("a day of the history is not deleted at the end of its retention: "
 				 "%s",
 				 err.text);
+		detail_drop_day(s, &expire.days[i]);
+	}
 }
 
 static int keep_oldest(void *ctx, const struct store_day *day, uint64_t bytes)
@@ -604,5 +613,6 @@ bool spans_drop_oldest(struct sessions *s)
 	if (store_history_days(s->store, note_day, &expire, &err) < 0 || !expire.count ||
 	    expire.days[0].day >= expire.today)
 		return false;
+	detail_drop_day(s, &expire.days[0]);
 	return store_history_drop(s->store, &expire.days[0], &err) == 0;
 }

@@ -81,6 +81,7 @@ enum store_chunk_kind {
 	STORE_CHUNK_QUALITY = 6, /* counters so far; the last one counts */
 	STORE_CHUNK_READINGS = 7, /* what was read of a process at one moment */
 	STORE_CHUNK_SETTLED = 8, /* dictionary of a day's hours that are rolled up */
+	STORE_CHUNK_DETAIL = 9,	 /* single samples of windows, by the dictionary of their day */
 };
 
 #define STORE_CHUNK_MAX (16u << 20) /* uncompressed bytes of one chunk */

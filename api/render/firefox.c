@@ -482,9 +482,14 @@ int render_firefox(const struct profile *p, const struct render_options *options
 		   struct err *err)
 {
 	struct firefox w = { .p = p, .options = options, .json = json_out_to(out) };
-	int rc = threads_build(p, options->value_index, &w.threads);
+	int rc;
 
-	(void)err;
+	/* A sample of this format is one at a moment, not a minute's. */
+	if (p->meta.grain_ns)
+		return err_set(err, ENODATA, "DetailExpired", "format",
+			       "the times of this profile's single samples are not kept any more, only sums of minutes, which "
+			       "this format cannot hold; others can");
+	rc = threads_build(p, options->value_index, &w.threads);
 	if (rc == 0)
 		rc = sort_events(&w);
 	if (rc == 0)

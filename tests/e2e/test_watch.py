@@ -97,6 +97,48 @@ def rewrite(folder, normal, changed, hours):
             db.commit()
 
 
+def cells(daemon, session, width, height):
+    answer = daemon.request("GET", f"{FAMILY_A}/{session}/heatmap?colMs={width}&rowMs={height}")
+    check(answer.status == 200, answer)
+    return answer.json()
+
+
+def times_of_samples(daemon, service):
+    """A session of continuous profiling answers like one on demand: cells below a second, any part of it, each sample."""
+    def several_seconds():
+        items = daemon.get(f"{FAMILY_A}/history?service={service}&top=0").json()["items"]
+        one = max(items, key=lambda item: item["sampleCount"])["id"]
+        map_of_it = cells(daemon, one, 1000, 20)
+        return map_of_it["cols"] > 4 and (one, map_of_it)
+
+    session, heat = wait_until(several_seconds, 60, "some seconds of samples")
+    columns = [heat["cells"][c * heat["rows"]:(c + 1) * heat["rows"]] for c in range(heat["cols"])]
+    check(sum(1 for column in columns if sum(1 for cell in column if cell) > 5) > 1, f"all at one moment: {heat}")
+    begin = datetime.datetime.fromisoformat(heat["from"].replace("Z", "+00:00"))
+    most = max(range(len(columns) - 2), key=lambda c: sum(columns[c]))  # the last ones are not complete yet
+    at = [(begin + datetime.timedelta(seconds=most + i)).strftime("%Y-%m-%dT%H:%M:%SZ") for i in (0, 1)]
+    part = daemon.get(f"{FAMILY_A}/{session}/flamegraph?format=folded&from={at[0]}&to={at[1]}").body.decode()
+    check(sum(int(line.rsplit(" ", 1)[1]) for line in part.splitlines()) == sum(columns[most]), part)
+    firefox = daemon.get(f"{FAMILY_A}/{session}/flamegraph?format=firefox").json()
+    times = [time for thread in firefox["threads"] for time in thread["samples"]["time"]]
+    check(len(set(times)) > 100, f"{len(set(times))} moments of {len(times)} samples")
+    check("profd_detail_bytes 0\n" not in daemon.get("/metrics").body.decode(), "the metric")
+
+
+def minutes_only(daemon, service, end):
+    """Hours whose single samples nobody has: refused below the minute, answered by it."""
+    stamps = [datetime.datetime.fromtimestamp(at, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ") for at in (end - HOUR, end)]
+    items = daemon.get(f"{FAMILY_A}/history?service={service}&top=0&from={stamps[0]}&to={stamps[1]}").json()["items"]
+    old = f"{FAMILY_A}/{items[0]['id']}"
+    for path in ("/heatmap", "/heatmap?colMs=60000&rowMs=30000", "/flamegraph?format=firefox",
+                 "/flamegraph?format=folded&from=" + items[0]["startedAt"].replace(":00.000Z", ":01.000Z")):
+        answer = daemon.request("GET", old + path)
+        check(answer.status == 422 and answer.json()["error_code"] == "DetailExpired" and "minutes" in answer.json()["detail"], answer)
+    heat = cells(daemon, items[0]["id"], 60000, 60000)
+    check(sum(heat["cells"]) == items[0]["totalValue"], heat)
+    check(daemon.get(old + "/flamegraph?format=folded&from=" + items[0]["startedAt"]).body, "whole minutes")
+
+
 def unlike_other_days():
     folder = tempfile.mkdtemp(prefix="profd-e2e-")
     receiver = Receiver()
@@ -110,6 +152,7 @@ def unlike_other_days():
             put(daemon, normal)
             put(daemon, changed)
             wait_until(lambda: min(samples(daemon, normal), samples(daemon, changed)) > 500, 60, "samples of both")
+            times_of_samples(daemon, normal)
     now = int(time.time()) // 60 * 60
     hours = {now - 2 * HOUR: False, now - HOUR: True, now: True}
     hours.update({now - hour * HOUR - day * 86400: False for day in range(1, 8) for hour in range(3)})
@@ -125,6 +168,7 @@ def unlike_other_days():
         setting = put(daemon, normal, watch={"against": "history",
                                              "webhook": f"http://127.0.0.1:{receiver.server_port}/profd"})
         check(setting["watch"]["against"] == "history", setting)
+        minutes_only(daemon, normal, now - 2 * HOUR)
         check(check_hour(now - 2 * HOUR) == [], "an hour like others")
         check(check_hour(now - HOUR) == [], "seen once")
         items = check_hour(now)

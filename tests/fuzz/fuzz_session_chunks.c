@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The first byte chooses a chunk kind (store.h), a window, an hour, or a session's record; the rest is its
+/* The first byte chooses a chunk kind (store.h), a window, an hour, single samples, or a session's record; the rest is its
  * bytes, as a damaged disk might give them. Properties: what a sink is given lies inside its
  * bounds, a recording takes any sequence of chunks and still becomes a profile. */
 #include <stdint.h>
@@ -16,6 +16,7 @@
 #define KIND_WINDOW  9
 #define KIND_HOUR    10
 #define KIND_SETTLED 11
+#define KIND_DETAIL  12
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -78,6 +79,17 @@ static void build(const struct recording *recording, enum profile_type type)
 		(void)profile_unref(profile);
 }
 
+static int on_single(void *ctx, const struct chunk_event *event)
+{
+	check(recording_add_event(ctx, event, event->time_ns - event->time_ns % (60 * NS_PER_S), 0.5) == 0);
+	return 0;
+}
+
+static int on_detail(void *ctx, const struct chunk_detail *detail)
+{
+	return chunk_decode_detail(detail, on_single, ctx);
+}
+
 /* What can be added can be written, and that can be read. */
 static void settle(int kind, const uint8_t *data, size_t size)
 {
@@ -112,6 +124,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 						     .data = data + 1, .len = size - 1 };
 
 		check(recording_add_window(recording, &window, 0, 3600 * NS_PER_S, 0.5) == 0);
+	} else if (data[0] == KIND_DETAIL) {
+		(void)!chunk_decode_details(data + 1, size - 1, on_detail, recording);
 	} else {
 		int kind = data[0] == KIND_SETTLED ? STORE_CHUNK_SETTLED : data[0];
 

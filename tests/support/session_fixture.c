@@ -177,3 +177,71 @@ int64_t session_fixture_self(const struct profile *p, const char *function)
 	free(rows);
 	return self;
 }
+
+/* ---- continuous profiling ---------------------------------------------------------------------- */
+
+void session_fixture_kill(struct session_fixture *f)
+{
+	fake_feed_disconnect(&f->feed);
+	sessions_abandon(f->sessions);
+	store_close(f->store);
+}
+
+struct continuous_setting session_fixture_setting(const char *tenant, const char *service, uint32_t rate)
+{
+	struct continuous_setting setting = {
+		.types = 1u << PROFILE_CPU, .rate_hz = rate, .retention_days = 7, .enabled = true
+	};
+
+	strcpy(setting.tenant, tenant);
+	strcpy(setting.service, service);
+	return setting;
+}
+
+void session_fixture_put(struct session_fixture *f, const struct continuous_setting *setting)
+{
+	struct continuous_info info;
+	struct err err = { 0 };
+
+	if (sessions_continuous_put(f->sessions, setting, &info, &err) < 0)
+		fail_msg("%s", err.text);
+}
+
+void session_fixture_wait_rate(struct session_fixture *f, uint32_t rate)
+{
+	for (int i = 0; i < 6000 && f->feed.rate_hz != rate; i++)
+		clock_sleep_ns(10 * NS_PER_MS);
+	assert_int_equal(f->feed.rate_hz, rate);
+}
+
+struct session_list session_fixture_list(struct session_fixture *f, const char *tenant, const char *service)
+{
+	struct session_query query = {
+		.tenant = tenant, .service = service, .type = -1, .status = -1, .limit = 100
+	};
+	struct session_list list = { 0 };
+	struct err err = { 0 };
+
+	if (sessions_list(f->sessions, &query, &list, &err) < 0)
+		fail_msg("%s", err.text);
+	return list;
+}
+
+void session_fixture_wait_samples(struct session_fixture *f, const char *tenant, const char *service,
+				  uint64_t samples)
+{
+	uint64_t got = 0;
+
+	for (int i = 0; i < 6000; i++) {
+		struct session_list list = session_fixture_list(f, tenant, service);
+
+		got = 0;
+		for (uint32_t j = 0; j < list.count; j++)
+			got += list.items[j].sample_count;
+		session_list_deinit(&list);
+		if (got == samples)
+			return;
+		clock_sleep_ns(10 * NS_PER_MS);
+	}
+	fail_msg("%s has %lu samples instead of %lu", service, got, samples);
+}

@@ -37,6 +37,18 @@ void session_fixture_start(struct session_fixture *f, const struct session_reque
 struct session_info session_fixture_get(struct session_fixture *f, const char *id);
 /* Ends it early and waits for the result. */
 void session_fixture_stop(struct session_fixture *f, const char *id);
+/* The server is killed: session_fixture_open() brings it back. */
+void session_fixture_kill(struct session_fixture *f);
+/* Continuous profiling of CPU time, kept for a week. */
+struct continuous_setting session_fixture_setting(const char *tenant, const char *service, uint32_t rate);
+void session_fixture_put(struct session_fixture *f, const struct continuous_setting *setting);
+/* Until the collector is asked for @rate. */
+void session_fixture_wait_rate(struct session_fixture *f, uint32_t rate);
+/* Sessions and spans of @service; the caller releases them. */
+struct session_list session_fixture_list(struct session_fixture *f, const char *tenant, const char *service);
+/* Until they hold @samples. */
+void session_fixture_wait_samples(struct session_fixture *f, const char *tenant, const char *service,
+				  uint64_t samples);
 /* @count samples of @stack now. */
 void session_fixture_samples(struct session_fixture *f, uint32_t proc, uint64_t stack, int count);
 /* Self value of a function, -1 if the profile has none of that name. */

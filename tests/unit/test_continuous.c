@@ -15,97 +15,28 @@
 
 #define MINUTE (60 * NS_PER_S)
 
-/* The server is killed and comes back. */
-static void kill_server(struct session_fixture *f)
-{
-	fake_feed_disconnect(&f->feed);
-	sessions_abandon(f->sessions);
-	store_close(f->store);
-}
-
-static struct continuous_setting setting_of(const char *tenant, const char *service, uint32_t rate)
-{
-	struct continuous_setting setting = {
-		.types = 1u << PROFILE_CPU, .rate_hz = rate, .retention_days = 7, .enabled = true
-	};
-
-	strcpy(setting.tenant, tenant);
-	strcpy(setting.service, service);
-	return setting;
-}
-
-static void put(struct session_fixture *f, const struct continuous_setting *setting)
-{
-	struct continuous_info info;
-	struct err err = { 0 };
-
-	if (sessions_continuous_put(f->sessions, setting, &info, &err) < 0)
-		fail_msg("%s", err.text);
-}
-
-static void wait_for_rate(struct session_fixture *f, uint32_t rate)
-{
-	for (int i = 0; i < 200 && f->feed.rate_hz != rate; i++)
-		clock_sleep_ns(10 * NS_PER_MS);
-	assert_int_equal(f->feed.rate_hz, rate);
-}
-
-static struct session_list list_of(struct session_fixture *f, const char *tenant,
-				   const char *service)
-{
-	struct session_query query = {
-		.tenant = tenant, .service = service, .type = -1, .status = -1, .limit = 100
-	};
-	struct session_list list = { 0 };
-	struct err err = { 0 };
-
-	if (sessions_list(f->sessions, &query, &list, &err) < 0)
-		fail_msg("%s", err.text);
-	return list;
-}
-
-/* Until the spans of @service hold @samples. */
-static void wait_for_samples(struct session_fixture *f, const char *tenant, const char *service,
-			     uint64_t samples)
-{
-	uint64_t got = 0;
-
-	for (int i = 0; i < 300; i++) {
-		struct session_list list = list_of(f, tenant, service);
-
-		got = 0;
-		for (uint32_t j = 0; j < list.count; j++)
-			got += list.items[j].sample_count;
-		session_list_deinit(&list);
-		if (got == samples)
-			return;
-		clock_sleep_ns(10 * NS_PER_MS);
-	}
-	fail_msg("%s has %lu samples instead of %lu", service, got, samples);
-}
-
 static void test_settings(void **state)
 {
 	struct session_fixture *f = *state;
-	struct continuous_setting setting = setting_of("default", "web", 19);
+	struct continuous_setting setting = session_fixture_setting("default", "web", 19);
 	struct continuous_list list;
 	struct continuous_info info;
 	struct err err = { 0 };
 
-	put(f, &setting);
-	wait_for_rate(f, 19);
+	session_fixture_put(f, &setting);
+	session_fixture_wait_rate(f, 19);
 	setting.rate_hz = 49;
 	setting.retention_days = 30;
-	put(f, &setting);
-	wait_for_rate(f, 49);
-	setting = setting_of("default", "host", 5);
+	session_fixture_put(f, &setting);
+	session_fixture_wait_rate(f, 49);
+	setting = session_fixture_setting("default", "host", 5);
 	setting.enabled = false;
-	put(f, &setting);
-	setting = setting_of("other", "db", 99);
-	put(f, &setting);
-	wait_for_rate(f, 99);
+	session_fixture_put(f, &setting);
+	setting = session_fixture_setting("other", "db", 99);
+	session_fixture_put(f, &setting);
+	session_fixture_wait_rate(f, 99);
 	/* They survive. */
-	kill_server(f);
+	session_fixture_kill(f);
 	session_fixture_open(f);
 	assert_int_equal(sessions_continuous_list(f->sessions, "default", &list, &err), 0);
 	assert_int_equal(list.count, 2);
@@ -123,7 +54,7 @@ static void test_settings(void **state)
 	assert_int_equal(sessions_continuous_delete(f->sessions, "other", "db", &err), 0);
 	assert_true(sessions_continuous_delete(f->sessions, "other", "db", &err) < 0);
 	assert_int_equal(sessions_continuous_delete(f->sessions, "default", "web", &err), 0);
-	wait_for_rate(f, 0);
+	session_fixture_wait_rate(f, 0);
 }
 
 static void test_refused_settings(void **state)
@@ -133,12 +64,12 @@ static void test_refused_settings(void **state)
 		const char *what, *word;
 		struct continuous_setting setting;
 	} rows[] = {
-		{ "no type", "InvalidParam", setting_of("default", "web", 19) },
-		{ "rate", "InvalidParam", setting_of("default", "web", 1001) },
-		{ "retention", "InvalidParam", setting_of("default", "web", 19) },
-		{ "pid", "InvalidParam", setting_of("default", "pid:101", 19) },
-		{ "empty", "InvalidParam", setting_of("default", "", 19) },
-		{ "goroutine", "ProfileTypeUnavailable", setting_of("default", "web", 19) },
+		{ "no type", "InvalidParam", session_fixture_setting("default", "web", 19) },
+		{ "rate", "InvalidParam", session_fixture_setting("default", "web", 1001) },
+		{ "retention", "InvalidParam", session_fixture_setting("default", "web", 19) },
+		{ "pid", "InvalidParam", session_fixture_setting("default", "pid:101", 19) },
+		{ "empty", "InvalidParam", session_fixture_setting("default", "", 19) },
+		{ "goroutine", "ProfileTypeUnavailable", session_fixture_setting("default", "web", 19) },
 	};
 
 	rows[0].setting.types = 0;
@@ -158,7 +89,7 @@ static void test_refused_settings(void **state)
 static void test_spans_are_sessions(void **state)
 {
 	struct session_fixture *f = *state;
-	struct continuous_setting setting = setting_of("default", "*", 99);
+	struct continuous_setting setting = session_fixture_setting("default", "*", 99);
 	struct session_request request = session_fixture_request("db", 60);
 	struct session_list list, again;
 	struct session_info info;
@@ -167,27 +98,27 @@ static void test_spans_are_sessions(void **state)
 	char on_demand[SESSION_ID_SIZE];
 	bool stopped = true;
 
-	put(f, &setting);
-	wait_for_rate(f, 99);
+	session_fixture_put(f, &setting);
+	session_fixture_wait_rate(f, 99);
 	session_fixture_start(f, &request, on_demand);
 	session_fixture_samples(f, 1, 1, 10);
 	session_fixture_samples(f, 2, 2, 30);
 	session_fixture_samples(f, 3, 1, 5);
-	wait_for_samples(f, "default", "web", 40);
-	list = list_of(f, "default", NULL);
+	session_fixture_wait_samples(f, "default", "web", 40);
+	list = session_fixture_list(f, "default", NULL);
 	assert_int_equal(list.total, list.count);
 	assert_in_range(list.count, 3, 5); /* two spans, four if the minute fell on a border */
 	assert_string_equal(list.items[0].id, on_demand);
 	session_list_deinit(&list);
-	list = list_of(f, "default", "web");
+	list = session_fixture_list(f, "default", "web");
 	assert_true(list.items[0].continuous);
 	assert_int_equal(list.items[0].status, SESSION_RUNNING);
 	assert_string_equal(list.items[0].service, "web");
 	assert_int_equal(list.items[0].created_at_ns % (600 * NS_PER_S), 0);
 	/* The same span has the same id, also for another server. */
-	kill_server(f);
+	session_fixture_kill(f);
 	session_fixture_open(f);
-	again = list_of(f, "default", "web");
+	again = session_fixture_list(f, "default", "web");
 	assert_string_equal(again.items[0].id, list.items[0].id);
 	session_list_deinit(&again);
 	assert_int_equal(sessions_get(f->sessions, "default", list.items[0].id, &info, &err), 0);
@@ -208,7 +139,7 @@ static void test_spans_are_sessions(void **state)
 			 0);
 	assert_false(stopped);
 	assert_true(sessions_get(f->sessions, "default", list.items[0].id, &info, &err) < 0);
-	again = list_of(f, "default", "web");
+	again = session_fixture_list(f, "default", "web");
 	assert_int_equal(again.count, list.count - 1);
 	session_list_deinit(&again);
 	session_list_deinit(&list);
@@ -218,21 +149,21 @@ static void test_spans_are_sessions(void **state)
 static void test_kills_lose_nothing(void **state)
 {
 	struct session_fixture *f = *state;
-	struct continuous_setting setting = setting_of("default", "web", 99);
+	struct continuous_setting setting = session_fixture_setting("default", "web", 99);
 	uint64_t sent = 0;
 
-	put(f, &setting);
-	wait_for_rate(f, 99);
+	session_fixture_put(f, &setting);
+	session_fixture_wait_rate(f, 99);
 	for (int life = 0; life < 5; life++) {
 		session_fixture_samples(f, 1, 1, 100);
 		sent += 100;
 		clock_sleep_ns((uint64_t)life * 60 * NS_PER_MS);
-		kill_server(f);
+		session_fixture_kill(f);
 		session_fixture_samples(f, 2, 2, 3);
 		sent += 3;
 		session_fixture_open(f);
 	}
-	wait_for_samples(f, "default", "web", sent);
+	session_fixture_wait_samples(f, "default", "web", sent);
 }
 
 /* Pairs get their lasting numbers in the order of their stacks, not as they came: each keeps its own samples. */
@@ -240,15 +171,15 @@ static void test_each_stack_keeps_its_samples(void **state)
 {
 	enum { STACKS = 40, LIVES = 2 };
 	struct session_fixture *f = *state;
-	struct continuous_setting setting = setting_of("default", "web", 99);
+	struct continuous_setting setting = session_fixture_setting("default", "web", 99);
 	struct history_window window = { .tenant = "default", .service = "web", .type = PROFILE_CPU };
 	struct profile *p = NULL;
 	struct err err = { 0 };
 	uint64_t sent = 0;
 	char name[16];
 
-	put(f, &setting);
-	wait_for_rate(f, 99);
+	session_fixture_put(f, &setting);
+	session_fixture_wait_rate(f, 99);
 	for (uint64_t life = 0; life < LIVES; life++) {
 		/* From the last to the first; of the same life and of the one before. */
 		for (uint64_t i = STACKS * (life + 1); i > 0; i--) {
@@ -258,8 +189,8 @@ static void test_each_stack_keeps_its_samples(void **state)
 			session_fixture_samples(f, 1, 1000 + i, (int)i % 7 + 1);
 			sent += i % 7 + 1;
 		}
-		wait_for_samples(f, "default", "web", sent);
-		kill_server(f);
+		session_fixture_wait_samples(f, "default", "web", sent);
+		session_fixture_kill(f);
 		session_fixture_open(f);
 	}
 	window.from_ns = clock_realtime_ns() - 3600 * NS_PER_S;
@@ -280,22 +211,22 @@ static void test_each_owner_its_rate(void **state)
 {
 	enum { N = 4000 };
 	struct session_fixture *f = *state;
-	struct continuous_setting fast = setting_of("a", "web", 100),
-				  slow = setting_of("b", "web", 20);
+	struct continuous_setting fast = session_fixture_setting("a", "web", 100),
+				  slow = session_fixture_setting("b", "web", 20);
 	struct history_window window = { .tenant = "b", .service = "web", .type = PROFILE_CPU };
 	struct profile *p = NULL, *again = NULL;
 	struct err err = { 0 };
 	double expected = N * 0.2, deviation = 4 * sqrt(N * 0.2 * 0.8);
 	uint64_t now_ns;
 
-	put(f, &fast);
-	put(f, &slow);
-	wait_for_rate(f, 100);
+	session_fixture_put(f, &fast);
+	session_fixture_put(f, &slow);
+	session_fixture_wait_rate(f, 100);
 	now_ns = clock_monotonic_ns();
 	for (int i = 0; i < N; i++)
 		fake_feed_sample(&f->feed, 1, (uint32_t)(i % 50), 1 + (uint64_t)i % 2,
 				 now_ns + (uint64_t)i, 10000000);
-	wait_for_samples(f, "a", "web", N);
+	session_fixture_wait_samples(f, "a", "web", N);
 	window.from_ns = clock_realtime_ns() - 3600 * NS_PER_S;
 	window.to_ns = window.from_ns + 7200 * NS_PER_S;
 	if (sessions_window_profile(f->sessions, &window, &p, &err) < 0)
@@ -315,7 +246,7 @@ static void test_each_owner_its_rate(void **state)
 static void test_windows_and_points(void **state)
 {
 	struct session_fixture *f = *state;
-	struct continuous_setting setting = setting_of("default", "web", 99);
+	struct continuous_setting setting = session_fixture_setting("default", "web", 99);
 	struct history_window window = { .tenant = "default",
 					 .service = "web",
 					 .type = PROFILE_CPU };
@@ -325,11 +256,11 @@ static void test_windows_and_points(void **state)
 	uint64_t samples = 0;
 	int64_t value = 0;
 
-	put(f, &setting);
-	wait_for_rate(f, 99);
+	session_fixture_put(f, &setting);
+	session_fixture_wait_rate(f, 99);
 	session_fixture_samples(f, 1, 1, 10);
 	session_fixture_samples(f, 2, 2, 30);
-	wait_for_samples(f, "default", "web", 40);
+	session_fixture_wait_samples(f, "default", "web", 40);
 	window.to_ns = (clock_realtime_ns() / MINUTE + 1) * MINUTE;
 	window.from_ns = window.to_ns - 10 * MINUTE;
 	assert_int_equal(sessions_points(f->sessions, &window, MINUTE, NULL, &points, &err), 0);
@@ -446,13 +377,13 @@ static int add_days(void *ctx, const struct store_day *day, uint64_t bytes)
 static void test_looking_is_kept(void **state)
 {
 	struct session_fixture *f = *state;
-	struct continuous_setting setting = setting_of("default", "*", 99);
+	struct continuous_setting setting = session_fixture_setting("default", "*", 99);
 	struct looked_at sum = { 0 };
 	void *both[] = { f->store, &sum };
 	uint64_t begin_ns = clock_realtime_ns(), ms;
 	struct err err = { 0 };
 
-	put(f, &setting);
+	session_fixture_put(f, &setting);
 	for (int i = 0; i < 6000 && sum.ms < 500; i++) {
 		sum.ms = 0;
 		clock_sleep_ns(10 * NS_PER_MS);
@@ -488,7 +419,7 @@ static void test_clock_jumps_are_gaps(void **state)
 static void test_several_types(void **state)
 {
 	struct session_fixture *f = *state;
-	struct continuous_setting setting = setting_of("default", "web", 99);
+	struct continuous_setting setting = session_fixture_setting("default", "web", 99);
 	struct history_window window = { .tenant = "default", .service = "web" };
 	struct session_list list = { 0 };
 	struct err err = { 0 };
@@ -496,8 +427,8 @@ static void test_several_types(void **state)
 	bool complete = false;
 
 	setting.types = 1u << PROFILE_CPU | 1u << PROFILE_OFFCPU | 1u << PROFILE_WALL;
-	put(f, &setting);
-	wait_for_rate(f, 99);
+	session_fixture_put(f, &setting);
+	session_fixture_wait_rate(f, 99);
 	assert_int_equal(f->feed.types & (PROF_WANT_CPU | PROF_WANT_OFFCPU), PROF_WANT_CPU | PROF_WANT_OFFCPU);
 	for (uint64_t i = 0; i < 20; i++) {
 		fake_feed_sample(&f->feed, 1, 100, 1, now_ns + i, PERIOD_99);
@@ -506,7 +437,7 @@ static void test_several_types(void **state)
 	for (int i = 0; i < 6000 && !complete; i++) {
 		clock_sleep_ns(10 * NS_PER_MS);
 		session_list_deinit(&list);
-		list = list_of(f, "default", "web");
+		list = session_fixture_list(f, "default", "web");
 		complete = list.count >= 3;
 		for (uint32_t j = 0; j < list.count; j++)
 			complete &= list.items[j].sample_count >=
@@ -537,13 +468,13 @@ static void test_two_hundred_services(void **state)
 {
 	enum { SERVICES = 200, EACH = 19 };
 	struct session_fixture *f = *state;
-	struct continuous_setting setting = setting_of("default", "*", 19);
+	struct continuous_setting setting = session_fixture_setting("default", "*", 19);
 	struct continuous_info info;
 	struct err err = { 0 };
 	char name[32];
 
-	put(f, &setting);
-	wait_for_rate(f, 19);
+	session_fixture_put(f, &setting);
+	session_fixture_wait_rate(f, 19);
 	for (uint32_t i = 0; i < SERVICES; i++) {
 		(void)snprintf(name, sizeof(name), "/system.slice/svc-%03u.service", i);
 		fake_feed_proc(&f->feed, &(struct fake_proc){ .proc = 1000 + i, .tgid = 1000 + i, .comm = "svc",
@@ -554,7 +485,7 @@ static void test_two_hundred_services(void **state)
 	}
 	for (uint32_t i = 0; i < SERVICES; i += i < SERVICES - 34 ? 33 : 1) {
 		(void)snprintf(name, sizeof(name), "svc-%03u", i);
-		wait_for_samples(f, "default", name, EACH);
+		session_fixture_wait_samples(f, "default", name, EACH);
 	}
 	assert_int_equal(sessions_continuous_get(f->sessions, "default", "*", &info, &err), 0);
 	assert_true(info.status.sessions >= SERVICES && info.status.bytes > 0);
@@ -575,12 +506,12 @@ static int note_day(void *ctx, const struct store_day *day, uint64_t bytes)
 static void test_pages(void **state)
 {
 	struct session_fixture *f = *state;
-	struct continuous_setting setting = setting_of("default", "*", 99);
+	struct continuous_setting setting = session_fixture_setting("default", "*", 99);
 	struct session_query query = { .tenant = "default", .type = -1, .status = -1 };
 	struct err err = { 0 };
 
-	put(f, &setting);
-	wait_for_rate(f, 99);
+	session_fixture_put(f, &setting);
+	session_fixture_wait_rate(f, 99);
 	for (int i = 0; i < 3; i++) {
 		struct session_request request = session_fixture_request("db", 60);
 		char id[SESSION_ID_SIZE];
@@ -590,7 +521,7 @@ static void test_pages(void **state)
 		session_fixture_stop(f, id);
 	}
 	session_fixture_samples(f, 1, 1, 7);
-	wait_for_samples(f, "default", "web", 7);
+	session_fixture_wait_samples(f, "default", "web", 7);
 	for (query.limit = 1; query.limit <= 5; query.limit++) {
 		char cursor[64], before[SESSION_ID_SIZE] = "";
 		uint64_t before_ns = UINT64_MAX;
@@ -625,7 +556,7 @@ static void test_pages(void **state)
 static void test_baseline_of_a_span_outlives_it(void **state)
 {
 	struct session_fixture *f = *state;
-	struct continuous_setting setting = setting_of("default", "web", 99);
+	struct continuous_setting setting = session_fixture_setting("default", "web", 99);
 	struct baseline_request request = { .tenant = "default", .label = "then", .type = PROFILE_CPU,
 					    .description = "" };
 	struct store_day days[4];
@@ -640,20 +571,20 @@ static void test_baseline_of_a_span_outlives_it(void **state)
 		print_message("skip: this machine is up for less than the length of a span\n");
 		return;
 	}
-	put(f, &setting);
-	wait_for_rate(f, 99);
+	session_fixture_put(f, &setting);
+	session_fixture_wait_rate(f, 99);
 	/* In a span that is over. */
 	for (int i = 0; i < 30; i++)
 		fake_feed_sample(&f->feed, 1, 100, 1 + (uint64_t)i % 3 / 2, before_ns + (uint64_t)i, PERIOD_99);
-	wait_for_samples(f, "default", "web", 30);
-	list = list_of(f, "default", "web");
+	session_fixture_wait_samples(f, "default", "web", 30);
+	list = session_fixture_list(f, "default", "web");
 	assert_int_equal(list.count, 1);
 	assert_int_equal(list.items[0].status, SESSION_COMPLETED);
 	request.session_id = list.items[0].id;
 	if (sessions_baseline_create(f->sessions, &request, &info, &err) < 0)
 		fail_msg("%s", err.text);
 	session_list_deinit(&list);
-	kill_server(f);
+	session_fixture_kill(f);
 	session_fixture_open(f);
 	assert_int_equal(store_history_days(f->store, note_day, (void *[]){ days, &count }, &err), 0);
 	assert_true(count > 0);

@@ -63,6 +63,12 @@ def size_of(folder):
     return total
 
 
+def detail_of(folder):
+    """What single samples with their times take, beside the day files."""
+    folder = os.path.join(folder, "sessions")
+    return sum(os.path.getsize(os.path.join(folder, name)) for name in os.listdir(folder) if name.startswith("detail-"))
+
+
 def days_from(source, count, *service):
     """Days made of a record (days.c); the folder and {service: samples of a day}."""
     target = tempfile.mkdtemp(prefix="profd-bench-")
@@ -76,6 +82,7 @@ def disk(absolute, row, folder, samples, pprof):
     recorded, total = size_of(folder), sum(samples.values())
     row("history beside pprof.gz a minute and service, bytes a sample", recorded / total, pprof / total, 1 / 10,
         f"{total} samples as they were recorded, not rolled up yet")
+    absolute("the last hours sample by sample, bytes a sample", detail_of(folder) / total, 5, "beside the history, within its own budget")
     target, days, growth = days_from(folder, 1)
     all_day = sum(days.values())
     slope = sum(growth[name] * days[name] for name in days) / all_day

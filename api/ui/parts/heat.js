@@ -76,7 +76,10 @@ export function heatBox(s, page) {
 	if (s.unit === 'count' || ['memory', 'alloc'].includes(s.profileType)) return '';
 	return folded('Over time (heat map)', async () => {
 		const ms = (s.durationNanos ?? s.durationSeconds * 1e9) / 1e6, colMs = Math.max(500, Math.ceil(ms / 600 / 500) * 500);
-		const map = await get(`${PROFILING}/${encodeURIComponent(s.id)}/heatmap`, { colMs, rowMs: colMs / 25 }), begin = Date.parse(map.from);
+		const ask = shape => get(`${PROFILING}/${encodeURIComponent(s.id)}/heatmap`, shape);
+		// What is left when the single samples have gone: minutes.
+		const map = await ask({ colMs, rowMs: colMs / 25 }).catch(e => { if (e.code !== 'DetailExpired') throw e; return ask({ colMs: MINUTE, rowMs: MINUTE }); });
+		const begin = Date.parse(map.from);
 		const chosen = (from, to) => {
 			const at = new URL(page, location.href);
 			at.searchParams.set('from', new Date(begin + from).toISOString());
