@@ -15,6 +15,7 @@
 #define CONTINUOUS_MAX	     100u	 /* settings of all tenants */
 #define CONTINUOUS_PLANS_MAX 1024u
 #define CONTINUOUS_OWNERS    512u  /* bytes of the owners of one series */
+#define CONTINUOUS_LOOKED_MAX 64u /* services of one alias */
 #define CONTINUOUS_WINDOWS_MAX 4096u /* open at once; more are refused and counted */
 #define CONTINUOUS_FOLD_NS   (10 * NS_PER_S) /* after its end a minute is complete */
 #define CONTINUOUS_MINUTE_NS (60 * NS_PER_S)
@@ -50,6 +51,10 @@ int continuous_load(struct sessions *s, struct err *err) must_use;
 const struct continuous_plan *continuous_plan_of(struct sessions *s, struct live_process *process);
 /* Lock held: the settings, or the switch over them, are other ones. */
 void continuous_changed(struct sessions *s);
+/* Lock held: the names under which @source looks: of a service or "*" its own, of an alias those of the services that live
+ * there now. The number, at most CONTINUOUS_LOOKED_MAX; 0 when it is switched off. */
+size_t continuous_services(const struct sessions *s, const struct continuous_source *source,
+			   char ret[CONTINUOUS_LOOKED_MAX][SERVICE_NAME_SIZE]);
 /* Bits of enum prof_want. */
 uint32_t continuous_wants(const struct continuous_plan *plan);
 /* Adds what the settings ask of the host to @demand. Lock held. */

@@ -294,21 +294,37 @@ void continuous_take(struct sessions *s, struct live_process *process,
 
 /* ---- looking ----------------------------------------------------------------------------------- */
 
-static void look_at_minute(struct sessions *s, const struct continuous_setting *setting, enum profile_type type,
-			   uint64_t from_ns, uint64_t to_ns)
+static void look_at_minute(struct sessions *s, const struct continuous_setting *setting, const char *service,
+			   enum profile_type type, uint64_t from_ns, uint64_t to_ns)
 {
 	struct day_recorder *day = find_day(s, from_ns, setting->retention_days);
 	char owners[CONTINUOUS_OWNERS];
 	struct window *window;
 
 	(void)snprintf(owners, sizeof(owners), ",%s:%u,", setting->tenant, setting->rate_hz);
-	window = day ? find_window(s, day, setting->service, type, owners, from_ns) : NULL;
+	window = day ? find_window(s, day, service, type, owners, from_ns) : NULL;
 	if (window)
 		window->looked_ns += to_ns - from_ns;
 }
 
+/* May drop the lock. */
+static void look_for(struct sessions *s, const struct continuous_source *source, uint64_t from_ns, uint64_t to_ns)
+{
+	char services[CONTINUOUS_LOOKED_MAX][SERVICE_NAME_SIZE];
+	size_t count = continuous_services(s, source, services);
+
+	for (uint64_t at_ns = from_ns, end_ns; at_ns < to_ns; at_ns = end_ns) {
+		end_ns = at_ns - at_ns % CONTINUOUS_MINUTE_NS + CONTINUOUS_MINUTE_NS;
+		end_ns = end_ns < to_ns ? end_ns : to_ns;
+		for (int type = 0; type < CONTINUOUS_TYPES; type++)
+			for (size_t i = 0; i < count && (source->setting.types >> type & 1); i++)
+				look_at_minute(s, &source->setting, services[i], (enum profile_type)type,
+					       at_ns, end_ns);
+	}
+}
+
 /* What was looked at is kept, too, so that a minute in which a service used no CPU is zero and not a gap: a window
- * without samples under the setting's own name, the service's or "*". May drop the lock. */
+ * without samples for each service (continuous_services()). May drop the lock. */
 static void look(struct sessions *s, uint64_t now_ns)
 {
 	uint64_t from_ns = continuous_looked_from(s->continuous.looked_ns, now_ns, s->options.flush_interval_ns);
@@ -316,19 +332,10 @@ static void look(struct sessions *s, uint64_t now_ns)
 	if (from_ns < s->continuous.since_ns)
 		from_ns = s->continuous.since_ns;
 	s->continuous.looked_ns = s->peers.has_status && !s->sampling_off_ns ? now_ns : 0;
-	for (uint64_t at_ns = from_ns, end_ns; s->continuous.looked_ns && at_ns < now_ns; at_ns = end_ns) {
-		end_ns = at_ns - at_ns % CONTINUOUS_MINUTE_NS + CONTINUOUS_MINUTE_NS;
-		end_ns = end_ns < now_ns ? end_ns : now_ns;
-		for (size_t i = 0; i < s->continuous.source_count; i++) {
-			const struct continuous_source source = s->continuous.sources[i];
+	for (size_t i = 0; s->continuous.looked_ns && i < s->continuous.source_count; i++) {
+		const struct continuous_source source = s->continuous.sources[i];
 
-			for (int type = 0; type < CONTINUOUS_TYPES; type++)
-				if (source.setting.enabled && (source.setting.types >> type & 1) &&
-				    (source.selector.kind == SELECTOR_HOST ||
-				     source.selector.kind == SELECTOR_SERVICE))
-					look_at_minute(s, &source.setting, (enum profile_type)type, at_ns,
-						       end_ns);
-		}
+		look_for(s, &source, from_ns, now_ns);
 	}
 }
 

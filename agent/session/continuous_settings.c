@@ -116,6 +116,35 @@ static bool wants(const struct continuous_source *source, const struct live_proc
 		service_tenant_allows(source->tenant_rule, &process->facts, &process->identity));
 }
 
+static bool is_listed(char names[CONTINUOUS_LOOKED_MAX][SERVICE_NAME_SIZE], size_t count, const char *name)
+{
+	for (size_t i = 0; i < count; i++)
+		if (strcmp(names[i], name) == 0)
+			return true;
+	return false;
+}
+
+size_t continuous_services(const struct sessions *s, const struct continuous_source *source,
+			   char ret[CONTINUOUS_LOOKED_MAX][SERVICE_NAME_SIZE])
+{
+	size_t count = 0;
+
+	if (!source->setting.enabled)
+		return 0;
+	if (source->selector.kind == SELECTOR_HOST || source->selector.kind == SELECTOR_SERVICE) {
+		strcpy(ret[0], source->setting.service);
+		return 1;
+	}
+	for (size_t i = 0; i < s->tables.processes.count && count < CONTINUOUS_LOOKED_MAX; i++) {
+		const struct live_process *process = s->tables.processes.data[i];
+
+		if (!process->exited_ns && wants(source, process) &&
+		    !is_listed(ret, count, process->identity.name))
+			(void)snprintf(ret[count++], SERVICE_NAME_SIZE, "%s", process->identity.name);
+	}
+	return count;
+}
+
 /* One tenant may want a process by several settings: its highest rate counts. */
 static uint32_t tenants_rate(const struct sessions *s, const struct live_process *process,
 			     const char *tenant, enum profile_type type)

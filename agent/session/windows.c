@@ -267,6 +267,22 @@ static bool *mark_nodes(const struct profile *p, const char *function)
 	return marks;
 }
 
+/* Samples of the marked nodes by time as their values are: an event may be the sum of several. */
+static void share_samples(struct points *points, const struct profile *p, const bool *marks)
+{
+	double samples = 0, value = 0;
+
+	for (uint32_t i = 0; i < p->sample_count; i++) {
+		if (!marks[p->samples[i].node])
+			continue;
+		samples += (double)p->samples[i].values[0];
+		value += (double)p->samples[i].values[profile_value_index(p)];
+	}
+	for (size_t i = 0; i < points->count && value > 0; i++)
+		points->items[i].sample_count =
+			(uint64_t)((double)points->items[i].total_value / value * samples + 0.5);
+}
+
 static int sum_function(struct points *points, const char *function)
 {
 	cleanup(profile) struct profile *p = NULL;
@@ -287,8 +303,10 @@ static int sum_function(struct points *points, const char *function)
 		if (!point || !marks[p->events[i].node])
 			continue;
 		point->total_value += p->events[i].value;
-		point->sample_count++;
+		point->sample_count++; /* where a type counts nothing else */
 	}
+	if (profile_type_info(p->meta.type)->value_count > 1)
+		share_samples(points, p, marks);
 	points->profiled_only = true;
 	return sum_windows(points);
 }

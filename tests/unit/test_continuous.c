@@ -290,6 +290,7 @@ static void test_windows_and_points(void **state)
 			 0);
 	assert_int_equal(points.count, 1);
 	assert_int_equal(points.items[0].total_value, 30 * PERIOD_99);
+	assert_int_equal(points.items[0].sample_count, 30);
 	assert_in_range(points.items[0].profiled_ns, 1, 2 * MINUTE);
 	assert_true(points.items[0].value_per_second >= 30 * PERIOD_99 / 120.0);
 	history_points_deinit(&points);
@@ -352,6 +353,8 @@ static void test_zero_is_no_gap(void **state)
 }
 
 struct looked_at {
+	struct store *store;
+	const char *service;
 	uint64_t ms, samples;
 };
 
@@ -366,9 +369,9 @@ static int add_looked(void *ctx, const struct store_window *window)
 
 static int add_days(void *ctx, const struct store_day *day, uint64_t bytes)
 {
-	const struct store_window_query query = { .service = "*" };
-	void **both = ctx;
-	int rc = store_history_windows(both[0], day, &query, add_looked, both[1], NULL, NULL);
+	struct looked_at *sum = ctx;
+	const struct store_window_query query = { .service = sum->service };
+	int rc = store_history_windows(sum->store, day, &query, add_looked, sum, NULL, NULL);
 
 	return rc == -ENOENT ? 0 : rc; /* it is just being made */
 }
@@ -378,8 +381,7 @@ static void test_looking_is_kept(void **state)
 {
 	struct session_fixture *f = *state;
 	struct continuous_setting setting = session_fixture_setting("default", "*", 99);
-	struct looked_at sum = { 0 };
-	void *both[] = { f->store, &sum };
+	struct looked_at sum = { .store = f->store, .service = "*" };
 	uint64_t begin_ns = clock_realtime_ns(), ms;
 	struct err err = { 0 };
 
@@ -387,7 +389,7 @@ static void test_looking_is_kept(void **state)
 	for (int i = 0; i < 6000 && sum.ms < 500; i++) {
 		sum.ms = 0;
 		clock_sleep_ns(10 * NS_PER_MS);
-		assert_int_equal(store_history_days(f->store, add_days, both, &err), 0);
+		assert_int_equal(store_history_days(f->store, add_days, &sum, &err), 0);
 	}
 	assert_true(sum.ms >= 500);
 	assert_int_equal(sum.samples, 0);
@@ -395,12 +397,40 @@ static void test_looking_is_kept(void **state)
 	fake_feed_disconnect(&f->feed);
 	clock_sleep_ns(500 * NS_PER_MS);
 	sum.ms = 0;
-	assert_int_equal(store_history_days(f->store, add_days, both, &err), 0);
+	assert_int_equal(store_history_days(f->store, add_days, &sum, &err), 0);
 	ms = sum.ms;
 	clock_sleep_ns(500 * NS_PER_MS);
 	sum.ms = 0;
-	assert_int_equal(store_history_days(f->store, add_days, both, &err), 0);
+	assert_int_equal(store_history_days(f->store, add_days, &sum, &err), 0);
 	assert_int_equal(sum.ms, ms);
+}
+
+/* An alias looks at the services that live there: under their names, and no others. */
+static void test_looking_by_an_alias(void **state)
+{
+	static const char *const aliases[] = { "unit:web.service", "port:8080" };
+	struct session_fixture *f = *state;
+
+	for (size_t k = 0; k < ARRAY_SIZE(aliases); k++) {
+		struct continuous_setting setting = session_fixture_setting("default", aliases[k], 99);
+		struct looked_at sum = { .store = f->store, .service = "web" }, all = { .store = f->store };
+		struct err err = { 0 };
+
+		session_fixture_put(f, &setting);
+		for (int i = 0; i < 6000 && sum.ms < 300 * (k + 1); i++) {
+			sum.ms = 0;
+			clock_sleep_ns(10 * NS_PER_MS);
+			assert_int_equal(store_history_days(f->store, add_days, &sum, &err), 0);
+		}
+		assert_true(sum.ms >= 300 * (k + 1));
+		assert_int_equal(sessions_continuous_delete(f->sessions, "default", aliases[k], &err), 0);
+		sum.service = "db";
+		sum.ms = 0;
+		assert_int_equal(store_history_days(f->store, add_days, &sum, &err), 0);
+		assert_int_equal(sum.ms, 0);
+		assert_int_equal(store_history_days(f->store, add_days, &all, &err), 0);
+		assert_int_equal(all.samples, 0);
+	}
 }
 
 /* Steps of the clock, and nights in which the machine slept, are nobody's looking. */
@@ -615,6 +645,7 @@ int main(void)
 		T(test_windows_and_points),
 		T(test_zero_is_no_gap),
 		T(test_looking_is_kept),
+		T(test_looking_by_an_alias),
 		cmocka_unit_test(test_clock_jumps_are_gaps),
 		T(test_several_types),
 		T(test_two_hundred_services),
