@@ -591,6 +591,7 @@ void alloc_follow(struct collector *c, struct proc *proc)
 				      .since_ns = clock_monotonic_ns(),
 				      .track = proc->wanted & PROF_WANT_LIVE,
 				      .link_fd = -1 };
+	follow_ask(c, proc, true); /* its stacks cannot be walked on later */
 	settle(c, free_slot, free_slot->since_ns);
 }
 

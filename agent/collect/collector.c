@@ -240,7 +240,7 @@ static int wait_for_samples_ms(const struct collector *c)
 
 static int wait_ms(const struct collector *c)
 {
-	if (module_index_pending(c->index) > 0)
+	if (module_index_is_due(c->index, clock_monotonic_ns()))
 		return POLL_PENDING_MS;
 	if (c->sweep_due)
 		return SWEEP_MS;

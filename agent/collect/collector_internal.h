@@ -127,8 +127,14 @@ void collector_drain(struct collector *c);
 void follow_scan(struct collector *c);
 /* Feeds the CPU time of every living process. */
 void follow_cpu(struct collector *c);
+/* Asks for the modules of @proc; urgently, and for their tables, of one that is sampled. */
+void follow_ask(struct collector *c, const struct proc *proc, bool urgent);
 /* Asks for all modules that nobody asked for, the most mapped first. */
 void follow_ask_all(struct collector *c);
+/* A first session begins: the unwind tables of all that runs are wanted. */
+void follow_want_rows(struct collector *c);
+/* Where to open the file of @mapping. */
+struct module_origin follow_origin(const struct proc *proc, const struct mapping *mapping);
 /* Moves mapping records out of the kernel, to be applied by follow_apply(). */
 void follow_drain(struct collector *c);
 /* Applies drained mapping records up to @time_ns. */

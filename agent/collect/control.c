@@ -203,13 +203,17 @@ void control_apply_demand(struct collector *c)
 static void on_demand(struct collector *c)
 {
 	const struct control_demand *demand = (const void *)c->message.data;
+	bool begins;
 
 	if (c->message.len != sizeof(*demand) || demand->rate_hz > RATE_MAX_HZ ||
 	    demand->fast_hz > RATE_MAX_HZ)
 		return;
 	if (demand->fast_hz != c->demand.fast_hz)
 		c->fast_refused = !features_has(&c->options->features, FEATURE_THREAD_EVENTS);
+	begins = !collector_active(c) && demand->types;
 	c->demand = *demand;
+	if (begins)
+		follow_want_rows(c);
 	governor_set_budget(&c->governor, demand->on_demand ? c->options->on_demand_budget_pct
 							    : c->options->cpu_budget_pct);
 	control_apply_demand(c);

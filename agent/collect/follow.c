@@ -16,6 +16,7 @@
 #include "agent/base/parse.h"
 #include "agent/base/vec.h"
 #include "agent/collect/collector_internal.h"
+#include "agent/collect/mounts.h"
 #include "agent/collect/proc_facts.h"
 #include "agent/collect/proc_maps.h"
 
@@ -34,28 +35,43 @@ VEC_DEFINE(mapping, struct mapping);
 
 /* ---- mappings ---------------------------------------------------------------------------------- */
 
-/* Asks for a module at its first sight. While sessions run it is opened at once: its process may be gone
- * in a millisecond. */
-static void first_sight(struct collector *c, struct proc *proc, uint32_t id, uint64_t start_va,
-			uint64_t end_va)
+struct module_origin follow_origin(const struct proc *proc, const struct mapping *mapping)
 {
-	struct module *module = id ? module_table_get(c->modules, id) : NULL;
+	return (struct module_origin){ .start_va = mapping->start_va,
+				       .end_va = mapping->end_va,
+				       .tgid = proc->tgid,
+				       .parent_tgid = proc->parent_tgid };
+}
+
+/* Asks for a module at its first sight. While sessions run it is opened at once: its process may be gone
+ * in a millisecond. Before, what it is is enough. */
+static void first_sight(struct collector *c, const struct proc *proc, const struct mapping *mapping)
+{
+	struct module *module = module_table_get(c->modules, mapping->module);
 
 	if (!module)
 		return;
 	module->mappings++;
 	if (module->kind != FEED_MODULE_ELF)
 		return;
-	module->origin = (struct module_origin){ .start_va = start_va,
-						 .end_va = end_va,
-						 .tgid = proc->tgid,
-						 .parent_tgid = proc->parent_tgid };
+	module->origin = follow_origin(proc, mapping);
+	if (collector_active(c))
+		module_want_rows(module);
 	if (module->state != MODULE_SEEN)
 		return;
 	if (collector_active(c))
 		module_index_ask(c->index, module, true);
 	else
-		module->names_later = true;
+		module->names_later = module->rows_later = true;
+}
+
+static int stat_mapped(uint32_t tgid, const struct mapping *mapping, struct stat *ret)
+{
+	char path[96];
+
+	(void)snprintf(path, sizeof(path), "/proc/%u/map_files/%llx-%llx", tgid,
+		       (unsigned long long)mapping->start_va, (unsigned long long)mapping->end_va);
+	return mounts_stat(path, ret);
 }
 
 /* What is known under an inode may be of another file: a copy over a file keeps it, a new file is given the inode of
@@ -66,17 +82,15 @@ static void check_file(struct collector *c, uint32_t tgid, const struct module_f
 {
 	struct module *module = module_table_find(c->modules, file);
 	struct stat st;
-	char path[96];
+	char path[40];
 
 	if (!module || module->slow || (!module->inode_changed_ns && !module->missed) || publish_is_jit(module) ||
 	    (!executable && at_ns - module->checked_ns < CHECK_INTERVAL_NS))
 		return;
 	module->checked_ns = at_ns;
-	(void)snprintf(path, sizeof(path), "/proc/%u/map_files/%llx-%llx", tgid,
-		       (unsigned long long)mapping->start_va, (unsigned long long)mapping->end_va);
-	if (stat(path, &st) < 0) {
+	if (stat_mapped(tgid, mapping, &st) < 0) {
 		(void)snprintf(path, sizeof(path), "/proc/%u/exe", tgid);
-		if (!executable || stat(path, &st) < 0)
+		if (!executable || mounts_stat(path, &st) < 0)
 			return;
 	}
 	if (S_ISREG(st.st_mode) && !module_is_of(module, &st))
@@ -112,7 +126,7 @@ static int on_map(void *ctx, const struct proc_map *map)
 		mapping.bias = mapping.module ? map->start_va : 0;
 	if (reading->seen.count >= MAPPING_SET_MAX)
 		return -ENOSPC;
-	first_sight(reading->c, reading->proc, mapping.module, map->start_va, map->end_va);
+	first_sight(reading->c, reading->proc, &mapping);
 	return mapping_vec_push(&reading->seen, mapping);
 }
 
@@ -222,17 +236,26 @@ static bool read_facts(struct collector *c, struct proc *proc, uint64_t now_ns)
 	return true;
 }
 
-/* Those of a process that is sampled come before those that are only there. */
-static void ask_for_modules(struct collector *c, const struct proc *proc)
+static void want_rows(const struct proc *proc, const struct mapping *mapping, struct module *module)
+{
+	if (module->rows_later)
+		module->origin = follow_origin(proc, mapping); /* where it was found may be gone */
+	module_want_rows(module);
+}
+
+void follow_ask(struct collector *c, const struct proc *proc, bool urgent)
 {
 	if (c->starting)
 		return; /* most mapped first, when all are known */
 	for (size_t i = 0; i < mapping_set_count(proc->mappings); i++) {
-		uint32_t id = mapping_set_at(proc->mappings, i)->module;
-		struct module *module = id ? module_table_get(c->modules, id) : NULL;
+		const struct mapping *mapping = mapping_set_at(proc->mappings, i);
+		struct module *module = module_table_get(c->modules, mapping->module);
 
-		if (module)
-			module_index_ask(c->index, module, proc->sampled);
+		if (!module)
+			continue;
+		if (urgent)
+			want_rows(proc, mapping, module);
+		module_index_ask(c->index, module, urgent);
 	}
 }
 
@@ -260,7 +283,7 @@ void follow_engage(struct collector *c, struct proc *proc)
 	}
 	if (read_facts(c, proc, now_ns) && !(proc->flags & FEED_PROC_KTHREAD))
 		read_maps(c, proc, now_ns);
-	ask_for_modules(c, proc);
+	follow_ask(c, proc, proc->sampled);
 	c->sweep_due = true;
 	c->names_due = true;
 }
@@ -326,7 +349,7 @@ struct proc *follow_sampled(struct collector *c, uint32_t tgid, uint64_t start_b
 	if (!proc->engaged)
 		follow_engage(c, proc);
 	else
-		ask_for_modules(c, proc);
+		follow_ask(c, proc, proc->sampled);
 	c->sweep_due = true;
 	return proc;
 }
@@ -442,7 +465,7 @@ static void apply_map(struct collector *c, const struct mmap_record *record, con
 		return;
 	if (record->inode == 0)
 		mapping.bias = mapping.module ? record->start_va : 0;
-	first_sight(c, proc, mapping.module, record->start_va, record->end_va);
+	first_sight(c, proc, &mapping);
 	if (mapping_set_add(&proc->mappings, &mapping, &changes) < 0)
 		log_debug("process %u has more mappings than are followed", proc->tgid);
 }
@@ -601,6 +624,42 @@ void follow_ask_all(struct collector *c)
 	qsort(modules, count, sizeof(*modules), by_mappings);
 	for (uint32_t i = 0; i < count; i++)
 		module_index_ask(c->index, modules[i], false);
+}
+
+/* A file that was deleted cannot be opened once its processes are gone: its names do not wait for a stack. */
+static void name_deleted(struct collector *c, const struct proc *proc, const struct mapping *mapping,
+			 struct module *module, uint64_t now_ns)
+{
+	struct stat st;
+
+	if (!module->names_later || module->state != MODULE_READY || module->slow || module->checked_ns == now_ns)
+		return;
+	module->checked_ns = now_ns;
+	if (stat_mapped(proc->tgid, mapping, &st) < 0 || st.st_nlink)
+		return;
+	module->origin = follow_origin(proc, mapping);
+	module_index_name(c->index, module);
+}
+
+void follow_want_rows(struct collector *c)
+{
+	uint64_t now_ns = clock_monotonic_ns();
+	struct proc *proc;
+	size_t at = 0;
+
+	while ((proc = proc_table_next(c->procs, &at))) {
+		for (size_t i = 0; i < mapping_set_count(proc->mappings); i++) {
+			const struct mapping *mapping = mapping_set_at(proc->mappings, i);
+			struct module *module = module_table_get(c->modules, mapping->module);
+
+			if (!module)
+				continue;
+			want_rows(proc, mapping, module);
+			name_deleted(c, proc, mapping, module, now_ns);
+		}
+	}
+	c->sweep_due = true;
+	follow_ask_all(c);
 }
 
 void follow_look_again(struct collector *c, uint64_t now_ns)

@@ -69,7 +69,7 @@ static int find_code(void *ctx, uint64_t va, struct late_place *ret)
 	module = module_table_canonical(finder->c->modules, mapping->module);
 	table = table_of(finder, module->id);
 	if (!table)
-		return -ENOENT;
+		return module_is_awaited(module) ? -EAGAIN : -ENOENT;
 	*ret = (struct late_place){ .module = module->id,
 				    .bias = mapping->bias,
 				    .table = table->image,

@@ -15,6 +15,7 @@
 
 #include "agent/base/bytes.h"
 #include "agent/base/io.h"
+#include "agent/collect/mounts.h"
 #include "agent/collect/proc_maps.h"
 
 #define OPEN_FLAGS     (O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
@@ -85,53 +86,81 @@ static int accept_file(int fd, const struct module_file *file)
 	return generation && generation != file->generation ? -ENOENT : 0;
 }
 
-static int open_checked(const char *path, const struct module_file *file)
+/* What is at @link, in /proc/@tgid, now. */
+static int open_linked(const char *link, uint32_t tgid, const struct module_file *file, bool may_hang)
 {
-	cleanup_close int fd = open(path, OPEN_FLAGS);
+	cleanup_close int path_fd = open(link, O_PATH | O_CLOEXEC), fd = -1;
+	char path[40];
 	int rc;
 
+	if (path_fd < 0)
+		return -errno;
+	if (!may_hang && !mounts_file_is_local(tgid, path_fd))
+		return -EXDEV;
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", path_fd);
+	fd = open(path, OPEN_FLAGS);
 	if (fd < 0)
 		return -errno;
 	rc = accept_file(fd, file);
 	return rc < 0 ? rc : take_fd(&fd);
+}
+
+/* A directory from which to look names up. */
+struct root {
+	int fd;
+	bool may_hang;
+	bool is_left; /* a path went on to another mount, where nobody followed */
+};
+
+static void cleanup_root_fn(struct root *root)
+{
+	cleanup_close_fn(&root->fd);
 }
 
 /* Opens @path with @root as the root directory; absolute links stay inside. */
-static int open_in_root(int root_fd, const char *path, const struct module_file *file)
+static int open_in_root(struct root *root, const char *path, const struct module_file *file, uint64_t resolve)
 {
-	struct open_how how = { .flags = OPEN_FLAGS, .resolve = RESOLVE_IN_ROOT };
-	cleanup_close int fd =
-		(int)syscall(SYS_openat2, root_fd, path, &how, sizeof(how));
+	struct open_how how = { .flags = OPEN_FLAGS,
+				.resolve = RESOLVE_IN_ROOT | resolve | (root->may_hang ? 0 : RESOLVE_NO_XDEV) };
+	cleanup_close int fd = (int)syscall(SYS_openat2, root->fd, path, &how, sizeof(how));
 	int rc;
 
-	if (fd < 0)
-		return -errno;
+	if (fd < 0) {
+		rc = -errno;
+		root->is_left |= rc == -EXDEV && !root->may_hang;
+		return rc;
+	}
 	rc = accept_file(fd, file);
 	return rc < 0 ? rc : take_fd(&fd);
 }
 
-/* Root directory of @tgid, 0 = the host's. */
-static int open_root(uint32_t tgid)
+/* Root directory of @tgid, 0 = the host's. -EXDEV: to look there may hang. */
+static int open_root(uint32_t tgid, bool may_hang, struct root *ret)
 {
+	cleanup_close int fd = -1;
 	char path[40] = "/";
-	int fd;
 
 	if (tgid)
 		(void)snprintf(path, sizeof(path), "/proc/%u/root", tgid);
 	fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	return fd < 0 ? -errno : fd;
+	if (fd < 0)
+		return -errno;
+	if (!may_hang && !mounts_file_is_local(tgid, fd))
+		return -EXDEV;
+	*ret = (struct root){ .fd = take_fd(&fd), .may_hang = may_hang };
+	return 0;
 }
 
-static int open_map_file(const struct module_origin *origin)
+static int open_map_file(const struct module_origin *origin, bool may_hang)
 {
 	char path[96];
 
 	(void)snprintf(path, sizeof(path), "/proc/%u/map_files/%llx-%llx", origin->tgid,
 		       (unsigned long long)origin->start_va, (unsigned long long)origin->end_va);
-	return open_checked(path, NULL);
+	return open_linked(path, origin->tgid, NULL, may_hang);
 }
 
-static int open_mapped(const struct module *module)
+static int open_mapped(const struct module *module, bool may_hang)
 {
 	const struct module_origin *origin = &module->origin;
 	uint32_t roots[3] = { origin->tgid, origin->parent_tgid, 0 };
@@ -139,24 +168,23 @@ static int open_mapped(const struct module *module)
 	int fd, rc = -ENOENT;
 
 	if (origin->tgid) {
-		fd = rc = open_map_file(origin);
-		if (fd >= 0 || fd == -EMFILE || fd == -ENFILE)
+		fd = rc = open_map_file(origin, may_hang);
+		if (fd >= 0 || fd == -EMFILE || fd == -ENFILE || fd == -EXDEV)
 			return fd;
 		(void)snprintf(exe, sizeof(exe), "/proc/%u/exe", origin->tgid);
-		fd = open_checked(exe, &module->file);
+		fd = open_linked(exe, origin->tgid, &module->file, may_hang);
 		if (fd >= 0)
 			return fd;
 	}
 	for (size_t i = 0; module->path[0] == '/' && i < ARRAY_SIZE(roots); i++) {
-		cleanup_close int root_fd = -1;
+		cleanup(root) struct root root = { .fd = -1 };
 
 		if (!roots[i] && i < 2)
 			continue;
-		root_fd = open_root(roots[i]);
-		if (root_fd < 0)
-			continue;
-		fd = open_in_root(root_fd, module->path, &module->file);
-		if (fd >= 0)
+		fd = open_root(roots[i], may_hang, &root);
+		if (fd == 0)
+			fd = open_in_root(&root, module->path, &module->file, 0);
+		if (fd >= 0 || fd == -EXDEV)
 			return fd;
 	}
 	return rc;
@@ -188,32 +216,28 @@ static int own_number(uint32_t tgid, unsigned *ret_number, unsigned *ret_uid)
 
 /* /tmp/perf-PID.map as the process sees it. /tmp is everybody's: the file must be the process's own, and no
  * link (tools/perf asks for the same). */
-static int open_perf_map(uint32_t tgid)
+static int open_perf_map(uint32_t tgid, bool may_hang)
 {
-	struct open_how how = { .flags = OPEN_FLAGS,
-				.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS };
-	cleanup_close int root_fd = open_root(tgid);
+	cleanup(root) struct root root = { .fd = -1 };
 	cleanup_close int fd = -1;
 	unsigned number, uid;
 	struct stat st;
 	char path[40];
-	int rc;
+	int rc = open_root(tgid, may_hang, &root);
 
-	if (root_fd < 0)
-		return root_fd;
-	rc = own_number(tgid, &number, &uid);
+	rc = rc < 0 ? rc : own_number(tgid, &number, &uid);
 	if (rc < 0)
 		return rc;
 	(void)snprintf(path, sizeof(path), "/tmp/perf-%u.map", number);
-	fd = (int)syscall(SYS_openat2, root_fd, path, &how, sizeof(how));
-	if (fd < 0 || fstat(fd, &st) < 0)
+	fd = open_in_root(&root, path, NULL, RESOLVE_NO_SYMLINKS);
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &st) < 0)
 		return -errno;
-	if (!S_ISREG(st.st_mode) || (st.st_uid != uid && st.st_uid != 0))
-		return -EPERM;
-	return take_fd(&fd);
+	return st.st_uid != uid && st.st_uid != 0 ? -EPERM : take_fd(&fd);
 }
 
-int module_files_open(const struct module *module)
+int module_files_open(const struct module *module, bool may_hang)
 {
 	int fd;
 
@@ -224,12 +248,13 @@ int module_files_open(const struct module *module)
 	case FEED_MODULE_VDSO:
 		return open_vdso();
 	case FEED_MODULE_JIT:
-		return module->origin.end_va ? open_map_file(&module->origin) :
-					       open_perf_map(module->origin.tgid);
+		return module->origin.end_va ? open_map_file(&module->origin, may_hang) :
+					       open_perf_map(module->origin.tgid, may_hang);
 	default:
-		return open_mapped(module);
+		return open_mapped(module, may_hang);
 	}
 }
+
 /* ---- debug files ------------------------------------------------------------------------------- */
 
 /* /usr/lib/debug/.build-id/xx/ and the rest of the id with @suffix; "" without an id. */
@@ -246,16 +271,16 @@ static void build_id_path(const struct debug_wish *wish, const char *suffix, cha
 	(void)snprintf(ret + at, DEBUG_PATH_MAX - at, "%s", suffix);
 }
 
-static int try_build_id(int root_fd, const struct debug_wish *wish, const char *suffix)
+static int try_build_id(struct root *root, const struct debug_wish *wish, const char *suffix)
 {
 	char path[DEBUG_PATH_MAX];
 
 	build_id_path(wish, suffix, path);
-	return path[0] ? open_in_root(root_fd, path, NULL) : -ENOENT;
+	return path[0] ? open_in_root(root, path, NULL, 0) : -ENOENT;
 }
 
 /* Opens @before + the module's folder + @between + @name. */
-static int try_beside(int root_fd, const struct debug_wish *wish, const char *before, const char *between,
+static int try_beside(struct root *root, const struct debug_wish *wish, const char *before, const char *between,
 		      const char *name)
 {
 	const char *slash = strrchr(wish->path, '/');
@@ -269,57 +294,57 @@ static int try_beside(int root_fd, const struct debug_wish *wish, const char *be
 	/* A file that links to itself is no debug file. */
 	if (len < 0 || (size_t)len >= sizeof(path) || strcmp(path, wish->path) == 0)
 		return -ENOENT;
-	return open_in_root(root_fd, path, NULL);
+	return open_in_root(root, path, NULL, 0);
 }
 
-static int try_link(int root_fd, const struct debug_wish *wish)
+static int try_link(struct root *root, const struct debug_wish *wish)
 {
-	int fd = try_build_id(root_fd, wish, ".debug");
+	int fd = try_build_id(root, wish, ".debug");
 
 	if (fd >= 0 || strchr(wish->name, '/'))
 		return fd;
-	fd = try_beside(root_fd, wish, "", "/", wish->name);
+	fd = try_beside(root, wish, "", "/", wish->name);
 	if (fd < 0)
-		fd = try_beside(root_fd, wish, "", "/.debug/", wish->name);
+		fd = try_beside(root, wish, "", "/.debug/", wish->name);
 	if (fd < 0)
-		fd = try_beside(root_fd, wish, DEBUG_ROOT, "/", wish->name);
+		fd = try_beside(root, wish, DEBUG_ROOT, "/", wish->name);
 	return fd;
 }
 
 /* The name is relative to the file that has it: the module, or a debug file in either of its places. */
-static int try_alt(int root_fd, const struct debug_wish *wish)
+static int try_alt(struct root *root, const struct debug_wish *wish)
 {
 	char path[DEBUG_PATH_MAX];
-	int fd = try_build_id(root_fd, wish, ".debug");
+	int fd = try_build_id(root, wish, ".debug");
 
 	if (fd >= 0)
 		return fd;
 	if (wish->name[0] == '/')
-		return open_in_root(root_fd, wish->name, NULL);
-	fd = try_beside(root_fd, wish, "", "/", wish->name);
+		return open_in_root(root, wish->name, NULL, 0);
+	fd = try_beside(root, wish, "", "/", wish->name);
 	if (fd < 0)
-		fd = try_beside(root_fd, wish, DEBUG_ROOT, "/", wish->name);
+		fd = try_beside(root, wish, DEBUG_ROOT, "/", wish->name);
 	if (fd >= 0 || !wish->name[0])
 		return fd;
 	/* Debian's: ../../.dwz/… from any of these folders. */
 	(void)snprintf(path, sizeof(path), DEBUG_ROOT "/.build-id/00/%s", wish->name);
-	return open_in_root(root_fd, path, NULL);
+	return open_in_root(root, path, NULL, 0);
 }
 
-static int try_package(int root_fd, const struct debug_wish *wish)
+static int try_package(struct root *root, const struct debug_wish *wish)
 {
 	char path[DEBUG_PATH_MAX];
 	int fd = -ENOENT;
 
 	if (wish->path[0] == '/' &&
 	    (size_t)snprintf(path, sizeof(path), "%s.dwp", wish->path) < sizeof(path))
-		fd = open_in_root(root_fd, path, NULL);
-	return fd >= 0 ? fd : try_build_id(root_fd, wish, ".dwp");
+		fd = open_in_root(root, path, NULL, 0);
+	return fd >= 0 ? fd : try_build_id(root, wish, ".dwp");
 }
 
 /* The suffix: a program that names something else has its other half nowhere, and no file of others is read
  * in its name. */
-static int try_split(int root_fd, const struct debug_wish *wish)
+static int try_split(struct root *root, const struct debug_wish *wish)
 {
 	size_t len = strlen(wish->name);
 	const char *slash = strrchr(wish->name, '/');
@@ -327,41 +352,57 @@ static int try_split(int root_fd, const struct debug_wish *wish)
 
 	if (len < sizeof(".dwo") || strcmp(wish->name + len - 4, ".dwo") != 0)
 		return -ENOENT;
-	fd = wish->name[0] == '/' ? open_in_root(root_fd, wish->name, NULL)
-				  : try_beside(root_fd, wish, "", "/", wish->name);
-	return fd >= 0 || !slash ? fd : try_beside(root_fd, wish, "", "/", slash + 1);
+	fd = wish->name[0] == '/' ? open_in_root(root, wish->name, NULL, 0)
+				  : try_beside(root, wish, "", "/", wish->name);
+	return fd >= 0 || !slash ? fd : try_beside(root, wish, "", "/", slash + 1);
 }
 
-static int try_kind(int root_fd, const struct debug_wish *wish)
+static int try_kind(struct root *root, const struct debug_wish *wish)
 {
 	switch (wish->kind) {
 	case DEBUG_FILE:
-		return try_link(root_fd, wish);
+		return try_link(root, wish);
 	case DEBUG_ALT:
-		return try_alt(root_fd, wish);
+		return try_alt(root, wish);
 	case DEBUG_PACKAGE:
-		return try_package(root_fd, wish);
+		return try_package(root, wish);
 	case DEBUG_SPLIT:
-		return try_split(root_fd, wish);
+		return try_split(root, wish);
 	}
 	return -EINVAL;
 }
 
-int module_files_open_debug(const struct debug_wish *wish)
+struct debug_wish module_files_wish(const struct control_debug_want *want, const struct module *module)
+{
+	bool is_known = module && !module->slow;
+
+	return (struct debug_wish){ .kind = want->kind,
+				    .build_id = want->build_id,
+				    .build_id_len = want->build_id_len,
+				    .name = want->name,
+				    .path = is_known ? module->path : "",
+				    .tgid = is_known ? module->origin.tgid : 0 };
+}
+
+int module_files_open_debug(const struct debug_wish *wish, bool may_hang)
 {
 	uint32_t roots[2] = { wish->tgid, 0 };
+	int rc = -ENOENT;
 
 	for (size_t i = wish->tgid ? 0 : 1; i < ARRAY_SIZE(roots); i++) {
-		cleanup_close int root_fd = open_root(roots[i]);
-		int fd;
+		cleanup(root) struct root root = { .fd = -1 };
+		int fd = open_root(roots[i], may_hang, &root);
 
-		if (root_fd < 0)
-			continue;
-		fd = try_kind(root_fd, wish);
+		if (fd == 0)
+			fd = try_kind(&root, wish);
+		else if (fd == -EXDEV)
+			root.is_left = true;
 		if (fd >= 0)
 			return fd;
+		if (root.is_left)
+			rc = -EXDEV;
 	}
-	return -ENOENT;
+	return rc;
 }
 
 /* ---- kernel ------------------------------------------------------------------------------------ */

@@ -11,6 +11,7 @@
 #include "agent/base/log.h"
 #include "agent/base/vec.h"
 #include "agent/collect/module_files.h"
+#include "agent/collect/mounts.h"
 #include "agent/collect/slow_files.h"
 #include "agent/wire/control.h"
 
@@ -25,7 +26,7 @@ struct wait {
 	int fd;		  /* owned; -1 = opened when it is sent */
 	uint64_t sent_ns; /* 0 = not sent to the present symbolizer */
 	uint8_t tries;	  /* symbolizers that died with it */
-	bool names_later; /* as it was sent */
+	bool names_later, rows_later; /* as it was sent */
 };
 
 VEC_DEFINE(wait, struct wait);
@@ -93,6 +94,11 @@ size_t module_index_pending(const struct module_index *index)
 	return index->flight.count + index->queue.count - index->queue_at - index->queue_holes;
 }
 
+bool module_index_is_due(const struct module_index *index, uint64_t now_ns)
+{
+	return module_index_pending(index) || slow_files_are_due(index->slow, now_ns);
+}
+
 /* ---- outcome of a module ----------------------------------------------------------------------- */
 
 static void give_up(struct module_index *index, struct module *module, int error)
@@ -100,8 +106,11 @@ static void give_up(struct module_index *index, struct module *module, int error
 	uint64_t key = hash_combine(hash_combine(module->file.inode, module->file.dev_major),
 				    module->file.dev_minor);
 
-	if (module->key) { /* a former symbolizer has read it; its answer stands */
+	if (module->key) { /* it was read before, and that answer stands */
+		module->rows_later = module->kind == FEED_MODULE_ELF && module_is_awaited(module);
 		module->state = MODULE_READY;
+		if (module->rows_later) /* until it is mapped again, or sampled where it still is */
+			index->sink.indexed(index->sink.ctx, module, -1, 0);
 		return;
 	}
 	log_debug("module %u %s is not readable: %s", module->id, module->path, strerror(-error));
@@ -171,8 +180,11 @@ static void push_wait(struct module_index *index, struct module *module, int fd)
 	struct stat st;
 
 	module->state = MODULE_ASKED;
-	if (fstat(fd, &st) == 0)
+	if (fstat(fd, &st) == 0) {
 		module_opened(module, &st);
+		/* Nobody can open it again once its processes are gone. A copy has no name either. */
+		module->names_later = module->names_later && (st.st_nlink || module->slow);
+	}
 	if (!module->file.generation) /* /proc does not say it */
 		module->file.generation = module_files_generation(fd, &module->file);
 	if (wait_vec_push(&index->flight, wait) < 0) {
@@ -181,31 +193,56 @@ static void push_wait(struct module_index *index, struct module *module, int fd)
 	}
 }
 
+/* Of JIT code there is a device where it is a file, mapped: a jitdump. */
+static bool is_slow(const struct module *module)
+{
+	const struct module_file *file = &module->file;
+
+	return file->inode && !mounts_device_is_local(module->origin.tgid, file->dev_major, file->dev_minor);
+}
+
 static void open_file(struct module_index *index, struct module *module)
 {
 	int fd;
 
-	module->slow = slow_files_is_slow(module);
+	module->slow = is_slow(module);
 	module->state = MODULE_ASKED;
-	fd = module->slow ? slow_files_ask(index->slow, module, clock_monotonic_ns()) : module_files_open(module);
+	fd = module->slow ? -EXDEV : module_files_open(module, false);
+	if (fd == -EXDEV)
+		fd = slow_files_ask(index->slow, module, clock_monotonic_ns());
+	else if (fd >= 0)
+		push_wait(index, module, fd);
 	if (fd < 0)
 		give_up(index, module, fd);
-	else if (!module->slow)
-		push_wait(index, module, fd);
 }
 
-static void take_copies(struct module_index *index, uint64_t now_ns)
+static void send_debug(struct module_index *index, uint32_t request, int fd)
 {
-	uint32_t id;
-	int fd;
+	struct control_debug answer = { .head = { .kind = CONTROL_DEBUG, .request = request },
+					.status = fd >= 0 ? 0 : -ENOENT };
 
-	while ((id = slow_files_take(index->slow, index->modules, now_ns, &fd))) {
-		struct module *module = module_table_get(index->modules, id);
+	if (index->channel_fd < 0 ||
+	    channel_send_wait(index->channel_fd, &answer, sizeof(answer), &fd, fd >= 0, 20) < 0)
+		log_debug("the symbolizer did not take a debug file in time");
+}
 
+static void take_slow_files(struct module_index *index, uint64_t now_ns)
+{
+	struct slow_file file;
+
+	while (slow_files_take(index->slow, index->modules, now_ns, &file)) {
+		struct module *module = module_table_get(index->modules, file.module);
+		cleanup_close int fd = file.fd;
+
+		if (file.is_debug) {
+			send_debug(index, file.request, fd);
+			continue;
+		}
+		module->slow |= file.is_copy;
 		if (fd < 0)
 			give_up(index, module, fd);
 		else
-			push_wait(index, module, fd);
+			push_wait(index, module, take_fd(&fd));
 	}
 }
 
@@ -224,7 +261,7 @@ static bool leave_queue(struct module_index *index, const struct module *module)
 
 void module_index_ask(struct module_index *index, struct module *module, bool urgent)
 {
-	if (urgent && module->state == MODULE_ASKED && !module->key &&
+	if (urgent && module->state == MODULE_ASKED && (!module->key || module_is_awaited(module)) &&
 	    index->flight.count < MODULE_INDEX_FLIGHT_MAX && leave_queue(index, module))
 		module->state = MODULE_SEEN;
 	if (module->state != MODULE_SEEN)
@@ -254,8 +291,9 @@ static int send_request(struct module_index *index, struct wait *wait, uint64_t 
 	struct control_index request = {
 		.head = { .kind = CONTROL_INDEX, .request = module->id },
 		.kind = module->kind,
-		.want_rows = module->kind != FEED_MODULE_KERNEL &&
-			     module->kind != FEED_MODULE_JIT && !module->table_bytes,
+		.want_rows = module->kind != FEED_MODULE_KERNEL && module->kind != FEED_MODULE_JIT &&
+			     !module->rows_later &&
+			     !module_table_canonical(index->modules, module->id)->table_bytes,
 		.names_later = module->names_later,
 		.build_id_len = module->build_id_len,
 	};
@@ -272,6 +310,7 @@ static int send_request(struct module_index *index, struct wait *wait, uint64_t 
 	if (rc == 0) {
 		wait->sent_ns = now_ns;
 		wait->names_later = module->names_later;
+		wait->rows_later = module->rows_later;
 	}
 	return rc;
 }
@@ -330,7 +369,7 @@ static void give_up_late_ones(struct module_index *index, uint64_t now_ns)
 void module_index_pump(struct module_index *index, uint64_t now_ns)
 {
 	give_up_late_ones(index, now_ns);
-	take_copies(index, now_ns);
+	take_slow_files(index, now_ns);
 	while (index->channel_fd >= 0) {
 		size_t at;
 
@@ -385,16 +424,19 @@ static void on_indexed(struct module_index *index, const struct channel_message 
 {
 	const struct control_indexed *answer = (const void *)message->data;
 	struct module *module;
-	bool named_since;
+	const struct wait *wait;
+	bool wanted_since;
 	int error;
 
 	if (message->len != sizeof(*answer) || answer->build_id_len > FEED_BUILD_ID_MAX)
 		return;
 	module = module_table_get(index->modules, answer->head.request);
 	for (size_t i = 0; i < index->flight.count; i++) {
-		if (index->flight.data[i].module != answer->head.request)
+		wait = &index->flight.data[i];
+		if (wait->module != answer->head.request)
 			continue;
-		named_since = index->flight.data[i].names_later && !module->names_later;
+		wanted_since = (wait->names_later && !module->names_later) ||
+			       (wait->rows_later && !module->rows_later);
 		drop_wait(index, i);
 		error = answer->status;
 		if (error >= 0)
@@ -403,7 +445,7 @@ static void on_indexed(struct module_index *index, const struct channel_message 
 			give_up(index, module, error);
 		else
 			accept_answer(index, module, answer, message->fds[0]);
-		if (!error && named_since) {
+		if (!error && wanted_since) {
 			module->state = MODULE_SEEN;
 			module_index_ask(index, module, true);
 		}
@@ -424,7 +466,6 @@ static void on_names_want(struct module_index *index, const struct channel_messa
 static void on_debug_want(struct module_index *index, const struct channel_message *message)
 {
 	const struct control_debug_want *want = (const void *)message->data;
-	struct control_debug answer = { .head = { .kind = CONTROL_DEBUG } };
 	const struct module *module;
 	struct debug_wish wish;
 	cleanup_close int fd = -1;
@@ -432,18 +473,12 @@ static void on_debug_want(struct module_index *index, const struct channel_messa
 	if (message->len != sizeof(*want) || want->build_id_len > FEED_BUILD_ID_MAX ||
 	    !memchr(want->name, '\0', sizeof(want->name)))
 		return;
-	answer.head.request = want->head.request;
 	module = module_table_get(index->modules, want->index_request);
-	wish = (struct debug_wish){ .kind = want->kind,
-				    .build_id = want->build_id,
-				    .build_id_len = want->build_id_len,
-				    .name = want->name,
-				    .path = module && !module->slow ? module->path : "",
-				    .tgid = module && !module->slow ? module->origin.tgid : 0 };
-	fd = module_files_open_debug(&wish);
-	answer.status = fd >= 0 ? 0 : -ENOENT;
-	if (channel_send_wait(index->channel_fd, &answer, sizeof(answer), &fd, fd >= 0, 20) < 0)
-		log_debug("the symbolizer did not take a debug file in time");
+	wish = module_files_wish(want, module);
+	fd = module_files_open_debug(&wish, false);
+	/* Its answer comes when the child has one: what belongs to which request is checked where it is read. */
+	if (fd != -EXDEV || slow_files_ask_debug(index->slow, want, module, clock_monotonic_ns()) < 0)
+		send_debug(index, want->head.request, fd);
 }
 
 void module_index_receive(struct module_index *index, unsigned max)

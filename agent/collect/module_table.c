@@ -160,6 +160,21 @@ bool module_is_of(const struct module *module, const struct stat *st)
 	       module->inode_changed_ns == inode_changed_ns(st);
 }
 
+void module_want_rows(struct module *module)
+{
+	if (!module->rows_later)
+		return;
+	module->rows_later = false;
+	module->changed = true; /* it is awaited */
+	if (module->state == MODULE_READY)
+		module->state = MODULE_SEEN;
+}
+
+bool module_is_awaited(const struct module *module)
+{
+	return module->state == MODULE_ASKED && !module->rows_later && !module->table_bytes;
+}
+
 void module_table_forget_file(struct module_table *table, struct module *module)
 {
 	uint64_t hash = file_hash(&module->file), id;

@@ -63,6 +63,7 @@ struct module {
 	bool changed;	    /* flags or canonical id differ from what is in the BPF tables */
 	bool table_evicted; /* had a table that gave way to others */
 	bool names_later;   /* no stack went through it yet: nobody needs its names */
+	bool rows_later;    /* nothing was sampled since it was found: nobody needs its table */
 };
 
 struct control_alloc_site;
@@ -91,6 +92,10 @@ bool module_table_is_current(const struct module_table *table, const struct modu
 void module_opened(struct module *module, const struct stat *st);
 /* What is known of @module was read from the file that @st describes. */
 bool module_is_of(const struct module *module, const struct stat *st);
+/* Something is sampled: its table is asked for with the next request, also if it was read without. */
+void module_want_rows(struct module *module);
+/* An answer may bring its table. */
+bool module_is_awaited(const struct module *module);
 /* Makes the next look-up of @module's file find another module: there is another file under its inode by now. */
 void module_table_forget_file(struct module_table *table, struct module *module);
 

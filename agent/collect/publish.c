@@ -111,9 +111,10 @@ void publish_ask_jit(struct collector *c, struct proc *proc)
 {
 	struct module *module = module_table_get(c->modules, proc->jit_module);
 
-	if (!module || module->state != MODULE_READY || (module->flags & INDEXED_SYMBOLS))
-		return;
+	if (!module || module->state != MODULE_READY || ((module->flags & INDEXED_SYMBOLS) && !module->slow))
+		return; /* a copy does not grow */
 	module->origin = (struct module_origin){ .tgid = proc->tgid };
+	module->file = (struct module_file){ 0 };
 	for (size_t i = 0; i < mapping_set_count(proc->mappings); i++) {
 		const struct mapping *mapping = mapping_set_at(proc->mappings, i);
 		const struct module *file = module_table_get(c->modules, mapping->module);
@@ -121,6 +122,7 @@ void publish_ask_jit(struct collector *c, struct proc *proc)
 		if (file && is_jitdump(file->path)) {
 			module->origin.start_va = mapping->start_va;
 			module->origin.end_va = mapping->end_va;
+			module->file = file->file;
 		}
 	}
 	module->state = MODULE_SEEN;
@@ -159,7 +161,7 @@ static uint32_t mapping_flags(const struct module *module)
 		flags |= PROF_MAPPING_FP;
 	if (module->table_bytes)
 		flags |= PROF_MAPPING_ROWS;
-	else if (module->state == MODULE_ASKED && !module->key)
+	else if (module_is_awaited(module))
 		flags |= PROF_MAPPING_AWAITED;
 	return flags;
 }
@@ -364,7 +366,7 @@ static bool settled(const struct collector *c, const struct proc *proc)
 		uint32_t id = mapping_set_at(proc->mappings, i)->module;
 		const struct module *module = id ? module_table_get(c->modules, id) : NULL;
 
-		if (module && !module->key && module->state != MODULE_FAILED)
+		if (module && ((!module->key && module->state != MODULE_FAILED) || module_is_awaited(module)))
 			return false;
 	}
 	return true;

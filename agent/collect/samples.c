@@ -51,10 +51,7 @@ static void name_module(struct collector *c, const struct proc *proc, struct mod
 		if (module_table_canonical(c->modules, mapping->module) != module)
 			continue;
 		mapped = module_table_get(c->modules, mapping->module);
-		mapped->origin = (struct module_origin){ .start_va = mapping->start_va,
-							 .end_va = mapping->end_va,
-							 .tgid = proc->tgid,
-							 .parent_tgid = proc->parent_tgid };
+		mapped->origin = follow_origin(proc, mapping);
 		break;
 	}
 	module->names_later = false;

@@ -9,112 +9,86 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 
+#include "agent/base/channel.h"
 #include "agent/base/clock.h"
+#include "agent/base/hash.h"
 #include "agent/base/io.h"
 #include "agent/base/log.h"
 #include "agent/base/vec.h"
 #include "agent/collect/module_files.h"
+#include "agent/collect/mounts.h"
 
-#define SILENT_MAX 16u
-#define TYPE_MAX   16u
-#define COPY_BYTES 65536u
+#define SILENT_MAX  16u
+#define COPY_BYTES  65536u
+#define OF_A_VIEW   (1ull << 63) /* instead of a device: of what a process sees */
 
-VEC_DEFINE(waiting, uint32_t);
+struct job {
+	uint32_t module;		 /* id; 0 = the debug file of one of the past */
+	uint64_t device;		 /* what may hang it */
+	struct control_debug_want *want; /* owned; NULL = the module's own file is wanted */
+};
+
+VEC_DEFINE(job, struct job);
 
 struct child {
 	pid_t pid; /* 0 = free */
-	uint32_t module;
-	uint64_t device;
+	struct job job;
 	uint64_t until_ns;
-	int answer_fd; /* one int32_t comes: 0 or a negative errno */
-	int copy_fd;
+	int answer_fd; /* struct answer comes, and a descriptor with it */
+};
+
+struct answer {
+	struct channel_head head;
+	int32_t status; /* 0 or a negative errno */
+	uint32_t is_copy;
 };
 
 struct slow_files {
-	struct waiting_vec waiting; /* module ids */
+	struct job_vec waiting;
 	struct child children[SLOW_FILES_CHILDREN_MAX];
 	struct {
 		uint64_t device, until_ns;
 	} silent[SILENT_MAX]; /* ring */
 	size_t silent_at;
+	struct channel_message message;
 };
 
-/* ---- which files --------------------------------------------------------------------------------- */
-
-bool slow_files_parse_mount(const char *line, uint32_t dev_major, uint32_t dev_minor, char *ret, size_t size)
-{
-	const char *type = strstr(line, " - ");
-	unsigned major, minor;
-	size_t len;
-
-	if (!type || sscanf(line, "%*u %*u %u:%u ", &major, &minor) != 2 || major != dev_major || minor != dev_minor)
-		return false;
-	type += strlen(" - ");
-	len = strcspn(type, " \n");
-	if (len >= size)
-		len = size - 1;
-	memcpy(ret, type, len);
-	ret[len] = '\0';
-	return true;
-}
-
-static bool is_local(const char *type)
-{
-	static const char *const types[] = { "overlay", "btrfs", "tmpfs", "ramfs", "rootfs", "zfs", "bcachefs",
-					     "devtmpfs", "hugetlbfs" };
-
-	for (size_t i = 0; i < ARRAY_SIZE(types); i++)
-		if (strcmp(type, types[i]) == 0)
-			return true;
-	return false;
-}
-
-/* Memory that has only a descriptor (memfd_create, shared memory) is on a file system that is mounted nowhere. */
-static bool is_memory(const struct module_file *file)
-{
-	cleanup_close int fd = io_memfd("device", 0);
-	struct stat st;
-
-	return fd >= 0 && fstat(fd, &st) == 0 && major(st.st_dev) == file->dev_major &&
-	       minor(st.st_dev) == file->dev_minor;
-}
-
-bool slow_files_is_slow(const struct module *module)
-{
-	const struct module_file *file = &module->file;
-	cleanup_fclose FILE *mounts = NULL;
-	cleanup_free char *line = NULL;
-	char path[40], type[TYPE_MAX];
-	size_t capacity = 0;
-
-	if (module->kind != FEED_MODULE_ELF || file->dev_major || !file->inode || is_memory(file))
-		return false;
-	(void)snprintf(path, sizeof(path), "/proc/%u/mountinfo", module->origin.tgid);
-	mounts = fopen(path, "re");
-	while (mounts && getline(&line, &capacity, mounts) > 0)
-		if (slow_files_parse_mount(line, file->dev_major, file->dev_minor, type, sizeof(type)))
-			return !is_local(type);
-	return true;
-}
+/* ---- what is wanted ------------------------------------------------------------------------------ */
 
 static uint64_t device_of(const struct module *module)
 {
 	return (uint64_t)module->file.dev_major << 32 | module->file.dev_minor;
 }
 
+static struct statx look(uint32_t tgid, const char *what)
+{
+	struct statx st = { 0 };
+	char path[40];
+
+	(void)snprintf(path, sizeof(path), "/proc/%u/%s", tgid, what);
+	(void)!statx(AT_FDCWD, path, AT_STATX_DONT_SYNC, STATX_BASIC_STATS, &st); /* zeros if it is gone */
+	return st;
+}
+
+/* Whose it is, its mounts and its root: what one user does to what he sees holds up nobody else. */
+static uint64_t view_of(uint32_t tgid)
+{
+	const uint32_t pid = tgid ? tgid : (uint32_t)getpid();
+	const struct statx root = look(pid, "root");
+	uint64_t view = hash_combine(look(pid, "").stx_uid, look(pid, "ns/mnt").stx_ino);
+
+	view = hash_combine(hash_combine(view, root.stx_ino), (uint64_t)root.stx_dev_major << 32 | root.stx_dev_minor);
+	return OF_A_VIEW | view;
+}
+
 /* ---- the child ----------------------------------------------------------------------------------- */
 
-static int copy(const struct module *module, int to)
+static int copy(int from, int to)
 {
-	cleanup_close int from = module_files_open(module);
+	char *buffer = malloc(COPY_BYTES); /* ends with the process */
 	uint64_t copied = 0;
-	char *buffer;
 
-	if (from < 0)
-		return from;
-	buffer = malloc(COPY_BYTES); /* ends with the process */
 	if (!buffer)
 		return -ENOMEM;
 	for (;;) {
@@ -130,15 +104,41 @@ static int copy(const struct module *module, int to)
 	}
 }
 
-static _Noreturn void run_child(const struct module *module, int answer_fd, int copy_fd)
+/* The file itself where nobody can hang who reads it, else its copy. Descriptors end with the process: to close one
+ * may hang, too. */
+static int open_job(const struct job *job, const struct module *module, uint32_t *ret_is_copy)
 {
-	int32_t status;
+	struct debug_wish wish;
+	int fd, copy_fd, rc;
+
+	if (job->want) {
+		wish = module_files_wish(job->want, module);
+		fd = module_files_open_debug(&wish, true);
+	} else {
+		fd = module_files_open(module, true);
+	}
+	*ret_is_copy = fd >= 0 && !mounts_file_is_local(module ? module->origin.tgid : 0, fd);
+	if (!*ret_is_copy)
+		return fd;
+	copy_fd = io_memfd("profd-file", 0);
+	if (copy_fd < 0)
+		return copy_fd;
+	rc = copy(fd, copy_fd);
+	return rc < 0 ? rc : copy_fd;
+}
+
+static _Noreturn void run_child(const struct job *job, const struct module *module, int answer_fd)
+{
+	struct answer answer = { .status = 0 };
+	int fd;
 
 	(void)prctl(PR_SET_NAME, "profd-files");
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-	io_close_others(answer_fd, copy_fd);
-	status = copy(module, copy_fd);
-	_exit(io_write_all(answer_fd, &status, sizeof(status)) < 0);
+	io_close_others(answer_fd, answer_fd);
+	fd = open_job(job, module, &answer.is_copy);
+	if (fd < 0)
+		answer.status = fd;
+	_exit(channel_send(answer_fd, &answer, sizeof(answer), &fd, fd >= 0) < 0);
 }
 
 /* ---- the collector ------------------------------------------------------------------------------- */
@@ -152,8 +152,7 @@ static void end_child(struct child *child)
 {
 	(void)kill(child->pid, SIGKILL); /* nobody waits for it: SIGCHLD is ignored */
 	(void)close(child->answer_fd);
-	if (child->copy_fd >= 0)
-		(void)close(child->copy_fd);
+	free(child->job.want);
 	*child = (struct child){ 0 };
 }
 
@@ -164,7 +163,9 @@ void slow_files_destroy(struct slow_files *files)
 	for (size_t i = 0; i < SLOW_FILES_CHILDREN_MAX; i++)
 		if (files->children[i].pid)
 			end_child(&files->children[i]);
-	waiting_vec_deinit(&files->waiting);
+	for (size_t i = 0; i < files->waiting.count; i++)
+		free(files->waiting.data[i].want);
+	job_vec_deinit(&files->waiting);
 	free(files);
 }
 
@@ -176,40 +177,59 @@ static bool is_silent(const struct slow_files *files, uint64_t device, uint64_t 
 	return false;
 }
 
-int slow_files_ask(struct slow_files *files, const struct module *module, uint64_t now_ns)
+/* Takes what is wanted. */
+static int put_job(struct slow_files *files, struct job job, uint64_t now_ns)
 {
-	if (is_silent(files, device_of(module), now_ns))
-		return -ETIMEDOUT;
-	if (files->waiting.count >= SLOW_FILES_WAITING_MAX)
-		return -ENOSPC;
-	return waiting_vec_push(&files->waiting, module->id);
+	int rc = is_silent(files, job.device, now_ns)		 ? -ETIMEDOUT
+		 : files->waiting.count >= SLOW_FILES_WAITING_MAX ? -ENOSPC
+								  : job_vec_push(&files->waiting, job);
+
+	if (rc < 0)
+		free(job.want);
+	return rc;
 }
 
-static int start_child(struct child *child, const struct module *module, uint64_t now_ns)
+int slow_files_ask(struct slow_files *files, const struct module *module, uint64_t now_ns)
 {
-	cleanup_close int copy_fd = io_memfd("profd-file", 0);
-	int fds[2];
+	const struct job job = { .module = module->id,
+				 .device = module->slow ? device_of(module) : view_of(module->origin.tgid) };
+
+	return put_job(files, job, now_ns);
+}
+
+int slow_files_ask_debug(struct slow_files *files, const struct control_debug_want *want,
+			 const struct module *module, uint64_t now_ns)
+{
+	struct job job = { .module = module ? module->id : 0,
+			   .device = view_of(module_files_wish(want, module).tgid),
+			   .want = malloc(sizeof(*want)) };
+
+	if (!job.want)
+		return -ENOMEM;
+	*job.want = *want;
+	return put_job(files, job, now_ns);
+}
+
+static int start_child(struct child *child, const struct job *job, const struct module *module, uint64_t now_ns)
+{
+	int fds[2], rc = channel_pair(fds);
 	pid_t pid;
 
-	if (copy_fd < 0)
-		return copy_fd;
-	if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) < 0)
-		return -errno;
+	if (rc < 0)
+		return rc;
 	(void)signal(SIGCHLD, SIG_IGN);
 	pid = fork();
 	if (pid == 0)
-		run_child(module, fds[1], copy_fd);
+		run_child(job, module, fds[1]);
 	(void)close(fds[1]);
 	if (pid < 0) {
 		(void)close(fds[0]);
 		return -EAGAIN;
 	}
 	*child = (struct child){ .pid = pid,
-				 .module = module->id,
-				 .device = device_of(module),
+				 .job = *job,
 				 .until_ns = now_ns + SLOW_FILES_WAIT_S * NS_PER_S,
-				 .answer_fd = fds[0],
-				 .copy_fd = take_fd(&copy_fd) };
+				 .answer_fd = fds[0] };
 	return 0;
 }
 
@@ -221,75 +241,106 @@ static struct child *child_for(struct slow_files *files, uint64_t device)
 	for (size_t i = 0; i < SLOW_FILES_CHILDREN_MAX; i++) {
 		if (!files->children[i].pid)
 			found = &files->children[i];
-		else if (files->children[i].device == device)
+		else if (files->children[i].job.device == device)
 			return NULL;
 	}
 	return found;
 }
 
-static uint32_t take_waiting(struct slow_files *files, size_t at)
+static void drop_waiting(struct slow_files *files, size_t at)
 {
-	uint32_t id = files->waiting.data[at];
-
 	files->waiting.count--;
 	memmove(&files->waiting.data[at], &files->waiting.data[at + 1],
 		(files->waiting.count - at) * sizeof(*files->waiting.data));
-	return id;
 }
 
-/* The first one that cannot be asked for any more, and why; 0: each is on its way or waits. */
-static uint32_t start_waiting(struct slow_files *files, struct module_table *modules, uint64_t now_ns, int *ret)
+static void tell(const struct job *job, int fd, bool is_copy, struct slow_file *ret)
+{
+	*ret = (struct slow_file){ .module = job->module,
+				   .request = job->want ? job->want->head.request : 0,
+				   .is_debug = job->want != NULL,
+				   .is_copy = is_copy,
+				   .fd = fd };
+}
+
+/* True: @ret is one that cannot be asked for any more. False: each is on its way or waits. */
+static bool start_waiting(struct slow_files *files, struct module_table *modules, uint64_t now_ns,
+			  struct slow_file *ret)
 {
 	for (size_t i = 0; i < files->waiting.count;) {
-		const struct module *module = module_table_get(modules, files->waiting.data[i]);
-		struct child *child = child_for(files, device_of(module));
-		int rc = is_silent(files, device_of(module), now_ns) ? -ETIMEDOUT
-			 : child ? start_child(child, module, now_ns)
+		const struct job job = files->waiting.data[i];
+		struct child *child = child_for(files, job.device);
+		int rc = is_silent(files, job.device, now_ns) ? -ETIMEDOUT
+			 : child ? start_child(child, &job, module_table_get(modules, job.module), now_ns)
 				 : 1;
 
-		if (rc < 0) {
-			*ret = rc;
-			return take_waiting(files, i);
-		}
-		if (rc)
+		if (rc > 0) {
 			i++;
-		else
-			(void)take_waiting(files, i);
+			continue;
+		}
+		drop_waiting(files, i);
+		if (rc < 0) {
+			tell(&job, rc, false, ret);
+			free(job.want);
+			return true;
+		}
 	}
-	return 0;
+	return false;
 }
 
-/* 1 = @ret is the outcome, 0 = none yet. */
-static int outcome_of(struct slow_files *files, struct child *child, uint64_t now_ns, int *ret)
+static void note_silence(struct slow_files *files, uint64_t device, uint64_t now_ns)
 {
-	int32_t status;
-	ssize_t len = read(child->answer_fd, &status, sizeof(status));
-
-	if (len < 0 && (errno == EAGAIN || errno == EINTR)) {
-		if (now_ns < child->until_ns)
-			return 0;
+	if (device & OF_A_VIEW)
+		log_warn("a file system that a process sees does not answer: its debug files and maps of JIT code are "
+			 "not looked for");
+	else
 		log_warn("a file system does not answer (device %u:%u): what runs from it stays without names",
-			 (unsigned)(child->device >> 32), (unsigned)child->device);
-		files->silent[files->silent_at].device = child->device;
-		files->silent[files->silent_at].until_ns = now_ns + SLOW_FILES_SILENCE_S * NS_PER_S;
-		files->silent_at = (files->silent_at + 1) % SILENT_MAX;
-		*ret = -ETIMEDOUT;
-	} else {
-		*ret = len != sizeof(status) ? -EIO : status < 0 ? status : take_fd(&child->copy_fd);
-	}
-	return 1;
+			 (unsigned)(device >> 32), (unsigned)device);
+	files->silent[files->silent_at].device = device;
+	files->silent[files->silent_at].until_ns = now_ns + SLOW_FILES_SILENCE_S * NS_PER_S;
+	files->silent_at = (files->silent_at + 1) % SILENT_MAX;
 }
 
-uint32_t slow_files_take(struct slow_files *files, struct module_table *modules, uint64_t now_ns, int *ret)
+/* False: none yet. */
+static bool take_answer(struct slow_files *files, struct child *child, uint64_t now_ns, struct slow_file *ret)
+{
+	struct channel_message *message = &files->message;
+	const struct answer *answer = (const void *)message->data;
+	int rc = channel_receive(child->answer_fd, message);
+
+	if (rc == 0 && now_ns < child->until_ns)
+		return false;
+	if (rc == 0) {
+		note_silence(files, child->job.device, now_ns);
+		tell(&child->job, -ETIMEDOUT, false, ret);
+	} else if (rc < 0 || message->len != sizeof(*answer) || (!answer->status && message->fds[0] < 0)) {
+		tell(&child->job, -EIO, false, ret);
+	} else {
+		tell(&child->job, answer->status ? answer->status : take_fd(&message->fds[0]), answer->is_copy, ret);
+	}
+	channel_message_close(message);
+	return true;
+}
+
+bool slow_files_take(struct slow_files *files, struct module_table *modules, uint64_t now_ns, struct slow_file *ret)
 {
 	for (size_t i = 0; i < SLOW_FILES_CHILDREN_MAX; i++) {
 		struct child *child = &files->children[i];
-		uint32_t id = child->module;
 
-		if (!child->pid || !outcome_of(files, child, now_ns, ret))
+		if (!child->pid || !take_answer(files, child, now_ns, ret))
 			continue;
 		end_child(child);
-		return id;
+		return true;
 	}
 	return start_waiting(files, modules, now_ns, ret);
+}
+
+bool slow_files_are_due(const struct slow_files *files, uint64_t now_ns)
+{
+	const uint64_t patience_ns = (SLOW_FILES_WAIT_S - 1) * NS_PER_S;
+
+	for (size_t i = 0; i < SLOW_FILES_CHILDREN_MAX; i++)
+		if (files->children[i].pid && files->children[i].until_ns - now_ns > patience_ns)
+			return true;
+	return false;
 }

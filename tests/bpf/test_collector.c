@@ -206,30 +206,27 @@ static void stop_host(struct host *host)
 
 /* ---- server ------------------------------------------------------------------------------------ */
 
-/* Returns when it is in force: sampling waits for the unwind tables of what runs. */
-static void demand(struct host *host, uint32_t rate_hz)
+/* Returns when something is in force: sampling waits for the unwind tables of what runs. @fast_hz: of processes that are
+ * decided to be sampled by events of their own. */
+static void demand_fast(struct host *host, uint32_t rate_hz, uint32_t fast_hz)
 {
 	struct control_demand message = { .head = { .kind = CONTROL_DEMAND },
 					  .types = rate_hz ? PROF_WANT_CPU : 0,
 					  .rate_hz = rate_hz,
-					  .sample_undecided = 1 };
-
-	assert_int_equal(channel_send(host->server, &message, sizeof(message), NULL, 0), 0);
-	for (int i = 0; i < 600 && host->view.demand.rate_hz != rate_hz; i++)
-		feed_view_run(&host->view, 100);
-	assert_int_equal(host->view.demand.rate_hz, rate_hz);
-}
-
-/* The same, with another rate for processes that are decided to be sampled by events of their own. */
-static void demand_fast(struct host *host, uint32_t rate_hz, uint32_t fast_hz)
-{
-	struct control_demand message = { .head = { .kind = CONTROL_DEMAND },
-					  .types = PROF_WANT_CPU,
-					  .rate_hz = rate_hz,
 					  .fast_hz = fast_hz,
 					  .sample_undecided = 1 };
+	const struct feed_demand *now = &host->view.demand;
+	unsigned before = host->view.demands;
 
 	assert_int_equal(channel_send(host->server, &message, sizeof(message), NULL, 0), 0);
+	for (int i = 0; i < 600 && host->view.demands == before && (now->rate_hz != rate_hz || now->fast_hz != fast_hz); i++)
+		feed_view_run(&host->view, 100);
+}
+
+static void demand(struct host *host, uint32_t rate_hz)
+{
+	demand_fast(host, rate_hz, 0);
+	assert_int_equal(host->view.demand.rate_hz, rate_hz);
 }
 
 static void decide(struct host *host, uint32_t proc, uint32_t wanted)

@@ -4,6 +4,7 @@ maps that are not theirs, endless or full of markup. They spoil their own names 
 
 import contextlib
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from harness import FAMILY_A, WORKLOADS, Daemon, band, build_truth, check, compi
 from silent_fs import SilentFs
 
 MEMORY_KB_MAX = 700 << 10  # of the symbolizer, at any time
+STACKS_MAX = 1000  # the least that can be set
 BOMB_BYTES = 1 << 30
 MAPPER = """
 import mmap, os, sys
@@ -160,33 +162,134 @@ def silent_program():
         os.unlink(program)
 
 
+@contextlib.contextmanager
+def shut_in_program(place):
+    """A program with code of its own making below a root of its own, whose @place there, where its map or its debug
+    file would be, does not answer; yields it and the number of those who asked there."""
+    if not os.path.exists("/dev/fuse"):
+        yield None, lambda: 1
+        return
+    with tempfile.TemporaryDirectory() as root:
+        inside = os.path.join(root, f"shut-in-{os.getpid()}")
+        os.chmod(root, 0o755)
+        os.makedirs(os.path.join(root, place))
+        compile_workload("jit.c", "-O2", "-static", f"-Wl,--build-id=0x{os.urandom(20).hex()}", output=os.path.relpath(inside, WORKLOADS))
+        files = SilentFs(inside, os.path.join(root, place), "none")
+        with files, running("chroot", root, "/" + os.path.basename(inside), "300", "none") as process:
+            files.silence()
+            yield process, lambda: files.unanswered
+
+
+def undisturbed(daemon, result, used):
+    """The session of an honest program beside others, of @used ns of CPU time at 199 Hz."""
+    due = used / 1e9 * 199
+    check(abs(result["sampleCount"] - due) < 0.1 * due + 20, f"{result['sampleCount']} samples, {due:.0f} are due")
+    check(result["quality"]["lost"] == 0, f"lost samples: {result['quality']}")
+    named = share(daemon.folded(result["id"]), "leaf_")
+    check(named > 0.9, f"only {100 * named:.1f} % of the honest program is named")
+
+
 def lying_files():
-    with tempfile.TemporaryDirectory() as folder, own_name(build_truth()) as truth, silent_program() as asked:
+    with contextlib.ExitStack() as silent, tempfile.TemporaryDirectory() as folder, own_name(build_truth()) as truth:
+        asked = [silent.enter_context(silent_program())]
+        shut_in = [silent.enter_context(shut_in_program(place)) for place in ("tmp", "usr/lib/debug")]
+        asked += [count for _, count in shut_in]
         paths = hostile_files(folder)
         with Daemon() as daemon, running(truth, "300", "1") as program:
             before = daemon.children()
             session = daemon.start_profile(f"pid:{program.pid}", 300, rate=199)
             start = cpu_ns(program.pid)
             with running(sys.executable, "-c", MAPPER, *paths) as mapper:
-                beside = daemon.start_profile(f"pid:{mapper.pid}", 300, rate=199)
-                wait_until(lambda: cpu_ns(program.pid) - start > 2e9 and cpu_ns(mapper.pid) > 2e9 and asked(), 120,
-                           "both to run, and somebody to ask the silent file system")
+                beside = [daemon.start_profile(f"pid:{process.pid}", 300, rate=199)
+                          for process in [mapper, *(p for p, _ in shut_in)] if process]
+                wait_until(lambda: cpu_ns(program.pid) - start > 2e9 and cpu_ns(mapper.pid) > 2e9 and
+                           all(count() for count in asked), 120,
+                           "both to run, and somebody to ask each silent file system")
                 used = cpu_ns(program.pid) - start
                 result = daemon.stop_profile(session)
-                daemon.stop_profile(beside)
+                for other in beside:
+                    daemon.stop_profile(other)
                 wait_until(lambda: not builders(daemon), 120, "names of all files to be built")
-            daemon.folded(beside)
-            due = used / 1e9 * 199
-            check(abs(result["sampleCount"] - due) < 0.1 * due + 20, f"{result['sampleCount']} samples, {due:.0f} are due")
-            check(result["quality"]["lost"] == 0, f"lost samples: {result['quality']}")
-            stacks = daemon.folded(session)
-            named = share(stacks, "leaf_")
-            check(named > 0.9, f"only {100 * named:.1f} % of the honest program is named")
+            for other in beside:
+                daemon.folded(other)
+            undisturbed(daemon, result, used)
             after = daemon.children()
             for comm in ("profd-collect", "profd-server"):
                 check(before[comm] == after[comm], f"{comm} was restarted")
             used_kb = memory_kb(after["profd-symbols"])
             check(used_kb < MEMORY_KB_MAX, f"the symbolizer used {used_kb >> 10} MB")
+
+
+@contextlib.contextmanager
+def far_file():
+    """A file whose path is as long as one can be, with everything in it that a list of mappings escapes."""
+    here, folder = os.getcwd(), tempfile.mkdtemp()
+    name = "a\n\\012 (deleted)\t" + "x" * 230
+    try:
+        os.chdir(folder)
+        for _ in range((4090 - len(folder)) // (len(name) + 1) - 1):
+            os.mkdir(name)
+            os.chdir(name)
+        shutil.copy("/bin/true", name)
+        at = os.open(".", os.O_RDONLY)
+        os.chdir(here)
+        yield at, name
+        os.close(at)
+    finally:
+        os.chdir(here)
+        shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def neighbour(*arguments, **kwargs):
+    with subprocess.Popen([compile_workload("neighbours.c", "-O2"), *map(str, arguments)], stdout=subprocess.PIPE, text=True,
+                          **kwargs) as process:
+        try:
+            line = process.stdout.readline().strip()
+            check(line == "ready" or line.startswith("cannot"), f"it said {line!r}")
+            if line != "ready":
+                print(f"  a neighbour {line}")
+            yield process
+        finally:
+            process.kill()
+
+
+def bad_neighbours():
+    """Processes by the thousand, two programs that take turns with one number, 60,000 mappings of a file that can hardly be
+    named, stacks of which hardly any two are the same: what is said of others stays right, and memory bounded."""
+    twins = [compile_workload("short.c", "-O2", f"-Dstorm_burn=burn_{color}", output=f"{color}-{os.getpid()}") for color in ("red", "blue")]
+    with contextlib.ExitStack() as stack:
+        daemon = stack.enter_context(Daemon("--set", f"limits.stacks_per_session={STACKS_MAX}"))
+        program = stack.enter_context(running(stack.enter_context(own_name(build_truth())), "300", "1"))
+        many = stack.enter_context(running(compile_workload("many_stacks.c", "-O1"), ready=False))
+        session = daemon.start_profile(f"pid:{program.pid}", 300, rate=199)
+        start = cpu_ns(program.pid)
+        varied = daemon.start_profile(f"pid:{many.pid}", 300, rate=999)
+        of_twins = [daemon.start_profile(os.path.basename(twin), 300, rate=999, waitSeconds=60) for twin in twins]
+        at, name = stack.enter_context(far_file())
+        crowd = stack.enter_context(neighbour("crowd", 60000, name, cwd=f"/proc/self/fd/{at}", pass_fds=[at]))
+        crowded = daemon.start_profile(f"pid:{crowd.pid}", 300, rate=199)
+        same = stack.enter_context(neighbour("same", 200, *twins))
+        bomb = stack.enter_context(neighbour("bomb", 5000))
+        took_turns = same.stdout.readline() == "done\n"
+        check(bomb.stdout.readline() == "done\n", "the bomb did not end")
+        wait_until(lambda: cpu_ns(program.pid) - start > 1e9 and cpu_ns(many.pid) > 1e9 and cpu_ns(crowd.pid) > 0.5e9, 120, "all to run")
+        used = cpu_ns(program.pid) - start
+        undisturbed(daemon, daemon.stop_profile(session), used)
+        check(daemon.stop_profile(crowded)["sampleCount"] > 10, "what has 60,000 mappings has no samples")
+        daemon.stop_profile(varied)
+        found = daemon.folded(varied)
+        check(len(found) <= STACKS_MAX + 1 and share(found, "[truncated]") > 0, f"{len(found)} stacks of {STACKS_MAX}")
+        for own, other, twin in zip(("burn_red", "burn_blue"), ("burn_blue", "burn_red"), of_twins):
+            daemon.stop_profile(twin)
+            if not took_turns:
+                continue
+            stacks = daemon.folded(twin)
+            check(share(stacks, own) > 0.3, f"{own} has {share(stacks, own):.2f} of its program")
+            check(not share(stacks, other), f"{other} is in the other's program")
+        for comm in ("profd-collect", "profd-server"):
+            used_kb = memory_kb(daemon.children()[comm])
+            check(used_kb < 400 << 10, f"{comm} used {used_kb >> 10} MB")
 
 
 def share(stacks, text):
@@ -262,4 +365,4 @@ def lying_maps():
 
 
 if __name__ == "__main__":
-    main(lying_files, lying_maps)
+    main(lying_files, lying_maps, bad_neighbours)

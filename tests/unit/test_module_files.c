@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,6 +22,7 @@
 #include "agent/base/clock.h"
 #include "agent/base/io.h"
 #include "agent/collect/module_files.h"
+#include "agent/collect/mounts.h"
 #include "agent/collect/slow_files.h"
 
 #define RACE_TURNS 20000
@@ -75,7 +77,7 @@ static void test_race(void **state)
 		swap_files();
 	for (unsigned i = 0; i < RACE_TURNS || !opened; i++) {
 		const struct debug_wish wish = { .kind = DEBUG_FILE, .name = "x.debug", .path = "/lib/x", .tgid = (uint32_t)pid };
-		cleanup_close int fd = module_files_open_debug(&wish);
+		cleanup_close int fd = module_files_open_debug(&wish, false);
 		char text[8] = "";
 
 		if (fd < 0)
@@ -91,61 +93,97 @@ static void test_race(void **state)
 static void test_mounts(void **state)
 {
 	static const char fuse[] = "36 35 0:52 / /mnt/a\\040-\\040b rw,noatime shared:1 - fuse.sshfs x:/ rw,user_id=0\n";
-	char type[8] = "";
+	struct mount mount;
 
-	assert_false(slow_files_parse_mount(fuse, 0, 53, type, sizeof(type)));
-	assert_false(slow_files_parse_mount(fuse, 1, 52, type, sizeof(type)));
-	assert_true(slow_files_parse_mount(fuse, 0, 52, type, sizeof(type)));
-	assert_string_equal(type, "fuse.ss");
-	assert_true(slow_files_parse_mount("1 0 0:5 / / rw - nfs4", 0, 5, type, sizeof(type)));
-	assert_string_equal(type, "nfs4");
-	assert_false(slow_files_parse_mount("1 0 0:5 / / rw", 0, 5, type, sizeof(type)));
-	assert_false(slow_files_parse_mount("", 0, 0, type, sizeof(type)));
+	assert_true(mounts_parse(fuse, &mount));
+	assert_string_equal(mount.type, "fuse.sshfs");
+	assert_true(mount.id == 36 && mount.dev_major == 0 && mount.dev_minor == 52);
+	assert_true(mounts_parse("1 0 0:5 / / rw - nfs4", &mount));
+	assert_string_equal(mount.type, "nfs4");
+	assert_true(mounts_parse("1 0 8:5 / / rw - of-a-name-too-long-to-keep x", &mount));
+	assert_string_equal(mount.type, "of-a-name-too-l");
+	assert_false(mounts_parse("1 0 0:5 / / rw", &mount));
+	assert_false(mounts_parse("", &mount));
 }
 
-static struct module *module_of(struct module_table *modules, const char *path, uint64_t inode, uint32_t dev_minor)
+static struct module *module_of(struct module_table *modules, const char *path)
 {
-	struct module_file file = { .inode = inode, .dev_minor = dev_minor };
+	struct module_file file = { 0 };
+	struct stat st = { 0 };
 
+	(void)!stat(path, &st);
+	file.inode = st.st_ino;
+	file.dev_major = major(st.st_dev);
+	file.dev_minor = minor(st.st_dev);
 	return module_table_file(modules, &file, path);
 }
 
-static uint32_t await(struct slow_files *files, struct module_table *modules, int *ret)
+static struct slow_file await(struct slow_files *files, struct module_table *modules)
 {
-	uint32_t id = 0;
+	struct slow_file file = { .fd = -EBUSY };
 
-	for (int i = 0; i < 6000 && !(id = slow_files_take(files, modules, clock_monotonic_ns(), ret)); i++)
+	for (int i = 0; i < 6000 && !slow_files_take(files, modules, clock_monotonic_ns(), &file); i++)
 		(void)usleep(10000);
-	return id;
+	return file;
 }
 
-/* Of a device that no mount names; each file comes as a copy, or why it does not. */
-static void test_copies(void **state)
+static void take_text(const struct slow_file *file, const char *text)
+{
+	char got[32] = "";
+
+	assert_true(file->fd >= 0);
+	assert_true(pread(file->fd, got, sizeof(got) - 1, 0) >= (ssize_t)strlen(text));
+	assert_memory_equal(got, text, strlen(text));
+	(void)close(file->fd);
+}
+
+/* /proc is no local file system: files of it are left to a child, and come as copies; local ones as they are. */
+static void test_slow_files(void **state)
 {
 	cleanup(module_table) struct module_table *modules = module_table_create();
 	struct slow_files *files = slow_files_create();
-	char path[128], text[16] = "";
-	const struct module *good, *gone;
-	struct stat st;
-	uint32_t id;
-	int fd;
+	struct module *far = module_of(modules, "/proc/version"), *gone = module_of(modules, "/proc/none"), *near;
+	struct slow_file file;
+	char path[128];
 
 	put_file("slow", "a program");
-	assert_int_equal(stat("slow", &st), 0);
 	(void)snprintf(path, sizeof(path), "%s/slow", folder);
-	good = module_of(modules, path, st.st_ino, 4000);
-	gone = module_of(modules, "/nowhere", 1, 4000);
-	assert_true(slow_files_is_slow(good));
+	near = module_of(modules, path);
+	assert_false(mounts_device_is_local((uint32_t)getpid(), 0, far->file.dev_minor));
+	assert_int_equal(module_files_open(far, false), -EXDEV);
 	assert_int_equal(slow_files_ask(files, gone, 1), 0);
-	assert_int_equal(slow_files_ask(files, good, 1), 0);
-	id = await(files, modules, &fd);
-	assert_int_equal(id, gone->id);
-	assert_int_equal(fd, -ENOENT);
-	assert_int_equal(await(files, modules, &fd), good->id);
-	assert_true(fd >= 0);
-	assert_int_equal(pread(fd, text, sizeof(text) - 1, 0), 9);
-	assert_string_equal(text, "a program");
-	(void)close(fd);
+	assert_int_equal(slow_files_ask(files, far, 1), 0);
+	assert_int_equal(slow_files_ask(files, near, 1), 0);
+	file = await(files, modules);
+	assert_int_equal(file.module, gone->id);
+	assert_int_equal(file.fd, -ENOENT);
+	file = await(files, modules);
+	assert_true(file.module == far->id && file.is_copy && !file.is_debug);
+	take_text(&file, "Linux version");
+	file = await(files, modules);
+	assert_true(file.module == near->id && !file.is_copy);
+	take_text(&file, "a program");
+	slow_files_destroy(files);
+}
+
+/* The same for what lies beside a file, or where that leads to. */
+static void test_slow_debug_files(void **state)
+{
+	cleanup(module_table) struct module_table *modules = module_table_create();
+	struct slow_files *files = slow_files_create();
+	const struct control_debug_want want = { .head = { .request = 7 }, .kind = DEBUG_FILE, .name = "ostype" };
+	struct module *module = module_of(modules, "/proc/sys/kernel/none");
+	const struct debug_wish wish = module_files_wish(&want, module);
+	struct slow_file file;
+
+	assert_int_equal(module_files_open_debug(&wish, false), -EXDEV);
+	assert_int_equal(slow_files_ask_debug(files, &want, module, 1), 0);
+	file = await(files, modules);
+	assert_true(file.is_debug && file.is_copy && file.request == 7);
+	take_text(&file, "Linux\n");
+	module->slow = true; /* nothing is looked for beside it */
+	assert_int_equal(slow_files_ask_debug(files, &want, module, 1), 0);
+	assert_int_equal(await(files, modules).fd, -ENOENT);
 	slow_files_destroy(files);
 }
 
@@ -169,7 +207,8 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_race),
 		cmocka_unit_test(test_mounts),
-		cmocka_unit_test(test_copies),
+		cmocka_unit_test(test_slow_files),
+		cmocka_unit_test(test_slow_debug_files),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, clean_up);

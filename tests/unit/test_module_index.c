@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -320,6 +321,82 @@ static void names_come_when_they_are_wanted(void **state)
 	assert_null(next_request(f));
 }
 
+/* Found while nothing is sampled, a file is only identified; its table is asked for when a session begins, also when that
+ * happens while the first request is under way, and from where it is mapped when its file was not to be had then. */
+static void tables_come_when_something_is_sampled(void **state)
+{
+	struct fixture *f = *state;
+	struct module *module = real_module(f, "/bin/true"), *other = real_module(f, "/bin/ls");
+	const struct control_index *request;
+	int table[2];
+
+	module->names_later = module->rows_later = other->names_later = other->rows_later = true;
+	module_index_ask(f->index, module, false);
+	module_index_pump(f->index, 1);
+	request = next_request(f);
+	assert_int_equal(request->want_rows, 0);
+	assert_false(module_is_awaited(module));
+	module_want_rows(module);
+	module_index_ask(f->index, module, true);
+	assert_true(module_is_awaited(module) && module->changed);
+	answer(f, module->id, 0, 77, -1);
+	module_index_pump(f->index, 2);
+	request = next_request(f);
+	assert_int_equal(request->head.request, module->id);
+	assert_true(request->want_rows && request->names_later);
+	assert_int_equal(pipe(table), 0);
+	answer(f, module->id, 0, 77, table[0]);
+	assert_true(f->told.had_table && module->state == MODULE_READY);
+	assert_null(next_request(f));
+
+	module_index_ask(f->index, other, false);
+	module_index_pump(f->index, 3);
+	assert_int_equal(next_request(f)->want_rows, 0);
+	answer(f, other->id, 0, 78, -1);
+	other->path[1] = 'x';
+	module_want_rows(other);
+	module_index_ask(f->index, other, true);
+	assert_true(other->state == MODULE_READY && other->rows_later);
+	other->path[1] = 'b';
+	module_want_rows(other);
+	module_index_ask(f->index, other, true);
+	module_index_pump(f->index, 4);
+	assert_int_equal(next_request(f)->want_rows, 1);
+	(void)close(table[0]);
+	(void)close(table[1]);
+}
+
+/* A file that was deleted cannot be opened again: its names are read with it. */
+static void names_of_deleted_files_do_not_wait(void **state)
+{
+	struct fixture *f = *state;
+	char path[] = "/tmp/profd-deleted-XXXXXX";
+	struct module_file file = { .dev_major = 1 };
+	struct module *module;
+	struct stat st;
+	void *page;
+	int fd = mkstemp(path);
+
+	if (geteuid()) {
+		print_message("skipped: only root can open what a process has mapped\n");
+		skip();
+	}
+	assert_true(fd >= 0 && ftruncate(fd, 4096) == 0 && fstat(fd, &st) == 0);
+	page = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, fd, 0);
+	assert_true(page != MAP_FAILED && unlink(path) == 0);
+	file.inode = st.st_ino;
+	module = module_table_file(f->modules, &file, path);
+	module->names_later = true;
+	module->origin = (struct module_origin){ .start_va = (uintptr_t)page,
+						 .end_va = (uintptr_t)page + 4096,
+						 .tgid = (uint32_t)getpid() };
+	module_index_ask(f->index, module, false);
+	module_index_pump(f->index, 1);
+	assert_int_equal(next_request(f)->names_later, 0);
+	(void)munmap(page, 4096);
+	(void)close(fd);
+}
+
 static void silence_is_given_up(void **state)
 {
 	struct fixture *f = *state;
@@ -383,6 +460,8 @@ int main(void)
 		TEST(a_file_that_kills_the_symbolizer_is_found),
 		TEST(a_new_symbolizer_is_told_what_the_old_one_knew),
 		TEST(names_come_when_they_are_wanted),
+		TEST(tables_come_when_something_is_sampled),
+		TEST(names_of_deleted_files_do_not_wait),
 		TEST(silence_is_given_up),
 		TEST(debug_files_are_looked_for_and_lies_ignored),
 	};
