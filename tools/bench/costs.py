@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 
+from harness import running
+
 STATS = "/proc/sys/kernel/bpf_stats_enabled"
 STATS_FLOOR_NS = 57  # performance.md, 1: cost of one measured run of an empty program
 TICK = os.sysconf("SC_CLK_TCK")
@@ -28,6 +30,15 @@ def cpu_s(pids):
             fields = f.read().rsplit(") ", 1)[1].split()
             total += on_cpu_ns(pid) / 1e9 + (int(fields[13]) + int(fields[14])) / TICK
     return total
+
+
+@contextlib.contextmanager
+def processes(count):
+    """At least so many on this host."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(max(0, count - sum(p.isdigit() for p in os.listdir("/proc")))):
+            stack.enter_context(running("sleep", "3600", ready=False))
+        yield
 
 
 def held(pid, kind):

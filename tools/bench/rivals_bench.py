@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 
-from costs import bpf_run, bpf_stats, cpu_s
+from costs import bpf_run, bpf_stats, cpu_s, processes
 from harness import BUILD, ROOT, Daemon, build_go, build_truth, check, compile_workload, running
 
 FOLDER = os.path.join(BUILD, "bench")
@@ -196,9 +196,7 @@ def otel_mixed(row, source, seconds):
 
 def start_up(row, program, sink):
     """CPU time of a start with 100 processes, until ten seconds after it."""
-    with contextlib.ExitStack() as stack:
-        for _ in range(max(0, 100 - sum(p.isdigit() for p in os.listdir("/proc")))):
-            stack.enter_context(running("sleep", "3600", ready=False))
+    with processes(100):
         with Daemon() as daemon:
             time.sleep(10)
             mine = cpu_s([daemon.process.pid, *daemon.children().values()])
@@ -220,9 +218,9 @@ RATE = 999
 
 
 @contextlib.contextmanager
-def perf_record():
+def perf_record(*flags):
     with tempfile.TemporaryDirectory() as folder:
-        perf = subprocess.Popen(["perf", "record", "-q", "-e", "cpu-clock", "-a", "-F", str(RATE), "-g", "-o",
+        perf = subprocess.Popen(["perf", "record", "-q", "-e", "cpu-clock", "-a", "-F", str(RATE), *flags, "-o",
                                  os.path.join(folder, "perf.data")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             time.sleep(1)
@@ -241,7 +239,7 @@ def sampled(row, rounds=9, work=700):
         done = subprocess.run(["taskset", "-c", "1", program, "64", str(work)], capture_output=True, text=True, check=True)
         return int(done.stdout.split()[1])
 
-    least = {"alone": [], "ours": [], "perf": []}
+    least = {"alone": [], "ours": [], "perf": [], "no stacks": []}
     with Daemon() as daemon:
         time.sleep(3)
         for _ in range(rounds):
@@ -249,9 +247,12 @@ def sampled(row, rounds=9, work=700):
             session = daemon.start_profile("*", 600, rate=RATE)
             least["ours"].append(cpu_ns())
             daemon.stop_profile(session)
-            with perf_record():
+            with perf_record("-g"):
                 least["perf"].append(cpu_ns())
-    alone, mine, theirs = (min(least[name]) for name in ("alone", "ours", "perf"))
+            with perf_record():
+                least["no stacks"].append(cpu_ns())
+    alone, mine, theirs, bare = (min(least[name]) for name in ("alone", "ours", "perf", "no stacks"))
     samples = alone / 1e9 * RATE
     row("extra CPU us of the sampled program a sample, frame pointers / perf record -g", (mine - alone) / samples / 1000,
-              (theirs - alone) / samples / 1000, 0.9, f"{samples:.0f} samples, 64 frames, least of {rounds}")
+              (theirs - alone) / samples / 1000, 0.9, f"{(bare - alone) / samples / 1000:.1f} us in perf record without stacks; {samples:.0f} samples, "
+              f"64 frames, least of {rounds}")

@@ -5,6 +5,7 @@ import contextlib
 import glob
 import os
 import re
+import shutil
 import statistics
 import subprocess
 import tempfile
@@ -151,6 +152,34 @@ def ready(absolute, cpu_s_of):
                 daemon.stop_profile(session)
     absolute("tables of 200 running processes of ten programs ready, s after the start, worst of 5", max(waits), 2,
              f"median {statistics.median(waits):.2f}, {statistics.median(used):.2f} s of CPU")
+
+
+def first_stack(row, install, child_cpu_s, cpu_s_of, rounds=5):
+    """A program of 60 frames that runs already: from our start to its whole stack in an answer, beside how long bpftrace
+    takes to start and end."""
+    if not shutil.which("bpftrace"):
+        install("bpftrace")
+    program = compile_workload("deep.c", "-O2", "-fomit-frame-pointer")
+    ours, theirs, cpu, their_cpu = [], [], [], []
+
+    def is_whole(stack):
+        return len(stack) == 60 and stack[0] == "_start" and stack[3:] == ["main", *["deep"] * 55, "deep_leaf"]
+
+    with running(program, "60") as process:
+        for _ in range(rounds):
+            begin = time.monotonic()
+            with Daemon() as daemon:
+                session = daemon.start_profile(f"pid:{process.pid}", 600, rate=99)
+                while not any(is_whole(stack) for stack, _ in daemon.folded(session)):
+                    check(time.monotonic() - begin < 60, "no whole stack")
+                    time.sleep(0.01)
+                ours.append(time.monotonic() - begin)
+                cpu.append(cpu_s_of(daemon))
+            begin = time.monotonic()
+            their_cpu.append(child_cpu_s(["bpftrace", "-e", "BEGIN { exit(); }"]))
+            theirs.append(time.monotonic() - begin)
+    row("s from the start to a whole stack of a running program / start and end of bpftrace", statistics.median(ours),
+        statistics.median(theirs), 3, f"CPU s {statistics.median(cpu):.2f} / {statistics.median(their_cpu):.2f}; medians of {rounds}")
 
 
 def eh_frame_bytes(path):
