@@ -9,7 +9,7 @@
  * exponential distribution, so that an allocation of s bytes is sampled with probability 1 - exp(-s/gap),
  * whatever the program does.
  *
- * While addresses are tracked every return is looked at: an address that is handed out again had been freed
+ * While all is tracked every return is looked at: an address that is handed out again had been freed
  * unseen. */
 #include "bpf/stack.bpf.h"
 
@@ -330,12 +330,13 @@ static __always_inline int alloc_entry(struct arch_regs *ctx, struct task_struct
 	bool session = cookie >> 40 & ALLOC_COOKIE_SESSION;
 	struct alloc_task *state;
 	uint64_t bytes, return_at;
-	int take = !(session && slot->track);
+	int take = !(session && slot->track == ALLOC_TRACK_ALL);
 
 	if (kind == KIND_FREE || kind == KIND_REALLOC) {
+		/* Where frees are not probed, what realloc moves is not the rule of how blocks end. */
 		if (slot->track)
 			alloc_gone(task, number, alloc_register(ctx, cookie >> 8), slot->window,
-				   ALLOC_DEATH);
+				   slot->track == ALLOC_TRACK_ALL ? ALLOC_DEATH : ALLOC_UNSEEN);
 		if (kind == KIND_FREE)
 			return 1;
 	}
@@ -354,6 +355,8 @@ static __always_inline int alloc_entry(struct arch_regs *ctx, struct task_struct
 		alloc_draw(state, slot);
 	alloc_count_thread(state, task, slot, counts);
 	state->left -= bytes;
+	if (state->left <= 0 && session && slot->track)
+		take = 0;
 	counts->returns += !take;
 	if (state->left > 0)
 		return take;

@@ -30,12 +30,19 @@ enum alloc_event {
 	ALLOC_MAPPED = 3, /* the header of what may be a block with a mapping of its own was touched: object, by value */
 };
 
+/* Which addresses are wanted. */
+enum alloc_track {
+	ALLOC_TRACK_NONE = 0,
+	ALLOC_TRACK_ALL = 1, /* of sampled allocations, and what becomes of them: every call returns to a probe */
+	ALLOC_TRACK_SAMPLED = 2, /* of sampled allocations */
+};
+
 /* One of ALLOC_SLOTS_MAX, written by user space. */
 struct alloc_slot {
 	uint64_t mean_gap_bytes; /* 0 = closed */
 	uint64_t hits_max;	 /* of a window, per CPU; beyond it hits do nothing */
 	uint32_t window;	 /* its number */
-	uint32_t track;		 /* addresses are wanted, and what becomes of them */
+	uint32_t track;		 /* enum alloc_track */
 };
 
 /* One per CPU and slot; user space begins it anew with every window. */

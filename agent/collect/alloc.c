@@ -113,7 +113,9 @@ static void open_slot(struct alloc_watch *watch, struct target *target)
 	const struct alloc_slot slot = { .mean_gap_bytes = target->pace.gap_bytes,
 					 .hits_max = target->pace.full ? UINT64_MAX : HITS_MAX,
 					 .window = ++target->window,
-					 .track = target->track };
+					 .track = !target->track ? ALLOC_TRACK_NONE
+						  : target->light ? ALLOC_TRACK_SAMPLED
+								  : ALLOC_TRACK_ALL };
 
 	alloc_probes_set_slot(watch->probes, target->slot, &slot);
 	target->open_ns = clock_monotonic_ns();
@@ -192,6 +194,7 @@ static void take_seen(struct alloc_watch *watch, struct target *target)
 static void attach(struct collector *c, struct target *target)
 {
 	struct alloc_watch *watch = c->alloc;
+	const bool light = !target->track || (target->pace.next_light && !target->pace.full);
 	const struct alloc_attachment attachment = {
 		.path = target->place.path,
 		.tgid = target->tgid,
@@ -200,6 +203,7 @@ static void attach(struct collector *c, struct target *target)
 		.site_count = target->place.site_count,
 		.relays = target->place.family == ALLOC_FAMILY_GLIBC ||
 			  target->place.family == ALLOC_FAMILY_MUSL,
+		.frees = !light,
 	};
 	uint64_t window_ns = target->pace.next_window_ns;
 	char reason[96];
@@ -214,6 +218,7 @@ static void attach(struct collector *c, struct target *target)
 		refuse(c, target, reason);
 		return;
 	}
+	target->light = light;
 	open_slot(watch, target);
 	target->state = STATE_OPEN;
 	target->next_ns = target->open_ns + window_ns;
@@ -262,6 +267,7 @@ static struct alloc_period period_of(const struct target *target, uint64_t now_n
 		.lost = target->counts.lost + target->dropped,
 		.tracked = alloc_heap_tracked(target->heap),
 		.tracked_max = target->track ? ALLOC_TRACKED_HEAP_MAX : 0,
+		.light = target->light,
 	};
 }
 
@@ -304,7 +310,7 @@ static void feed_period(struct collector *c, const struct target *target, const 
 		.proc = target->proc,
 		.what = FEED_ALLOC_PERIOD,
 		.full = seen->window_ns >= seen->period_ns,
-		.dilation = (uint8_t)(alloc_pace_dilation(&target->pace) * 100 + 0.5),
+		.dilation = (uint8_t)(alloc_pace_dilation(&target->pace, target->light) * 100 + 0.5),
 		.family = (uint8_t)target->place.family,
 	};
 
@@ -342,24 +348,26 @@ static void end_period(struct collector *c, struct target *target, uint64_t now_
 	window = (struct alloc_window){ .open_ns = target->open_ns,
 					.close_ns = target->close_ns,
 					.weight = weight * accepted(&seen),
-					.dilation = alloc_pace_dilation(&target->pace) };
+					.dilation = alloc_pace_dilation(&target->pace, target->light),
+					.blind = target->light };
 	alloc_heap_close(target->heap, &window);
 	feed_period(c, target, &seen);
-	log_debug("allocations of %u: period %.1f ms cpu %.2f, window %.2f ms cpu %.2f, hits %llu allocations %llu sampled "
+	log_debug("allocations of %u: period %.1f ms cpu %.2f, %s window %.2f ms cpu %.2f, hits %llu allocations %llu sampled "
 		  "%llu, cost %.2f ms, delay %.2f ms, threads %.2f, dilation %.3f, weight %.1f",
 		  target->tgid, (double)seen.period_ns / 1e6, (double)seen.period_cpu_ns / 1e6,
+		  seen.light ? "light" : "whole",
 		  (double)seen.window_ns / 1e6, (double)seen.window_cpu_ns / 1e6, (unsigned long long)seen.hits,
 		  (unsigned long long)seen.allocations, (unsigned long long)seen.sampled,
 		  alloc_pace_cost_ns(&target->pace, &seen) / 1e6, (double)seen.delay_ns / 1e6,
 		  seen.squares ? (double)seen.allocations * (double)seen.allocations / (double)seen.squares : 0,
-		  alloc_pace_dilation(&target->pace), weight);
+		  alloc_pace_dilation(&target->pace, seen.light), weight);
 	alloc_pace_judge(&target->pace, &seen);
 	begin_period(target, now_ns);
 	if (target->has_large)
 		alloc_probes_refill_large(c->alloc->probes, target->tgid, LARGE_TOLD_MAX, target->large.header_ip);
 	if (!stays) {
 		target->state = STATE_IDLE;
-	} else if (target->pace.full) {
+	} else if (target->pace.full && !(target->track && target->light)) {
 		open_slot(c->alloc, target);
 		target->begin_ns = target->open_ns;
 		target->begin_faults = faults(target);

@@ -207,7 +207,7 @@ static void observe(struct alloc_heap *heap, const struct alloc_window *window)
 		uint64_t from_ns = tracked->birth_ns > window->open_ns ? tracked->birth_ns : window->open_ns;
 		uint64_t to_ns = observed_until(tracked, window);
 
-		if (from_ns < to_ns)
+		if (from_ns < to_ns && !window->blind)
 			add_risk(site, (double)(from_ns - tracked->birth_ns),
 				 (double)(to_ns - tracked->birth_ns), window->dilation);
 		if (tracked->gone_ns && tracked->seen) {

@@ -38,6 +38,7 @@ struct alloc_window {
 	uint64_t open_ns, close_ns;
 	double weight;
 	double dilation;
+	bool blind; /* frees were not probed: nobody was seen to die in it */
 };
 
 /* A sampled allocation of the window under way: @stack identifies the site. @address 0 = not known.

@@ -19,6 +19,7 @@ void alloc_pace_init(struct alloc_pace *pace, const struct alloc_costs *costs, d
 	*pace = (struct alloc_pace){ .costs = *costs,
 				     .budget = budget,
 				     .gap_bytes = ALLOC_GAP_FIRST,
+				     .next_light = true,
 				     .next_window_ns = ALLOC_WINDOW_SCOUT_NS,
 				     .next_period_ns = ALLOC_PERIOD_MIN_NS };
 }
@@ -34,17 +35,33 @@ static double clamp(double value, double low, double high)
 	return value < low ? low : value > high ? high : value;
 }
 
-double alloc_pace_dilation(const struct alloc_pace *pace)
+/* By what was left of the time in windows. */
+static double dilation_of(const struct alloc_pace *pace, const struct alloc_sums *windows)
 {
-	double used, left = pace->capacity_ns - pace->cost_ns;
+	double used, left = windows->capacity_ns - windows->cost_ns;
 
-	if (pace->window_ns <= 0 || pace->period_ns <= 0)
+	if (windows->window_ns <= 0 || pace->period_ns <= 0)
 		return 1;
 	used = (pace->period_cpu_ns - pace->cost_ns) / pace->period_ns;
 	/* Hardly any work of its own: nothing says that it lost some. */
 	if (used <= 0)
 		return 1;
-	return clamp(left / (used * pace->window_ns), DILATION_MIN, 1);
+	return clamp(left / (used * windows->window_ns), DILATION_MIN, 1);
+}
+
+double alloc_pace_dilation(const struct alloc_pace *pace, bool light)
+{
+	const struct alloc_sums *few = &pace->light, *all = &pace->heavy;
+	double rates, busy;
+
+	if (few->allocations <= 0)
+		return dilation_of(pace, all);
+	if (light || all->window_ns <= 0 || all->capacity_ns <= 0)
+		return dilation_of(pace, few);
+	rates = all->allocations / all->window_ns / (few->allocations / few->window_ns);
+	/* Who had time to sleep can be behind with no more than he was busy with. */
+	busy = all->cpu_ns / all->capacity_ns;
+	return clamp(dilation_of(pace, few) * clamp(rates, 1 - busy, 1), DILATION_MIN, 1);
 }
 
 /* The time that the allocating threads had in a window for their work and for the probes. */
@@ -67,7 +84,7 @@ double alloc_pace_weight(const struct alloc_pace *pace, const struct alloc_perio
 
 	if (seen->window_ns >= seen->period_ns || !seen->window_ns)
 		return 1;
-	weight = (double)seen->period_ns / (double)seen->window_ns / alloc_pace_dilation(pace);
+	weight = (double)seen->period_ns / (double)seen->window_ns / alloc_pace_dilation(pace, seen->light);
 	return weight > 1 ? weight : 1;
 }
 
@@ -117,13 +134,23 @@ static void judge_duty(struct alloc_pace *pace)
 	pace->next_period_ns = (uint64_t)clamp(period, (double)ALLOC_PERIOD_MIN_NS, (double)ALLOC_PERIOD_MAX_NS);
 }
 
+static void add_window(struct alloc_sums *to, const struct alloc_period *seen, double cost_ns)
+{
+	to->cost_ns = to->cost_ns * FADE + cost_ns;
+	to->window_ns = to->window_ns * FADE + (double)seen->window_ns;
+	to->capacity_ns = to->capacity_ns * FADE + capacity_ns(seen);
+	to->cpu_ns = to->cpu_ns * FADE + (double)seen->window_cpu_ns;
+	to->allocations = to->allocations * FADE + (double)seen->allocations;
+}
+
 void alloc_pace_judge(struct alloc_pace *pace, const struct alloc_period *seen)
 {
 	if (!seen->window_ns || !seen->period_ns)
 		return;
+	add_window(seen->light ? &pace->light : &pace->heavy, seen, alloc_pace_cost_ns(pace, seen));
+	pace->next_light = !seen->light;
 	pace->cost_ns = pace->cost_ns * FADE + alloc_pace_cost_ns(pace, seen);
 	pace->window_ns = pace->window_ns * FADE + (double)seen->window_ns;
-	pace->capacity_ns = pace->capacity_ns * FADE + capacity_ns(seen);
 	pace->period_ns = pace->period_ns * FADE + (double)seen->period_ns;
 	pace->period_cpu_ns = pace->period_cpu_ns * FADE + (double)seen->period_cpu_ns;
 	pace->debt_ns += alloc_pace_cost_ns(pace, seen) - pace->budget * (double)seen->period_cpu_ns;

@@ -10,7 +10,12 @@
  * Outside they use the share u of a CPU for their work. So they do (m w - d - k) / (u w) of it: a program
  * that computes all the time loses what the probes take, one that mostly waits loses nothing (at most 1).
  * All of it is summed over the windows so far, older ones fading. m is the number of threads that would
- * share the hits equally (participation ratio): a busy thread among idle ones counts as one. */
+ * share the hits equally (participation ratio): a busy thread among idle ones counts as one.
+ *
+ * That says nothing about a program that sleeps between bursts and is slowed down in them: it has time left, and yet
+ * the window ends before it has caught up. So where frees are probed as well, which makes an allocation three times as
+ * dear, every other window is a light one: only calls that allocate are probed, and of those that are not sampled no
+ * return. How much fewer allocations a window of all probes sees than a light one is what it lost. */
 #ifndef PROFD_COLLECT_ALLOC_PACE_H
 #define PROFD_COLLECT_ALLOC_PACE_H
 
@@ -41,17 +46,25 @@ struct alloc_period {
 	uint64_t allocations; /* of the hits */
 	uint64_t tracked;    /* addresses followed now */
 	uint64_t tracked_max;
+	bool light; /* frees and returns were not probed */
+};
+
+/* Windows of one kind. */
+struct alloc_sums {
+	double cost_ns, window_ns, capacity_ns, cpu_ns, allocations;
 };
 
 struct alloc_pace {
 	struct alloc_costs costs;
 	double budget; /* share of the process's CPU time */
 	/* Of the windows so far, older ones fading. */
-	double cost_ns, window_ns, capacity_ns, period_ns, period_cpu_ns;
+	double cost_ns, window_ns, period_ns, period_cpu_ns;
+	struct alloc_sums light, heavy;
 	double debt_ns; /* spent beyond the budget and not paid back by waiting; what was not spent is lost */
 	unsigned windows; /* since the first, up to a few */
 	/* What to do next. */
 	bool full;	 /* the probes stay attached */
+	bool next_light; /* the next window, where it has a choice */
 	uint64_t next_window_ns, next_period_ns;
 	uint64_t gap_bytes; /* mean distance of two samples */
 };
@@ -59,8 +72,8 @@ struct alloc_pace {
 void alloc_pace_init(struct alloc_pace *pace, const struct alloc_costs *costs, double budget);
 /* Takes in a period and decides on the next. */
 void alloc_pace_judge(struct alloc_pace *pace, const struct alloc_period *seen);
-/* 0…1: the share of a window in which the process did its own work. */
-double alloc_pace_dilation(const struct alloc_pace *pace);
+/* 0…1: the share of its own work that the process did in a window of this kind. */
+double alloc_pace_dilation(const struct alloc_pace *pace, bool light);
 /* What one allocation seen in this period's window stands for, at least 1. */
 double alloc_pace_weight(const struct alloc_pace *pace, const struct alloc_period *seen);
 /* CPU time that the probes took. */

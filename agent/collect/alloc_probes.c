@@ -315,7 +315,7 @@ int alloc_probes_attach(struct alloc_probes *probes, const struct alloc_attachme
 		if (!alloc_probes_can_probe(site))
 			return -EINVAL;
 		/* Without addresses a free says nothing and costs as much. */
-		if (site->kind == ALLOC_FREE && !probes->session)
+		if (site->kind == ALLOC_FREE && !(probes->session && a->frees))
 			continue;
 		offsets[attr.count] = site->fo;
 		cookies[attr.count++] =
@@ -453,7 +453,8 @@ static double timed_calls_ns(void)
 }
 
 /* Gaps so wide that nothing is sampled: what is timed is what every hit pays. */
-static double timed_hits_ns(struct alloc_probes *probes, const struct alloc_attachment *attachment, bool track)
+static double timed_hits_ns(struct alloc_probes *probes, const struct alloc_attachment *attachment,
+			    enum alloc_track track)
 {
 	const struct alloc_slot open = { .mean_gap_bytes = 1ull << 46,
 					 .hits_max = UINT64_MAX,
@@ -491,8 +492,8 @@ int alloc_probes_measure(struct alloc_probes *probes, double *ret_hit_ns, double
 
 	if (rc < 0)
 		return rc;
-	hit = timed_hits_ns(probes, &attachment, false) - bare;
-	returned = probes->session ? timed_hits_ns(probes, &attachment, true) - bare : hit;
+	hit = timed_hits_ns(probes, &attachment, ALLOC_TRACK_NONE) - bare;
+	returned = probes->session ? timed_hits_ns(probes, &attachment, ALLOC_TRACK_ALL) - bare : hit;
 	if (hit <= 0 || returned <= 0)
 		return -EIO;
 	*ret_hit_ns = hit;
@@ -525,7 +526,7 @@ static _Noreturn void return_filtered(int go_fd, int alive_fd)
 
 static bool try_filtered(struct alloc_probes *probes)
 {
-	const struct alloc_slot open = { .mean_gap_bytes = 1ull << 46, .hits_max = UINT64_MAX, .track = 1 };
+	const struct alloc_slot open = { .mean_gap_bytes = 1ull << 46, .hits_max = UINT64_MAX, .track = ALLOC_TRACK_ALL };
 	const struct alloc_slot closed = { .mean_gap_bytes = 0 };
 	struct control_alloc_site site = { .kind = ALLOC_MALLOC, .argument = { 7 } };
 	struct alloc_attachment attachment;

@@ -31,6 +31,7 @@ struct alloc_attachment {
 	const struct control_alloc_site *sites;
 	unsigned site_count;
 	bool relays; /* enum alloc_cookie_flag */
+	bool frees;  /* those as well (only where addresses can be told) */
 };
 /* True if the programs can read the arguments of this site. */
 bool alloc_probes_can_probe(const struct control_alloc_site *site);

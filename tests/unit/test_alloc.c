@@ -204,7 +204,7 @@ static void test_pace_of_a_waiting_program(void **state)
 					     .sampled = (uint64_t)(calls / 10) };
 
 		alloc_pace_judge(&pace, &seen);
-		assert_true(alloc_pace_dilation(&pace) > 0.99);
+		assert_true(alloc_pace_dilation(&pace, false) > 0.99);
 		assert_true(pace.next_period_ns >= pace.next_window_ns);
 	}
 	assert_false(pace.full);
@@ -230,6 +230,61 @@ static void test_pace_stays_where_it_is_cheap(void **state)
 	assert_true(alloc_pace_is_over(&pace, &seen));
 }
 
+/* A period of a thread that sleeps 1 ms whenever it has made what is due, @per_s calls a second of 100 ns. */
+static struct alloc_period bursty(const struct alloc_pace *pace, double per_s)
+{
+	const bool light = pace->next_light;
+	const double window = (double)pace->next_window_ns, period = (double)pace->next_period_ns;
+	const double call = 100 + (light ? 500 + 400 : 2 * 500 + 300 + 400);
+	double at = 0, made = -per_s * 1e-3, cpu;
+
+	while (at < window) {
+		double burst = (per_s * at / 1e9 - made) * call;
+
+		burst = burst < window - at ? burst : window - at;
+		made += burst / call;
+		at += burst + 1e6;
+	}
+	made += per_s * 1e-3;
+	cpu = period / 1e9 * per_s * 100 + made * (call - 100);
+	return (struct alloc_period){ .period_ns = (uint64_t)period,
+				      .window_ns = (uint64_t)window,
+				      .period_cpu_ns = (uint64_t)cpu,
+				      .window_cpu_ns = (uint64_t)(made * call),
+				      .hits = (uint64_t)(light ? made : 2 * made),
+				      .returns = (uint64_t)(light ? made / 10 : made),
+				      .allocations = (uint64_t)made,
+				      .squares = (uint64_t)(made * made),
+				      .sampled = (uint64_t)(made / 10),
+				      .light = light };
+}
+
+/* What a program that catches up later loses in a window is known from light ones. */
+static void test_pace_of_bursts(void **state)
+{
+	static const double rates[] = { 1e4, 1e5, 4e5, 6e5 };
+
+	for (size_t i = 0; i < ARRAY_SIZE(rates); i++) {
+		double seen_calls[2] = { 0 }, calls[2] = { 0 };
+		struct alloc_pace pace;
+
+		alloc_pace_init(&pace, &costs, 0.01);
+		for (int k = 0; k < 60; k++) {
+			struct alloc_period seen = bursty(&pace, rates[i]);
+
+			if (k >= 10) {
+				seen_calls[seen.light] += (double)seen.allocations * alloc_pace_weight(&pace, &seen);
+				calls[seen.light] += rates[i] * (double)seen.period_ns / 1e9;
+			}
+			alloc_pace_judge(&pace, &seen);
+		}
+		for (int light = 0; light < 2; light++)
+			if (fabs(seen_calls[light] / calls[light] - 1) > 0.2)
+				fail_msg("%.0f calls a second, %s windows: %.2f of them", rates[i],
+					 light ? "light" : "whole", seen_calls[light] / calls[light]);
+	}
+}
+
 static void test_pace_of_nothing(void **state)
 {
 	struct alloc_pace pace;
@@ -237,7 +292,7 @@ static void test_pace_of_nothing(void **state)
 	alloc_pace_init(&pace, &costs, 0.01);
 	alloc_pace_judge(&pace, &(struct alloc_period){ .period_ns = 0 });
 	alloc_pace_judge(&pace, &(struct alloc_period){ .period_ns = NS_PER_S, .window_ns = NS_PER_MS });
-	assert_float_equal(alloc_pace_dilation(&pace), 1, 1e-9);
+	assert_float_equal(alloc_pace_dilation(&pace, false), 1, 1e-9);
 	assert_true(pace.next_window_ns && pace.next_period_ns >= pace.next_window_ns);
 }
 
@@ -553,6 +608,7 @@ int main(void)
 		cmocka_unit_test(test_pace_keeps_the_budget),
 		cmocka_unit_test(test_pace_of_a_waiting_program),
 		cmocka_unit_test(test_pace_stays_where_it_is_cheap),
+		cmocka_unit_test(test_pace_of_bursts),
 		cmocka_unit_test(test_pace_of_nothing),
 		cmocka_unit_test(test_survival),
 		cmocka_unit_test(test_heap_bounds),
