@@ -12,12 +12,26 @@
 
 /* ---- encoding -------------------------------------------------------------------------------- */
 
-/* Texts and label sets of one chunk, numbered from 1 in the order of their first use. */
+/* What items of one kind have in common. */
+struct kind_key {
+	uint64_t created_frame, start_frame, bucket;
+	int64_t values[2];
+	uint32_t stack, state, wait, name, kernel, labels, flags, reserved;
+};
+
+/* What an item is written as a difference to. */
+struct before {
+	uint64_t kind, goid, wait_ns, tid, object;
+};
+
+/* Texts and label sets of one chunk, numbered from 1 in the order of their first use; kinds from 0. */
 struct local {
 	const struct reading *reading;
-	struct u64map text_at, labels_at;
-	struct buf texts, label_sets, items;
-	uint32_t text_count, label_set_count;
+	struct u64map text_at, labels_at, kind_at;
+	struct buf texts, label_sets, kinds, items;
+	uint32_t text_count, label_set_count, kind_count;
+	struct kind_key key; /* of the item before */
+	struct before before;
 	int rc;
 };
 
@@ -25,8 +39,10 @@ static void local_deinit(struct local *l)
 {
 	u64map_deinit(&l->text_at);
 	u64map_deinit(&l->labels_at);
+	u64map_deinit(&l->kind_at);
 	buf_deinit(&l->texts);
 	buf_deinit(&l->label_sets);
+	buf_deinit(&l->kinds);
 	buf_deinit(&l->items);
 }
 
@@ -86,30 +102,78 @@ static void add_u64(struct buf *out, uint64_t value)
 	buf_add(out, &value, sizeof(value));
 }
 
+static void encode_kind(struct local *l, const struct reading_encoding *encoding, const struct kind_key *key)
+{
+	struct buf *out = &l->kinds;
+	const bool stacks = encoding->phase != READING_START;
+
+	add_u64(out, stacks && key->stack ? encoding->stack_base + key->stack : 0);
+	add_u64(out, stacks ? reading_frame_stack(encoding, key->created_frame) : 0);
+	add_u64(out, stacks ? reading_frame_stack(encoding, key->start_frame) : 0);
+	add_u64(out, key->bucket);
+	buf_add_svarint(out, key->values[0]);
+	buf_add_svarint(out, key->values[1]);
+	buf_add_varint(out, local_text(l, key->state));
+	buf_add_varint(out, local_text(l, key->wait));
+	buf_add_varint(out, local_text(l, key->name));
+	buf_add_varint(out, local_text(l, key->kernel));
+	buf_add_varint(out, local_labels(l, key->labels));
+	buf_add_varint(out, key->flags);
+}
+
+static uint64_t kind_of(struct local *l, const struct reading_encoding *encoding, const struct reading_item *item)
+{
+	const struct kind_key key = {
+		.created_frame = item->created_frame,
+		.start_frame = item->start_frame,
+		.bucket = item->bucket,
+		.values = { item->values[0], item->values[1] },
+		.stack = item->stack,
+		.state = item->state,
+		.wait = item->wait,
+		.name = item->name,
+		.kernel = item->kernel,
+		.labels = item->labels,
+		.flags = (item->flags & ~READING_HAS_OBJECT) | (item->object ? READING_HAS_OBJECT : 0),
+	};
+	uint64_t hash, known;
+	int rc;
+
+	if (l->kind_count && memcmp(&key, &l->key, sizeof(key)) == 0)
+		return l->before.kind;
+	l->key = key;
+	hash = hash_bytes(&key, sizeof(key), 0);
+	if (u64map_get(&l->kind_at, hash, &known))
+		return known;
+	rc = u64map_put(&l->kind_at, hash, l->kind_count);
+	if (rc < 0)
+		l->rc = rc;
+	encode_kind(l, encoding, &key);
+	return l->kind_count++;
+}
+
+static void add_difference(struct buf *out, uint64_t value, uint64_t before)
+{
+	buf_add_svarint(out, (int64_t)(value - before));
+}
+
 static void encode_item(struct local *l, const struct reading_encoding *encoding,
 			const struct reading_item *item)
 {
+	struct before now = { .kind = kind_of(l, encoding, item),
+			      .goid = item->goid,
+			      .wait_ns = item->wait_ns,
+			      .tid = item->tid,
+			      .object = item->object ? item->object : l->before.object };
 	struct buf *out = &l->items;
-	const bool stacks = encoding->phase != READING_START;
-	const uint32_t with_object = item->object ? READING_HAS_OBJECT : 0;
 
-	add_u64(out, stacks && item->stack ? encoding->stack_base + item->stack : 0);
-	add_u64(out, stacks ? reading_frame_stack(encoding, item->created_frame) : 0);
-	add_u64(out, stacks ? reading_frame_stack(encoding, item->start_frame) : 0);
-	buf_add_varint(out, item->goid);
-	add_u64(out, item->bucket);
-	buf_add_varint(out, item->wait_ns);
-	buf_add_svarint(out, item->values[0]);
-	buf_add_svarint(out, item->values[1]);
-	buf_add_varint(out, local_text(l, item->state));
-	buf_add_varint(out, local_text(l, item->wait));
-	buf_add_varint(out, local_text(l, item->name));
-	buf_add_varint(out, local_text(l, item->kernel));
-	buf_add_varint(out, local_labels(l, item->labels));
-	buf_add_varint(out, item->tid);
-	buf_add_varint(out, (item->flags & ~READING_HAS_OBJECT) | with_object);
+	add_difference(out, now.kind, l->before.kind);
+	add_difference(out, now.goid, l->before.goid);
+	add_difference(out, now.wait_ns, l->before.wait_ns);
+	add_difference(out, now.tid, l->before.tid);
 	if (item->object)
-		add_u64(out, item->object);
+		add_difference(out, now.object, l->before.object);
+	l->before = now;
 }
 
 int reading_chunk_encode(struct buf *out, const struct reading *reading,
@@ -132,9 +196,11 @@ int reading_chunk_encode(struct buf *out, const struct reading *reading,
 	buf_add(out, l.texts.data, l.texts.len);
 	buf_add_varint(out, l.label_set_count);
 	buf_add(out, l.label_sets.data, l.label_sets.len);
+	buf_add_varint(out, l.kind_count);
+	buf_add(out, l.kinds.data, l.kinds.len);
 	buf_add_varint(out, to - from);
 	buf_add(out, l.items.data, l.items.len);
-	if (l.rc < 0 || l.texts.error || l.label_sets.error || l.items.error)
+	if (l.rc < 0 || l.texts.error || l.label_sets.error || l.kinds.error || l.items.error)
 		return -ENOMEM;
 	return out->error;
 }
@@ -151,11 +217,13 @@ void reading_chunk_place(struct buf *chunk, uint32_t seq, uint32_t process, bool
 VEC_DEFINE(texts, struct chunk_text);
 VEC_DEFINE(labels, struct chunk_label);
 VEC_DEFINE(label_sets, struct reading_labels);
+VEC_DEFINE(kinds, struct chunk_item);
 
 struct decoding {
 	struct texts_vec texts;
 	struct labels_vec labels;
 	struct label_sets_vec label_sets;
+	struct kinds_vec kinds;
 };
 
 static void decoding_deinit(struct decoding *d)
@@ -163,6 +231,7 @@ static void decoding_deinit(struct decoding *d)
 	texts_vec_deinit(&d->texts);
 	labels_vec_deinit(&d->labels);
 	label_sets_vec_deinit(&d->label_sets);
+	kinds_vec_deinit(&d->kinds);
 }
 
 static uint32_t take_count(struct bytes *in, size_t min_bytes)
@@ -219,45 +288,72 @@ static int decode_label_sets(struct decoding *d, struct bytes *in)
 	return rc < 0 ? rc : in->failed ? -EPROTO : 0;
 }
 
-static void decode_item(const struct decoding *d, struct bytes *in, struct chunk_item *item)
+static void decode_kind(const struct decoding *d, struct bytes *in, struct chunk_item *kind)
 {
 	uint64_t labels;
 
-	item->stack = bytes_u64(in);
-	item->created = bytes_u64(in);
-	item->start = bytes_u64(in);
-	item->goid = bytes_varint(in);
-	item->bucket = bytes_u64(in);
-	item->wait_ns = bytes_varint(in);
-	item->values[0] = bytes_svarint(in);
-	item->values[1] = bytes_svarint(in);
-	item->state = text_at(d, in);
-	item->wait = text_at(d, in);
-	item->name = text_at(d, in);
-	item->kernel = text_at(d, in);
+	kind->stack = bytes_u64(in);
+	kind->created = bytes_u64(in);
+	kind->start = bytes_u64(in);
+	kind->bucket = bytes_u64(in);
+	kind->values[0] = bytes_svarint(in);
+	kind->values[1] = bytes_svarint(in);
+	kind->state = text_at(d, in);
+	kind->wait = text_at(d, in);
+	kind->name = text_at(d, in);
+	kind->kernel = text_at(d, in);
 	labels = bytes_varint(in);
-	item->tid = (uint32_t)bytes_varint(in);
-	item->flags = (uint32_t)bytes_varint(in);
-	if (item->flags & READING_HAS_OBJECT)
-		item->object = bytes_u64(in);
+	kind->flags = (uint32_t)bytes_varint(in);
 	if (labels > d->label_sets.count)
 		in->failed = true;
 	else if (labels) {
-		item->labels = d->labels.data + d->label_sets.data[labels - 1].first;
-		item->label_count = d->label_sets.data[labels - 1].count;
+		kind->labels = d->labels.data + d->label_sets.data[labels - 1].first;
+		kind->label_count = d->label_sets.data[labels - 1].count;
 	}
 }
 
-#define ITEM_BYTES_MIN (4 * 8 + 11)
+#define KIND_BYTES_MIN (4 * 8 + 8)
+#define ITEM_BYTES_MIN 4
+
+static int decode_kinds(struct decoding *d, struct bytes *in)
+{
+	int rc = 0;
+
+	for (uint32_t left = take_count(in, KIND_BYTES_MIN); rc == 0 && left && !in->failed; left--) {
+		struct chunk_item kind = { 0 };
+
+		decode_kind(d, in, &kind);
+		rc = kinds_vec_push(&d->kinds, kind);
+	}
+	return rc < 0 ? rc : in->failed ? -EPROTO : 0;
+}
+
+static uint64_t add_back(struct bytes *in, uint64_t before)
+{
+	return before + (uint64_t)bytes_svarint(in);
+}
 
 static int decode_items(const struct decoding *d, struct bytes *in,
 			const struct chunk_reading *head, const struct reading_sink *sink)
 {
+	struct before at = { 0 };
+
 	for (uint32_t left = take_count(in, ITEM_BYTES_MIN); left && !in->failed; left--) {
-		struct chunk_item item = { 0 };
+		struct chunk_item item;
 		int rc;
 
-		decode_item(d, in, &item);
+		at.kind = add_back(in, at.kind);
+		at.goid = add_back(in, at.goid);
+		at.wait_ns = add_back(in, at.wait_ns);
+		at.tid = add_back(in, at.tid);
+		if (in->failed || at.kind >= d->kinds.count)
+			return -EPROTO;
+		item = d->kinds.data[at.kind];
+		item.goid = at.goid;
+		item.wait_ns = at.wait_ns;
+		item.tid = (uint32_t)at.tid;
+		if (item.flags & READING_HAS_OBJECT)
+			item.object = at.object = add_back(in, at.object);
 		if (in->failed)
 			break;
 		rc = sink->item ? sink->item(sink->ctx, head, &item) : 0;
@@ -300,5 +396,7 @@ int reading_chunk_decode(const void *data, size_t len, const struct reading_sink
 		rc = decode_texts(&d, &in);
 	if (rc == 0)
 		rc = decode_label_sets(&d, &in);
+	if (rc == 0)
+		rc = decode_kinds(&d, &in);
 	return rc == 0 ? decode_items(&d, &in, &head, sink) : rc;
 }

@@ -6,10 +6,11 @@
  *   wrappers n, n * frame u64
  *   strings n, n * str                             used by what follows as index + 1, 0 = ""
  *   label sets n, n * {m, m * {name, value}}       likewise
- *   items n, n * {stack, created, start: stack ids; goid, bucket u64, wait ns, value zz, value zz, state,
- *                 wait, name, kernel: strings; labels, tid, flags, object u64 if the flags say so}
+ *   kinds n, n * {stack, created, start: stack ids; bucket u64, value zz, value zz, state, wait, name,
+ *                 kernel: strings; labels, flags}
+ *   items n, n * {kind, goid, wait ns, tid, object if the kind's flags say so: zz, less those of the item before}
  *
- * Stacks, and the single frames of `created` and `start`, are in STACKS chunks. The first three
+ * Most of many goroutines differ from others of their kind in little but their number. Stacks, and the single frames of `created` and `start`, are in STACKS chunks. The first three
  * numbers have fixed places because they are known only when the chunk is handed over. Pure. */
 #ifndef PROFD_SESSION_READING_CHUNK_H
 #define PROFD_SESSION_READING_CHUNK_H

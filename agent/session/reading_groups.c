@@ -75,9 +75,13 @@ static int list_stacks(const struct reading *reading, const struct reading_encod
 						   .frames = reading->frames.data + stack->first });
 	}
 	for (size_t i = 0; rc == 0 && i < reading->items.count; i++) {
-		rc = add_single(ret, &seen, encoding, &reading->items.data[i].created_frame);
-		if (rc == 0)
-			rc = add_single(ret, &seen, encoding, &reading->items.data[i].start_frame);
+		const struct reading_item *item = &reading->items.data[i];
+		const struct reading_item *before = i ? item - 1 : NULL;
+
+		if (!before || before->created_frame != item->created_frame)
+			rc = add_single(ret, &seen, encoding, &item->created_frame);
+		if (rc == 0 && (!before || before->start_frame != item->start_frame))
+			rc = add_single(ret, &seen, encoding, &item->start_frame);
 	}
 	u64map_deinit(&seen);
 	return rc;

@@ -48,6 +48,7 @@ void reading_forget(struct reading_bytes_vec *chunks)
 
 struct build {
 	enum profile_type type;
+	bool bare; /* no attributes */
 	const struct reading_lender *lender;
 	const struct name_source *names; /* may be NULL */
 	struct profile_builder *builder;
@@ -259,6 +260,10 @@ static uint32_t item_attrs(struct build *b, uint32_t process, const struct chunk
 	struct profile_attrs attrs = { .process = b->lender->process(b->lender->ctx, process),
 				       .tid = item->tid };
 
+	if (b->bare) {
+		(void)creator(b, item->created);
+		return profile_builder_attrs(b->builder, &(struct profile_attrs){ .process = attrs.process }, NULL);
+	}
 	attrs.wait = text_of(b, item->wait);
 	if (b->type == PROFILE_GOROUTINE) {
 		attrs.state = text_of(b, item->state);
@@ -335,12 +340,12 @@ static int each_chunk(const struct reading_bytes_vec *chunks, const struct readi
 	return 0;
 }
 
-int reading_build(const struct reading_bytes_vec *chunks, enum profile_type type,
+int reading_build(const struct reading_bytes_vec *chunks, enum profile_type type, bool bare,
 		  const struct reading_lender *lender, const struct name_source *names,
 		  struct profile_builder *builder, unsigned *damaged)
 {
 	struct build b = {
-		.type = type, .lender = lender, .names = names, .builder = builder
+		.type = type, .bare = bare, .lender = lender, .names = names, .builder = builder
 	};
 	const struct reading_sink rounds = { .ctx = &b, .reading = find_round };
 	const struct reading_sink all = {

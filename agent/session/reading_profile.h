@@ -29,9 +29,9 @@ struct reading_lender {
 	struct stack_modules modules;
 };
 
-/* Adds the samples of the last complete reading. Damaged chunks are counted in *@damaged.
- * -ENOMEM. */
-int reading_build(const struct reading_bytes_vec *chunks, enum profile_type type,
+/* Adds the samples of the last complete reading, @bare: without their attributes. Damaged chunks are
+ * counted in *@damaged. -ENOMEM. */
+int reading_build(const struct reading_bytes_vec *chunks, enum profile_type type, bool bare,
 		  const struct reading_lender *lender, const struct name_source *names,
 		  struct profile_builder *builder, unsigned *damaged) must_use;
 

@@ -56,6 +56,7 @@ struct recording_options {
 	uint32_t nodes_max;
 	bool events; /* keep time order */
 	bool paths;  /* with the files and peers of io */
+	bool bare;   /* what was read without its attributes: enough for names and quality */
 };
 int recording_build(const struct recording *recording, const struct recording_options *options,
 		    const struct name_source *names, struct profile **ret) must_use;

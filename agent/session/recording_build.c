@@ -677,8 +677,8 @@ static int add_readings(struct build *b, unsigned *damaged)
 		b, lend_stack, lend_process, { (void *)(uintptr_t)b->recording, find_module }
 	};
 
-	return reading_build(&b->recording->readings, b->options->meta.type, &lender, b->names,
-			     b->builder, damaged);
+	return reading_build(&b->recording->readings, b->options->meta.type, b->options->bare, &lender,
+			     b->names, b->builder, damaged);
 }
 
 static int build_profile(struct build *b, struct profile **ret)

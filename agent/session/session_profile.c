@@ -77,17 +77,18 @@ static struct recording_options options_of(const struct sessions *s,
 }
 
 /* Decodes and builds, with the build lock held. @missed: some names may become known later. */
-static int build(struct sessions *s, const char *data_id, const struct session_info *info,
+static int build(struct sessions *s, const char *data_id, const struct session_info *info, bool bare,
 		 const struct copies_vec *copies, uint32_t seq_end, struct profile **ret,
 		 bool *ret_missed, struct err *err)
 {
-	const struct recording_options options = options_of(s, info);
+	struct recording_options options = options_of(s, info);
 	const struct name_source *names = names_client_begin(s->names);
 	cleanup(recording) struct recording *recording = recording_create();
 	int rc;
 
 	if (!recording)
 		return err_set(err, ENOMEM, NULL, NULL, "no memory to read a session");
+	options.bare = bare;
 	if (info->continuous)
 		recording_set_sums(recording);
 	rc = recording_load(recording, s->store, data_id, seq_end, s->names, err);
@@ -122,9 +123,9 @@ static void cache_key(const struct session_info *info, char key[PROFILE_CACHE_KE
 		       info->status == SESSION_RUNNING ? " so far" : "");
 }
 
-/* @info: of the session when the call came. Build lock held. */
-static int build_session(struct sessions *s, const struct session_info *info, struct profile **ret,
-			 struct err *err)
+/* @info: of the session when the call came; what is built @bare is not kept for others. Build lock held. */
+static int build_session(struct sessions *s, const struct session_info *info, bool bare,
+			 struct profile **ret, struct err *err)
 {
 	char key[PROFILE_CACHE_KEY_SIZE];
 	struct copies_vec copies = { 0 };
@@ -142,9 +143,9 @@ static int build_session(struct sessions *s, const struct session_info *info, st
 	if (rc < 0)
 		rc = err_set(err, -rc, NULL, NULL, "no memory to read session %s", info->id);
 	else
-		rc = build(s, info->id, info, &copies, seq_end, ret, &missed, err);
+		rc = build(s, info->id, info, bare, &copies, seq_end, ret, &missed, err);
 	copies_free(&copies);
-	if (rc < 0)
+	if (rc < 0 || bare)
 		return rc;
 	until_ns = info->status == SESSION_RUNNING ? clock_monotonic_ns() + LIVE_CACHE_NS
 		   : missed			   ? clock_monotonic_ns() + UNKNOWN_CACHE_NS
@@ -167,8 +168,9 @@ int session_profile_build(struct sessions *s, const struct session_info *info,
 	/* Somebody may have built it while we waited; with @done the names must be asked for again.
 	 */
 	profile = done ? NULL : profile_cache_get(&s->cache, key);
+	/* Each of many goroutines has attributes of its own: they are put together when somebody looks. */
 	if (!profile)
-		rc = build_session(s, info, &profile, err);
+		rc = build_session(s, info, done && info->type == PROFILE_GOROUTINE, &profile, err);
 	if (rc == 0 && done)
 		done(ctx, s, profile);
 	names_client_end(s->names);

@@ -359,7 +359,7 @@ const struct tenant_rule *services_tenant_rule(const struct sessions *s, const c
 
 /* Builds the profile of @info (its data is kept under info->id), or takes it from the cache when
  * @done is NULL. @done is called with the build lock held, while the names it used are still
- * there. */
+ * there; of goroutines it gets no attributes. */
 typedef void session_profile_done_fn(void *ctx, struct sessions *s, const struct profile *profile);
 int session_profile_build(struct sessions *s, const struct session_info *info,
 			  session_profile_done_fn *done, void *ctx, struct profile **ret,
