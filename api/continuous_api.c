@@ -54,6 +54,7 @@ static void info_json(struct json_out *json, const struct continuous_info *info,
 		json_out_real(json, "overheadPct", status->overhead_pct, 4);
 	else
 		json_out_null(json, "overheadPct");
+	json_out_text(json, "refusal", status->refusal[0] ? status->refusal : NULL);
 	json_out_close(json, '}');
 	warnings_json(json, warnings);
 	json_out_close(json, '}');

@@ -213,7 +213,7 @@ static int store_baseline(struct sessions *s, const struct baseline_info *info,
 	record.body_len = strlen(body);
 	/* The data first: a record without data must not exist, data without record only costs
 	 * space. */
-	if (session->continuous) {
+	if (session_info_is_span(session)) {
 		rc = spans_copy(s, session, info->id, err);
 	} else {
 		(void)pthread_mutex_lock(&s->file_lock);

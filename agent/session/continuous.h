@@ -31,20 +31,35 @@ struct continuous_source {
 	struct selector selector;
 	const struct tenant_rule *tenant_rule; /* NULL = all */
 	uint64_t created_at_ns, updated_at_ns; /* realtime */
+	/* standing.h */
+	uint64_t retry_ns[PROFILE_TYPE_MAX]; /* monotonic: nothing of the type is started before */
+	uint32_t refused; /* bits of types that could not be started when it was tried last */
+	char refusal[CONTINUOUS_REFUSAL_SIZE];
 };
 
 /* The types that come from samples: PROFILE_CPU, PROFILE_OFFCPU, PROFILE_WALL. */
 #define CONTINUOUS_TYPES 3
 _Static_assert(PROFILE_WALL < CONTINUOUS_TYPES, "types of continuous profiling come first");
 
+/* A view of windows. What else is taken continuously has sessions of its own (standing.h). */
+static inline bool session_info_is_span(const struct session_info *info)
+{
+	return info->continuous && info->type < CONTINUOUS_TYPES;
+}
+
 /* What all settings together want of a process. Plan 0 wants nothing. */
 struct continuous_plan {
 	uint32_t retention_days;
 	uint32_t rate_hz[CONTINUOUS_TYPES]; /* by enum profile_type, 0 = not wanted */
 	uint32_t fast; /* bool: by events of its own (demand_is_fast()) */
+	uint32_t observes; /* bits of enum prof_want: standing_wants() */
 	char owners[CONTINUOUS_TYPES][CONTINUOUS_OWNERS]; /* as in struct store_window */
 };
 
+/* NULL = none. Lock held. */
+struct continuous_source *continuous_find(struct sessions *s, const char *tenant, const char *service);
+/* Is @process what @source means, and may it be profiled? Lock held. */
+bool continuous_wants_process(const struct continuous_source *source, const struct live_process *process);
 /* Reads the settings from the store. */
 int continuous_load(struct sessions *s, struct err *err) must_use;
 /* Lock held: the plan of @process, made when it is asked for the first time after a change. */

@@ -5,6 +5,7 @@
 #include "agent/base/parse.h"
 #include "agent/session/continuous.h"
 #include "agent/session/record_json.h"
+#include "agent/session/standing.h"
 
 /* ---- records -----------------------------------------------------------------------------------
  */
@@ -104,10 +105,12 @@ void continuous_changed(struct sessions *s)
 	s->continuous.since_ns = clock_realtime_ns();
 	s->match_generation++;
 	s->peers.demand_dirty = s->peers.targets_dirty = true;
+	s->continuous.changed = true;
+	(void)pthread_cond_broadcast(&s->watch_wake);
 	sessions_wake(s);
 }
 
-static bool wants(const struct continuous_source *source, const struct live_process *process)
+bool continuous_wants_process(const struct continuous_source *source, const struct live_process *process)
 {
 	if (!source->setting.enabled || (process->facts.flags & FEED_PROC_EXCLUDED))
 		return false;
@@ -154,7 +157,7 @@ static uint32_t tenants_rate(const struct sessions *s, const struct live_process
 	for (size_t i = 0; i < s->continuous.source_count; i++) {
 		const struct continuous_source *source = &s->continuous.sources[i];
 
-		if (strcmp(source->setting.tenant, tenant) == 0 && wants(source, process) &&
+		if (strcmp(source->setting.tenant, tenant) == 0 && continuous_wants_process(source, process) &&
 		    (source->setting.types >> type & 1) && source->setting.rate_hz > rate)
 			rate = source->setting.rate_hz;
 	}
@@ -187,8 +190,11 @@ static void make_plan(const struct sessions *s, const struct live_process *proce
 	for (size_t i = 0; !s->sampling_off_ns && i < s->continuous.source_count; i++) {
 		const struct continuous_setting *setting = &s->continuous.sources[i].setting;
 
-		if (!wants(&s->continuous.sources[i], process))
+		if (!continuous_wants_process(&s->continuous.sources[i], process))
 			continue;
+		/* Go's own counters need no observer. */
+		if (!(process->facts.flags & FEED_PROC_GO))
+			ret->observes |= standing_wants(s, &s->continuous.sources[i]);
 		if (setting->retention_days > ret->retention_days)
 			ret->retention_days = setting->retention_days;
 		if (is_fast(&s->continuous.sources[i]))
@@ -241,7 +247,7 @@ static uint32_t wants_of_types(const uint32_t rates[CONTINUOUS_TYPES])
 
 uint32_t continuous_wants(const struct continuous_plan *plan)
 {
-	return wants_of_types(plan->rate_hz) | (plan->fast ? PROF_WANT_FAST : 0);
+	return wants_of_types(plan->rate_hz) | plan->observes | (plan->fast ? PROF_WANT_FAST : 0);
 }
 
 void continuous_demand(const struct sessions *s, struct control_demand *demand)
@@ -255,8 +261,8 @@ void continuous_demand(const struct sessions *s, struct control_demand *demand)
 		for (int type = 0; type < CONTINUOUS_TYPES; type++)
 			rates[type] = setting->types >> type & 1 ? setting->rate_hz : 0;
 		bits = wants_of_types(rates);
-		demand->types |= bits;
-		demand->sample_undecided = 1;
+		demand->types |= bits | standing_wants(s, &s->continuous.sources[i]);
+		demand->sample_undecided |= bits != 0;
 		if (bits & PROF_WANT_CPU)
 			demand_cpu(demand, setting->rate_hz, is_fast(&s->continuous.sources[i]));
 		if (bits & PROF_WANT_OFFCPU)
@@ -267,8 +273,7 @@ void continuous_demand(const struct sessions *s, struct control_demand *demand)
 /* ---- the interface ------------------------------------------------------------------------------
  */
 
-/* NULL = none. Lock held. */
-static struct continuous_source *find(struct sessions *s, const char *tenant, const char *service)
+struct continuous_source *continuous_find(struct sessions *s, const char *tenant, const char *service)
 {
 	for (size_t i = 0; i < s->continuous.source_count; i++) {
 		struct continuous_source *source = &s->continuous.sources[i];
@@ -280,8 +285,11 @@ static struct continuous_source *find(struct sessions *s, const char *tenant, co
 	return NULL;
 }
 
-static int check(struct sessions *s, const struct continuous_setting *setting, struct err *err)
+static int check(struct sessions *s, const struct continuous_source *source, struct err *err)
 {
+	const struct continuous_setting *setting = &source->setting;
+	int rc = 0;
+
 	if (!parse_is_name(setting->tenant))
 		return err_set(err, EINVAL, "InvalidParam", "tenant", "not a tenant's name");
 	if (!setting->types)
@@ -292,27 +300,26 @@ static int check(struct sessions *s, const struct continuous_setting *setting, s
 	if (setting->retention_days < 1 || setting->retention_days > 3650)
 		return err_set(err, EINVAL, "InvalidParam", "retentionDays",
 			       "must be 1 to 3650, got %u", setting->retention_days);
-	for (int type = 0; type < PROFILE_TYPE_MAX; type++) {
+	if (setting->watch_against[0] && !(setting->types & ((1u << CONTINUOUS_TYPES) - 1)))
+		return err_set(err, EINVAL, "InvalidParam", "watch", "only cpu, offcpu and wall are watched");
+	for (int type = 0; rc == 0 && type < PROFILE_TYPE_MAX; type++) {
 		struct type_need need;
 
 		if (!(setting->types >> type & 1))
 			continue;
-		if (type >= CONTINUOUS_TYPES)
-			return err_set(err, ENOTSUP, "ProfileTypeUnavailable", "profileTypes",
-				       "%s is taken on demand only: cpu, offcpu and wall can be "
-				       "continuous",
-				       profile_type_info((enum profile_type)type)->word);
 		sessions_lock(s);
 		services_type_state(s, (enum profile_type)type,
 				    read_session_takes((enum profile_type)type, 0), &need);
 		sessions_unlock(s);
 		/* A collector that is just being restarted is no reason against a standing wish. */
-		if (!need.available && !(need.wants && s->feed.ring))
+		if (!need.available && !s->feed.ring)
 			return err_set(err, ENOTSUP, "ProfileTypeUnavailable", "profileTypes",
 				       "%s: %s", profile_type_info((enum profile_type)type)->word,
 				       need.reason);
+		if (type >= CONTINUOUS_TYPES)
+			rc = standing_check(s, source, (enum profile_type)type, err);
 	}
-	return 0;
+	return rc;
 }
 
 static int put_record(struct sessions *s, const struct continuous_source *source, struct err *err)
@@ -337,7 +344,7 @@ static int put_record(struct sessions *s, const struct continuous_source *source
 /* Lock held. */
 static int insert(struct sessions *s, const struct continuous_source *source)
 {
-	struct continuous_source *old = find(s, source->setting.tenant, source->setting.service);
+	struct continuous_source *old = continuous_find(s, source->setting.tenant, source->setting.service);
 
 	if (!old) {
 		if (s->continuous.source_count >= CONTINUOUS_MAX)
@@ -362,13 +369,13 @@ int sessions_continuous_put(struct sessions *s, const struct continuous_setting 
 	if (find_selector(&source) < 0)
 		return err_set(err, EINVAL, "InvalidParam", "service",
 			       "expected a service name, unit:NAME, container:ID, port:N or *");
-	rc = check(s, &source.setting, err);
+	source.tenant_rule = services_tenant_rule(s, setting->tenant);
+	rc = check(s, &source, err);
 	if (rc < 0)
 		return rc;
-	source.tenant_rule = services_tenant_rule(s, setting->tenant);
 	source.created_at_ns = source.updated_at_ns = clock_realtime_ns();
 	sessions_lock(s);
-	old = find(s, setting->tenant, source.setting.service);
+	old = continuous_find(s, setting->tenant, source.setting.service);
 	if (old)
 		source.created_at_ns = old->created_at_ns;
 	full = !old && s->continuous.source_count >= CONTINUOUS_MAX;
@@ -417,11 +424,15 @@ static int fill_status(struct sessions *s, const struct continuous_source *sourc
 		return rc;
 	ret->active_since_ns = source->setting.enabled ? source->updated_at_ns : 0;
 	ret->sessions = spans.count;
+	memcpy(ret->refusal, source->refusal, sizeof(ret->refusal));
 	if (spans.count)
 		memcpy(ret->last_session_id, spans.data[0].info.id, sizeof(ret->last_session_id));
 	for (size_t i = 0; i < spans.count; i++)
 		ret->bytes += spans.data[i].bytes;
+	rc = standing_status(s, source, ret, spans.count ? spans.data[0].from_ns : 0, err);
 	span_list_deinit(&spans);
+	if (rc < 0)
+		return rc;
 	sessions_lock(s);
 	ret->overhead_pct = recent_overhead(s);
 	sessions_unlock(s);
@@ -453,7 +464,7 @@ int sessions_continuous_get(struct sessions *s, const char *tenant, const char *
 	struct continuous_source source;
 
 	sessions_lock(s);
-	found = find(s, tenant, canonical(service));
+	found = continuous_find(s, tenant, canonical(service));
 	if (found)
 		source = *found;
 	sessions_unlock(s);
@@ -470,7 +481,7 @@ int sessions_continuous_delete(struct sessions *s, const char *tenant, const cha
 	int rc;
 
 	sessions_lock(s);
-	found = find(s, tenant, canonical(service));
+	found = continuous_find(s, tenant, canonical(service));
 	sessions_unlock(s);
 	if (!found)
 		return err_set(err, ENOENT, "UnknownService", "service",
@@ -479,7 +490,7 @@ int sessions_continuous_delete(struct sessions *s, const char *tenant, const cha
 	if (rc < 0)
 		return rc;
 	sessions_lock(s);
-	found = find(s, tenant, canonical(service));
+	found = continuous_find(s, tenant, canonical(service));
 	if (found) {
 		*found = s->continuous.sources[--s->continuous.source_count];
 		continuous_changed(s);

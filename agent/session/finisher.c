@@ -7,6 +7,7 @@
 #include "agent/session/continuous.h"
 #include "agent/session/session_chunks.h"
 #include "agent/session/session_record.h"
+#include "agent/session/standing.h"
 #include "agent/session/sessions_internal.h"
 
 #define RETENTION_EVERY_NS (600 * NS_PER_S)
@@ -332,6 +333,7 @@ static void *finisher_main(void *ctx)
 		probe_store(s);
 		if (clock_monotonic_ns() >= retention_at_ns) {
 			expire_sessions(s);
+			standing_expire(s);
 			spans_expire(s);
 			expire_watch(s);
 			retention_at_ns = clock_monotonic_ns() + RETENTION_EVERY_NS;

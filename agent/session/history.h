@@ -74,7 +74,8 @@ void baseline_list_deinit(struct baseline_list *list);
 
 /* ---- continuous profiling -------------------------------------------------------------------- */
 
-#define CONTINUOUS_WATCH_SIZE 512
+#define CONTINUOUS_WATCH_SIZE	512
+#define CONTINUOUS_REFUSAL_SIZE 200
 
 struct continuous_setting {
 	char tenant[TENANT_NAME_SIZE];
@@ -90,9 +91,10 @@ struct continuous_setting {
 struct continuous_status {
 	uint64_t active_since_ns; /* realtime, 0 = not active */
 	char last_session_id[SESSION_ID_SIZE];
-	uint64_t sessions; /* spans with data now in the history */
+	uint64_t sessions; /* spans, and sessions of their length, now in the history */
 	uint64_t bytes;	   /* stored for this service */
 	double overhead_pct; /* < 0: not known */
+	char refusal[CONTINUOUS_REFUSAL_SIZE]; /* why a type is not taken now, "" = all are */
 };
 
 struct continuous_info {

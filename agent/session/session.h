@@ -44,6 +44,7 @@ struct session_request {
 	bool kernel_locks;	  /* mutex: those of the kernel too */
 	bool wakers;		  /* types of waits: with the stacks of those who end them */
 	bool paths;		  /* io: with the files' paths and the sockets' peers */
+	bool continuous;	  /* by a continuous setting: apart from all that is asked for */
 	const struct session_label *labels;
 	uint32_t label_count;
 	const char *idempotency_key; /* NULL = none */

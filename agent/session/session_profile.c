@@ -89,7 +89,7 @@ static int build(struct sessions *s, const char *data_id, const struct session_i
 	if (!recording)
 		return err_set(err, ENOMEM, NULL, NULL, "no memory to read a session");
 	options.bare = bare;
-	if (info->continuous)
+	if (session_info_is_span(info))
 		recording_set_sums(recording);
 	rc = recording_load(recording, s->store, data_id, seq_end, s->names, err);
 	if (rc == -ENOENT)
@@ -227,7 +227,7 @@ int sessions_profile(struct sessions *s, const char *tenant, const char *id, str
 		profile = profile_cache_get(&s->cache, key);
 		if (profile)
 			*ret = profile;
-		else if (info.continuous && !store_session_bytes(s->store, info.id))
+		else if (session_info_is_span(&info) && !store_session_bytes(s->store, info.id))
 			rc = span_profile(s, &info, ret, err);
 		else
 			rc = session_profile_build(s, &info, NULL, NULL, ret, err);

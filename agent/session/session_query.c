@@ -265,7 +265,7 @@ int sessions_delete(struct sessions *s, const char *tenant, const char *id, bool
 		if (rc < 0)
 			return rc;
 		session_info_deinit(&info);
-		if (info.continuous)
+		if (session_info_is_span(&info))
 			return delete_span(s, tenant, id, ret_stopped, err);
 	}
 	(void)pthread_mutex_lock(&s->file_lock);

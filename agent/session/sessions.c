@@ -203,10 +203,12 @@ static int check_limits(const struct sessions *s, const struct session *session,
 {
 	uint32_t tenants = 0, all = 0;
 
+	if (session->info.continuous)
+		return 0;
 	for (const struct session *other = s->running; other; other = other->next) {
 		bool same_tenant = strcmp(other->info.tenant, session->info.tenant) == 0;
 
-		if (!session_is_running(other))
+		if (!session_is_running(other) || other->info.continuous)
 			continue;
 		all++;
 		tenants += same_tenant;
@@ -267,6 +269,7 @@ static struct session *make_session(struct sessions *s, const struct session_req
 	info->kernel_locks = r->kernel_locks;
 	info->wakers = r->wakers;
 	info->paths = r->paths;
+	info->continuous = r->continuous;
 	info->created_at_ns = clock_realtime_ns();
 	info->quality = quality_empty();
 	(void)snprintf(info->tenant, sizeof(info->tenant), "%s", r->tenant);
@@ -422,6 +425,18 @@ static int await_sampling(struct sessions *s, struct session_info *info, struct 
 	return 0;
 }
 
+int session_start_resolved(struct sessions *s, const struct session_request *request,
+			   const struct selector *selector, const char *name, struct session_info *ret,
+			   struct err *err)
+{
+	bool reads = false;
+	int rc = read_session_check(s, request, selector, &reads, err);
+
+	if (rc == 0 && !reads)
+		rc = alloc_session_check(s, request, selector, err);
+	return rc < 0 ? rc : start_new(s, request, selector, reads, name, ret, err);
+}
+
 int sessions_start(struct sessions *s, const struct session_request *request,
 		   struct session_info *ret, struct err *err)
 {
@@ -429,7 +444,6 @@ int sessions_start(struct sessions *s, const struct session_request *request,
 	const struct idempotency *former;
 	struct err scratch = { 0 };
 	struct selector selector;
-	bool reads = false;
 	int rc;
 
 	if (!err)
@@ -451,14 +465,8 @@ int sessions_start(struct sessions *s, const struct session_request *request,
 	if (id[0])
 		return sessions_get(s, request->tenant, id, ret, err);
 	rc = resolve_patiently(s, request, &selector, name, err);
-	if (rc < 0)
-		return rc;
-	rc = read_session_check(s, request, &selector, &reads, err);
-	if (rc == 0 && !reads)
-		rc = alloc_session_check(s, request, &selector, err);
-	if (rc < 0)
-		return rc;
-	rc = start_new(s, request, &selector, reads, name, ret, err);
+	if (rc == 0)
+		rc = session_start_resolved(s, request, &selector, name, ret, err);
 	return rc < 0 || request->wait_s ? rc : await_sampling(s, ret, err);
 }
 

@@ -180,6 +180,7 @@ struct continuous {
 	uint64_t host_samples, host_lost; /* at the last flush */
 	uint64_t retry_at_ns;		  /* monotonic: the store refused, not before this */
 	uint64_t refused;		  /* events that did not fit */
+	bool changed; /* settings, since standing_look() */
 };
 
 struct sessions {
@@ -280,6 +281,10 @@ struct session_resume;
 void session_resume_of(const struct sessions *s, const struct session *session,
 		       struct session_resume *ret);
 bool session_matches_any(const struct sessions *s, const struct session *session);
+/* sessions_start() for what is known already: the service's @name and what to follow. Takes the lock itself. */
+int session_start_resolved(struct sessions *s, const struct session_request *request,
+			   const struct selector *selector, const char *name, struct session_info *ret,
+			   struct err *err) must_use;
 
 /* ---- sampling_switch.c ----------------------------------------------------------------------- */
 

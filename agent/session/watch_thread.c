@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "agent/session/standing.h"
 #include "agent/session/watch.h"
 
 #define LOOK_NS	      (10 * NS_PER_S) /* deployments are written, webhooks tried again */
@@ -134,7 +135,7 @@ static int check_source(struct run *run, const struct subjects *all,
 
 	if (source->selector.kind != SELECTOR_SERVICE)
 		return check_stored(run, all, source);
-	for (int type = 0; type < PROFILE_TYPE_MAX; type++) {
+	for (int type = 0; type < CONTINUOUS_TYPES; type++) {
 		if (!(source->setting.types >> type & 1))
 			continue;
 		rc = check_one(run, source, source->setting.service, (enum profile_type)type);
@@ -331,7 +332,7 @@ static void wait_for_work(struct sessions *s, uint64_t next_ns)
 	until = (struct timespec){ .tv_sec = (time_t)(until_ns / NS_PER_S),
 				   .tv_nsec = (long)(until_ns % NS_PER_S) };
 	sessions_lock(s);
-	if (!s->stopping)
+	if (!s->stopping && !s->continuous.changed)
 		(void)pthread_cond_timedwait(&s->watch_wake, &s->lock, &until);
 	sessions_unlock(s);
 }
@@ -350,6 +351,7 @@ static void *watch_main(void *ctx)
 
 	while (retries && !is_stopping(s)) {
 		struct run run = { .s = s, .at_ns = hour_of(clock_realtime_ns()) };
+		uint64_t due_ns;
 		size_t watches;
 
 		deployments_write(s);
@@ -358,7 +360,8 @@ static void *watch_main(void *ctx)
 			(void)!check_all(&run, NULL, &watches);
 		}
 		deliver(&delivery);
-		wait_for_work(s, delivery.next_ns);
+		due_ns = standing_look(s);
+		wait_for_work(s, due_ns < delivery.next_ns ? due_ns : delivery.next_ns);
 	}
 	deployments_write(s);
 	free(retries);

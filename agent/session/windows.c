@@ -36,18 +36,31 @@ static struct session_query sessions_query(const struct history_window *window)
 				       .limit = MERGED_SESSIONS_MAX };
 }
 
+/* Sessions that follow one another by a continuous setting (standing.h) go before those that were asked for. */
+static bool any_continuous(const struct session_list *list)
+{
+	for (uint32_t i = 0; i < list->count; i++)
+		if (list->items[i].continuous)
+			return true;
+	return false;
+}
+
 static int merge_sessions(struct sessions *s, const struct history_window *window,
 			  struct profile **ret, struct err *err)
 {
 	struct session_query query = sessions_query(window);
 	struct profile *parts[MERGED_SESSIONS_MAX];
 	struct session_list list;
+	bool standing;
 	size_t count = 0;
 	int rc = sessions_list_on_demand(s, &query, &list, err);
 
 	if (rc < 0)
 		return rc;
+	standing = any_continuous(&list);
 	for (uint32_t i = 0; i < list.count && rc == 0; i++) {
+		if (standing && !list.items[i].continuous)
+			continue;
 		rc = sessions_profile(s, window->tenant, list.items[i].id, &parts[count], err);
 		count += rc == 0;
 		if (rc == -ENOENT)
@@ -233,16 +246,18 @@ static int sum_sessions(struct points *points)
 {
 	struct session_query query = sessions_query(points->window);
 	struct session_list list;
+	bool standing;
 	int rc;
 
 	query.limit = 100;
 	rc = sessions_list_on_demand(points->s, &query, &list, points->err);
 	if (rc < 0)
 		return rc;
+	standing = any_continuous(&list);
 	for (uint32_t i = 0; i < list.count; i++) {
 		struct history_point *point = point_at(points, list.items[i].created_at_ns);
 
-		if (!point)
+		if (!point || (standing && !list.items[i].continuous))
 			continue;
 		point->profiled_ns += list.items[i].duration_ns;
 		point->total_value += list.items[i].total_value;

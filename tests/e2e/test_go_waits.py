@@ -12,6 +12,7 @@ import subprocess
 from harness import FAMILY_A, Daemon, build_go, check, main, wait_until
 
 SECONDS = 6
+CONTINUOUS = ["block", "mutex", "goroutine"]
 
 
 class Contended:
@@ -119,6 +120,34 @@ def test_own_profile_is_preferred():
         check(answer.status == 422, f"unlockers compared with waiters: {answer}")
 
 
+def standing(daemon, service, status):
+    """{type: session} that a continuous setting has started, once all are as @status says."""
+    def all_of_them():
+        items = daemon.get(f"{FAMILY_A}/history?service={service}&limit=100").json()["items"]
+        found = {i["profileType"]: i for i in items if i["continuous"] and i["startedAt"] and i["status"] == status}
+        return found if set(found) == set(CONTINUOUS) else None
+
+    return wait_until(all_of_them, 60, f"{status} sessions of {CONTINUOUS}")
+
+
+def check_standing(daemon, service, program):
+    """What was taken continuously of a service that keeps no profiles, beside what it measured."""
+    standing(daemon, service, "running")
+    before = program.sums()
+    wait_until(lambda: waited(before, program.sums(), "main.leakedSite") > 2e9, 60, "waits")
+    check(daemon.request("DELETE", f"{FAMILY_A}/continuous/{service}").status == 204, "the setting is gone")
+    sessions = standing(daemon, service, "completed")
+    for kind in ("block", "mutex"):
+        found = functions(named(daemon, sessions[kind]))
+        check("main.lockSite" in found and ("main.leakedSite" in found) == (kind == "block"), f"{kind}: {list(found)}")
+    block = daemon.get(f"{FAMILY_A}/{sessions['block']['id']}").json()
+    leaked = functions(block)["main.leakedSite"]["cumulativeValue"]
+    check(abs(leaked - block["durationNanos"]) < 0.25 * block["durationNanos"], f"{leaked} of {block['durationNanos']}")
+    check(0 < block["quality"]["overheadPct"] < 10, f"{block['quality']}")
+    answer = daemon.get(f"/api/v1/profiling/sessions/{sessions['goroutine']['id']}/analysis?limit=1000").json()
+    check(any("main.leakedSite" in stack["frames"] for stack in answer["topStacks"]), f"{answer}")
+
+
 def test_method_is_chosen_when_the_service_appears():
     program = build_go("contended")
     copy = f"{program}-late-{os.getpid()}"
@@ -127,7 +156,12 @@ def test_method_is_chosen_when_the_service_appears():
         stack.callback(os.unlink, copy)
         session = daemon.start_profile(os.path.basename(copy), 3, "block", waitSeconds=300)
         check(daemon.get(f"{FAMILY_A}/{session}").json()["startedAt"] is None, "started before there was a process")
-        stack.enter_context(Contended(copy))
+        running = stack.enter_context(Contended(copy))
+        wait_until(lambda: daemon.get(f"{FAMILY_A}/{session}").json()["startedAt"], 60, "the session")
+        answer = daemon.request("POST", FAMILY_A + "/continuous",
+                                {"service": os.path.basename(copy), "profileTypes": CONTINUOUS})
+        check(answer.status == 200 and answer.json()["profileTypes"] == CONTINUOUS, f"{answer}")
+        check_standing(daemon, os.path.basename(copy), running)
         result = daemon.finish_profile(session)
         check(result["status"] == "completed", f"{result}")
         found = functions(named(daemon, result))

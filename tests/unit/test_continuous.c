@@ -69,12 +69,16 @@ static void test_refused_settings(void **state)
 		{ "retention", "InvalidParam", session_fixture_setting("default", "web", 19) },
 		{ "pid", "InvalidParam", session_fixture_setting("default", "pid:101", 19) },
 		{ "empty", "InvalidParam", session_fixture_setting("default", "", 19) },
-		{ "goroutine", "ProfileTypeUnavailable", session_fixture_setting("default", "web", 19) },
+		{ "io", "ProfileTypeUnavailable", session_fixture_setting("default", "web", 19) },
+		{ "block of all", "ProfileTypeUnavailable", session_fixture_setting("default", "*", 19) },
+		{ "watch of block", "InvalidParam", session_fixture_setting("default", "web", 19) },
 	};
 
 	rows[0].setting.types = 0;
 	rows[2].setting.retention_days = 3651;
-	rows[5].setting.types = 1u << PROFILE_GOROUTINE;
+	rows[5].setting.types = 1u << PROFILE_IO;
+	rows[6].setting.types = rows[7].setting.types = 1u << PROFILE_BLOCK;
+	strcpy(rows[7].setting.watch_against, "history");
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
 		struct continuous_info info;
 		struct err err = { 0 };
@@ -493,6 +497,64 @@ static void test_several_types(void **state)
 	session_list_deinit(&list);
 }
 
+/* The standing session of @service, once it has taken @samples and is as @status says. */
+static struct session_info await_standing(struct session_fixture *f, const char *service, uint64_t samples,
+					  enum session_status status)
+{
+	struct session_info found = { 0 };
+
+	for (int i = 0; i < 6000 && !found.id[0]; i++) {
+		struct session_list list = session_fixture_list(f, "default", service);
+
+		for (uint32_t j = 0; j < list.count; j++)
+			if (list.items[j].continuous && list.items[j].started_at_ns &&
+			    list.items[j].status == status && list.items[j].sample_count == samples)
+				found = list.items[j];
+		session_list_deinit(&list);
+		clock_sleep_ns(10 * NS_PER_MS);
+	}
+	if (!found.id[0])
+		fail_msg("no such session of %s", service);
+	return found; /* but for what it owned */
+}
+
+/* Waits for locks are taken by sessions that follow one another, beside those that are asked for. */
+static void test_standing_sessions(void **state)
+{
+	struct session_fixture *f = *state;
+	struct continuous_setting setting = session_fixture_setting("default", "web", 99);
+	struct session_request request = session_fixture_request("web", 60);
+	const uint8_t futex = PROF_OFF_BLOCKED << 4 | PROF_WAIT_FUTEX;
+	struct continuous_info status;
+	struct session_info info;
+	struct err err = { 0 };
+	char id[SESSION_ID_SIZE];
+	bool stopped = true;
+	uint64_t now_ns;
+
+	setting.types = 1u << PROFILE_BLOCK;
+	session_fixture_put(f, &setting);
+	info = await_standing(f, "web", 0, SESSION_RUNNING);
+	assert_int_equal(info.type, PROFILE_BLOCK);
+	request.type = PROFILE_BLOCK;
+	session_fixture_start(f, &request, id);
+	now_ns = clock_monotonic_ns();
+	for (uint64_t i = 0; i < 20; i++)
+		fake_feed_wait(&f->feed, 1, 100, 2, now_ns + i, NS_PER_MS / 10, futex);
+	(void)await_standing(f, "web", 20, SESSION_RUNNING);
+	assert_int_equal(sessions_continuous_get(f->sessions, "default", "web", &status, &err), 0);
+	assert_int_equal(status.status.sessions, 1);
+	assert_string_equal(status.status.last_session_id, info.id);
+	assert_string_equal(status.status.refusal, "");
+	/* Nobody wants it any more: it ends with what it has. */
+	assert_int_equal(sessions_continuous_delete(f->sessions, "default", "web", &err), 0);
+	info = await_standing(f, "web", 20, SESSION_COMPLETED);
+	assert_true(info.stopped_early && info.total_value <= 20 * (int64_t)NS_PER_MS / 10 && info.total_value > 0);
+	assert_int_equal(sessions_delete(f->sessions, "default", info.id, &stopped, &err), 0);
+	assert_false(stopped);
+	assert_int_equal(sessions_get(f->sessions, "default", info.id, &info, &err), -ENOENT);
+}
+
 /* One setting for everything: each of 200 services has its own windows, those that appear later too. */
 static void test_two_hundred_services(void **state)
 {
@@ -648,6 +710,7 @@ int main(void)
 		T(test_looking_by_an_alias),
 		cmocka_unit_test(test_clock_jumps_are_gaps),
 		T(test_several_types),
+		T(test_standing_sessions),
 		T(test_two_hundred_services),
 		T(test_pages),
 		T(test_baseline_of_a_span_outlives_it),

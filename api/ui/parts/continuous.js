@@ -2,6 +2,7 @@
 // Continuous profiling of one service: on, off, how.
 import { h } from '../flame/dom.js';
 import { value } from '../flame/format.js';
+import { visible } from '../flame/names.js';
 import { PROFILING, get, post } from './api.js';
 import { ago } from './page.js';
 
@@ -35,7 +36,7 @@ export async function continuousSwitch(service, types, trouble) {
 				...(against.value.trim() ? { watch: { ...now.watch, against: against.value.trim() } } : {}) });
 		});
 		const s = now.status;
-		body.replaceChildren(form, s ? h('p', { class: 'facts' }, s.activeSince ? ['Since ', ago(s.activeSince), ' · '] : '', `${s.sessions} spans, ${value(s.bytes, 'bytes')}`, s.overheadPct === null || s.overheadPct === undefined ? '' : ` · costs ${s.overheadPct.toFixed(2)}\u00a0% of the host`) : '');
+		body.replaceChildren(form, s ? h('p', { class: 'facts' }, s.activeSince ? ['Since ', ago(s.activeSince), ' · '] : '', `${s.sessions} spans, ${value(s.bytes, 'bytes')}`, s.overheadPct === null || s.overheadPct === undefined ? '' : ` · costs ${s.overheadPct.toFixed(2)}\u00a0% of the host`, s.refusal ? ` · not taken: ${visible(s.refusal)}` : '') : '');
 	}
 	turn.addEventListener('click', () => {
 		const { profileTypes, sampleRate, retentionDays, enabled, watch } = now;
