@@ -13,7 +13,7 @@ test_packages="libcmocka-dev g++ binutils python3 python3-jsonschema python3-ven
 
 # What only `make check-long` needs.
 # shellcheck disable=SC2034 # read by who sources this
-long_packages="libjemalloc2 libtcmalloc-minimal4 libmimalloc2.0 musl-tools"
+long_packages="libjemalloc2 libtcmalloc-minimal4 libmimalloc2.0 musl-tools python3-dev"
 
 # install_missing PACKAGE...: says what it installs; nothing to do and nothing said when all are there.
 install_missing() {

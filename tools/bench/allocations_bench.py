@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What observing its allocations costs a program: CPU time of the same work with and without, interleaved."""
+"""What observing its allocations costs a program: CPU time of the same work with and without, interleaved, and beside
+memleak of libbpf-tools."""
 
+import contextlib
 import os
 import statistics
 import subprocess
 import tempfile
 import time
 
-from harness import FAMILY_A, Daemon, wait_until
+from harness import FAMILY_A, Daemon, check, wait_until
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROUNDS = 5
@@ -28,34 +30,69 @@ def session_of(daemon, pid, kind):
     return session
 
 
-def work(program, pairs, spin, daemon=None, kind="alloc"):
-    """CPU seconds of the work, and the cost that the session states."""
+@contextlib.contextmanager
+def observed(daemon, kind, pid):
+    session = session_of(daemon, pid, kind)
+    yield
+    daemon.stop_profile(session)
+
+
+@contextlib.contextmanager
+def under_memleak(memleak, pid):
+    rival = subprocess.Popen([memleak, "-p", str(pid), "3600"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        time.sleep(2)
+        check(rival.poll() is None, "memleak does not run")
+        yield
+    finally:
+        rival.kill()
+        rival.wait()
+
+
+def work(program, pairs, spin, observer=lambda pid: contextlib.nullcontext()):
+    """CPU seconds of the work."""
     with subprocess.Popen([program, str(pairs), str(spin)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                           text=True) as process:
         process.stdout.readline()
-        session = session_of(daemon, process.pid, kind) if daemon else None
-        process.stdin.write("\n")
-        process.stdin.flush()
-        seconds = float(process.stdout.readline())
-        process.wait()
-    if session:
-        daemon.stop_profile(session)
+        with observer(process.pid):
+            process.stdin.write("\n")
+            process.stdin.flush()
+            seconds = float(process.stdout.readline())
+            process.wait()
     return seconds
 
 
-def run(row):
-    with tempfile.TemporaryDirectory() as folder, Daemon() as daemon:
+@contextlib.contextmanager
+def built():
+    with tempfile.TemporaryDirectory() as folder:
         program = os.path.join(folder, f"pairs-{os.getpid()}")
         subprocess.run(["gcc", "-O2", "-o", program, os.path.join(HERE, "pairs.c")], check=True)
+        yield program
+
+
+def beside_memleak(row, memleak):
+    with built() as program, Daemon() as daemon:
+        for name, pairs, spin, _ in PROGRAMS:
+            pairs //= 10
+            work(program, pairs, spin, lambda pid: observed(daemon, "memory", pid))
+            bare = work(program, pairs, spin)
+            ours = statistics.median(work(program, pairs, spin, lambda pid: observed(daemon, "memory", pid)) for _ in range(ROUNDS))
+            theirs = statistics.median(work(program, pairs, spin, lambda pid: under_memleak(memleak, pid)) for _ in range(ROUNDS))
+            row(f"CPU time of a program under memory / under memleak of libbpf-tools, {name}", ours, theirs, 1.0,
+                f"memleak takes {(theirs - bare) / pairs * 1e6:.1f} us a pair")
+
+
+def run(row):
+    with built() as program, Daemon() as daemon:
         for name, pairs, spin, must in PROGRAMS:
-            work(program, pairs, spin, daemon)  # its files are known from here on
+            work(program, pairs, spin, lambda pid: observed(daemon, "alloc", pid))  # its files are known from here on
             for kind in ("alloc", "memory"):
                 ratios, bases = [], []
                 for _ in range(ROUNDS):
                     before = work(program, pairs, spin)
-                    observed = work(program, pairs, spin, daemon, kind)
+                    under = work(program, pairs, spin, lambda pid, kind=kind: observed(daemon, kind, pid))
                     bases.append((before + work(program, pairs, spin)) / 2)
-                    ratios.append(observed / bases[-1])
+                    ratios.append(under / bases[-1])
                 base = statistics.median(bases)
                 row(f"CPU time of a program under {kind}, {name}", statistics.median(ratios) * base, base, must,
                     f"{min(ratios):.3f} … {max(ratios):.3f} in {ROUNDS} rounds")

@@ -312,9 +312,10 @@ def otel_mixed(seconds):
 
 
 def libbpf(seconds):
-    """profile of libbpf-tools beside us, 64 frames with frame pointers (--bcc-dir)."""
+    """profile of libbpf-tools beside us, 64 frames with frame pointers, and memleak (--bcc-dir)."""
     if rival("bcc"):
         rivals_bench.libbpf(row, folders["bcc"], seconds)
+        allocations_bench.beside_memleak(row, rivals_bench.build_libbpf(folders["bcc"], "memleak"))
 
 
 def sampled(_):
@@ -412,7 +413,7 @@ def main():
     parser.add_argument("--seconds", type=int, default=60, help="length of each timed span")
     parser.add_argument("name", nargs="*", help="benches to run: " + " ".join(b.__name__ for b in BENCHES))
     parser.add_argument("--otel-dir", help="source of the OpenTelemetry eBPF profiler, to be built and measured beside us")
-    parser.add_argument("--bcc-dir", help="source of bcc, the same with profile of its libbpf-tools")
+    parser.add_argument("--bcc-dir", help="source of bcc, the same with profile and memleak of its libbpf-tools")
     arguments = parser.parse_args()
     folders.update(otel=arguments.otel_dir, bcc=arguments.bcc_dir)
     check(os.geteuid() == 0, "the benches need root")

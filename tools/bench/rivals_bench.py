@@ -49,16 +49,16 @@ def build_sink():
     return program
 
 
-def build_libbpf_profile(source):
+def build_libbpf(source, tool):
     """Against this system's libbpf: the folder has no submodules."""
     os.makedirs(FOLDER, exist_ok=True)
-    tools, target = os.path.join(source, "libbpf-tools"), os.path.join(FOLDER, "profile.bpf.o")
-    program = os.path.join(FOLDER, "libbpf-profile")
-    helpers = [os.path.join(tools, name) for name in ("profile.c", "trace_helpers.c", "syscall_helpers.c", "errno_helpers.c",
+    tools, target = os.path.join(source, "libbpf-tools"), os.path.join(FOLDER, f"{tool}.bpf.o")
+    program = os.path.join(FOLDER, f"libbpf-{tool}")
+    helpers = [os.path.join(tools, name) for name in (f"{tool}.c", "trace_helpers.c", "syscall_helpers.c", "errno_helpers.c",
                "map_helpers.c", "uprobe_helpers.c", "btf_helpers.c", "path_helpers.c") if os.path.exists(os.path.join(tools, name))]
     subprocess.run(["clang", "-g", "-O2", "-target", "bpf", "-D__TARGET_ARCH_x86", "-I", os.path.join(tools, "x86"), "-I", tools,
-                    "-c", os.path.join(tools, "profile.bpf.c"), "-o", target], check=True)
-    with open(os.path.join(FOLDER, "profile.skel.h"), "w") as f:
+                    "-c", os.path.join(tools, f"{tool}.bpf.c"), "-o", target], check=True)
+    with open(os.path.join(FOLDER, f"{tool}.skel.h"), "w") as f:
         subprocess.run(["bpftool", "gen", "skeleton", target], check=True, stdout=f)
     subprocess.run(["gcc", "-O2", "-w", "-I", FOLDER, "-I", tools, "-o", program, *helpers, "-lbpf", "-lelf", "-lz"], check=True)
     return program
@@ -206,7 +206,7 @@ def start_up(row, program, sink):
 
 
 def libbpf(row, source, seconds):
-    program = build_libbpf_profile(source)
+    program = build_libbpf(source, "profile")
     with busy(64, "-fno-omit-frame-pointer"):
         (_, bpf), (_, their_bpf) = alternate(lambda: ours(99), lambda: libbpf_profile(program, 99), seconds)
     row("BPF us a sample, 64 frames with frame pointers, 99 Hz / libbpf-tools profile", bpf, their_bpf, 1.5)
