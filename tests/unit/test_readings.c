@@ -123,6 +123,7 @@ static void snapshot(struct reading *to, bool swap, unsigned receivers)
 						       .reason = text(&m, "chan receive"),
 						       .labels = tenant,
 						       .wait_object = 0xc0002000 + i,
+						       .wait_ns = 5000000000 - i,
 						       .flags = READ_GOROUTINE_BLOCKED |
 								READ_GOROUTINE_ON_CHANNEL });
 	goroutine(&m, (struct read_goroutine){ .goid = 3,
@@ -287,7 +288,15 @@ static void chunk_keeps_everything(void **state)
 	assert_int_equal(seen.items[0].stack, 1001);
 	assert_int_equal(seen.items[1].object, 0xc0002000);
 	assert_string_equal(seen.label[1], "tenant=acme");
+	/* One like the other but for its own numbers. */
+	assert_int_equal(seen.items[2].goid, 11);
+	assert_int_equal(seen.items[2].wait_ns, 4999999999);
+	assert_int_equal(seen.items[2].object, 0xc0002001);
+	assert_int_equal(seen.items[2].stack, seen.items[1].stack);
+	assert_string_equal(seen.label[2], "tenant=acme");
 	assert_int_equal(seen.items[3].object, 0);
+	assert_int_equal(seen.items[3].wait_ns, 0);
+	assert_int_equal(seen.items[5].goid, 5);
 	assert_int_equal(seen.items[4].flags, READ_GOROUTINE_RUNNING);
 	buf_deinit(&chunk);
 }
