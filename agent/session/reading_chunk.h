@@ -8,10 +8,12 @@
  *   label sets n, n * {m, m * {name, value}}       likewise
  *   kinds n, n * {stack, created, start: stack ids; bucket u64, value zz, value zz, state, wait, name,
  *                 kernel: strings; labels, flags}
- *   items n, n * {kind, goid, wait ns, tid, object if the kind's flags say so: zz, less those of the item before}
+ *   items n, n * {kind, goid, wait ns, tid, object if the kind's flags say so: zz, less those of the
+ *                 item before}
  *
- * Most of many goroutines differ from others of their kind in little but their number. Stacks, and the single frames of `created` and `start`, are in STACKS chunks. The first three
- * numbers have fixed places because they are known only when the chunk is handed over. Pure. */
+ * Most of many goroutines differ from others of their kind in little but their number. Stacks, and the
+ * single frames of `created` and `start`, are in STACKS chunks. The first three numbers have fixed places
+ * because they are known only when the chunk is handed over. Pure. */
 #ifndef PROFD_SESSION_READING_CHUNK_H
 #define PROFD_SESSION_READING_CHUNK_H
 
