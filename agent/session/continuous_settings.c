@@ -141,7 +141,7 @@ size_t continuous_services(const struct sessions *s, const struct continuous_sou
 	for (size_t i = 0; i < s->tables.processes.count && count < CONTINUOUS_LOOKED_MAX; i++) {
 		const struct live_process *process = s->tables.processes.data[i];
 
-		if (!process->exited_ns && wants(source, process) &&
+		if (!process->exited_ns && continuous_wants_process(source, process) &&
 		    !is_listed(ret, count, process->identity.name))
 			(void)snprintf(ret[count++], SERVICE_NAME_SIZE, "%s", process->identity.name);
 	}
