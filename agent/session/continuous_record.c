@@ -551,6 +551,7 @@ static void roll_up(struct sessions *s, struct day_recorder *day, uint64_t now_n
 	int rc;
 
 	if (hour_ns >= end_ns || now_ns < hour_ns + CONTINUOUS_HOUR_NS + CONTINUOUS_ROLL_NS ||
+	    recorder_groups(day->recorder) ||
 	    (recorder_missing(day->recorder) &&
 	     now_ns < hour_ns + CONTINUOUS_HOUR_NS + CONTINUOUS_STACKS_NS))
 		return;
@@ -558,6 +559,7 @@ static void roll_up(struct sessions *s, struct day_recorder *day, uint64_t now_n
 	sessions_unlock(s);
 	rc = roll_up_hour(s->store, &which, hour_ns, &err);
 	sessions_lock(s);
+	recorder_forget_stacks(day->recorder);
 	if (rc < 0 && rc != -ENOENT && log_allowed(&limit))
 		log_warn("an hour of the history is kept as minutes: %s",
 			 err.text[0] ? err.text : strerror(-rc));

@@ -70,7 +70,7 @@ size_t recorder_pending(const struct recorder *r);
 const struct chunk_quality *recorder_counters(const struct recorder *r);
 struct chunk_quality *recorder_quality(struct recorder *r);
 
-/* Numbers the pairs that are new since the last call or seal once more, in the order of their stacks from the root: so stored,
+/* Numbers the pairs that are new since the last seal once more, in the order of their stacks from the root: so stored,
  * neighbours in the tree have near numbers. For recorders without events. *ret_moved (the caller frees): the new number
  * of pair *ret_first + i; NULL when none has moved. -ENOMEM: all are as they were. */
 int recorder_order_pairs(struct recorder *r, struct live_tables *tables, uint32_t *ret_first,
@@ -87,6 +87,8 @@ struct recorder_group *recorder_groups(struct recorder *r);
 void recorder_stored(struct recorder *r, const struct recorder_group *last);
 /* Stacks still waiting for their frames. */
 size_t recorder_missing(const struct recorder *r);
+/* What was stored has lost the ids of its stacks (settled.h): new pairs bring theirs again. For when there are no groups. */
+void recorder_forget_stacks(struct recorder *r);
 
 /* Samples by outcome of their user stack (bpf/outcome.def), of the stacks known so far. */
 void recorder_outcomes(const struct recorder *r, uint64_t ret[PROFILE_OUTCOMES_MAX]);

@@ -47,7 +47,6 @@ struct recorder {
 	struct recorder_processes_vec processes;
 	uint32_t module_count;
 	uint32_t pairs_sealed, attrs_sealed; /* how many of them are in the file or a group */
-	uint32_t pairs_numbered;	     /* recorder_order_pairs() has given so many their numbers */
 	/* New since the last seal. */
 	struct chunk_events_vec pending;
 	struct stack_ids_vec missing;

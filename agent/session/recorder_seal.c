@@ -228,8 +228,9 @@ static void learn_outcomes(struct recorder *r, bool final)
 
 static bool is_changed(const struct recorder *r)
 {
+	/* The overflow bucket alone is nothing. */
 	return r->pending.count || r->quality_changed || r->process_entry_count ||
-	       r->pairs_sealed < r->pairs.count || r->attrs_sealed < r->attrs.count;
+	       (r->pairs.count > 1 && r->pairs_sealed < r->pairs.count) || r->attrs_sealed < r->attrs.count;
 }
 
 int recorder_seal(struct recorder *r, struct live_tables *tables, uint64_t position, bool final,
@@ -238,8 +239,7 @@ int recorder_seal(struct recorder *r, struct live_tables *tables, uint64_t posit
 	struct seal seal = { .r = r, .tables = tables, .wants = wants, .final = final };
 	int rc;
 
-	if (!r->pending.count && !r->missing.count && !r->quality_changed &&
-	    !r->process_entry_count)
+	if (!r->missing.count && !is_changed(r))
 		return 0;
 	rc = seal_stacks(&seal);
 	learn_outcomes(r, final);
@@ -270,9 +270,7 @@ static void look_up(struct live_tables *tables, const struct chunk_pair *pair, s
 int recorder_order_pairs(struct recorder *r, struct live_tables *tables, uint32_t *ret_first,
 			 uint32_t **ret_moved)
 {
-	/* What has its number keeps it: sums of it may be stored, although nothing was there to be sealed. */
-	uint32_t numbered = r->pairs_numbered > r->pairs_sealed ? r->pairs_numbered : r->pairs_sealed;
-	uint32_t first = numbered ? numbered : CHUNK_PAIR_OVERFLOW + 1;
+	uint32_t first = r->pairs_sealed ? r->pairs_sealed : CHUNK_PAIR_OVERFLOW + 1;
 	size_t news = r->pairs.count > first ? r->pairs.count - first : 0;
 	size_t count = news < ORDERED_MAX ? news : ORDERED_MAX;
 	struct pair *pairs = r->pairs.data + first;
@@ -295,7 +293,6 @@ int recorder_order_pairs(struct recorder *r, struct live_tables *tables, uint32_
 		/* The key is there: nothing is allocated. */
 		(void)!u64map_put(&r->pair_ids, recorder_pair_hash(&pairs[i].stacks), first + i);
 	}
-	r->pairs_numbered = (uint32_t)r->pairs.count;
 	for (size_t i = count; i < news; i++)
 		moved[i] = (uint32_t)(first + i);
 	*ret_first = first;
@@ -326,4 +323,12 @@ void recorder_stored(struct recorder *r, const struct recorder_group *last)
 size_t recorder_missing(const struct recorder *r)
 {
 	return r->missing.count;
+}
+
+void recorder_forget_stacks(struct recorder *r)
+{
+	u64map_clear(&r->stack_seen);
+	/* There is room: they were among those that went. */
+	for (size_t i = 0; i < r->missing.count; i++)
+		(void)!u64map_put(&r->stack_seen, r->missing.data[i], STACK_WAITS);
 }

@@ -13,6 +13,7 @@
 #include "agent/base/clock.h"
 #include "agent/base/hash.h"
 #include "agent/base/u64map.h"
+#include "agent/session/recorder.h"
 #include "agent/session/roll_up.h"
 #include "agent/session/session_chunks.h"
 #include "agent/store/store.h"
@@ -416,6 +417,97 @@ static void test_rolling_up_saves_room(void **state)
 	assert_true(hours < minutes);
 }
 
+/* ---- a recorder whose hours are rolled up ------------------------------------------------------ */
+
+struct recording_day {
+	struct store_fixture *f;
+	struct recorder *recorder;
+	struct live_tables tables;
+	struct live_process *process;
+};
+
+static void know_stack(struct recording_day *r, uint64_t id, uint64_t leaf)
+{
+	const struct {
+		struct feed_stack head;
+		uint64_t frames[2];
+	} record = { { .stack = id, .frame_count = 2 },
+		     { prof_frame_address(PROF_FRAME_ADDRESS, leaf, 0),
+		       prof_frame_address(PROF_FRAME_ADDRESS, 1, 0) } };
+
+	assert_int_equal(live_tables_add_stack(&r->tables, &record, sizeof(record)), 0);
+}
+
+/* What a flush does: a sum of one sample of these stacks, and what is new in the dictionary. The pair's number. */
+static uint32_t flush_sample(struct recording_day *r, unsigned minute, uint64_t user, uint64_t kernel)
+{
+	const struct feed_sample sample = { .user_stack = user, .kernel_stack = kernel, .tid = 1 };
+	struct chunk_sum sum = { .value = PERIOD, .value2 = 1024 };
+	struct store_window window = { .service = "web", .type = "cpu", .owners = ",a:19,", .samples = 1,
+				       .from_ns = START + minute * MINUTE, .value = PERIOD };
+	struct store_chunk chunks[RECORDER_GROUP_CHUNKS];
+	const struct recorder_group *group;
+	cleanup_free uint32_t *moved = NULL;
+	cleanup_buf struct buf data = { 0 };
+	uint32_t first, count = 0;
+	struct err err = { 0 };
+
+	assert_int_equal(recorder_intern(r->recorder, &sample, r->process, &sum.pair, &sum.attr), 0);
+	assert_int_equal(recorder_order_pairs(r->recorder, &r->tables, &first, &moved), 0);
+	assert_int_equal(recorder_seal(r->recorder, &r->tables, 1, false, NULL), 0);
+	assert_int_equal(recorder_missing(r->recorder), 0);
+	chunk_encode_window(&data, &sum, 1);
+	window.data = data.data;
+	window.len = data.len;
+	group = recorder_groups(r->recorder);
+	for (; group && count < group->chunk_count; count++)
+		chunks[count] = (struct store_chunk){ group->kinds[count], group->data[count].data,
+						      group->data[count].len };
+	assert_int_equal(store_history_append(r->f->store, &day, chunks, count, &window, 1, 1, 1, &err), 0);
+	if (group)
+		recorder_stored(r->recorder, group);
+	return sum.pair;
+}
+
+static uint64_t hash_of_stack(uint64_t leaf)
+{
+	const uint64_t frames[] = { prof_frame_address(PROF_FRAME_ADDRESS, leaf, 0),
+				    prof_frame_address(PROF_FRAME_ADDRESS, 1, 0) };
+
+	return hash_bytes(frames, sizeof(frames), 1);
+}
+
+/* A pair that is new in the second hour is made of stacks of the first; and one of nothing else is stored at once. */
+static void test_stacks_outlive_their_hour(void **state)
+{
+	struct recording_day r = { .f = *state, .recorder = recorder_create(1000) };
+	static const char comm[16] = "worker";
+	uint32_t pairs[4];
+
+	assert_non_null(r.recorder);
+	live_tables_init(&r.tables, NULL, 0);
+	assert_int_equal(live_tables_add_nameless(&r.tables, 1, comm, &r.process), 0);
+	know_stack(&r, 77, 7);
+	know_stack(&r, 88, 8);
+	pairs[0] = flush_sample(&r, 5, 77, 0);
+	pairs[1] = flush_sample(&r, 6, 88, 0);
+	pairs[2] = flush_sample(&r, 7, 77, 88);
+	roll(r.f, 0);
+	recorder_forget_stacks(r.recorder);
+	pairs[3] = flush_sample(&r, 65, 88, 77);
+	for (int settled = 0; settled < 2; settled++) {
+		struct digest d = digest_of(r.f, 0, 0);
+
+		assert_true(d.pairs[pairs[0]] == hash_combine(hash_of_stack(7), 0));
+		assert_true(d.pairs[pairs[1]] == hash_combine(hash_of_stack(8), 0));
+		assert_true(d.pairs[pairs[2]] == hash_combine(hash_of_stack(7), hash_of_stack(8)));
+		assert_true(d.pairs[pairs[3]] == hash_combine(hash_of_stack(8), hash_of_stack(7)));
+		roll(r.f, 1);
+	}
+	live_tables_deinit(&r.tables);
+	recorder_destroy(r.recorder);
+}
+
 #define test(name) cmocka_unit_test_setup_teardown(name, store_fixture_setup, store_fixture_teardown)
 
 int main(void)
@@ -424,6 +516,7 @@ int main(void)
 		test(test_an_hour_holds_what_its_minutes_held),
 		test(test_part_of_an_hour),
 		test(test_rolling_up_saves_room),
+		test(test_stacks_outlive_their_hour),
 	};
 
 	return cmocka_run_group_tests_name("roll_up", tests, NULL, NULL);
