@@ -64,23 +64,19 @@ static void interval_json(struct json_out *json, const struct profile_interval *
 	json_out_close(json, ']');
 }
 
-int top_functions_json(struct json_out *json, const char *name, const struct profile *p, unsigned value_index,
-		       uint32_t top, bool sample_count_as_text)
+int function_rows_json(struct json_out *json, const char *name, const struct profile *p, unsigned value_index,
+		       const struct profile_function_row *rows, size_t count, bool sample_count_as_text)
 {
-	cleanup_free struct profile_function_row *rows = NULL;
 	cleanup_free uint32_t *frames = sample_count_as_text ? NULL : profile_function_frames(p);
 	int64_t total = p->totals[value_index];
 	double percent = total ? 100.0 / (double)total : 0;
-	size_t count = 0;
 	cleanup_free struct profile_interval *intervals = NULL;
-	int rc = profile_top_functions(p, value_index, &rows, &count);
+	int rc = profile_intervals(p, value_index, &intervals);
 
-	if (rc == 0)
-		rc = profile_intervals(p, value_index, &intervals);
 	if (rc < 0 && rc != -ENODATA)
 		return rc;
 	json_out_open(json, name, '[');
-	for (size_t i = 0; i < count && i < top; i++) {
+	for (size_t i = 0; i < count; i++) {
 		const struct profile_function *function = &p->functions[rows[i].function];
 		char text[24];
 
@@ -106,6 +102,18 @@ int top_functions_json(struct json_out *json, const char *name, const struct pro
 	}
 	json_out_close(json, ']');
 	return 0;
+}
+
+int top_functions_json(struct json_out *json, const char *name, const struct profile *p, unsigned value_index,
+		       uint32_t top, bool sample_count_as_text)
+{
+	cleanup_free struct profile_function_row *rows = NULL;
+	size_t count = 0;
+	int rc = profile_top_functions(p, value_index, &rows, &count);
+
+	return rc < 0 ? rc
+		      : function_rows_json(json, name, p, value_index, rows, count < top ? count : top,
+					   sample_count_as_text);
 }
 
 static void processes_json(struct json_out *json, const struct session_info *info)

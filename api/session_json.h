@@ -27,6 +27,9 @@ void session_json(struct json_out *json, const char *name, struct api *api,
  * baselines. */
 int top_functions_json(struct json_out *json, const char *name, const struct profile *p, unsigned value_index,
 		       uint32_t top, bool sample_count_as_text) must_use;
+/* The same of rows that are there: the first @count of profile_top_functions(). */
+int function_rows_json(struct json_out *json, const char *name, const struct profile *p, unsigned value_index,
+		       const struct profile_function_row *rows, size_t count, bool sample_count_as_text) must_use;
 const char *session_status_text(enum session_status status);
 /* -EINVAL: not one of running, completed, failed. */
 int session_status_from(const char *word, int *ret) must_use;

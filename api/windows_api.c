@@ -76,13 +76,9 @@ static int points_json(struct http_call *call, struct json_out *json,
 static int merged_json(struct http_call *call, struct json_out *json,
 		       const struct history_window *window)
 {
-	struct history_window totals = *window;
-	cleanup(profile) struct profile *p = NULL;
+	struct history_functions functions = { 0 };
 	char link[LINK_SIZE];
-	int rc;
-
-	totals.totals = true;
-	rc = sessions_window_profile(call->api->options.sessions, &totals, &p, call->err);
+	int rc = sessions_window_functions(call->api->options.sessions, window, &functions, call->err);
 
 	/* Nothing stored is an empty merge, not a failure of the list. */
 	if (rc < 0 && call->err->word && strcmp(call->err->word, "NotFound") == 0) {
@@ -93,9 +89,13 @@ static int merged_json(struct http_call *call, struct json_out *json,
 		return 0;
 	}
 	if (rc == 0)
-		rc = top_functions_json(json, "topFunctions", p, profile_value_index(p), TOP_FUNCTIONS_DEFAULT, false);
+		rc = function_rows_json(json, "topFunctions", functions.profile, profile_value_index(functions.profile),
+					functions.rows,
+					functions.count < TOP_FUNCTIONS_DEFAULT ? functions.count : TOP_FUNCTIONS_DEFAULT,
+					false);
 	if (rc == 0)
 		json_out_text(json, "flameGraphUrl", link_window(call->api, window, link));
+	history_functions_deinit(&functions);
 	return rc;
 }
 

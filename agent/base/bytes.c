@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/base/bytes.h"
 
-uint64_t bytes_varint(struct bytes *b)
+uint64_t bytes_long_varint(struct bytes *b)
 {
 	uint64_t value = 0;
 
@@ -16,13 +16,6 @@ uint64_t bytes_varint(struct bytes *b)
 	}
 	b->failed = true;
 	return 0;
-}
-
-int64_t bytes_svarint(struct bytes *b)
-{
-	uint64_t value = bytes_varint(b);
-
-	return (int64_t)(value >> 1) ^ -(int64_t)(value & 1);
 }
 
 int64_t bytes_sleb128(struct bytes *b)

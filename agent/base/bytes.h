@@ -54,8 +54,19 @@ BYTES_DEFINE(u16, uint16_t);
 BYTES_DEFINE(u32, uint32_t);
 BYTES_DEFINE(u64, uint64_t);
 
-uint64_t bytes_varint(struct bytes *b);  /* LEB128, at most 10 bytes */
-int64_t bytes_svarint(struct bytes *b);  /* zig-zag */
+uint64_t bytes_long_varint(struct bytes *b); /* for bytes_varint() alone */
+/* LEB128, at most 10 bytes; most are of one. */
+static inline uint64_t bytes_varint(struct bytes *b)
+{
+	return !b->failed && b->at < b->end && *b->at < 0x80 ? *b->at++ : bytes_long_varint(b);
+}
+/* zig-zag */
+static inline int64_t bytes_svarint(struct bytes *b)
+{
+	uint64_t value = bytes_varint(b);
+
+	return (int64_t)(value >> 1) ^ -(int64_t)(value & 1);
+}
 int64_t bytes_sleb128(struct bytes *b);  /* DWARF sign-extended LEB128 */
 const char *bytes_cstr(struct bytes *b); /* NUL-terminated inside the input, else NULL and failed */
 

@@ -111,7 +111,7 @@ static int by_self(const void *left, const void *right)
 	return (a->row.line > b->row.line) - (a->row.line < b->row.line);
 }
 
-static int sort_rows(const struct profile *p, struct profile_function_row *rows, size_t count)
+int profile_sort_rows(const struct profile *p, struct profile_function_row *rows, size_t count)
 {
 	cleanup_free struct row_order *order = calloc(count, sizeof(*order));
 
@@ -143,7 +143,7 @@ static int fill_rows(const struct row_kind *kind, unsigned value_index, struct p
 		if ((rows[i].self || rows[i].cumulative) && rows[i].function != NO_ROW)
 			rows[used++] = rows[i];
 	*ret_count = used;
-	return used ? sort_rows(kind->p, rows, used) : 0;
+	return used ? profile_sort_rows(kind->p, rows, used) : 0;
 }
 
 int profile_top_functions(const struct profile *p, unsigned value_index, struct profile_function_row **ret,

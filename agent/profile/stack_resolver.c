@@ -300,21 +300,39 @@ static int recall(struct stack_resolver *r, uint64_t word, size_t *ret_first, si
 	return 0;
 }
 
-static int add_frames(struct stack_resolver *r, struct stack_frames stack, uint32_t *node)
+int stack_resolver_frames(struct stack_resolver *r, uint64_t word, const uint32_t **ret, size_t *ret_count)
 {
-	size_t i, k, first, count;
-	int rc;
+	size_t first;
+	int rc = recall(r, word, &first, ret_count);
 
-	for (i = stack.count; i > 0; i--) {
-		if (prof_frame_kind(stack.frames[i - 1]) == PROF_FRAME_TRUNCATED)
-			continue;
-		rc = recall(r, stack.frames[i - 1], &first, &count);
+	if (rc == 0)
+		*ret = r->frames.data + first;
+	return rc;
+}
+
+int stack_resolver_below(struct stack_resolver *r, struct stack_frames stack, uint32_t *node)
+{
+	size_t first, count;
+
+	for (size_t i = stack.count; i > 0; i--) {
+		int rc = recall(r, stack.frames[i - 1], &first, &count);
+
 		if (rc < 0)
 			return rc;
-		for (k = 0; k < count; k++)
+		for (size_t k = 0; k < count; k++)
 			*node = profile_builder_node(r->builder, *node, r->frames.data[first + k]);
 	}
 	return 0;
+}
+
+static int add_frames(struct stack_resolver *r, struct stack_frames stack, uint32_t *node)
+{
+	int rc = 0;
+
+	for (size_t i = stack.count; i > 0 && rc == 0; i--)
+		if (prof_frame_kind(stack.frames[i - 1]) != PROF_FRAME_TRUNCATED)
+			rc = stack_resolver_below(r, (struct stack_frames){ &stack.frames[i - 1], 1 }, node);
+	return rc;
 }
 
 int stack_resolver_turned(struct stack_resolver *r, struct stack_frames stack, uint32_t *node)

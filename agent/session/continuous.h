@@ -96,18 +96,34 @@ uint64_t continuous_release_position(const struct sessions *s, uint64_t cursor);
 int continuous_resume(struct sessions *s, uint64_t *ret_position, struct err *err) must_use;
 void continuous_destroy(struct sessions *s);
 
-/* ---- views: spans.c ----------------------------------------------------------------------------------- */
+/* ---- views: span_list.c, spans.c --------------------------------------------------------------------- */
 
+struct span_series { /* what the spans of a service and type have in common */
+	char *service; /* owned */
+	enum profile_type type;
+	uint8_t id_bits[10];
+};
 struct span {
-	struct session_info info; /* no processes, no labels */
-	uint64_t from_ns, to_ns;  /* realtime */
+	uint64_t from_ns;	    /* realtime */
+	uint64_t first_ns, last_ns; /* begin of its first and last minute with data */
+	uint64_t samples, lost;	    /* of the tenant's share */
 	uint64_t bytes;
+	int64_t value;
+	uint32_t series; /* of the list */
+	uint32_t rate_hz;
 };
 struct span_list {
-	struct span *data; /* newest first */
+	struct span *data; /* newest first, of one time the one with the larger id */
 	size_t count, capacity;
+	struct span_series *series;
+	size_t series_count, series_capacity;
+	struct u64map series_at;
 };
 void span_list_deinit(struct span_list *list);
+void span_id(const struct span_list *list, const struct span *span, char out[SESSION_ID_SIZE]);
+/* As a session; no processes, no labels. */
+void span_describe(const struct sessions *s, const char *tenant, const struct span_list *list, const struct span *span,
+		   struct session_info *ret);
 struct span_query {
 	const char *tenant;
 	const char *service; /* NULL = all */
@@ -117,14 +133,26 @@ struct span_query {
 /* Without those that were deleted. */
 int spans_collect(struct sessions *s, const struct span_query *query, struct span_list *ret,
 		  struct err *err) must_use;
+struct span_totals {
+	uint64_t count, bytes;
+	uint64_t newest_ns;		 /* begin of the newest, realtime; 0 = there is none */
+	char newest_id[SESSION_ID_SIZE]; /* "" likewise */
+};
+/* Likewise, however many there are. */
+int spans_total(struct sessions *s, const struct span_query *query, struct span_totals *ret, struct err *err) must_use;
 /* -ENOENT: no such span of this tenant. */
-int spans_find(struct sessions *s, const char *tenant, const char *id, struct span *ret,
+int spans_find(struct sessions *s, const char *tenant, const char *id, struct session_info *ret,
 	       struct err *err) must_use;
 /* Leaves a tombstone. */
-int spans_delete(struct sessions *s, const struct span *span, struct err *err) must_use;
+int spans_delete(struct sessions *s, const struct session_info *span, struct err *err) must_use;
+void spans_note_damaged_day(const struct store_day *day, const struct err *err);
 /* Everything of @window; service NULL = all. @meta says how it is labelled. -ENOENT: nothing is stored. */
 int spans_profile(struct sessions *s, const struct history_window *window,
 		  const struct profile_meta *meta, struct profile **ret, struct err *err) must_use;
+/* Its functions alone, added up without joining the days' stacks. -EPROTO: a day's dictionary is not whole; the profile
+ * shows the rest. */
+int spans_functions(struct sessions *s, const struct history_window *window, const struct profile_meta *meta,
+		    struct history_functions *ret, struct err *err) must_use;
 /* Copies the data of a span, with its names, into the session file @to. */
 int spans_copy(struct sessions *s, const struct session_info *span, const char *to,
 	       struct err *err) must_use;

@@ -417,20 +417,17 @@ static int fill_status(struct sessions *s, const struct continuous_source *sourc
 				    .service = everything ? NULL : source->setting.service,
 				    .type = -1,
 				    .status = -1 };
-	struct span_list spans = { 0 };
-	int rc = spans_collect(s, &query, &spans, err);
+	struct span_totals totals;
+	int rc = spans_total(s, &query, &totals, err);
 
 	if (rc < 0)
 		return rc;
 	ret->active_since_ns = source->setting.enabled ? source->updated_at_ns : 0;
-	ret->sessions = spans.count;
+	ret->sessions = totals.count;
+	ret->bytes = totals.bytes;
+	memcpy(ret->last_session_id, totals.newest_id, sizeof(ret->last_session_id));
 	memcpy(ret->refusal, source->refusal, sizeof(ret->refusal));
-	if (spans.count)
-		memcpy(ret->last_session_id, spans.data[0].info.id, sizeof(ret->last_session_id));
-	for (size_t i = 0; i < spans.count; i++)
-		ret->bytes += spans.data[i].bytes;
-	rc = standing_status(s, source, ret, spans.count ? spans.data[0].from_ns : 0, err);
-	span_list_deinit(&spans);
+	rc = standing_status(s, source, ret, totals.newest_ns, err);
 	if (rc < 0)
 		return rc;
 	sessions_lock(s);

@@ -128,7 +128,6 @@ struct history_window {
 	const char *service;
 	enum profile_type type;
 	uint64_t from_ns, to_ns; /* realtime, to exclusive */
-	bool totals;		 /* the profile needs no time order: quicker, and it has no events */
 	bool timed; /* single samples at their own times, where they are kept for all of it; else sums of minutes */
 };
 
@@ -137,6 +136,17 @@ struct history_window {
  * NotFound when nothing is stored in the window. */
 int sessions_window_profile(struct sessions *s, const struct history_window *window,
 			    struct profile **ret, struct err *err) must_use;
+
+/* All functions of the window. */
+struct history_functions {
+	struct profile *profile; /* its functions and totals; there may be no stacks */
+	struct profile_function_row *rows; /* as profile_top_functions() gives them */
+	size_t count;
+};
+void history_functions_deinit(struct history_functions *functions);
+/* As sessions_window_profile(), many times quicker for long windows. */
+int sessions_window_functions(struct sessions *s, const struct history_window *window,
+			      struct history_functions *ret, struct err *err) must_use;
 
 struct history_point {
 	uint64_t from_ns, to_ns; /* realtime */

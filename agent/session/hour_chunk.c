@@ -160,18 +160,9 @@ struct decode {
 	uint64_t steps_from;  /* key */
 	uint64_t first;	      /* minute of the key before */
 	uint32_t from, to;
-	bool added_up;
 	chunk_hour_fn *visit;
 	void *ctx;
 };
-
-/* Most are of one byte, and a month has millions. */
-static inline uint64_t take(struct bytes *in)
-{
-	if (in->at < in->end && *in->at < 0x80)
-		return *in->at++;
-	return bytes_varint(in);
-}
 
 static int open_columns(struct bytes *in, struct decode *d)
 {
@@ -197,7 +188,7 @@ static int open_columns(struct bytes *in, struct decode *d)
 
 static bool take_sum(struct decode *d, struct chunk_sum *sum)
 {
-	sum->value2 = take(&d->columns[VALUES2]);
+	sum->value2 = bytes_varint(&d->columns[VALUES2]);
 	if (d->flags & VALUES_FOLLOW)
 		sum->value = (int64_t)((d->flags & WHOLE_SAMPLES ? sum->value2 : sum->value2 / SAMPLE) *
 				       d->one);
@@ -210,7 +201,7 @@ static bool take_sum(struct decode *d, struct chunk_sum *sum)
 
 static uint64_t take_first(struct decode *d, bool step)
 {
-	uint64_t code = take(&d->columns[MINUTES]);
+	uint64_t code = bytes_varint(&d->columns[MINUTES]);
 
 	d->first = step ? d->first + ((code >> 1) ^ -(code & 1)) : code;
 	return d->first;
@@ -219,44 +210,36 @@ static uint64_t take_first(struct decode *d, bool step)
 /* The minutes of one pair and attr. */
 static int take_key(struct decode *d, uint32_t pair, uint32_t attr, uint64_t count, bool step)
 {
-	struct chunk_hour_sum all = { .sum = { .pair = pair, .attr = attr }, .minute = d->from };
 	uint64_t minute = take_first(d, step);
-	bool any = false;
 	int rc = 0;
 
 	for (uint64_t i = 0; i < count && rc == 0; i++) {
 		struct chunk_hour_sum one = { .sum = { .pair = pair, .attr = attr } };
 
 		if (i)
-			minute += take(&d->columns[MINUTES]) + 1;
+			minute += bytes_varint(&d->columns[MINUTES]) + 1;
 		if (!take_sum(d, &one.sum) || minute >= HOUR_MINUTES)
 			return -EPROTO;
-		if (minute < d->from || minute >= d->to)
-			continue;
 		one.minute = (uint32_t)minute;
-		any = true;
-		if (!d->added_up)
+		if (minute >= d->from && minute < d->to)
 			rc = d->visit(d->ctx, &one);
-		all.sum.value = (int64_t)((uint64_t)all.sum.value + (uint64_t)one.sum.value);
-		all.sum.value2 += one.sum.value2;
 	}
-	return rc == 0 && d->added_up && any ? d->visit(d->ctx, &all) : rc;
+	return rc;
 }
 
-int chunk_decode_hour(const void *data, size_t len, uint32_t from, uint32_t to, bool added_up,
-		      chunk_hour_fn *visit, void *ctx)
+int chunk_decode_hour(const void *data, size_t len, uint32_t from, uint32_t to, chunk_hour_fn *visit, void *ctx)
 {
 	struct bytes in = bytes_of(data, len);
-	struct decode d = { .from = from, .to = to, .added_up = added_up, .visit = visit, .ctx = ctx };
+	struct decode d = { .from = from, .to = to, .visit = visit, .ctx = ctx };
 	uint64_t pair = 0, attr = 0, sums = 0;
 	int rc = open_columns(&in, &d);
 
 	for (uint64_t i = 0; i < d.keys && rc == 0; i++) {
 		uint64_t count;
 
-		pair += take(&d.columns[PAIRS]);
+		pair += bytes_varint(&d.columns[PAIRS]);
 		attr += (uint64_t)bytes_svarint(&d.columns[ATTRS]);
-		count = take(&d.columns[COUNTS]);
+		count = bytes_varint(&d.columns[COUNTS]);
 		sums += count;
 		if (d.columns[PAIRS].failed || d.columns[ATTRS].failed || d.columns[COUNTS].failed ||
 		    pair > UINT32_MAX || attr > UINT32_MAX || count > HOUR_MINUTES || !count)
@@ -266,4 +249,51 @@ int chunk_decode_hour(const void *data, size_t len, uint32_t from, uint32_t to, 
 	if (rc == 0 && (sums != d.sums || d.columns[MINUTES].failed || bytes_left(&d.columns[VALUES])))
 		rc = -EPROTO;
 	return rc;
+}
+
+/* Values that follow from the samples are a multiplication, and of all minutes nobody asks which they were. */
+static bool take_all(struct decode *d, uint64_t count, struct chunk_sum *to)
+{
+	uint64_t samples = 0;
+
+	if ((d->flags & (WHOLE_SAMPLES | VALUES_FOLLOW)) != (WHOLE_SAMPLES | VALUES_FOLLOW)) {
+		for (uint64_t i = 0; i < count; i++) {
+			struct chunk_sum one;
+
+			if (!take_sum(d, &one))
+				return false;
+			to->value = (int64_t)((uint64_t)to->value + (uint64_t)one.value);
+			to->value2 += one.value2;
+		}
+		return true;
+	}
+	for (uint64_t i = 0; i < count; i++)
+		samples += bytes_varint(&d->columns[VALUES2]);
+	to->value = (int64_t)((uint64_t)to->value + samples * d->one);
+	to->value2 += samples * SAMPLE;
+	return !d->columns[VALUES2].failed;
+}
+
+int chunk_decode_hour_pairs(const void *data, size_t len, chunk_sum_fn *visit, void *ctx)
+{
+	struct bytes in = bytes_of(data, len);
+	struct decode d = { 0 };
+	struct chunk_sum all = { 0 };
+	uint64_t pair = 0;
+	int rc = open_columns(&in, &d);
+
+	for (uint64_t i = 0; i < d.keys && rc == 0; i++) {
+		uint64_t step = bytes_varint(&d.columns[PAIRS]), count = bytes_varint(&d.columns[COUNTS]);
+
+		pair += step;
+		if (d.columns[PAIRS].failed || d.columns[COUNTS].failed || pair > UINT32_MAX || count > HOUR_MINUTES)
+			return -EPROTO;
+		if (step && i)
+			rc = visit(ctx, &all);
+		if (step)
+			all = (struct chunk_sum){ .pair = (uint32_t)pair };
+		if (rc == 0 && !take_all(&d, count, &all))
+			rc = -EPROTO;
+	}
+	return rc == 0 && d.keys ? visit(ctx, &all) : rc;
 }

@@ -5,7 +5,6 @@
 #include "agent/base/hash.h"
 #include "agent/session/recording_internal.h"
 
-#define MODULES_MAX   (1u << 18)
 #define PROCESSES_MAX (1u << 16)
 #define PAIRS_MAX     (1u << 21)
 #define ATTRS_MAX     (1u << 21)
@@ -32,6 +31,7 @@ void recording_destroy(struct recording *recording)
 	processes_vec_deinit(&recording->processes);
 	u64map_deinit(&recording->stack_at);
 	stacks_vec_deinit(&recording->stacks);
+	recording_trees_free(&recording->trees);
 	frames_vec_deinit(&recording->frames);
 	pairs_vec_deinit(&recording->pairs);
 	attrs_vec_deinit(&recording->attrs);
@@ -71,7 +71,7 @@ static int on_module(void *ctx, const struct chunk_module *m)
 {
 	struct recording *recording = ctx;
 	struct module *module;
-	int rc = GROW_TO(&recording->modules, m->id, MODULES_MAX);
+	int rc = GROW_TO(&recording->modules, m->id, RECORDING_MODULES_MAX);
 
 	if (rc < 0)
 		return rc;
@@ -162,6 +162,15 @@ static int on_pair(void *ctx, uint32_t id, const struct chunk_pair *pair)
 		       : 0;
 }
 
+/* The pairs are there, but it is the tree that knows their stacks. */
+static int on_tree(void *ctx, const struct chunk_tree *tree)
+{
+	struct recording *recording = ctx;
+	int rc = tree->pair_count ? GROW_TO(&recording->pairs, tree->first_pair + tree->pair_count - 1, PAIRS_MAX) : 0;
+
+	return rc == 0 ? recording_trees_add(&recording->trees, tree) : rc;
+}
+
 static int on_attr(void *ctx, uint32_t id, const struct chunk_attr *attr)
 {
 	struct recording *recording = ctx;
@@ -210,6 +219,7 @@ int recording_add(struct recording *recording, int kind, const void *data, size_
 		.process = on_process,
 		.stack = on_stack,
 		.wants_stack = wants_stack,
+		.tree = recording->keeps_trees ? on_tree : NULL,
 		.samples = on_samples,
 		.pair = on_pair,
 		.attr = on_attr,
@@ -266,16 +276,13 @@ static uint64_t draw(const struct add_sum *add, const struct chunk_sum *sum, uin
 
 static int add_up(struct recording *recording, const struct chunk_event *event)
 {
-	uint64_t key = (uint64_t)event->pair << 32 | event->attr, at = recording->events.count;
+	int rc = GROW_TO(&recording->events, event->pair, PAIRS_MAX);
 	struct chunk_event *to;
-	int rc;
 
-	if (!u64map_get(&recording->event_at, key, &at)) {
-		rc = u64map_put(&recording->event_at, key, at);
-		return rc < 0 ? rc : events_vec_push(&recording->events, *event);
-	}
-	to = &recording->events.data[at];
-	to->value += event->value;
+	if (rc < 0)
+		return rc;
+	to = &recording->events.data[event->pair];
+	to->value = (int64_t)((uint64_t)to->value + (uint64_t)event->value);
 	to->value2 += event->value2;
 	return 0;
 }
@@ -328,9 +335,10 @@ int recording_add_window(struct recording *recording, const struct store_window 
 	recording->windowed = recording->sums = true;
 	if (window->minute_count)
 		/* A view at a lower rate is drawn minute by minute. */
-		rc = chunk_decode_hour(window->data, window->len, (uint32_t)(first < 60 ? first : 60),
-				       (uint32_t)(end < 60 ? end : 60),
-				       recording->added_up && keep >= 1, add_hour_sum, &add);
+		rc = recording->added_up && keep >= 1 && first == 0 && end >= 60
+			     ? chunk_decode_hour_pairs(window->data, window->len, add_sum, &add)
+			     : chunk_decode_hour(window->data, window->len, (uint32_t)(first < 60 ? first : 60),
+						 (uint32_t)(end < 60 ? end : 60), add_hour_sum, &add);
 	else
 		rc = chunk_decode_window(window->data, window->len, add_sum, &add);
 	if (rc != -EPROTO)
@@ -378,6 +386,11 @@ int recording_add_pairs(struct recording *recording, int kind, const void *data,
 	if (rc == 0 && kind == STORE_CHUNK_SAMPLES)
 		rc = chunk_decode(kind, data, len, &sink);
 	return rc == -EPROTO ? 0 : rc; /* counted by the second pass */
+}
+
+void recording_keep_trees(struct recording *recording)
+{
+	recording->keeps_trees = true;
 }
 
 void recording_set_sums(struct recording *recording)

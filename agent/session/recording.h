@@ -38,8 +38,10 @@ int recording_add_event(struct recording *recording, const struct chunk_event *e
 			double keep) must_use;
 int recording_add_pairs(struct recording *recording, int kind, const void *data,
 			size_t len) must_use;
-/* Windows are added up as they come: their times are lost. Before the first. */
+/* Windows are added up by pair as they come, for window_functions.h. Before the first. */
 void recording_add_up(struct recording *recording);
+/* Quicker, for recordings of which a profile is built and nothing else. Before the dictionary. */
+void recording_keep_trees(struct recording *recording);
 /* @count pieces could not be read: said in the profile's quality. */
 void recording_note_damage(struct recording *recording, unsigned count);
 /* The recording as chunks of a session of its own: sums of minutes become events, so that a reader of them must call

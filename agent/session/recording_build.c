@@ -15,8 +15,6 @@
 #include "agent/session/wakers.h"
 #include "bpf/profiler.h"
 
-#define NO_NODE UINT32_MAX
-
 enum { IO_VALUE_OPERATIONS, IO_VALUE_DELAY, IO_VALUE_BYTES };
 
 VEC_DEFINE(ids, uint32_t);
@@ -146,6 +144,7 @@ static struct stack_frames without_allocator(const struct build *b, struct stack
 static int node_of(struct build *b, uint32_t pair, uint32_t *ret)
 {
 	struct stack_frames user, kernel;
+	struct recording_tree *tree;
 	bool whole;
 	int rc;
 
@@ -160,6 +159,14 @@ static int node_of(struct build *b, uint32_t pair, uint32_t *ret)
 	if (pair == CHUNK_PAIR_OVERFLOW) {
 		*ret = b->nodes.data[pair] = marker_node(b, PROFILE_TRUNCATED);
 		return 0;
+	}
+	tree = recording_trees_find(&b->recording->trees, pair);
+	if (tree) {
+		rc = recording_tree_node(tree, b->resolver, pair, ret, &whole);
+		if (rc == 0 && !*ret)
+			*ret = marker_node(b, whole ? "[no stack]" : "[unknown]");
+		b->nodes.data[pair] = rc == 0 ? *ret : NO_NODE;
+		return rc;
 	}
 	whole = find_stack(b->recording, b->recording->pairs.data[pair].user, &user);
 	whole &= find_stack(b->recording, b->recording->pairs.data[pair].kernel, &kernel);
@@ -681,6 +688,23 @@ static int add_readings(struct build *b, unsigned *damaged)
 			     b->names, b->builder, damaged);
 }
 
+/* Tells the name source which frames will be asked for. */
+static int prefetch(const struct build *b)
+{
+	const struct recording *recording = b->recording;
+	struct recording_tree *tree;
+	int rc = stack_resolver_prefetch(b->resolver, recording->frames.data, recording->frames.count);
+
+	for (size_t i = 0; rc == 0 && recording->trees.count && i < recording->events.count; i++) {
+		tree = recording_trees_find(&recording->trees, recording->events.data[i].pair);
+		if (tree)
+			recording_tree_want(tree, recording->events.data[i].pair);
+	}
+	for (size_t i = 0; rc == 0 && i < recording->trees.count; i++)
+		rc = recording_tree_begin(&recording->trees.data[i], b->resolver);
+	return rc;
+}
+
 static int build_profile(struct build *b, struct profile **ret)
 {
 	unsigned damaged = b->recording->damaged;
@@ -695,8 +719,7 @@ static int build_profile(struct build *b, struct profile **ret)
 	if (rc == 0)
 		rc = fill_ids(&b->processes, recording->processes.count);
 	if (rc == 0)
-		rc = stack_resolver_prefetch(b->resolver, recording->frames.data,
-					     recording->frames.count);
+		rc = prefetch(b);
 	if (rc == 0)
 		rc = find_locks(b);
 	if (rc == 0)

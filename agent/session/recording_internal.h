@@ -7,7 +7,10 @@
 #include "agent/base/vec.h"
 #include "agent/session/reading_profile.h"
 #include "agent/session/recording.h"
+#include "agent/session/recording_tree.h"
 #include "agent/session/session_chunks.h"
+
+#define RECORDING_MODULES_MAX (1u << 18)
 
 struct module {
 	uint64_t key;
@@ -50,9 +53,11 @@ struct recording {
 	uint64_t dropped; /* events beyond RECORDING_EVENTS_MAX */
 	unsigned damaged;
 	bool windowed;	      /* windows come first: only what they need is kept */
+	bool keeps_trees;     /* stacks of settled pieces stay trees: they are not in @stacks */
+	struct recording_trees_vec trees;
 	bool sums;	      /* events are sums of minutes: realtime, value2 counts */
-	bool added_up;	      /* one event for all minutes of a pair and attribute */
-	struct u64map event_at; /* added up: pair << 32 | attr -> index of events; single samples: seed -> how many were seen */
+	bool added_up;	      /* events are by pair, of all minutes and attributes */
+	struct u64map event_at; /* single samples: seed -> how many were seen */
 	struct u64map needed; /* windowed: stack ids of the pairs that occur */
 	struct u64map pairs_used;
 	size_t used_until; /* of events, in pairs_used */

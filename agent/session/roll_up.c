@@ -135,8 +135,7 @@ static int add_sums(void *ctx, const struct store_window *window)
 	if (!is_series(roll->at, window))
 		return 0; /* other owners */
 	if (window->minute_count)
-		return chunk_decode_hour(window->data, window->len, 0, HOUR_MINUTES, false,
-					 add_hour_sum, &add);
+		return chunk_decode_hour(window->data, window->len, 0, HOUR_MINUTES, add_hour_sum, &add);
 	return chunk_decode_window(window->data, window->len, add_sum, &add);
 }
 

@@ -40,6 +40,7 @@
 #include "agent/base/buf.h"
 #include "agent/base/bytes.h"
 #include "agent/base/clock.h"
+#include "agent/profile/function_sums.h"
 #include "agent/profile/names.h"
 #include "agent/profile/profile.h"
 #include "agent/wire/feed.h"
@@ -199,6 +200,16 @@ void chunk_encode_quality(struct buf *out, const struct chunk_quality *quality);
 
 /* ---- decoding -------------------------------------------------------------------------------- */
 
+/* Of a settled chunk: the stacks of its pairs as one tree. A code is 0 for none, CHUNK_CODE_MISSING where the frames never
+ * came, else node + CHUNK_CODE_NODE. */
+#define CHUNK_CODE_MISSING 1u
+#define CHUNK_CODE_NODE	   2u
+struct chunk_tree {
+	struct stack_tree stacks;
+	uint32_t first_pair, pair_count;
+	const uint32_t *user, *kernel; /* codes, by pair */
+};
+
 /* Each may be NULL. Pointers are valid during the call. <0 stops with that error. */
 struct chunk_sink {
 	void *ctx;
@@ -207,6 +218,8 @@ struct chunk_sink {
 	int (*stack)(void *ctx, const struct chunk_stack *stack);
 	/* Before a stack of a settled chunk is put together; NULL = all are wanted. */
 	bool (*wants_stack)(void *ctx, uint64_t id);
+	/* Of a settled chunk, instead of pairs and stacks. */
+	int (*tree)(void *ctx, const struct chunk_tree *tree);
 	/* Once before its pairs, attrs and events; return 1 to skip the chunk. */
 	int (*samples)(void *ctx, uint32_t seq);
 	int (*pair)(void *ctx, uint32_t id, const struct chunk_pair *pair);
@@ -221,10 +234,11 @@ int chunk_decode(int kind, const void *data, size_t len, const struct chunk_sink
 typedef int chunk_sum_fn(void *ctx, const struct chunk_sum *sum);
 int chunk_decode_window(const void *data, size_t len, chunk_sum_fn *visit, void *ctx) must_use;
 
-/* Sums of the minutes in [@from, @to); @added_up: all minutes of a pair and attr as one, whose minute is @from. */
+/* Sums of the minutes in [@from, @to). */
 typedef int chunk_hour_fn(void *ctx, const struct chunk_hour_sum *sum);
-int chunk_decode_hour(const void *data, size_t len, uint32_t from, uint32_t to, bool added_up,
-		      chunk_hour_fn *visit, void *ctx) must_use;
+int chunk_decode_hour(const void *data, size_t len, uint32_t from, uint32_t to, chunk_hour_fn *visit, void *ctx) must_use;
+/* All minutes and attributes of a pair as one, whose attr is 0. */
+int chunk_decode_hour_pairs(const void *data, size_t len, chunk_sum_fn *visit, void *ctx) must_use;
 
 /* A DETAIL chunk piece by piece, and the samples of a piece by time (realtime). */
 typedef int chunk_detail_fn(void *ctx, const struct chunk_detail *detail);

@@ -176,14 +176,9 @@ int session_describe(const struct sessions *s, const struct session *session,
 static int get_span(struct sessions *s, const char *tenant, const char *id,
 		    struct session_info *ret, struct err *err)
 {
-	struct span span;
-	int rc = spans_find(s, tenant, id, &span, err);
+	int rc = spans_find(s, tenant, id, ret, err);
 
-	if (rc == -ENOENT)
-		return unknown_session(err, id);
-	if (rc == 0)
-		*ret = span.info;
-	return rc;
+	return rc == -ENOENT ? unknown_session(err, id) : rc;
 }
 
 int sessions_get(struct sessions *s, const char *tenant, const char *id, struct session_info *ret,
@@ -223,7 +218,7 @@ int sessions_get(struct sessions *s, const char *tenant, const char *id, struct 
 static int delete_span(struct sessions *s, const char *tenant, const char *id, bool *ret_stopped,
 		       struct err *err)
 {
-	struct span span;
+	struct session_info span;
 	int rc = spans_find(s, tenant, id, &span, err);
 
 	if (rc == -ENOENT)
@@ -441,28 +436,43 @@ static bool is_before(uint64_t a_ns, const char *a_id, uint64_t b_ns, const char
 	return a_ns != b_ns ? a_ns > b_ns : strcmp(a_id, b_id) > 0;
 }
 
-static int merge_spans(const struct span_list *spans, const struct store_query *cursor,
-		       uint32_t limit, struct session_list *list)
+/* The first span behind the cursor. */
+static size_t first_span(const struct span_list *spans, const struct store_query *cursor)
+{
+	size_t span = 0;
+
+	for (; cursor->before_id && span < spans->count; span++) {
+		uint64_t from_ns = spans->data[span].from_ns;
+		char id[SESSION_ID_SIZE] = "";
+
+		if (from_ns == cursor->before_ns)
+			span_id(spans, &spans->data[span], id);
+		if (is_before(cursor->before_ns, cursor->before_id, from_ns, id))
+			break;
+	}
+	return span;
+}
+
+static int merge_spans(const struct sessions *s, const char *tenant, const struct span_list *spans,
+		       const struct store_query *cursor, uint32_t limit, struct session_list *list)
 {
 	struct session_info *merged = calloc(limit + 1, sizeof(*merged));
-	size_t span = 0;
+	size_t span = first_span(spans, cursor);
 	uint32_t own = 0, count = 0;
 
 	if (!merged)
 		return -ENOMEM;
-	while (span < spans->count && cursor->before_id &&
-	       !is_before(cursor->before_ns, cursor->before_id, spans->data[span].from_ns,
-			  spans->data[span].info.id))
-		span++;
 	while (count < limit && (own < list->count || span < spans->count)) {
 		const struct session_info *next = own < list->count ? &list->items[own] : NULL;
 		const struct span *view = span < spans->count ? &spans->data[span] : NULL;
+		char id[SESSION_ID_SIZE];
 
-		if (next && (!view || is_before(next->created_at_ns, next->id, view->from_ns,
-						view->info.id)))
+		if (next && view)
+			span_id(spans, view, id);
+		if (next && (!view || is_before(next->created_at_ns, next->id, view->from_ns, id)))
 			merged[count++] = list->items[own++];
 		else
-			merged[count++] = spans->data[span++].info;
+			span_describe(s, tenant, spans, &spans->data[span++], &merged[count++]);
 	}
 	if (own < list->count || span < spans->count || list->next_cursor[0])
 		(void)snprintf(list->next_cursor, sizeof(list->next_cursor), "%" PRIu64 ".%s",
@@ -492,7 +502,7 @@ int sessions_list(struct sessions *s, const struct session_query *query, struct 
 	rc = parse_cursor(query->cursor, &cursor, before_id, err);
 	if (rc == 0)
 		rc = spans_collect(s, &views, &spans, err);
-	if (rc == 0 && spans.count && merge_spans(&spans, &cursor, query->limit, &list) < 0)
+	if (rc == 0 && spans.count && merge_spans(s, query->tenant, &spans, &cursor, query->limit, &list) < 0)
 		rc = err_set(err, ENOMEM, NULL, NULL, "no memory for a list");
 	span_list_deinit(&spans);
 	if (rc < 0)

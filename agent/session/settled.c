@@ -11,8 +11,6 @@
 
 #define NODE_ROOT    0u
 #define CODE_NONE    0u
-#define CODE_MISSING 1u
-#define CODE_NODE    2u /* of the first node below the root */
 #define LOW_BITS     40
 
 struct module {
@@ -174,7 +172,7 @@ static int find_child(struct settled *s, uint32_t parent, uint64_t frame, uint32
 		return 0;
 	}
 	at = s->nodes.count;
-	if (at >= UINT32_MAX - CODE_NODE)
+	if (at >= UINT32_MAX - CHUNK_CODE_NODE)
 		return -ENOMEM;
 	rc = nodes_vec_push(&s->nodes, (struct node){ .parent = parent, .frame = frame });
 	*ret = (uint32_t)at;
@@ -426,9 +424,9 @@ static uint32_t code_of(const struct settled *s, uint64_t id, uint8_t *ret_outco
 	if (!id)
 		return CODE_NONE;
 	if (!u64map_get(&s->stack_at, id, &at))
-		return CODE_MISSING;
+		return CHUNK_CODE_MISSING;
 	*ret_outcome = s->stacks.data[at].outcome;
-	return s->nodes.data[s->stacks.data[at].node].number + CODE_NODE;
+	return s->nodes.data[s->stacks.data[at].node].number + CHUNK_CODE_NODE;
 }
 
 static void encode_pairs(const struct settled *s, struct buf *out)

@@ -5,7 +5,6 @@
 #include "agent/base/u64map.h"
 #include "agent/session/settled.h"
 
-#define CODE_NODE 2u
 #define LOW_BITS  40
 #define ID_PAIR	  40 /* bits of a made-up stack id: first pair + 1, outcome, code */
 #define ID_OUTCOME 32
@@ -45,7 +44,7 @@ static int take_array(struct bytes *in, size_t min_bytes, size_t size, uint32_t 
 	uint64_t count = bytes_varint(in);
 	void *data;
 
-	if (in->failed || count > bytes_left(in) / min_bytes || count >= UINT32_MAX - CODE_NODE)
+	if (in->failed || count > bytes_left(in) / min_bytes || count >= UINT32_MAX - CHUNK_CODE_NODE)
 		return -EPROTO;
 	data = calloc(count + 1, size);
 	if (!data)
@@ -98,7 +97,7 @@ static int decode_process(struct bytes *in, struct decode *d, uint32_t i, struct
 	d->owners[i].tgid = p->tgid;
 	memcpy(d->owners[i].comm, p->comm.text,
 	       p->comm.len < sizeof(d->owners[i].comm) ? p->comm.len : sizeof(d->owners[i].comm));
-	rc = u64map_put(&d->owner_at, p->id, i);
+	rc = d->sink->attr ? u64map_put(&d->owner_at, p->id, i) : 0;
 	return rc == 0 && d->sink->process ? d->sink->process(d->sink->ctx, p) : rc;
 }
 
@@ -200,9 +199,9 @@ static int show_stack(struct decode *d, const struct pairs *pairs, uint32_t code
 	struct chunk_stack stack = { .id = stack_id(pairs, code, outcome),
 				     .outcome = outcome,
 				     .frames = frames };
-	uint32_t node = code - CODE_NODE;
+	uint32_t node = code - CHUNK_CODE_NODE;
 
-	if (code < CODE_NODE || d->shown[node] == (uint8_t)(outcome + 1) ||
+	if (code < CHUNK_CODE_NODE || d->shown[node] == (uint8_t)(outcome + 1) ||
 	    (d->sink->wants_stack && !d->sink->wants_stack(d->sink->ctx, stack.id)))
 		return 0;
 	d->shown[node] = (uint8_t)(outcome + 1);
@@ -224,13 +223,13 @@ static int take_pairs(struct bytes *in, const struct decode *d, struct pairs *pa
 		return -ENOMEM;
 	for (uint32_t i = 0; i < pairs->count; i++) {
 		code += (uint64_t)bytes_svarint(in);
-		if (code >= d->node_count + CODE_NODE)
+		if (code >= d->node_count + CHUNK_CODE_NODE)
 			return -EPROTO;
 		pairs->user[i] = (uint32_t)code;
 	}
 	for (uint32_t i = 0; i < pairs->count; i++) {
 		code = bytes_varint(in);
-		if (code >= d->node_count + CODE_NODE)
+		if (code >= d->node_count + CHUNK_CODE_NODE)
 			return -EPROTO;
 		pairs->kernel[i] = (uint32_t)code;
 	}
@@ -245,6 +244,10 @@ static int decode_pairs(struct bytes *in, struct decode *d)
 	const struct chunk_sink *sink = d->sink;
 	int rc = take_pairs(in, d, &pairs);
 
+	if (rc == 0 && sink->tree)
+		return sink->tree(sink->ctx, &(struct chunk_tree){
+						     { d->frames, d->node_frames, d->parents, d->frame_count, d->node_count },
+						     pairs.first, pairs.count, pairs.user, pairs.kernel });
 	for (uint32_t i = 0; rc == 0 && sink->pair && i < pairs.count; i++) {
 		const struct chunk_pair pair = {
 			.user = stack_id(&pairs, pairs.user[i], pairs.user_outcomes[i]),
@@ -323,7 +326,7 @@ static int decode_attrs(struct bytes *in, const struct decode *d)
 
 	if (rc == 0)
 		rc = first > UINT32_MAX - count ? -EPROTO : take_attrs(in, d, list, count);
-	for (uint32_t i = 0; rc == 0 && d->sink->attr && i < count; i++)
+	for (uint32_t i = 0; rc == 0 && i < count; i++)
 		rc = d->sink->attr(d->sink->ctx, (uint32_t)first + i, &list[i]);
 	return rc;
 }
@@ -341,5 +344,5 @@ int settled_decode(struct bytes *in, const struct chunk_sink *sink)
 		rc = decode_nodes(in, &d);
 	if (rc == 0)
 		rc = decode_pairs(in, &d);
-	return rc == 0 ? decode_attrs(in, &d) : rc;
+	return rc == 0 && sink->attr ? decode_attrs(in, &d) : rc;
 }

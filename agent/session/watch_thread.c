@@ -91,10 +91,10 @@ static int check_one(struct run *run, const struct continuous_source *source, co
 
 static int by_service(const void *a, const void *b)
 {
-	const struct span *x = a, *y = b;
-	int order = strcmp(x->info.service, y->info.service);
+	const struct span_series *x = a, *y = b;
+	int order = strcmp(x->service, y->service);
 
-	return order ? order : (int)x->info.type - (int)y->info.type;
+	return order ? order : (int)x->type - (int)y->type;
 }
 
 /* Everything of the tenant that has data in the hour. */
@@ -111,17 +111,15 @@ static int check_stored(struct run *run, const struct subjects *all,
 
 	if (rc < 0)
 		return rc;
-	if (list.count)
-		qsort(list.data, list.count, sizeof(*list.data), by_service);
-	for (size_t i = 0, seen = 0; i < list.count && seen < SERVICES_MAX; i++) {
-		const struct session_info *info = &list.data[i].info;
+	if (list.series_count)
+		qsort(list.series, list.series_count, sizeof(*list.series), by_service);
+	for (size_t i = 0, seen = 0; i < list.series_count && seen < SERVICES_MAX; i++) {
+		const struct span_series *series = &list.series[i];
 
-		if ((i && by_service(&list.data[i - 1], &list.data[i]) == 0) ||
-		    !(source->setting.types >> info->type & 1) ||
-		    has_own(all, source, info->service))
+		if (!(source->setting.types >> series->type & 1) || has_own(all, source, series->service))
 			continue;
 		seen++;
-		rc = check_one(run, source, info->service, info->type);
+		rc = check_one(run, source, series->service, series->type);
 		first = first ? first : rc;
 	}
 	span_list_deinit(&list);

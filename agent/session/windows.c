@@ -112,17 +112,25 @@ static void fill_meta(struct sessions *s, const struct history_window *window,
 	sessions_unlock(s);
 }
 
+/* As it is stored: all services are no service. */
+static struct history_window stored_window(const struct history_window *window)
+{
+	struct history_window stored = *window;
+
+	if (is_everything(window->service))
+		stored.service = NULL;
+	return stored;
+}
+
 int sessions_window_profile(struct sessions *s, const struct history_window *window,
 			    struct profile **ret, struct err *err)
 {
-	struct history_window stored = *window;
+	const struct history_window stored = stored_window(window);
 	struct profile_meta meta;
 	int rc = check_window(window, err);
 
 	if (rc < 0)
 		return rc;
-	if (is_everything(window->service))
-		stored.service = NULL;
 	fill_meta(s, window, &meta);
 	rc = spans_profile(s, &stored, &meta, ret, err);
 	if (rc == -ENOENT)
@@ -134,6 +142,36 @@ int sessions_window_profile(struct sessions *s, const struct history_window *win
 		return rc;
 	return err_set(err, ENOENT, "NotFound", "from",
 		       "nothing is stored for '%.128s' in this window", window->service);
+}
+
+void history_functions_deinit(struct history_functions *functions)
+{
+	(void)profile_unref(functions->profile);
+	free(functions->rows);
+	*functions = (struct history_functions){ 0 };
+}
+
+int sessions_window_functions(struct sessions *s, const struct history_window *window,
+			      struct history_functions *ret, struct err *err)
+{
+	const struct history_window stored = stored_window(window);
+	cleanup(profile) struct profile *p = NULL;
+	struct profile_meta meta;
+	int rc = check_window(window, err);
+
+	if (rc < 0)
+		return rc;
+	fill_meta(s, window, &meta);
+	rc = spans_functions(s, &stored, &meta, ret, err);
+	if (rc != -ENOENT && rc != -EPROTO)
+		return rc;
+	/* On-demand sessions, or what is left of a damaged day. */
+	rc = sessions_window_profile(s, window, &p, err);
+	if (rc == 0)
+		rc = profile_top_functions(p, profile_value_index(p), &ret->rows, &ret->count);
+	if (rc == 0)
+		ret->profile = take_ptr(p);
+	return rc;
 }
 
 /* ---- points ---------------------------------------------------------------------------------- */

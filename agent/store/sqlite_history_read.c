@@ -429,6 +429,7 @@ struct sum_spans {
 	struct spans_vec spans; /* service, type and owners are owned */
 	struct u64map at;	/* hash of service, type and begin -> index of spans */
 	uint64_t midnight_ns, span_ns;
+	uint64_t last; /* of spans, where the minute before went */
 };
 
 static void sum_spans_deinit(struct sum_spans *sum)
@@ -457,16 +458,17 @@ static int new_span(struct sum_spans *sum, const struct store_window *window, ui
 	return span->service && span->type && span->owners ? 0 : -ENOMEM;
 }
 
-static int add_to_span(void *ctx, const struct store_window *window)
+static int find_span(struct sum_spans *sum, const struct store_window *window, uint64_t from_ns)
 {
-	struct sum_spans *sum = ctx;
-	/* Stretches are counted from midnight, so that none lies in two files. */
-	uint64_t from_ns = window->from_ns - (window->from_ns - sum->midnight_ns) % sum->span_ns;
-	uint64_t key = hash_bytes(window->service, strlen(window->service) + 1, from_ns);
-	uint64_t at = sum->spans.count;
-	struct store_span *span;
-	int rc = 0;
+	const struct store_span *last = sum->spans.count ? &sum->spans.data[sum->last] : NULL;
+	uint64_t key, at = sum->spans.count;
+	int rc;
 
+	/* Mostly it goes where the minute before went. */
+	if (last && last->from_ns == from_ns && strcmp(last->service, window->service) == 0 &&
+	    strcmp(last->type, window->type) == 0)
+		return 0;
+	key = hash_bytes(window->service, strlen(window->service) + 1, from_ns);
 	key = hash_bytes(window->type, strlen(window->type), key);
 	if (!u64map_get(&sum->at, key, &at)) {
 		rc = u64map_put(&sum->at, key, at);
@@ -475,7 +477,21 @@ static int add_to_span(void *ctx, const struct store_window *window)
 		if (rc < 0)
 			return rc;
 	}
-	span = &sum->spans.data[at];
+	sum->last = at;
+	return 0;
+}
+
+static int add_to_span(void *ctx, const struct store_window *window)
+{
+	struct sum_spans *sum = ctx;
+	/* Stretches are counted from midnight, so that none lies in two files. */
+	uint64_t from_ns = window->from_ns - (window->from_ns - sum->midnight_ns) % sum->span_ns;
+	struct store_span *span;
+	int rc = find_span(sum, window, from_ns);
+
+	if (rc < 0)
+		return rc;
+	span = &sum->spans.data[sum->last];
 	if (window->from_ns < span->first_ns)
 		span->first_ns = window->from_ns;
 	if (window->from_ns >= span->last_ns && strcmp(span->owners, window->owners) != 0) {

@@ -11,6 +11,7 @@
 #include "agent/session/session_chunks.h"
 #include "agent/session/session_record.h"
 #include "agent/session/settled.h"
+#include "agent/session/window_functions.h"
 
 #define KIND_RECORD  8
 #define KIND_WINDOW  9
@@ -103,6 +104,67 @@ static void settle(int kind, const uint8_t *data, size_t size)
 	check(chunk_decode(STORE_CHUNK_SETTLED, out.data, out.len, &none) == 0);
 }
 
+static void add_sums(struct recording *recording)
+{
+	struct store_window window = { 0 };
+	cleanup_buf struct buf data = { 0 };
+	struct chunk_sum list[16];
+
+	for (uint32_t i = 0; i < ARRAY_SIZE(list); i++)
+		list[i] = (struct chunk_sum){ i, 0, i + 1, 1024 };
+	chunk_encode_window(&data, list, ARRAY_SIZE(list));
+	window.data = data.data;
+	window.len = data.len;
+	check(recording_add_window(recording, &window, 0, 3600 * NS_PER_S, 1) == 0);
+}
+
+/* A dictionary under sums of some pairs: every value is some function's own. */
+static void sum_functions(int kind, const uint8_t *data, size_t size)
+{
+	cleanup(recording) struct recording *recording = recording_create();
+	const struct profile_meta meta = { .type = PROFILE_CPU };
+	cleanup(window_functions) struct window_functions *functions = window_functions_create(&meta, NULL);
+	cleanup_free struct profile_function_row *rows = NULL;
+	cleanup(profile) struct profile *profile = NULL;
+	int64_t value = 0;
+	size_t count;
+
+	if (!recording || !functions)
+		return;
+	recording_add_up(recording);
+	add_sums(recording);
+	window_functions_begin(functions, recording);
+	if (window_functions_dictionary(functions, kind, data, size) < 0 || window_functions_end(functions) < 0 ||
+	    window_functions_finish(functions, &profile, &rows, &count) < 0)
+		return;
+	for (size_t i = 0; i < count; i++)
+		value += rows[i].self;
+	check(value == 16 * 17 / 2 && profile->totals[1] == value);
+}
+
+/* The same as a profile. */
+static void build_from_trees(int kind, const uint8_t *data, size_t size)
+{
+	cleanup(recording) struct recording *recording = recording_create();
+
+	if (!recording)
+		return;
+	recording_keep_trees(recording);
+	add_sums(recording);
+	(void)!recording_add(recording, kind, data, size, UINT32_MAX, NULL);
+	build(recording, PROFILE_CPU);
+}
+
+static void add_up(const struct store_window *window)
+{
+	cleanup(recording) struct recording *recording = recording_create();
+
+	if (!recording)
+		return;
+	recording_add_up(recording);
+	check(recording_add_window(recording, window, 0, 3600 * NS_PER_S, 1) == 0);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	cleanup(recording) struct recording *recording = recording_create();
@@ -124,6 +186,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 						     .data = data + 1, .len = size - 1 };
 
 		check(recording_add_window(recording, &window, 0, 3600 * NS_PER_S, 0.5) == 0);
+		add_up(&window);
 	} else if (data[0] == KIND_DETAIL) {
 		(void)!chunk_decode_details(data + 1, size - 1, on_detail, recording);
 	} else {
@@ -132,6 +195,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		(void)!chunk_decode(kind, data + 1, size - 1, &sink);
 		(void)!recording_add(recording, kind, data + 1, size - 1, UINT32_MAX, NULL);
 		settle(kind, data + 1, size - 1);
+		sum_functions(kind, data + 1, size - 1);
+		build_from_trees(kind, data + 1, size - 1);
 	}
 	build(recording, data[0] == STORE_CHUNK_READINGS ? PROFILE_GOROUTINE : PROFILE_CPU);
 	return 0;

@@ -170,6 +170,32 @@ static void test_kills_lose_nothing(void **state)
 	session_fixture_wait_samples(f, "default", "web", sent);
 }
 
+static void assert_functions_are_those_of_the_profile(struct session_fixture *f, const struct history_window *window)
+{
+	cleanup_free struct profile_function_row *rows = NULL;
+	cleanup(profile) struct profile *p = NULL;
+	struct history_functions functions = { 0 };
+	struct err err = { 0 };
+	size_t count = 0;
+
+	assert_int_equal(sessions_window_profile(f->sessions, window, &p, &err), 0);
+	assert_int_equal(profile_top_functions(p, profile_value_index(p), &rows, &count), 0);
+	assert_int_equal(sessions_window_functions(f->sessions, window, &functions, &err), 0);
+	assert_int_equal(functions.count, count);
+	for (size_t i = 0; i < count; i++) {
+		const struct profile_function_row *row = &functions.rows[i];
+
+		assert_string_equal(profile_string(functions.profile, functions.profile->functions[row->function].name),
+				    profile_string(p, p->functions[rows[i].function].name));
+		assert_int_equal(row->self, rows[i].self);
+		assert_int_equal(row->cumulative, rows[i].cumulative);
+		assert_int_equal(row->count, rows[i].count);
+	}
+	for (int i = 0; i < PROFILE_VALUES_MAX; i++)
+		assert_int_equal(functions.profile->totals[i], p->totals[i]);
+	history_functions_deinit(&functions);
+}
+
 /* Pairs get their lasting numbers in the order of their stacks, not as they came: each keeps its own samples. */
 static void test_each_stack_keeps_its_samples(void **state)
 {
@@ -207,6 +233,7 @@ static void test_each_stack_keeps_its_samples(void **state)
 		assert_int_equal(session_fixture_self(p, name),
 				 (int64_t)((i % 7 + 1) * (i <= STACKS ? LIVES : 1) * PERIOD_99));
 	}
+	assert_functions_are_those_of_the_profile(f, &window);
 	(void)profile_unref(p);
 }
 
@@ -255,7 +282,6 @@ static void test_windows_and_points(void **state)
 					 .service = "web",
 					 .type = PROFILE_CPU };
 	struct history_points points;
-	struct profile *all = NULL;
 	struct err err = { 0 };
 	uint64_t samples = 0;
 	int64_t value = 0;
@@ -281,15 +307,7 @@ static void test_windows_and_points(void **state)
 	assert_int_equal(samples, 40);
 	assert_int_equal(value, 40 * PERIOD_99);
 	history_points_deinit(&points);
-	/* The same sums without the order in time. */
-	window.totals = true;
-	assert_int_equal(sessions_window_profile(f->sessions, &window, &all, &err), 0);
-	assert_int_equal(all->totals[0], 40);
-	assert_int_equal(session_fixture_self(all, "f_100"), 10 * PERIOD_99);
-	assert_int_equal(session_fixture_self(all, "f_200"), 30 * PERIOD_99);
-	assert_int_equal(all->event_count, 0);
-	(void)profile_unref(all);
-	window.totals = false;
+	assert_functions_are_those_of_the_profile(f, &window);
 	assert_int_equal(sessions_points(f->sessions, &window, 10 * MINUTE, "f_200", &points, &err),
 			 0);
 	assert_int_equal(points.count, 1);

@@ -277,6 +277,41 @@ static int see_sum(void *ctx, const struct chunk_hour_sum *sum)
 	return 0;
 }
 
+/* All of an hour by pair is what its minutes and attributes add up to. */
+struct by_pair {
+	uint64_t sums, last_pair;
+};
+
+static void weigh(struct by_pair *to, const struct chunk_sum *sum)
+{
+	to->sums += hash_mix64(sum->pair) * (uint64_t)sum->value + hash_mix64(~(uint64_t)sum->pair) * sum->value2;
+}
+
+static int see_one(void *ctx, const struct chunk_hour_sum *sum)
+{
+	weigh(ctx, &sum->sum);
+	return 0;
+}
+
+static int see_pair_sum(void *ctx, const struct chunk_sum *sum)
+{
+	struct by_pair *to = ctx;
+
+	assert_true(!to->sums || sum->pair > to->last_pair);
+	to->last_pair = sum->pair;
+	weigh(to, sum);
+	return 0;
+}
+
+static void check_pairs(const struct store_window *window)
+{
+	struct by_pair minutes = { 0 }, pairs = { 0 };
+
+	assert_int_equal(chunk_decode_hour(window->data, window->len, 0, 60, see_one, &minutes), 0);
+	assert_int_equal(chunk_decode_hour_pairs(window->data, window->len, see_pair_sum, &pairs), 0);
+	assert_true(minutes.sums == pairs.sums);
+}
+
 static int see_minute_sum(void *ctx, const struct chunk_sum *sum)
 {
 	return see_sum(ctx, &(struct chunk_hour_sum){ *sum, 0 });
@@ -287,7 +322,9 @@ static int see_window(void *ctx, const struct store_window *window)
 	struct digest *d = ctx;
 
 	d->window = window;
-	return window->minute_count ? chunk_decode_hour(window->data, window->len, 0, 60, false, see_sum, d)
+	if (window->minute_count)
+		check_pairs(window);
+	return window->minute_count ? chunk_decode_hour(window->data, window->len, 0, 60, see_sum, d)
 				    : chunk_decode_window(window->data, window->len, see_minute_sum, d);
 }
 

@@ -7,6 +7,8 @@
 
 #include <cmocka.h>
 
+#include "agent/base/hash.h"
+#include "agent/profile/function_sums.h"
 #include "agent/profile/package_name.h"
 #include "agent/profile/stack_resolver.h"
 #include "agent/wire/feed.h"
@@ -101,7 +103,7 @@ static void setup(struct fixture *f, size_t memo_max)
 	*f = (struct fixture){ 0 };
 	f->names = (struct name_source){ &f->asked, find_names, prefetch };
 	f->modules = (struct stack_modules){ NULL, find_module };
-	f->b = profile_builder_create(&meta, 1000);
+	f->b = profile_builder_create(&meta, 1u << 20);
 	f->r = stack_resolver_create(f->b, &f->modules, &f->names, memo_max);
 	f->attrs = profile_builder_attrs(f->b, &(struct profile_attrs){ 0 }, NULL);
 }
@@ -329,6 +331,163 @@ static void test_go_packages(void **state)
 	assert_int_equal(package_of_go("abcdefgh.x", out, 4), 3);
 }
 
+/* ---- sums by function ------------------------------------------------------------------------ */
+
+#define TREE_NODES  400u
+#define TREE_STACKS 1000u
+#define TREES	    3u
+
+#define WORDS	    14u
+#define TRUNCATED_AT 12u
+
+static uint64_t words[WORDS];
+
+static void make_words(void)
+{
+	const uint64_t all[WORDS] = {
+		AT(APP, 0x11),	  CALL(APP, 0x13),  AT(APP, 0x25), CALL(APP, 0x26), AT(APP, 0x31),
+		AT(APP, 0x90),	  AT(LIBC, 0x500),  AT(LIBC, 0x501), AT(KERNEL, 0x11), AT(KERNEL, 0x99),
+		AT(JIT, 0x700), AT(9, 0x10), TRUNCATED, prof_frame_address(PROF_FRAME_ADDRESS, 0x7777, 0),
+	};
+
+	memcpy(words, all, sizeof(words));
+}
+
+struct random_tree {
+	uint32_t frames[TREE_NODES], parents[TREE_NODES];
+	struct stack_sum stacks[TREE_STACKS];
+};
+
+static uint32_t draw(uint32_t below)
+{
+	static uint64_t state = 1;
+
+	state += 0x9e3779b97f4a7c15ull;
+	return (uint32_t)(hash_mix64(state) % below);
+}
+
+static void make_tree(struct random_tree *t)
+{
+	uint32_t way[32] = { 0 }, depth = 0;
+
+	for (uint32_t i = 1; i < TREE_NODES; i++) {
+		depth -= draw(depth + 1) / 2;
+		depth -= depth == ARRAY_SIZE(way) - 1;
+		t->parents[i] = way[depth];
+		t->frames[i] = draw(WORDS);
+		/* The marker is always the outermost frame. */
+		if (t->frames[i] == TRUNCATED_AT && depth)
+			t->frames[i] = 0;
+		way[++depth] = i;
+	}
+	for (uint32_t i = 0; i < TREE_STACKS; i++) {
+		uint32_t samples = draw(20);
+
+		t->stacks[i] = (struct stack_sum){ draw(TREE_NODES), draw(3) ? 0 : draw(TREE_NODES),
+						   (int64_t)draw(1000) * samples, samples * 1024ull };
+		t->stacks[i].user += !t->stacks[i].user && !t->stacks[i].kernel;
+	}
+}
+
+static size_t words_of(const struct random_tree *t, uint32_t node, uint64_t out[64])
+{
+	size_t count = 0;
+
+	for (; node; node = t->parents[node])
+		out[count++] = words[t->frames[node]];
+	return count;
+}
+
+static void add_one_by_one(struct fixture *f, const struct random_tree *t)
+{
+	for (uint32_t i = 0; i < TREE_STACKS; i++) {
+		const struct stack_sum *stack = &t->stacks[i];
+		uint64_t user[64], kernel[64];
+		struct stack_frames frames[] = { { user, words_of(t, stack->user, user) },
+						 { kernel, words_of(t, stack->kernel, kernel) } };
+		const int64_t values[] = { (int64_t)(stack->samples_1024 / 1024), stack->value };
+		uint32_t node = 0;
+
+		assert_int_equal(stack_resolver_node(f->r, frames[0], frames[1], &node), 0);
+		profile_builder_sample(f->b, node, f->attrs, values);
+	}
+}
+
+static void add_marker(struct fixture *f, const char *name)
+{
+	struct profile_function function = { .name = profile_builder_string(f->b, name, strlen(name)) };
+	struct profile_frame frame = { .kind = PROFILE_FRAME_MARKER,
+				       .function = profile_builder_function(f->b, &function) };
+
+	profile_builder_sample(f->b, profile_builder_node(f->b, 0, profile_builder_frame(f->b, &frame)), f->attrs,
+			       (int64_t[]){ 3, 5000 });
+}
+
+static void assert_same_rows(const struct profile *a, const struct profile_function_row *x, const struct profile *b,
+			     const struct profile_function_row *y, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		const struct profile_function *f = &a->functions[x[i].function], *g = &b->functions[y[i].function];
+
+		assert_string_equal(profile_string(a, f->name), profile_string(b, g->name));
+		assert_string_equal(profile_string(a, f->package), profile_string(b, g->package));
+		assert_string_equal(profile_string(a, f->file), profile_string(b, g->file));
+		assert_int_equal(x[i].self, y[i].self);
+		assert_int_equal(x[i].cumulative, y[i].cumulative);
+		assert_int_equal(x[i].count, y[i].count);
+	}
+}
+
+/* Trees that are gone through once say of each function what one profile of all stacks says. */
+static void test_sums_by_function(void **state)
+{
+	static struct random_tree trees[TREES];
+	const struct profile_meta meta = { .type = PROFILE_CPU };
+	cleanup_free struct profile_function_row *rows = NULL, *expected = NULL;
+	cleanup(profile) struct profile *p = NULL, *whole = NULL;
+	struct function_sums *sums;
+	struct fixture f;
+	size_t count = 0, expected_count = 0;
+
+	(void)state;
+	make_words();
+	setup(&f, 0);
+	sums = function_sums_create(&meta, &f.modules, &f.names);
+	assert_non_null(sums);
+	for (unsigned i = 0; i < TREES; i++) {
+		struct random_tree *t = &trees[i];
+		const struct stack_tree tree = { words, t->frames, t->parents, WORDS, TREE_NODES };
+
+		make_tree(t);
+		add_one_by_one(&f, t);
+		assert_int_equal(function_sums_add(sums, &tree, t->stacks, TREE_STACKS), 0);
+	}
+	add_marker(&f, "[unknown]");
+	assert_int_equal(function_sums_add_marker(sums, "[unknown]", 5000, 3 * 1024), 0);
+	assert_int_equal(function_sums_finish(sums, &p, &rows, &count), 0);
+	whole = finish(&f);
+	assert_int_equal(profile_top_functions(whole, profile_value_index(whole), &expected, &expected_count), 0);
+	assert_int_equal(count, expected_count);
+	assert_same_rows(p, rows, whole, expected, count);
+	assert_int_equal(p->totals[0], whole->totals[0]);
+	assert_int_equal(p->totals[1], whole->totals[1]);
+	function_sums_destroy(sums);
+}
+
+static void test_sums_refuse(void **state)
+{
+	const struct profile_meta meta = { .type = PROFILE_CPU };
+	const uint32_t frames[2] = { 0 }, parents[2] = { 0 };
+	const struct stack_tree tree = { words, frames, parents, 1, 2 };
+	const struct stack_modules modules = { NULL, find_module };
+	cleanup(function_sums) struct function_sums *sums = function_sums_create(&meta, &modules, NULL);
+
+	(void)state;
+	assert_int_equal(function_sums_add(sums, &tree, &(struct stack_sum){ 2, 0, 1, 1 }, 1), -EINVAL);
+	assert_int_equal(function_sums_add(sums, &tree, &(struct stack_sum){ 0, 2, 1, 1 }, 1), -EINVAL);
+	assert_int_equal(function_sums_add(sums, &tree, &(struct stack_sum){ 0, 0, 1, 1 }, 1), -EINVAL);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -339,6 +498,8 @@ int main(void)
 		cmocka_unit_test(test_memo_bound),
 		cmocka_unit_test(test_prefetch),
 		cmocka_unit_test(test_go_packages),
+		cmocka_unit_test(test_sums_by_function),
+		cmocka_unit_test(test_sums_refuse),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
