@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Days from a record: days SOURCE TARGET COUNT [SERVICE]. Reads the one day file below SOURCE (a data folder), and
- * fills the COUNT days before today of TARGET with its minutes over and over, rolled up hour by hour as the daemon does.
+/* Days from a record: days SOURCE TARGET COUNT THIN [SERVICE]. Reads the one day file below SOURCE (a data folder), which
+ * was recorded at THIN times the rate of the days: each of its minutes is THIN of theirs, among which its samples are
+ * spread at random. Fills the COUNT days before today of TARGET with these over and over, rolled up hour by hour as the
+ * daemon does.
  * A stack that was seen in one minute of the record only is, when its minute comes again, a stack that was never seen
  * before, as often as the record says that samples hit such: distinct stacks after n samples grow as k * n^b, k and b from
  * the first half of the record and the whole. Else it is one of those that were seen once. Fresh stacks share as many
- * outer frames with others as their model does and then go on as others do; processes that lived in one minute
- * are new ones each time. Prints for each series: samples of the record, of a day, distinct stacks, b. */
+ * outer frames with others as their model does. Then they go on by calls that others have, too, or by new ones, as often as
+ * the record's stacks do beyond what they share. Processes that lived in one minute of the record are new ones each time.
+ * Prints for each series: samples of the record, of a day, distinct stacks, b, and last the share of calls that are known. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -46,7 +49,7 @@ struct use { /* of a pair or an attribute */
 struct series;
 struct window {
 	struct series *series;
-	uint32_t minute; /* of the record */
+	uint32_t minute; /* of those that the record is spread over */
 	struct store_window row;
 	struct chunk_sum *sums;
 	size_t count;
@@ -61,6 +64,12 @@ struct made { /* of a row: not yet encoded */
 	size_t count;
 };
 
+struct call {
+	uint64_t from, to; /* frames */
+	uint32_t stack;
+};
+
+VEC_DEFINE(calls, struct call);
 VEC_DEFINE(stacks, struct stack);
 VEC_DEFINE(processes, struct process);
 VEC_DEFINE(pieces, struct piece);
@@ -99,7 +108,10 @@ static struct {
 	struct windows_vec windows;
 	struct series *series;
 	uint64_t first_ns;
-	uint32_t minutes;
+	uint32_t minutes; /* that the record is spread over */
+	uint32_t thin;
+	struct calls_vec calls; /* of all stacks, sorted */
+	double known_calls; /* share */
 	size_t recorded_pairs, recorded_attrs, recorded_processes;
 	/* of the day that is being written */
 	struct fresh_vec fresh; /* stacks of this hour */
@@ -196,15 +208,33 @@ static struct series *series_of(const struct store_window *row)
 	return b.series = s;
 }
 
+/* Adds @samples of @from to minute @to of a window that is spread; few there are the same. */
+static void spread(struct sums_vec *to, const struct chunk_sum *from, uint64_t samples)
+{
+	uint64_t all = from->value2 / SAMPLE;
+
+	must(sums_vec_push(to, (struct chunk_sum){ from->pair, from->attr,
+						   from->value / (int64_t)all * (int64_t)samples, samples * SAMPLE }),
+	     "sum", NULL);
+}
+
 static int on_sum(void *ctx, const struct chunk_sum *sum)
 {
-	return sums_vec_push(ctx, *sum);
+	cleanup_free uint64_t *counts = calloc(b.thin, sizeof(*counts));
+	struct sums_vec *minutes = ctx;
+
+	for (uint64_t i = 0; i < sum->value2 / SAMPLE; i++)
+		counts[below(b.thin)]++;
+	for (uint32_t i = 0; i < b.thin; i++)
+		if (counts[i])
+			spread(&minutes[i], sum, counts[i]);
+	return 0;
 }
 
 static int on_window(void *ctx, const struct store_window *row)
 {
+	cleanup_free struct sums_vec *minutes = calloc(b.thin, sizeof(*minutes));
 	struct window window = { .row = *row };
-	struct sums_vec sums = { 0 };
 
 	if (b.service && strcmp(row->service, b.service) != 0)
 		return 0;
@@ -213,13 +243,22 @@ static int on_window(void *ctx, const struct store_window *row)
 	if (!b.first_ns)
 		b.first_ns = row->from_ns;
 	window.series = series_of(row);
-	window.minute = (uint32_t)((row->from_ns - b.first_ns) / MINUTE_NS);
-	must(chunk_decode_window(row->data, row->len, on_sum, &sums), "window", NULL);
-	window.sums = sums.data;
-	window.count = sums.count;
-	if (window.minute >= b.minutes)
-		b.minutes = window.minute + 1;
-	return windows_vec_push(&b.windows, window);
+	must(chunk_decode_window(row->data, row->len, on_sum, minutes), "window", NULL);
+	for (uint32_t i = 0; i < b.thin; i++) {
+		window.minute = (uint32_t)((row->from_ns - b.first_ns) / MINUTE_NS) * b.thin + i;
+		window.sums = minutes[i].data;
+		window.count = minutes[i].count;
+		window.row.samples = window.row.lost = 0;
+		window.row.value = 0;
+		for (size_t j = 0; j < window.count; j++) {
+			window.row.samples += window.sums[j].value2 / SAMPLE;
+			window.row.value += window.sums[j].value;
+		}
+		if (window.minute >= b.minutes)
+			b.minutes = window.minute + 1;
+		must(windows_vec_push(&b.windows, window), "window", NULL);
+	}
+	return 0;
 }
 
 static int keep_day(void *ctx, const struct store_day *day, uint64_t bytes)
@@ -309,6 +348,66 @@ static void find_shared(void)
 	free(order);
 }
 
+static int by_call(const void *a, const void *c)
+{
+	const struct call *x = a, *y = c;
+
+	if (x->from != y->from)
+		return x->from < y->from ? -1 : 1;
+	if (x->to != y->to)
+		return x->to < y->to ? -1 : 1;
+	return x->stack < y->stack ? -1 : x->stack > y->stack;
+}
+
+/* The first call that is not less. */
+static size_t find_call(struct call call)
+{
+	size_t low = 0, high = b.calls.count;
+
+	while (low < high) {
+		size_t middle = (low + high) / 2;
+
+		if (by_call(&b.calls.data[middle], &call) < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static bool is_call(size_t at, uint64_t from, uint64_t to)
+{
+	return at < b.calls.count && b.calls.data[at].from == from && b.calls.data[at].to == to;
+}
+
+/* A stack other than @stack has it. */
+static bool is_known_call(uint32_t stack, uint64_t from, uint64_t to)
+{
+	return b.calls.data[find_call((struct call){ from, to, 0 })].stack != stack ||
+	       is_call(find_call((struct call){ from, to, stack + 1 }), from, to);
+}
+
+/* Which frames are called from which; and beyond what stacks share, how many of their calls others have. */
+static void find_calls(void)
+{
+	uint64_t own = 0, known = 0;
+
+	for (size_t i = 0; i < b.stacks.count; i++)
+		for (uint16_t j = 1; j < b.stacks.data[i].count; j++)
+			must(calls_vec_push(&b.calls, (struct call){ b.stacks.data[i].frames[j],
+								     b.stacks.data[i].frames[j - 1], (uint32_t)i }),
+			     "call", NULL);
+	if (b.calls.count)
+		qsort(b.calls.data, b.calls.count, sizeof(*b.calls.data), by_call);
+	for (size_t i = 0; i < b.stacks.count; i++) {
+		const struct stack *s = &b.stacks.data[i];
+
+		for (uint16_t j = 1; j < s->count && j <= s->count - s->shared; j++, own++)
+			known += is_known_call((uint32_t)i, s->frames[j], s->frames[j - 1]);
+	}
+	b.known_calls = own ? (double)known / (double)own : 1;
+}
+
 static void read_record(void)
 {
 	struct store_window_query all = { .with_data = true };
@@ -322,10 +421,11 @@ static void read_record(void)
 
 		for (size_t j = 0; j < w->count; j++) {
 			note_use(&b.pair_uses.data[w->sums[j].pair], w->minute);
-			note_use(&b.attr_uses.data[w->sums[j].attr], w->minute);
+			note_use(&b.attr_uses.data[w->sums[j].attr], w->minute / b.thin);
 		}
 	}
 	find_shared();
+	find_calls();
 	for (struct series *s = b.series; s; s = s->next)
 		look_at(s);
 	b.recorded_pairs = b.pairs.count;
@@ -335,19 +435,30 @@ static void read_record(void)
 
 /* ---- fresh stacks and processes -------------------------------------------------------------- */
 
-/* As @model as far as it shares frames with others, then frames of other tails. */
+static uint64_t frame_of_any(void)
+{
+	const struct stack *other = &b.stacks.data[below(b.stacks.count)];
+
+	return other->count ? other->frames[below(other->count)] : 0;
+}
+
+/* What @from calls in the record, as often as stacks have it. */
+static uint64_t call_from(uint64_t from)
+{
+	size_t first = find_call((struct call){ from, 0, 0 }), end = find_call((struct call){ from, UINT64_MAX, UINT32_MAX });
+
+	return first < end && uniform() < b.known_calls ? b.calls.data[first + below(end - first)].to : frame_of_any();
+}
+
+/* As @model as far as it shares frames with others. */
 static uint64_t make_stack(const struct stack *model)
 {
 	uint64_t *frames = malloc((model->count + 1u) * sizeof(*frames));
 	struct chunk_stack stack = { hash_mix64(random_state), model->outcome, model->count, frames };
 
 	memcpy(frames, model->frames, model->count * sizeof(*frames));
-	for (uint16_t i = 0; i < model->count - model->shared; i++) {
-		const struct stack *other = &b.stacks.data[below(b.stacks.count)];
-
-		if (other->count)
-			frames[i] = other->frames[below(other->count)];
-	}
+	for (int i = model->count - model->shared - 1; i >= 0; i--)
+		frames[i] = i + 1 < model->count ? call_from(frames[i + 1]) : frame_of_any();
 	must(fresh_vec_push(&b.fresh, stack), "stack", NULL);
 	return stack.id;
 }
@@ -569,15 +680,16 @@ static void write_day(const struct store_day *day)
 
 int main(int argc, char **argv)
 {
-	uint32_t count = argc > 3 ? (uint32_t)atoi(argv[3]) : 0;
+	uint32_t count = argc > 4 ? (uint32_t)atoi(argv[3]) : 0;
 	uint32_t today = (uint32_t)(clock_realtime_ns() / DAY_NS);
 	struct err err = { 0 };
 
-	if (!count) {
-		(void)fprintf(stderr, "usage: days SOURCE TARGET COUNT [SERVICE]\n");
+	b.thin = argc > 4 ? (uint32_t)atoi(argv[4]) : 0;
+	if (!count || !b.thin) {
+		(void)fprintf(stderr, "usage: days SOURCE TARGET COUNT THIN [SERVICE]\n");
 		return 2;
 	}
-	b.service = argc > 4 ? argv[4] : NULL;
+	b.service = argc > 5 ? argv[5] : NULL;
 	must(store_open(argv[1], NULL, &b.source, &err), argv[1], &err);
 	must(store_open(argv[2], NULL, &b.target, &err), argv[2], &err);
 	read_record();
@@ -586,6 +698,7 @@ int main(int argc, char **argv)
 	for (struct series *s = b.series; s; s = s->next)
 		(void)printf("%s %s %lu %.0f %zu %.3f\n", s->service, s->type, (unsigned long)s->samples,
 			     s->seen, s->rare.count - s->rare_recorded, s->b);
+	(void)printf("%.3f\n", b.known_calls);
 	store_close(b.source);
 	store_close(b.target);
 	return 0;

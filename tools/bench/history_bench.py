@@ -20,6 +20,7 @@ from harness import BUILD, FAMILY_A, Daemon, build_truth, check, cpu_ns, running
 
 MINUTE, DAY = 60, 86400
 RATE = 19
+THIN = 52  # a record at so many times the rate has in minutes the samples of hours
 SESSIONS = 100000
 # Two of programs.LIVES write their title over their environment and are told by what they run.
 SERVICES = ("postgres", "redis-check-rdb", "record-go", "record-compile", "record-python")
@@ -34,12 +35,13 @@ def stamp(seconds):
     return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def record(folder, seconds):
-    """Real programs at 19 Hz, whatever else runs on the host; the services by samples, and what pprof files of the minutes
-    take."""
-    with tempfile.TemporaryDirectory() as own, Daemon(data_dir=folder) as daemon, programs.lives(own, "record-"):
+def record(folder, seconds, thin):
+    """Real programs at @thin times 19 Hz, whatever else runs on the host; the services by samples, and what pprof files of
+    the minutes take."""
+    with tempfile.TemporaryDirectory() as own, Daemon("--set", "collect.cpu_budget_pct=100", data_dir=folder) as daemon, \
+            programs.lives(own, "record-"):
         for service in SERVICES:
-            answer = daemon.request("POST", FAMILY_A + "/continuous", {"service": service, "sampleRate": RATE})
+            answer = daemon.request("POST", FAMILY_A + "/continuous", {"service": service, "sampleRate": RATE * thin})
             check(answer.status == 200, answer)
         begin = int(time.time()) // MINUTE * MINUTE
         time.sleep(seconds)
@@ -69,37 +71,49 @@ def detail_of(folder):
     return sum(os.path.getsize(os.path.join(folder, name)) for name in os.listdir(folder) if name.startswith("detail-"))
 
 
-def days_from(source, count, *service):
-    """Days made of a record (days.c); the folder and {service: samples of a day}."""
+def days_from(source, count, thin, *service):
+    """Days made of a record at @thin times their rate (days.c): the folder, {service: samples of a day}, how distinct
+    stacks grow with them, and the share of calls in new stacks that are known."""
     target = tempfile.mkdtemp(prefix="profd-bench-")
-    done = subprocess.run([os.path.join(BUILD, "tools/bench/days"), source, target, str(count), *service], check=True,
-                          capture_output=True, text=True)
-    lines = [line.rsplit(" ", 5) for line in done.stdout.splitlines()]
-    return target, {line[0]: float(line[3]) for line in lines}, {line[0]: float(line[5]) for line in lines}
+    done = subprocess.run([os.path.join(BUILD, "tools/bench/days"), source, target, str(count), str(thin), *service],
+                          check=True, capture_output=True, text=True)
+    *series, known = done.stdout.splitlines()
+    lines = [line.rsplit(" ", 5) for line in series]
+    return target, {line[0]: float(line[3]) for line in lines}, {line[0]: float(line[5]) for line in lines}, float(known)
 
 
-def disk(absolute, row, folder, samples, pprof):
-    recorded, total = size_of(folder), sum(samples.values())
-    row("history beside pprof.gz a minute and service, bytes a sample", recorded / total, pprof / total, 1 / 10,
+def beside_pprof(absolute, row, seconds):
+    """Minutes as they are recorded, beside pprof files of the same."""
+    folder = tempfile.mkdtemp(prefix="profd-bench-")
+    samples, pprof = record(folder, seconds, 1)
+    total = sum(samples.values())
+    row("history beside pprof.gz a minute and service, bytes a sample", size_of(folder) / total, pprof / total, 1 / 10,
         f"{total} samples as they were recorded, not rolled up yet")
     absolute("the last hours sample by sample, bytes a sample", detail_of(folder) / total, 5, "beside the history, within its own budget")
-    target, days, growth = days_from(folder, 1)
+    shutil.rmtree(folder)
+
+
+def disk(absolute, name, folder, *service):
+    """A day like a record at THIN times its rate."""
+    target, days, growth, known = days_from(folder, 1, THIN, *service)
     all_day = sum(days.values())
     slope = sum(growth[name] * days[name] for name in days) / all_day
-    absolute("history, bytes a sample, all in", size_of(target) / all_day, 1.5,
-             f"a day of {all_day:.0f} samples; distinct stacks grow as samples ^ {slope:.2f}")
+    absolute(f"history of {name}, bytes a sample, all in", size_of(target) / all_day, 1.5,
+             f"a day of {all_day:.0f} samples; distinct stacks grow as samples ^ {slope:.2f}; {100 * known:.0f} % of the "
+             "calls in new stacks are known")
     shutil.rmtree(target)
 
 
-def a_day(absolute, name, folder, must):
-    """The size of a day like a record."""
-    target, days, _ = days_from(folder, 1)
-    absolute(name, size_of(target) / 1e6, must, f"{sum(days.values()):.0f} samples")
+def days_like(absolute, name, folder, count, must):
+    """The size of a day like a record, and pages of the list of @count of them, which continuous data makes sessions of."""
+    target, days, _, _ = days_from(folder, count, 1)
+    absolute(f"{name}, MB a day", size_of(target) / count / 1e6, must, f"{sum(days.values()) / count:.0f} samples")
+    pages(absolute, f"{name}, one page of {count} days", target)
     shutil.rmtree(target)
 
 
 def merges(absolute, folder, service):
-    folder, days, _ = days_from(folder, 30, service)
+    folder, days, _, _ = days_from(folder, 30, THIN, service)
     end, samples = int(time.time()) // DAY * DAY, days[service]
     with Daemon("--no-collect", data_dir=folder) as daemon:
         for count, must in ((1, 50), (30, 500)):
@@ -113,6 +127,18 @@ def merges(absolute, folder, service):
             absolute(f"merge of {count} days of the busiest service, ms", min(spent)[0], must,
                      f"{samples * count:.0f} samples; {min(one[1] for one in spent):.0f} ms of CPU")
     shutil.rmtree(folder)
+
+
+def pages(absolute, name, folder):
+    with Daemon("--no-collect", data_dir=folder) as daemon:
+        cursor, spent = "", []
+        for _ in range(20):
+            start = time.monotonic()
+            page = daemon.get(f"{FAMILY_A}/history?limit=100&top=0&from=2020-01-01T00:00:00Z{cursor}").json()
+            spent.append((time.monotonic() - start) * 1000)
+            check(len(page["items"]) == 100, page["total"])
+            cursor = "&cursor=" + page["nextCursor"]
+    absolute(f"{name}, ms", statistics.median(spent), 20, f"{page['total']} sessions; the slowest of 20 pages {max(spent):.0f} ms")
 
 
 def listing(absolute):
@@ -129,23 +155,18 @@ def listing(absolute):
             rows.append((*one[:2], name, *one[3:6], one[6] - i * 1000000, body.encode()))
         db.executemany(f"INSERT INTO records ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
         db.commit()
-    with Daemon("--no-collect", data_dir=folder) as daemon:
-        cursor, spent = "", []
-        for _ in range(20):
-            start = time.monotonic()
-            page = daemon.get(f"{FAMILY_A}/history?limit=100&top=0&from=2020-01-01T00:00:00Z{cursor}").json()
-            spent.append((time.monotonic() - start) * 1000)
-            check(len(page["items"]) == 100 and page["total"] > SESSIONS, page["total"])
-            cursor = "&cursor=" + page["nextCursor"]
+    pages(absolute, f"one page of {SESSIONS} sessions", folder)
     shutil.rmtree(folder)
-    absolute(f"one page of {SESSIONS} sessions, ms", statistics.median(spent), 20)
 
 
 def run(row, absolute, seconds):
+    beside_pprof(absolute, row, 75)
     folder = tempfile.mkdtemp(prefix="profd-bench-")
-    samples, pprof = record(folder, max(seconds, 170))
-    disk(absolute, row, folder, samples, pprof)
-    merges(absolute, folder, samples.most_common(1)[0][0])
+    samples, _ = record(folder, max(seconds, 130), THIN)
+    busiest = samples.most_common(1)[0][0]
+    disk(absolute, "five programs", folder)
+    disk(absolute, "the busiest service", folder, busiest)
+    merges(absolute, folder, busiest)
     shutil.rmtree(folder)
     listing(absolute)
     absolute("comparison of 5,000 functions by 60 windows, ms", float(subprocess.run(
