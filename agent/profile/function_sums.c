@@ -143,7 +143,7 @@ static int resolve(struct function_sums *s, uint32_t frame)
 {
 	uint64_t word = s->tree->frames[frame];
 	struct place *place = &s->places.data[frame];
-	const uint32_t *frames;
+	const uint32_t *frames = NULL;
 	size_t count = 0;
 	int rc = 0;
 

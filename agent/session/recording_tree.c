@@ -120,20 +120,20 @@ static struct stack_frames frames_of(const struct recording_tree *tree, uint32_t
 static int walk_user(struct recording_tree *tree, struct stack_resolver *resolver, uint32_t user, uint32_t *ret)
 {
 	uint32_t way[FEED_FRAMES_MAX], depth = 0, at = user;
-	int rc = 0;
 
-	*ret = 0;
 	for (; at && tree->nodes[at] == NO_NODE && depth < FEED_FRAMES_MAX; at = tree->parents[at])
 		way[depth++] = at;
-	if (at)
-		*ret = tree->nodes[at];
-	while (depth-- > 0 && rc == 0) {
-		const uint64_t *word = &tree->frames[tree->node_frames[way[depth]]];
+	*ret = at ? tree->nodes[at] : 0;
+	for (; depth; depth--) {
+		uint32_t node = way[depth - 1];
+		const uint64_t *word = &tree->frames[tree->node_frames[node]];
+		int rc = stack_resolver_below(resolver, (struct stack_frames){ word, 1 }, ret);
 
-		rc = stack_resolver_below(resolver, (struct stack_frames){ word, 1 }, ret);
-		tree->nodes[way[depth]] = *ret;
+		if (rc < 0)
+			return rc;
+		tree->nodes[node] = *ret;
 	}
-	return rc;
+	return 0;
 }
 
 int recording_tree_node(struct recording_tree *tree, struct stack_resolver *resolver, uint32_t pair, uint32_t *ret,
