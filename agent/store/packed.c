@@ -10,8 +10,10 @@
 #include "agent/store/store.h"
 
 #define PACKED_ZSTD    1u
-#define COMPRESS_LEVEL 3
-#define COMPRESS_MIN   64 /* bytes */
+#define LEVEL_QUICK    3
+#define LEVEL_DENSE    19
+#define DENSE_MAX      (256u << 10) /* bytes: what the dense level needs of memory grows with them, 5 MB for these */
+#define COMPRESS_MIN   64	    /* bytes */
 
 struct packed_head {
 	uint32_t raw_len;
@@ -19,8 +21,9 @@ struct packed_head {
 	uint32_t flags;
 };
 
-int packed_make(const void *data, size_t len, void **ret, size_t *ret_len)
+int packed_make(const void *data, size_t len, bool lasting, void **ret, size_t *ret_len)
 {
+	int level = lasting && len <= DENSE_MAX ? LEVEL_DENSE : LEVEL_QUICK;
 	struct packed_head head = { .raw_len = (uint32_t)len };
 	char *out;
 	size_t stored = len, got;
@@ -32,7 +35,7 @@ int packed_make(const void *data, size_t len, void **ret, size_t *ret_len)
 		return -ENOMEM;
 	/* Room for less than the input: what does not shrink is kept as it is. */
 	got = len >= COMPRESS_MIN
-		      ? ZSTD_compress(out + sizeof(head), len - 1, data, len, COMPRESS_LEVEL)
+		      ? ZSTD_compress(out + sizeof(head), len - 1, data, len, level)
 		      : (size_t)-1;
 	if (!ZSTD_isError(got)) {
 		head.flags = PACKED_ZSTD;

@@ -282,7 +282,7 @@ static int put_meta(sqlite3 *db, const char *key, uint64_t value, struct err *er
 	return sqlite_db_step(db, stmt, "writing the history", err);
 }
 
-static int put_dictionary(sqlite3 *db, const struct store_chunk *chunks, size_t count,
+static int put_dictionary(sqlite3 *db, const struct store_chunk *chunks, size_t count, bool lasting,
 			  struct err *err)
 {
 	cleanup(stmt) sqlite3_stmt *stmt = NULL;
@@ -292,7 +292,7 @@ static int put_dictionary(sqlite3 *db, const struct store_chunk *chunks, size_t 
 		cleanup_free void *packed = NULL;
 		size_t len;
 
-		rc = packed_make(chunks[i].data, chunks[i].len, &packed, &len);
+		rc = packed_make(chunks[i].data, chunks[i].len, lasting, &packed, &len);
 		if (rc < 0)
 			return err_set(err, -rc, "StoreUnavailable", NULL,
 				       "a piece of the history is too large");
@@ -342,9 +342,9 @@ static int drop_parts(sqlite3 *db, int64_t series, int64_t ts, struct err *err)
 	return sqlite_db_step(db, stmt, "folding the history", err);
 }
 
-static int pack_window(const struct store_window *window, void **ret, size_t *ret_len, struct err *err)
+static int pack_window(const struct store_window *window, bool lasting, void **ret, size_t *ret_len, struct err *err)
 {
-	int rc = packed_make(window->data, window->len, ret, ret_len);
+	int rc = packed_make(window->data, window->len, lasting, ret, ret_len);
 
 	return rc < 0 ? err_set(err, -rc, "StoreUnavailable", NULL, "a window of the history is too large")
 		      : 0;
@@ -368,7 +368,7 @@ static int put_window(sqlite3 *db, const struct store_window *window, struct err
 	if (rc == 0)
 		rc = sqlite_db_prepare(db, insert, &stmt, err);
 	if (rc == 0)
-		rc = pack_window(window, &packed, &len, err);
+		rc = pack_window(window, false, &packed, &len, err);
 	if (rc < 0)
 		return rc;
 	(void)sqlite3_bind_int64(stmt, 1, series);
@@ -386,7 +386,7 @@ static int append(sqlite3 *db, const struct store_chunk *dictionary, size_t chun
 		  const struct store_window *windows, size_t window_count, uint64_t feed_identity,
 		  uint64_t feed_position, struct err *err)
 {
-	int rc = put_dictionary(db, dictionary, chunk_count, err);
+	int rc = put_dictionary(db, dictionary, chunk_count, false, err);
 
 	for (size_t i = 0; rc == 0 && i < window_count; i++)
 		rc = put_window(db, &windows[i], err);
@@ -463,7 +463,7 @@ static int put_hour(sqlite3 *db, const struct store_window *window, struct err *
 	if (rc == 0)
 		rc = sqlite_db_prepare(db, insert, &stmt, err);
 	if (rc == 0)
-		rc = pack_window(window, &packed, &len, err);
+		rc = pack_window(window, true, &packed, &len, err);
 	if (rc < 0)
 		return rc;
 	(void)sqlite3_bind_int64(stmt, 1, sqlite_history_hour_id(window->from_ns, series));
@@ -489,7 +489,7 @@ static int roll(sqlite3 *db, uint64_t from_ns, size_t kept, const struct store_c
 				sqlite_history_hour_id(from_ns, 0),
 				sqlite_history_hour_id(from_ns, UINT32_MAX), err);
 	if (rc == 0)
-		rc = put_dictionary(db, dictionary, chunk_count, err);
+		rc = put_dictionary(db, dictionary, chunk_count, true, err);
 	for (size_t i = 0; rc == 0 && i < window_count; i++)
 		rc = put_hour(db, &windows[i], err);
 	return rc;

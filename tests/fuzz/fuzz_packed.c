@@ -19,7 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	if (packed_open(NULL, data, size, &any, &len) == 0 && !any)
 		abort();
-	if (packed_make(data, size, &packed, &packed_len) < 0)
+	if (packed_make(data, size, size & 1, &packed, &packed_len) < 0)
 		abort();
 	if (packed_open(NULL, packed, packed_len, &again, &len) < 0 || len != size ||
 	    memcmp(again, data, size) != 0)

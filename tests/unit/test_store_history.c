@@ -247,7 +247,7 @@ static void test_packed_damage(void **state)
 	size_t len, got = 7;
 
 	memset(text, 'x', sizeof(text));
-	assert_int_equal(packed_make(text, sizeof(text), &packed, &len), 0);
+	assert_int_equal(packed_make(text, sizeof(text), true, &packed, &len), 0);
 	assert_true(len < 100);
 	for (size_t bit = 0; bit < len * 8; bit++) {
 		((char *)packed)[bit / 8] ^= (char)(1 << bit % 8);

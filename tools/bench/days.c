@@ -110,6 +110,7 @@ static struct {
 	uint64_t first_ns;
 	uint32_t minutes; /* that the record is spread over */
 	uint32_t thin;
+	int64_t one; /* value of a sample */
 	struct calls_vec calls; /* of all stacks, sorted */
 	double known_calls; /* share */
 	size_t recorded_pairs, recorded_attrs, recorded_processes;
@@ -208,13 +209,12 @@ static struct series *series_of(const struct store_window *row)
 	return b.series = s;
 }
 
-/* Adds @samples of @from to minute @to of a window that is spread; few there are the same. */
+/* Adds @samples of @from to minute @to. Each is worth the same, as where a rate stays what it is. */
 static void spread(struct sums_vec *to, const struct chunk_sum *from, uint64_t samples)
 {
-	uint64_t all = from->value2 / SAMPLE;
-
-	must(sums_vec_push(to, (struct chunk_sum){ from->pair, from->attr,
-						   from->value / (int64_t)all * (int64_t)samples, samples * SAMPLE }),
+	if (!b.one)
+		b.one = from->value / (int64_t)(from->value2 / SAMPLE);
+	must(sums_vec_push(to, (struct chunk_sum){ from->pair, from->attr, b.one * (int64_t)samples, samples * SAMPLE }),
 	     "sum", NULL);
 }
 
