@@ -592,31 +592,15 @@ static __always_inline void resume_waitv(struct scratch *s)
 		s->sample.detail = PROF_DETAIL_LOCK;
 }
 
-static __always_inline void resume_end(struct scratch *s, bool may_retry)
+static __always_inline void resume_end(struct scratch *s, bool with_loop)
 {
 	resume_waitv(s);
-	walked_stack_send(s, may_retry);
+	walked_stack_send(s, with_loop);
 	off_send(s, off_run_delay(bpf_get_current_task_btf()));
 }
 
 SEC("tp_btf/irq_work_entry")
 int BPF_PROG(off_resume, int vector)
-{
-	struct cost_timer timer = cost_begin(PROF_PROGRAM_RESUME);
-	struct scratch *s = resume_begin(true);
-
-	if (s) {
-		if (s->going)
-			walk_whole(s);
-		resume_end(s, false);
-	}
-	cost_end(&timer);
-	return 0;
-}
-
-/* For kernels with task work (since v6.18). */
-SEC("tp_btf/irq_work_entry")
-int BPF_PROG(off_resume_retry, int vector)
 {
 	struct cost_timer timer = cost_begin(PROF_PROGRAM_RESUME);
 	struct scratch *s = resume_begin(true);

@@ -135,10 +135,9 @@ static __always_inline struct scratch *cpu_begin(struct bpf_perf_event_data *ctx
 }
 
 /* Everything after the walk. */
-static __always_inline void cpu_end(struct scratch *s, struct bpf_perf_event_data *ctx, bool with_loop,
-				    bool may_retry)
+static __always_inline void cpu_end(struct scratch *s, struct bpf_perf_event_data *ctx, bool with_loop)
 {
-	walked_stack_send(s, may_retry);
+	walked_stack_send(s, with_loop);
 	if (!arch_is_user(&ctx->regs))
 		s->sample.kernel_stack_hash = kernel_stack_send(
 			s, bpf_get_stack(ctx, s->frames, KERNEL_STACK_BYTES, 0), true, with_loop);
@@ -155,24 +154,8 @@ int cpu_sample(struct bpf_perf_event_data *ctx)
 
 	if (s) {
 		if (s->going)
-			walk_whole(s);
-		cpu_end(s, ctx, true, false);
-	}
-	cost_end(&timer);
-	return 0;
-}
-
-/* For kernels with task work (since v6.18). */
-SEC("perf_event")
-int cpu_sample_retry(struct bpf_perf_event_data *ctx)
-{
-	struct cost_timer timer = cost_begin(PROF_PROGRAM_CPU);
-	struct scratch *s = cpu_begin(ctx, true);
-
-	if (s) {
-		if (s->going)
-			cpu_walk(CPU_SCRATCH_SAMPLER);
-		cpu_end(s, ctx, true, true);
+			sampler_walk(s);
+		cpu_end(s, ctx, true);
 	}
 	cost_end(&timer);
 	return 0;
@@ -190,7 +173,7 @@ int cpu_sample_compat(struct bpf_perf_event_data *ctx)
 	if (s) {
 		if (s->going)
 			walk_compat(s, cpu_walk_turn);
-		cpu_end(s, ctx, false, false);
+		cpu_end(s, ctx, false);
 	}
 	cost_end(&timer);
 	return 0;

@@ -12,6 +12,8 @@
 
 #include "bpf/late.bpf.h"
 
+#ifdef PROF_TASK_WORK
+
 #define RETRY_SLOTS 256u /* a power of two */
 #define RETRY_PAGES 32u
 
@@ -54,6 +56,8 @@ __attribute__((noinline)) int cpu_walk(uint32_t of)
 		walk_whole(s);
 	return 0;
 }
+
+#define sampler_walk(s) cpu_walk(CPU_SCRATCH_SAMPLER)
 
 /* ---- in the thread, before it goes back to user mode ------------------------------------------- */
 
@@ -203,6 +207,13 @@ static __attribute__((noinline)) bool retry_begin(struct scratch *s)
 	}
 	return late_send_registers(s, PROF_LATE_RETRIED);
 }
+
+#else
+
+#define sampler_walk(s) walk_whole(s)
+#define retry_begin(s)	false
+
+#endif
 
 /* After a walk: the user stack, and what is missing of it. @may_retry is a constant: may task work be named in
  * this program? */

@@ -78,9 +78,8 @@ int bpf_agent_create(const struct features *features, struct bpf_agent **ret, st
 	if (rc < 0)
 		return rc;
 	skel = agent->skel;
-	sampler = bpf_program__autoload(skel->progs.cpu_sample_retry) ? skel->progs.cpu_sample_retry :
-		  bpf_program__autoload(skel->progs.cpu_sample)	      ? skel->progs.cpu_sample :
-									skel->progs.cpu_sample_compat;
+	sampler = bpf_program__autoload(skel->progs.cpu_sample) ? skel->progs.cpu_sample
+								  : skel->progs.cpu_sample_compat;
 	perf_events_init(&agent->perf, sampler, hardware);
 	thread_events_init(&agent->fast, sampler, hardware);
 	rc = bpf_ring_init(&agent->ring, bpf_map__fd(skel->maps.events),
@@ -151,7 +150,6 @@ static void detach_waits(struct profiler_bpf *waits)
 	struct bpf_link **links[] = { &waits->links.off_switch, &waits->links.off_exit,
 				      &waits->links.off_waking, &waits->links.off_sweep,
 				      &waits->links.off_resume,
-				      &waits->links.off_resume_retry,
 				      &waits->links.off_resume_compat,
 				      &waits->links.off_waker,
 				      &waits->links.lock_begin, &waits->links.lock_end };
@@ -178,7 +176,6 @@ static int attach_offcpu(struct bpf_agent *agent)
 	} programs[] = {
 		/* first the one that the other one relies on */
 		{ skel->progs.off_resume, &skel->links.off_resume },
-		{ skel->progs.off_resume_retry, &skel->links.off_resume_retry },
 		{ skel->progs.off_resume_compat, &skel->links.off_resume_compat },
 		{ skel->progs.off_exit, &skel->links.off_exit },
 		{ skel->progs.off_switch, &skel->links.off_switch },

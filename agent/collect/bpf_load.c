@@ -12,6 +12,7 @@
 
 #include "agent/base/log.h"
 #include "profiler.skel.h"
+#include "profiler_retry.skel.h"
 
 /* Sizes at the first try; each further try after a refusal for memory halves them. */
 #define RING_BYTES_PER_CPU (512u << 10)
@@ -116,8 +117,6 @@ static int set_features(const struct bpf_agent *agent, struct profiler_bpf *skel
 	bool loop = features_has(features, FEATURE_BPF_LOOP);
 	bool offcpu = bpf_load_has_offcpu(features);
 	bool resume = offcpu && features_has(features, FEATURE_IRQ_WORK);
-	bool retry = loop && features_has(features, FEATURE_TASK_WORK) &&
-		     features_has(features, FEATURE_TASK_BTF) && features_has(features, FEATURE_TASK_PT_REGS);
 	const struct {
 		struct bpf_program *program;
 		bool load, waits;
@@ -126,8 +125,7 @@ static int set_features(const struct bpf_agent *agent, struct profiler_bpf *skel
 		{ skel->progs.life_fork, true, false },
 		{ skel->progs.life_exit, true, false },
 		/* kernels without callbacks refuse them even in code that never runs */
-		{ skel->progs.cpu_sample, loop && !retry, false },
-		{ skel->progs.cpu_sample_retry, retry, false },
+		{ skel->progs.cpu_sample, loop, false },
 		{ skel->progs.cpu_sample_compat, !loop, false },
 		{ skel->progs.off_switch, offcpu, true },
 		{ skel->progs.off_sweep, offcpu, true },
@@ -139,8 +137,7 @@ static int set_features(const struct bpf_agent *agent, struct profiler_bpf *skel
 		{ skel->progs.off_waker, bpf_load_has_wakers(features), true },
 		{ skel->progs.lock_begin, bpf_load_has_locks(features), true },
 		{ skel->progs.lock_end, bpf_load_has_locks(features), true },
-		{ skel->progs.off_resume, resume && loop && !retry, true },
-		{ skel->progs.off_resume_retry, resume && retry, true },
+		{ skel->progs.off_resume, resume && loop, true },
 		{ skel->progs.off_resume_compat, resume && !loop, true },
 	};
 
@@ -165,7 +162,7 @@ static int set_maps(const struct bpf_agent *agent, struct profiler_bpf *skel, bo
 	struct bpf_map *const own[] = { skel->maps.off_states, skel->maps.kick_rings, skel->maps.switch_scratch,
 					skel->maps.sweep_scratch, skel->maps.io_scratch, skel->maps.io_rates,
 					skel->maps.lock_waits, skel->maps.io_moved };
-	struct bpf_map *map, *from = NULL;
+	struct bpf_map *map, *from;
 	int rc = 0;
 
 	if (!waits) {
@@ -175,13 +172,36 @@ static int set_maps(const struct bpf_agent *agent, struct profiler_bpf *skel, bo
 	}
 	bpf_object__for_each_map(map, skel->obj)
 	{
-		from = bpf_object__next_map(agent->skel->obj, from); /* the same object: in the same order */
+		from = bpf_object__find_map_by_name(agent->skel->obj, bpf_map__name(map));
 		if (from && map != skel->maps.rodata && bpf_map__autocreate(from))
 			rc = bpf_map__reuse_fd(map, bpf_map__fd(from));
 		if (rc)
 			return rc;
 	}
 	return bpf_map__set_autocreate(skel->maps.lock_waits, bpf_load_has_locks(&agent->features));
+}
+
+static bool has_retry(const struct features *features)
+{
+	return features_has(features, FEATURE_TASK_WORK) && features_has(features, FEATURE_BPF_LOOP) &&
+	       features_has(features, FEATURE_TASK_BTF) && features_has(features, FEATURE_TASK_PT_REGS);
+}
+
+/* The same programs, maps and variables are in both objects: one skeleton serves either. */
+static struct profiler_bpf *open_object(const struct bpf_agent *agent, const struct bpf_object_open_opts *opts)
+{
+	struct profiler_bpf *skel = calloc(1, sizeof(*skel));
+	int rc = skel ? profiler_bpf__create_skeleton(skel) : -ENOMEM;
+
+	if (!rc && has_retry(&agent->features))
+		skel->skeleton->data = profiler_retry_bpf__elf_bytes(&skel->skeleton->data_sz);
+	if (!rc)
+		rc = bpf_object__open_skeleton(skel->skeleton, opts);
+	if (!rc)
+		return skel;
+	profiler_bpf__destroy(skel);
+	errno = -rc;
+	return NULL;
 }
 
 /* @btf_path NULL: libbpf reads the kernel's types once, for the programs' hooks and their accesses. */
@@ -193,7 +213,7 @@ static int load_once(const struct bpf_agent *agent, unsigned try, bool waits, co
 	int rc;
 
 	complaint[0] = '\0';
-	skel = profiler_bpf__open_opts(&opts);
+	skel = open_object(agent, &opts);
 	if (!skel)
 		return -errno;
 	rc = set_sizes(agent, skel, try);
