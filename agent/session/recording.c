@@ -249,6 +249,14 @@ struct add_sum {
 	double keep;
 };
 
+/* A value in place of several; those of a damaged file may be any. */
+static int64_t scaled(int64_t value, double by)
+{
+	double result = (double)value * by;
+
+	return result >= 0x1p63 ? INT64_MAX : result < -0x1p63 ? INT64_MIN : (int64_t)result;
+}
+
 static uint64_t seed_of(uint64_t minute_ns, uint32_t pair, uint32_t attr)
 {
 	return hash_combine(hash_combine(minute_ns, pair), attr);
@@ -301,8 +309,7 @@ static int add_sum(void *ctx, const struct chunk_sum *sum)
 		kept = draw(add, sum, count);
 		if (!kept)
 			return 0;
-		event.value =
-			(int64_t)((double)sum->value * (double)kept / ((double)count * add->keep));
+		event.value = scaled(sum->value, (double)kept / ((double)count * add->keep));
 		event.value2 = kept * 1024;
 	}
 	return add->recording->added_up ? add_up(add->recording, &event)
@@ -361,7 +368,7 @@ int recording_add_event(struct recording *recording, const struct chunk_event *e
 			return rc;
 		if (!is_drawn(seed, seen, keep))
 			return 0;
-		kept.value = (int64_t)((double)event->value / keep);
+		kept.value = scaled(event->value, 1 / keep);
 	}
 	return on_event(recording, &kept);
 }

@@ -110,6 +110,8 @@ static uint32_t file_of(struct build *b, uint32_t pair)
 	if (b->files.data[pair] != NO_NODE)
 		return b->files.data[pair];
 	(void)find_raw_stack(b->recording, b->recording->pairs.data[pair].kernel, &stack);
+	if (!stack.count)
+		return b->files.data[pair] = 0;
 	code = file_name_at(stack.frames, stack.count);
 	file_name_text(stack.frames + code, stack.count - code, text);
 	return b->files.data[pair] = text[0] ? text_id(b, text) : 0;
