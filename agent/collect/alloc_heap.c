@@ -13,6 +13,7 @@
 #define AGE_FIRST_NS	1024.0
 #define DEATHS_PER_BIN	4.0 /* bins of age are joined until they hold as many */
 #define ENDED_PER_OLD	20u
+#define ENDING_SHARE	4u /* a place of which a fourth ends frees what it allocates */
 #define DEAD_SHARE	1e-9 /* of a cohort: not worth keeping */
 
 /* Births of one site around one time. */
@@ -28,6 +29,7 @@ struct site {
 	uint32_t cohort_count, cohort_capacity;
 	uint32_t deaths;
 	uint32_t ended_old; /* followed ones that ended old, seen or not */
+	uint32_t followed, ended; /* addresses so far; of them freed unseen */
 	/* By age: how often an address was observed at it, for how long (seconds; one that died, for as long
 	 * as it would have been), and how often it died. */
 	float observed[AGE_BINS];
@@ -119,6 +121,7 @@ int alloc_heap_birth(struct alloc_heap *heap, const struct alloc_birth *birth)
 	/* Born where another one still is: that one's end was missed. */
 	(void)alloc_heap_gone(heap, birth->address, birth->time_ns, false);
 	tracked.site = pending.site;
+	heap->sites.data[pending.site].followed++;
 	rc = u64map_put(&heap->tracked_at, birth->address, heap->tracked.count);
 	return rc < 0 ? rc : tracked_vec_push(&heap->tracked, tracked);
 }
@@ -214,6 +217,7 @@ static void observe(struct alloc_heap *heap, const struct alloc_window *window)
 			site->died[bin_of((double)(tracked->gone_ns - tracked->birth_ns))] += 1;
 			site->deaths++;
 		}
+		site->ended += tracked->gone_ns && !tracked->seen;
 		if (tracked->gone_ns)
 			site->ended_old += to_ns - tracked->birth_ns > ALLOC_OLD_NS / 2;
 	}
@@ -397,6 +401,7 @@ int alloc_heap_each_live(const struct alloc_heap *heap, uint64_t now_ns, alloc_l
 		return -ENOMEM;
 	for (size_t i = 0; i < heap->sites.count; i++) {
 		const struct site *site = &heap->sites.data[i];
+		const bool ends = site->ended * ENDING_SHARE > site->followed;
 		struct hazard hazard;
 
 		hazard_of(site, &hazard);
@@ -409,7 +414,7 @@ int alloc_heap_each_live(const struct alloc_heap *heap, uint64_t now_ns, alloc_l
 						   .bytes = cohort->bytes * share,
 						   .objects = cohort->objects * share,
 						   .samples = cohort->samples,
-						   .deaths = site->deaths,
+						   .deaths = !site->deaths && ends ? 1 : site->deaths,
 						   .old = old[i] };
 			int rc = share > DEAD_SHARE ? visit(ctx, &live) : 0;
 

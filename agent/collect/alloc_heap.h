@@ -66,7 +66,7 @@ struct alloc_live {
 	uint64_t time_ns; /* of the births, mean */
 	double bytes, objects;
 	uint32_t samples;
-	uint32_t deaths; /* of the whole site */
+	uint32_t deaths; /* of the whole site; 1 as well where none was seen, but ends are the rule */
 	uint32_t old; /* followed addresses of the site older than ALLOC_OLD_NS; 0 where such ones ended */
 };
 typedef int alloc_live_fn(void *ctx, const struct alloc_live *live);

@@ -490,17 +490,21 @@ static bool is_dying(const struct chunk_attr *attr)
 static void find_live_scale(struct build *b)
 {
 	const struct recording *recording = b->recording;
-	const double heap = (double)recording->quality.alloc.heap.bytes;
-	double dying = 0, kept = 0;
+	double heap = (double)recording->quality.alloc.heap.bytes;
+	double dying = 0, kept = 0, exact = 0;
 
 	b->live_scale = 1;
 	if (b->options->meta.type != PROFILE_MEMORY || recording->sums || heap <= 0)
 		return;
 	for (size_t i = 0; i < recording->events.count; i++) {
-		const bool dies = is_dying(attr_of(recording, recording->events.data[i].attr));
+		const struct chunk_attr *attr = attr_of(recording, recording->events.data[i].attr);
+		const bool is_exact = attr && attr->type == PROF_SAMPLE_ALLOC && attr->state == FEED_ALLOC_EXACT;
 
-		*(dies ? &dying : &kept) += (double)recording->events.data[i].value;
+		*(is_exact ? &exact : is_dying(attr) ? &dying : &kept) += (double)recording->events.data[i].value;
 	}
+	/* Blocks with mappings of their own are no matter of estimates, nor of room for them. */
+	if (exact > 0)
+		heap -= (double)recording->quality.alloc.heap.mapped_bytes;
 	if (dying > 0 && kept + dying > heap) {
 		const double fitted = heap / (kept + dying), left = (heap - kept) / dying;
 		const double error = KEPT_ERROR * kept / dying; /* of left; of fitted it is 1 */
