@@ -20,7 +20,7 @@
 
 #define POLL_CALM_MS	   200 /* CPU samples at a low rate alone */
 #define POLL_CALM_HZ	   250
-#define POLL_SLOW_MS	   400 /* at the rates of continuous profiling, while no program starts: waking up costs more
+#define POLL_SLOW_MS	   1000 /* at the rates of continuous profiling, while no program starts: waking up costs more
 				* than what there is to do */
 #define POLL_SLOW_HZ	   50
 #define POLL_ACTIVE_MS	   100

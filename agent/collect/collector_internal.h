@@ -175,6 +175,9 @@ struct mapping_changes publish_changes(struct publish_context *context);
 /* Puts the mappings of engaged processes into BPF as soon as their modules are settled, and renews those
  * of modules that changed. */
 void publish_sweep(struct collector *c, uint64_t now_ns);
+/* Nothing is awaited of the files that the wanted processes have mapped, or those that were found running and nobody has
+ * decided on. */
+bool publish_is_settled(const struct collector *c);
 /* Writes what was decided about @proc into BPF. */
 void publish_target(struct collector *c, struct proc *proc);
 /* Takes everything of @proc out of BPF. */

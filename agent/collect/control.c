@@ -120,17 +120,16 @@ static void apply_io(struct collector *c, bool on)
 		c->io = on;
 }
 
-/* Samples taken before the unwind tables of what runs are there would be cut: a first session begins when
- * they are, or after a bounded time on a host where new programs never cease. */
+/* Samples taken before the unwind tables of what is sampled are there would be cut: a first session begins when
+ * they are, or after a bounded time. */
 static bool tables_are_awaited(struct collector *c)
 {
 	uint64_t now_ns = clock_monotonic_ns();
 
 	if (!c->hold_until_ns)
 		c->hold_until_ns = now_ns + HOLD_NS;
-	if (module_index_pending(c->index) > 0 && now_ns < c->hold_until_ns)
+	if (!publish_is_settled(c) && now_ns < c->hold_until_ns)
 		return true;
-	c->hold_until_ns = 0;
 	return false;
 }
 
@@ -177,6 +176,7 @@ void control_apply_demand(struct collector *c)
 		return;
 	if ((((types & PROF_WANT_CPU) && !c->rate_hz) || (offcpu && !c->offcpu)) && tables_are_awaited(c))
 		return;
+	c->hold_until_ns = 0;
 	bpf_agent_set_undecided(c->bpf, c->demand.sample_undecided != 0);
 	apply_rates(c);
 	if (offcpu || c->offcpu)
@@ -212,11 +212,14 @@ static void on_demand(struct collector *c)
 		c->fast_refused = !features_has(&c->options->features, FEATURE_THREAD_EVENTS);
 	begins = !collector_active(c) && demand->types;
 	c->demand = *demand;
-	if (begins)
-		follow_want_rows(c);
 	governor_set_budget(&c->governor, demand->on_demand ? c->options->on_demand_budget_pct
 							    : c->options->cpu_budget_pct);
-	control_apply_demand(c);
+	if (!begins) {
+		control_apply_demand(c);
+		return;
+	}
+	follow_want_rows(c);
+	c->hold_until_ns = clock_monotonic_ns() + HOLD_NS; /* at least until the decisions behind it are read */
 }
 
 static void on_target(struct collector *c)
@@ -231,6 +234,8 @@ static void on_target(struct collector *c)
 	if (!proc || proc->ended_ns || (proc->flags & FEED_PROC_EXCLUDED))
 		return;
 	proc->wanted = target->wanted & ~(uint32_t)PROF_WANT_MAPPED;
+	if (c->hold_until_ns && proc->wanted != PROF_WANT_NONE)
+		follow_ask(c, proc, true);
 	fast_follow(c, proc);
 	publish_target(c, proc);
 	alloc_follow(c, proc);

@@ -372,6 +372,20 @@ static bool settled(const struct collector *c, const struct proc *proc)
 	return true;
 }
 
+bool publish_is_settled(const struct collector *c)
+{
+	const struct proc *proc;
+	size_t at = 0;
+
+	while ((proc = proc_table_next(c->procs, &at))) {
+		bool counts = proc->wanted ? !(proc->wanted & (PROF_WANT_NONE | PROF_WANT_EXCLUDED)) : !proc->begin_ns;
+
+		if (counts && !settled(c, proc))
+			return false;
+	}
+	return true;
+}
+
 /* Most processes are never sampled, and most that begin end within a second: putting their mappings into the
  * table, some ten entries each, costs more than finding them by the kernel's list at the samples they have. */
 static uint64_t publish_due_ns(const struct collector *c, const struct proc *proc)

@@ -147,6 +147,8 @@ static int build_session(struct sessions *s, const struct session_info *info, bo
 	copies_free(&copies);
 	if (rc < 0 || bare)
 		return rc;
+	if (info->status == SESSION_RUNNING && !(*ret)->sample_count)
+		return 0; /* whoever waits for the first stack is not to wait longer */
 	until_ns = info->status == SESSION_RUNNING ? clock_monotonic_ns() + LIVE_CACHE_NS
 		   : missed			   ? clock_monotonic_ns() + UNKNOWN_CACHE_NS
 						   : UINT64_MAX;

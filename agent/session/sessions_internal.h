@@ -30,7 +30,7 @@
 
 #define SESSION_TICK_NS	       (100 * NS_PER_MS)
 #define SESSION_CALM_TICK_NS   (200 * NS_PER_MS)
-#define SESSION_SLOW_TICK_NS   (400 * NS_PER_MS) /* at rates up to SESSION_SLOW_HZ, as the collector */
+#define SESSION_SLOW_TICK_NS   (1 * NS_PER_S) /* at rates up to SESSION_SLOW_HZ, as the collector */
 #define SESSION_SLOW_HZ	       50
 #define SESSION_GRACE_NS       (400 * NS_PER_MS) /* the collector delivers within this */
 #define SESSION_HEAP_NS	       (15 * NS_PER_S)	 /* longest wait for the walk over its programs' heaps */
