@@ -13,7 +13,7 @@
 #define AGE_FIRST_NS	1024.0
 #define DEATHS_PER_BIN	4.0 /* bins of age are joined until they hold as many */
 #define ENDED_PER_OLD	20u
-#define ENDING_SHARE	4u /* a place of which a fourth ends frees what it allocates */
+#define ENDING_SHARE	10u /* a place of which a tenth ends frees what it allocates */
 #define DEAD_SHARE	1e-9 /* of a cohort: not worth keeping */
 
 /* Births of one site around one time. */
