@@ -539,7 +539,8 @@ static void look_at(const GElf_Sym *sym, const char *name, struct found *ret)
 		}
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(marks); i++)
-		if (!ret->family && is_named(name, len, marks[i].name))
+		/* Others define glibc's names as well, to take their place. */
+		if ((!ret->family || ret->family == ALLOC_FAMILY_GLIBC) && is_named(name, len, marks[i].name))
 			ret->family = marks[i].family;
 }
 
