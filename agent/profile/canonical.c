@@ -54,8 +54,8 @@ static size_t without_clone(const char *name, size_t len)
 		return len;
 	while (at > 0 && name[at - 1] != '[')
 		at--;
-	if (at < sizeof(clone) || memcmp(name + at - 2, clone, sizeof(clone) - 1))
-		return len;
+	if (at < sizeof(clone) || strncmp(name + at - 2, clone, sizeof(clone) - 1))
+		return len; /* operator[], for one */
 	return at - 2;
 }
 
