@@ -136,7 +136,7 @@ def ready(absolute, cpu_s_of):
     waits, used = [], []
     script = "import json,ssl,time;time.sleep(600)"
     commands = [["python3", "-c", script], ["sleep", "600"], ["perl", "-e", "sleep 600"], ["tail", "-f", "/dev/null"],
-                ["sh", "-c", "sleep 600; true"], ["bash", "-c", "sleep 600; true"], ["cat"], ["sed", ""], ["awk", "{}"], ["sort"]]
+                ["sh", "-c", "read line; true"], ["bash", "-c", "read line; true"], ["cat"], ["sed", ""], ["awk", "{}"], ["sort"]]
     with contextlib.ExitStack() as stack:
         for command in commands * 20:
             process = stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL))
