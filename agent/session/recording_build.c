@@ -481,12 +481,9 @@ static bool is_dying(const struct chunk_attr *attr)
 	return attr && attr->type == PROF_SAMPLE_ALLOC && attr->state == FEED_ALLOC_LIVE && attr->holder;
 }
 
-#define KEPT_ERROR 0.15 /* relative, of a sum of samples that nobody frees */
-#define DYING_MIN  0.1
-
-/* All that is in use together fits into the heap, whose size is exact. What those places hold that free again is said
- * twice, by what the others leave of the heap and by their own estimate, fitted like all: the mean by the variances of
- * both, where the own estimate is known to be off by as much as it says. */
+/* All that is in use together fits into the heap, whose size is exact. Places without frees are right but for their
+ * sampling; those that free give way, unless it took more of them than of the others: what is left of the heap beside
+ * an estimate of others is too rough to say how little there is of them. */
 static void find_live_scale(struct build *b)
 {
 	const struct recording *recording = b->recording;
@@ -505,13 +502,8 @@ static void find_live_scale(struct build *b)
 	/* Blocks with mappings of their own are no matter of estimates, nor of room for them. */
 	if (exact > 0)
 		heap -= (double)recording->quality.alloc.heap.mapped_bytes;
-	if (dying > 0 && kept + dying > heap) {
-		const double fitted = heap / (kept + dying), left = (heap - kept) / dying;
-		const double error = KEPT_ERROR * kept / dying; /* of left; of fitted it is 1 */
-		const double mean = (left + fitted * error * error) / (1 + error * error);
-
-		b->live_scale = fmax(mean, DYING_MIN * fitted);
-	}
+	if (dying > 0 && kept + dying > heap)
+		b->live_scale = fmax((heap - kept) / dying, heap / (kept + dying));
 }
 
 static void add_marked(struct build *b, const struct chunk_attr *attr, const char *marker, const char *state,
