@@ -31,7 +31,7 @@ struct retry {
 	uint32_t tgid;
 	uint32_t tid;
 	uint32_t reserved;
-	uint64_t time_ns; /* of the sample */
+	uint64_t time_ns; /* of the sample; 0 = nobody waits for its stack */
 	uint64_t start_boottime_ns;
 	uint64_t stack_hash;	/* of what could be read */
 	uint64_t unread;	/* address */
@@ -118,6 +118,7 @@ __attribute__((noinline)) int retry_walk(uint32_t slot, uint32_t is_last)
 		return 1;
 	tgid = retry->tgid;
 	if (!retry_is_same(retry, s)) {
+		outcome_count(OUTCOME_user_read_fault);
 		retry_answer(retry, retry->stack_hash);
 		return 1;
 	}
@@ -162,7 +163,8 @@ static int retry_work(struct bpf_map *map, void *key, void *value)
 {
 	struct retry_context context = { .retry = value };
 
-	bpf_loop(RETRY_PAGES, retry_turn, &context, 0);
+	if (context.retry->time_ns)
+		bpf_loop(RETRY_PAGES, retry_turn, &context, 0);
 	__sync_val_compare_and_swap(&context.retry->taken, 1, 0);
 	return 0;
 }
@@ -205,7 +207,10 @@ static __attribute__((noinline)) bool retry_begin(struct scratch *s)
 		retry->taken = 0;
 		return false;
 	}
-	return late_send_registers(s, PROF_LATE_RETRIED);
+	if (late_send_registers(s, PROF_LATE_RETRIED))
+		return true;
+	retry->time_ns = 0;
+	return false;
 }
 
 #else
