@@ -9,7 +9,8 @@ import subprocess
 import tempfile
 import time
 
-from harness import FAMILY_A, Daemon, check, wait_until
+from costs import running_rival
+from harness import FAMILY_A, Daemon, wait_until
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROUNDS = 5
@@ -35,18 +36,6 @@ def observed(daemon, kind, pid):
     session = session_of(daemon, pid, kind)
     yield
     daemon.stop_profile(session)
-
-
-@contextlib.contextmanager
-def under_memleak(memleak, pid):
-    rival = subprocess.Popen([memleak, "-p", str(pid), "3600"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        time.sleep(2)
-        check(rival.poll() is None, "memleak does not run")
-        yield
-    finally:
-        rival.kill()
-        rival.wait()
 
 
 def work(program, pairs, spin, observer=lambda pid: contextlib.nullcontext()):
@@ -77,7 +66,7 @@ def beside_memleak(row, memleak):
             work(program, pairs, spin, lambda pid: observed(daemon, "memory", pid))
             bare = work(program, pairs, spin)
             ours = statistics.median(work(program, pairs, spin, lambda pid: observed(daemon, "memory", pid)) for _ in range(ROUNDS))
-            theirs = statistics.median(work(program, pairs, spin, lambda pid: under_memleak(memleak, pid)) for _ in range(ROUNDS))
+            theirs = statistics.median(work(program, pairs, spin, lambda pid: running_rival(memleak, "-p", str(pid), "3600")) for _ in range(ROUNDS))
             row(f"CPU time of a program under memory / under memleak of libbpf-tools, {name}", ours, theirs, 1.0,
                 f"memleak takes {(theirs - bare) / pairs * 1e6:.1f} us a pair")
 

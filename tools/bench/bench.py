@@ -27,7 +27,7 @@ import stacks_bench
 import verdict_bench
 import viewers_bench
 import waits_bench
-from costs import bpf_run, bpf_stats, cpu_s, processes
+from costs import bpf_run, bpf_stats, cpu_s, processes, running_rival
 from harness import FAMILY_A, Daemon, build_truth, check, compile_workload, running
 
 CPUS = os.cpu_count()
@@ -141,20 +141,6 @@ def idle(seconds):
     absolute("idle host, 19 Hz session, % of one CPU", 100 * ours / seconds, 0.2, f"of it BPF {100 * bpf / seconds:.3f}; s: {result['split']}")
 
 
-@contextlib.contextmanager
-def libbpf_offcputime():
-    """The offcputime of libbpf-tools over the whole host."""
-    rival = subprocess.Popen([shutil.which("offcputime") or "/usr/sbin/offcputime", "36000"], stdout=subprocess.DEVNULL,
-                             stderr=subprocess.DEVNULL)
-    try:
-        time.sleep(2)
-        check(rival.poll() is None, "offcputime of libbpf-tools does not run")
-        yield
-    finally:
-        rival.kill()
-        rival.wait()
-
-
 def switches(_):
     """CPU time of a context switch with offcpu on for the whole host: a byte to and fro between two processes of one
     CPU, beside libbpf-tools offcputime, each in its turn, the least of seven rounds."""
@@ -177,7 +163,7 @@ def switches(_):
                 play("ours")
                 daemon.stop_profile(session)
                 play("after")
-                with libbpf_offcputime():
+                with running_rival(shutil.which("offcputime") or "/usr/sbin/offcputime", "36000"):
                     play("rival")
         player.stdin.close()
     bare, ours, rival, after = (min(least[name]) for name in ("bare", "ours", "rival", "after"))

@@ -5,8 +5,9 @@ import contextlib
 import json
 import os
 import subprocess
+import time
 
-from harness import running
+from harness import check, running
 
 STATS = "/proc/sys/kernel/bpf_stats_enabled"
 STATS_FLOOR_NS = 57  # performance.md, 1: cost of one measured run of an empty program
@@ -39,6 +40,19 @@ def processes(count):
         for _ in range(max(0, count - sum(p.isdigit() for p in os.listdir("/proc")))):
             stack.enter_context(running("sleep", "3600", ready=False))
         yield
+
+
+@contextlib.contextmanager
+def running_rival(*command):
+    """A profiler of others at work: its process."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        time.sleep(2)
+        check(process.poll() is None, f"{' '.join(command)} does not run")
+        yield [process.pid]
+    finally:
+        process.kill()
+        process.wait()
 
 
 def held(pid, kind):

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 
-from costs import bpf_run, bpf_stats, cpu_s, processes
+from costs import bpf_run, bpf_stats, cpu_s, processes, running_rival
 from harness import BUILD, ROOT, Daemon, build_go, build_truth, check, compile_workload, running
 
 FOLDER = os.path.join(BUILD, "bench")
@@ -114,18 +114,6 @@ def ours(rate):
         daemon.stop_profile(session)
 
 
-@contextlib.contextmanager
-def libbpf_profile(program, rate):
-    rival = subprocess.Popen([program, "-F", str(rate), "600"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        time.sleep(1)
-        check(rival.poll() is None, "profile of libbpf-tools does not run")
-        yield [rival.pid]
-    finally:
-        rival.kill()
-        rival.wait()
-
-
 def alternate(first, second, seconds):
     """Means of the costs of two profilers, each in its turn."""
     costs = ([], [])
@@ -208,7 +196,7 @@ def start_up(row, program, sink):
 def libbpf(row, source, seconds):
     program = build_libbpf(source, "profile")
     with busy(64, "-fno-omit-frame-pointer"):
-        (_, bpf), (_, their_bpf) = alternate(lambda: ours(99), lambda: libbpf_profile(program, 99), seconds)
+        (_, bpf), (_, their_bpf) = alternate(lambda: ours(99), lambda: running_rival(program, "-F", "99", "600"), seconds)
     row("BPF us a sample, 64 frames with frame pointers, 99 Hz / libbpf-tools profile", bpf, their_bpf, 1.5)
 
 
