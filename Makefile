@@ -46,7 +46,7 @@ PROGRAMS := $(if $(wildcard agent/main.c),$(O)/profd) $(if $(CTL_SRC),$(O)/profc
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .SECONDARY:
-.PHONY: all help clean tests check check-root check-asan check-long fuzz fuzz-replay bench insns lint format \
+.PHONY: all help clean tests check check-root check-asan check-long fuzz fuzz-replay bench bench-programs insns lint format \
 	coverage install deb
 
 all: $(LIB) $(PROGRAMS) ## build profd and profctl into build/
@@ -160,7 +160,9 @@ fuzz-replay-%: $(O)/fuzz/%
 $(O)/tools/bench/%: $(O)/tools/bench/%.o $(LIB)
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
-bench: all $(O)/tools/bench/names $(O)/tools/bench/compare $(O)/tools/bench/days $(O)/tools/bench/render $(O)/tests/unit/test_share_test ## overhead and throughput, as ratios against perf in the same run (as root)
+bench-programs: all $(O)/tools/bench/names $(O)/tools/bench/compare $(O)/tools/bench/days $(O)/tools/bench/render $(O)/tests/unit/test_share_test
+
+bench: ## overhead and throughput, as ratios against perf in the same run (as root)
 	tools/bench/run
 
 insns: $(SKELS) ## instructions per BPF program against the budget in bpf/README.md
