@@ -123,6 +123,10 @@ def graphs(absolute):
     with own_name(program) as copy, Daemon() as daemon:
         with running(copy, ready=False):
             session = large_session(daemon, os.path.basename(copy))
+            for _ in range(20):
+                daemon.profile(os.path.basename(copy), 1)
+        page = f"{FAMILY_A}/history?limit=20"
+        check(len(daemon.get(page).json()["items"]) == 20, "the page is not full")
         server = daemon.children()["profd-server"]
         large_file(daemon, server, session, absolute)
         for task in os.listdir(f"/proc/{server}/task"):
@@ -133,7 +137,7 @@ def graphs(absolute):
         first_ms = (cpu_ns(server) - begin) / 1e6
         for name, path, headers in (
                 ("GET of a session", f"{FAMILY_A}/{session}", packed),
-                ("GET of a page of 20 sessions", f"{FAMILY_A}/history", packed),
+                ("GET of a page of 20 sessions", page, packed),
                 ("GET of a flame graph of 100,000 nodes, seen before", f"{FAMILY_A}/{session}/flamegraph?format=flame",
                  {**packed, "If-None-Match": etag}),
                 ("GET of a flame graph of 100,000 nodes", f"{FAMILY_A}/{session}/flamegraph?format=flame", packed)):
