@@ -42,6 +42,7 @@ static const struct key keys[] = {
 	TEXT("server", "public_url", public_url, ""),
 	TEXT("server", "tls_certificate", tls_certificate, ""),
 	TEXT("server", "tls_key", tls_key, ""),
+	{ "server", "cleartext", KEY_BOOL, AT(cleartext), 0, 0, 0, "no" },
 	{ "server", "metrics_open", KEY_BOOL, AT(metrics_open), 0, 0, 0, "no" },
 	TEXT("store", "url", store_url, ""),
 	TEXT("store", "data_dir", data_dir, "/var/lib/profd"),

@@ -56,6 +56,7 @@ struct config {
 	char *socket;	  /* "/run/profd/profd.sock"; "" = none */
 	bool socket_asked; /* given on the command line or in a file */
 	char *public_url, *tls_certificate, *tls_key; /* "" = none */
+	bool cleartext; /* listens elsewhere than on loopback without TLS, too */
 	bool metrics_open;
 	/* [store] */
 	char *store_url; /* "" = sqlite in data_dir */

@@ -50,8 +50,7 @@ static int parse_address(const char *text, union address *ret, socklen_t *ret_le
 	return 0;
 }
 
-static void describe(const union address *address, char out[LISTENERS_ADDRESS_SIZE],
-		     bool *ret_loopback)
+static void describe(const union address *address, char out[LISTENERS_ADDRESS_SIZE])
 {
 	char host[INET6_ADDRSTRLEN] = "";
 
@@ -59,17 +58,14 @@ static void describe(const union address *address, char out[LISTENERS_ADDRESS_SI
 		(void)inet_ntop(AF_INET6, &address->v6.sin6_addr, host, sizeof(host));
 		(void)snprintf(out, LISTENERS_ADDRESS_SIZE, "[%s]:%u", host,
 			       ntohs(address->v6.sin6_port));
-		*ret_loopback = IN6_IS_ADDR_LOOPBACK(&address->v6.sin6_addr);
 	} else {
 		(void)inet_ntop(AF_INET, &address->v4.sin_addr, host, sizeof(host));
 		(void)snprintf(out, LISTENERS_ADDRESS_SIZE, "%s:%u", host,
 			       ntohs(address->v4.sin_port));
-		*ret_loopback = ntohl(address->v4.sin_addr.s_addr) >> 24 == 127;
 	}
 }
 
-int listeners_tcp(const char *listen_text, char ret_address[LISTENERS_ADDRESS_SIZE],
-		  bool *ret_loopback, struct err *err)
+int listeners_tcp(const char *listen_text, char ret_address[LISTENERS_ADDRESS_SIZE], struct err *err)
 {
 	cleanup_close int fd = -1;
 	union address address;
@@ -94,7 +90,7 @@ int listeners_tcp(const char *listen_text, char ret_address[LISTENERS_ADDRESS_SI
 	if (getsockname(fd, &address.any, &len) < 0)
 		return err_set(err, errno, NULL, "listen", "cannot read the bound address: %s",
 			       strerror(errno));
-	describe(&address, ret_address, ret_loopback);
+	describe(&address, ret_address);
 	return take_fd(&fd);
 }
 

@@ -11,11 +11,9 @@
 #define LISTENERS_ADDRESS_SIZE 64
 
 /* Binds "ADDR:PORT" ("[::1]:8088", "127.0.0.1:0"; a name is not looked up) and listens.
- * @ret_address  the address really bound, as ADDR:PORT
- * @ret_loopback true for 127.0.0.0/8 and ::1
+ * @ret_address the address really bound, as ADDR:PORT
  * Errors: -EINVAL malformed, -EADDRINUSE, -EACCES, …, each with its remedy. Returns the descriptor. */
-int listeners_tcp(const char *listen, char ret_address[LISTENERS_ADDRESS_SIZE], bool *ret_loopback,
-		  struct err *err) must_use;
+int listeners_tcp(const char *listen, char ret_address[LISTENERS_ADDRESS_SIZE], struct err *err) must_use;
 /* Binds a Unix stream socket (mode 0660), making its folder (one level) and replacing a socket nobody
  * serves. -EADDRINUSE when somebody does. Returns the descriptor. */
 int listeners_unix(const char *path, struct err *err) must_use;

@@ -216,10 +216,9 @@ static bool wants_socket(const struct config *config)
 static int resources_open(struct resources *r, const struct config *config, struct err *err)
 {
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-	bool loopback;
 	int rc;
 
-	r->listen_fd = listeners_tcp(config->listen, r->address, &loopback, err);
+	r->listen_fd = listeners_tcp(config->listen, r->address, err);
 	if (r->listen_fd < 0)
 		return r->listen_fd;
 	rc = open_data_dir(config->data_dir, &r->lock_fd, err);

@@ -169,6 +169,7 @@ static int start(struct server *s, struct err *err)
 			 .role_claim = text_or_null(c->jwt_role_claim) },
 		.tls_certificate = s->tls_certificate,
 		.tls_key = s->tls_key,
+		.cleartext = c->cleartext,
 		.listen_fd = s->options->listen_fd,
 		.socket_fd = s->options->socket_fd,
 		.public_url = text_or_null(c->public_url),

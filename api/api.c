@@ -2,7 +2,9 @@
 #include "api/api.h"
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "agent/base/clock.h"
 #include "api/api_internal.h"
@@ -116,11 +118,48 @@ static int start_push(struct api *api, struct err *err)
 	return push_create(&options, &api->push, err);
 }
 
+/* Whether others than this host reach the socket. */
+static bool is_public(int fd)
+{
+	union {
+		struct sockaddr any;
+		struct sockaddr_in v4;
+		struct sockaddr_in6 v6;
+	} address;
+	socklen_t len = sizeof(address);
+
+	if (getsockname(fd, &address.any, &len) < 0)
+		return true;
+	if (address.any.sa_family == AF_INET)
+		return ntohl(address.v4.sin_addr.s_addr) >> 24 != IN_LOOPBACKNET;
+	return address.any.sa_family != AF_INET6 || !IN6_IS_ADDR_LOOPBACK(&address.v6.sin6_addr);
+}
+
+/* What others reach asks for a token and is encrypted, or is not served at all. */
+static int check_listener(struct api *api, struct err *err)
+{
+	api->is_public = is_public(api->options.listen_fd);
+	if (!api->is_public)
+		return 0;
+	if (!api->jwt && !keys_any(api->keys))
+		return err_set(err, EACCES, NULL, "listen",
+			       "others than this host could reach [server] listen, and there is neither a key nor a "
+			       "token verifier: make a key first (--listen 127.0.0.1:8088 and profctl key create "
+			       "--name me --role admin), or set [auth] jwt_algorithm");
+	if (!api->options.tls_certificate && !api->options.cleartext)
+		return err_set(err, EACCES, NULL, "tls_certificate",
+			       "others than this host could reach [server] listen, and it is not encrypted: set "
+			       "tls_certificate and tls_key, or cleartext = yes where something else encrypts");
+	return 0;
+}
+
 int api_start(const struct api_options *options, struct api **ret, struct err *err)
 {
 	cleanup(api) struct api *api = NULL;
 	int rc = api_create(options, &api, err);
 
+	if (rc == 0)
+		rc = check_listener(api, err);
 	if (rc == 0)
 		rc = start_push(api, err);
 	if (rc == 0)

@@ -36,6 +36,7 @@ struct api_options {
 	struct store *store;	   /* borrowed; NULL = no keys, no signed links */
 	struct api_jwt jwt;	   /* texts borrowed for the life of the API */
 	const char *tls_certificate, *tls_key; /* PEM texts, borrowed until api_start() returns; NULL = no TLS */
+	bool cleartext;		   /* without TLS also where others than this host reach the listener */
 	int listen_fd;		   /* listening TCP socket, ownership passes on success */
 	int socket_fd;		   /* listening Unix socket or -1, likewise */
 	const char *public_url;	   /* borrowed for the life of the API; NULL = none */

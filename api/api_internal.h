@@ -32,6 +32,7 @@ struct api_counters {
 
 struct api {
 	struct api_options options;
+	bool is_public;	   /* others than this host reach the listener */
 	char *public_host; /* host[:port] of public_url, owned, NULL = none */
 	struct keys *keys;
 	struct jwt_verifier *jwt; /* NULL = not configured */

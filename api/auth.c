@@ -19,7 +19,7 @@ static int unauthenticated(struct err *err, const char *why)
 
 bool auth_is_open(struct api *api)
 {
-	return !api->jwt && !keys_any(api->keys);
+	return !api->is_public && !api->jwt && !keys_any(api->keys);
 }
 
 int auth_token(struct api *api, const char *token, struct auth_identity *ret, struct err *err)

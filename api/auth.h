@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who is asking and what may they do (contract.md section 8). In this order: the Unix socket's peer, a bearer
  * token (key, then JSON web token), the page's cookie, a signed link, and where neither key nor verifier
- * exists, everyone who reaches the listener, as role `profile`. */
+ * exists, everyone on this host, as role `profile`. */
 #ifndef PROFD_API_AUTH_H
 #define PROFD_API_AUTH_H
 
@@ -10,7 +10,7 @@
 /* Sets request->role and, where the caller is bound to one, request->tenant; refuses what the route's role
  * does not allow. -EACCES with Unauthenticated, Forbidden or TenantMismatch. */
 int auth_check(struct http_call *call) must_use;
-/* No key and no verifier: nobody needs a token. */
+/* No key, no verifier, and only this host reaches the listener: nobody needs a token. */
 bool auth_is_open(struct api *api);
 
 /* Who a token belongs to: role, tenant ("" = all) and a word that names the key for the cookie. */

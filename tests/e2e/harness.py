@@ -101,7 +101,7 @@ class Daemon:
         def read():
             for line in self.process.stderr:
                 self.log.append(line.rstrip("\n"))
-                found = re.match(r"listening on https?://127\.0\.0\.1:(\d+)", line)
+                found = re.match(r"listening on https?://[0-9.]+:(\d+)", line)
                 if found:
                     self.port = int(found.group(1))
                     ready.set()

@@ -12,6 +12,7 @@ import tempfile
 from harness import BUILD, Daemon, Skip, check, main
 
 PROFD = os.path.join(BUILD, "profd")
+PROFCTL = os.path.join(BUILD, "profctl")
 
 
 def refused(arguments, words, user=None):
@@ -123,6 +124,29 @@ def each_feature_disabled():
         check(done.returncode == 0 or f"without --disable-feature={name}" in done.stderr, done.stderr)
 
 
+def elsewhere_takes_a_key_and_encryption():
+    """What others than this host reach is served with keys and a certificate, or when told that something else encrypts."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, everywhere = os.path.join(folder, "s"), ["--no-collect", "--listen", "0.0.0.0:0", "--data-dir", folder]
+
+        def refused_to_listen(words):
+            done = subprocess.run([PROFD, *everywhere], capture_output=True, text=True, timeout=60)
+            check(done.returncode > 0 and words in done.stderr and done.stderr.count("\n") == 1, f"{done}")
+
+        def key(*words):
+            done = subprocess.run([PROFCTL, "--socket", path, "key", *words], capture_output=True, text=True, check=True)
+            return done.stdout.splitlines()
+
+        refused_to_listen("profctl key create")
+        with Daemon("--no-collect", "--socket", path, data_dir=folder):
+            key("create", "--name", "first")
+        refused_to_listen("tls_certificate")
+        with Daemon(*everywhere, "--socket", path, "--set", "server.cleartext=yes", data_dir=folder) as daemon:
+            daemon.get("/api/v1/observability/services", status=401)
+            key("delete", key("list")[-1].split()[0])
+            daemon.get("/api/v1/observability/services", status=401)  # without any key it is not open to all
+
+
 def informational_commands():
     version = subprocess.run([PROFD, "--version"], capture_output=True, text=True)
     check(version.returncode == 0 and version.stdout.startswith("profd "), version.stdout)
@@ -146,4 +170,4 @@ def stop_is_clean():
 if __name__ == "__main__":
     main(without_privileges, without_btf, port_taken, address_malformed, data_directory_not_writable,
          data_directory_in_use, configuration_errors, drop_ins_are_read, unknown_feature,
-         each_feature_disabled, informational_commands, stop_is_clean)
+         each_feature_disabled, elsewhere_takes_a_key_and_encryption, informational_commands, stop_is_clean)
