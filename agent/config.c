@@ -32,6 +32,7 @@ struct key {
 
 #define AT(member)	offsetof(struct config, member)
 #define SECOND		1e9
+#define EXPECTED_SIZE	96
 #define TEXT(s, n, m, d) { s, n, KEY_TEXT, AT(m), 0, 0, 0, d }
 
 #define ENVIRONMENT_PREFIX "PROFD_"
@@ -170,19 +171,30 @@ static int set_value(struct config *config, const struct key *key, const char *v
 	}
 }
 
-static const char *expected(const struct key *key)
+static void say_expected(const struct key *key, char out[EXPECTED_SIZE])
 {
-	static const char *const words[] = {
-		[KEY_TEXT] = "text",
-		[KEY_BOOL] = "yes or no",
-		[KEY_SIZE] = "a size such as 64M or 2G",
-		[KEY_DURATION] = "a duration such as 10s, 5m or 7d",
-		[KEY_U32] = "a whole number",
-		[KEY_DOUBLE] = "a number",
-		[KEY_LIST] = "at most 64 words",
-	};
-
-	return words[key->type];
+	switch (key->type) {
+	case KEY_BOOL:
+		(void)snprintf(out, EXPECTED_SIZE, "yes or no");
+		break;
+	case KEY_SIZE:
+		(void)snprintf(out, EXPECTED_SIZE, "a size such as 64M or 2G, of %.0f to %.0f bytes", key->min, key->max);
+		break;
+	case KEY_DURATION:
+		(void)snprintf(out, EXPECTED_SIZE, "a duration such as 10s, 5m or 7d, of %g to %g s",
+			       key->min / SECOND, key->max / SECOND);
+		break;
+	case KEY_U32:
+		(void)snprintf(out, EXPECTED_SIZE, "a whole number from %.0f to %.0f", key->min, key->max);
+		break;
+	case KEY_DOUBLE:
+		(void)snprintf(out, EXPECTED_SIZE, "a number from %g to %g", key->min, key->max);
+		break;
+	case KEY_TEXT:
+	case KEY_LIST:
+		(void)snprintf(out, EXPECTED_SIZE, "%s", key->type == KEY_TEXT ? "text" : "at most 64 words");
+		break;
+	}
 }
 
 /* ---- sections with names ----------------------------------------------------------------------- */
@@ -298,9 +310,21 @@ static int read_export(struct reader *r, const char *name, const char *key, cons
 
 /* ---- files ------------------------------------------------------------------------------------- */
 
+static int unknown_key(struct reader *r, const char *section, const char *name)
+{
+	char known[256] = "";
+	size_t at = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(keys) && at < sizeof(known); i++)
+		if (!strcmp(keys[i].section, section))
+			at += (size_t)snprintf(known + at, sizeof(known) - at, " %s", keys[i].name);
+	return err_set(&r->err, EINVAL, NULL, name, "unknown key '%.64s' in [%s]; known:%s", name, section, known);
+}
+
 static int read_key(struct reader *r, const char *section, const char *name, const char *value)
 {
 	bool known_section = false;
+	char expected[EXPECTED_SIZE];
 
 	for (size_t i = 0; i < ARRAY_SIZE(sections); i++)
 		known_section |= !strcmp(sections[i], section);
@@ -316,13 +340,13 @@ static int read_key(struct reader *r, const char *section, const char *name, con
 			continue;
 		if (!strcmp(section, "server") && !strcmp(name, "socket"))
 			r->config->socket_asked = true;
-		if (set_value(r->config, key, value) < 0)
-			return err_set(&r->err, EINVAL, NULL, name,
-				       "[%s] %s = '%s' is not valid: expected %s in its range",
-				       section, name, value, expected(key));
-		return 0;
+		if (set_value(r->config, key, value) == 0)
+			return 0;
+		say_expected(key, expected);
+		return err_set(&r->err, EINVAL, NULL, name, "[%s] %s = '%.128s' is not valid: expected %s", section,
+			       name, value, expected);
 	}
-	return err_set(&r->err, EINVAL, NULL, name, "unknown key '%s' in section [%s]", name, section);
+	return unknown_key(r, section, name);
 }
 
 /* inih's handler: 1 = fine, 0 = error on this line. */

@@ -74,10 +74,10 @@ def data_directory_in_use():
 
 def configuration_errors():
     cases = [
-        ("[server]\nlisten = 127.0.0.1:0\ncolour = red\n", [":3:", "colour", "[server]"]),
+        ("[server]\nlisten = 127.0.0.1:0\ncolour = red\n", [":3:", "colour", "[server]", "known: listen socket public_url"]),
         ("[sever]\nlisten = 127.0.0.1:0\n", [":2:", "[sever]"]),
         ("[limits]\nbody_bytes = lots\n", [":2:", "body_bytes"]),
-        ("[store]\nretention_days = 0\n", [":2:", "retention_days"]),
+        ("[store]\nretention_days = 0\n", [":2:", "retention_days", "from 1 to 3650"]),
         ("[collect]\ncpu_budget_pct = -1\n", [":2:", "cpu_budget_pct"]),
         ("[continuous]\nspan = 10\n", [":2:", "span", "10s"]),
         ("listen\n", [":1:"]),
