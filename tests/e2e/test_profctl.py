@@ -222,8 +222,14 @@ def configuration():
 
 
 def wrong_usage():
-    for arguments in ([], ["dance"], ["baseline"], ["baseline", "dance"], ["get"], ["get", "a", "b"], ["top", "-d", "0"],
-                      ["top", "--dance"], ["-o", "xml", "status"], ["key", "create"], ["--dance"]):
+    for arguments, words in ((["dance"], "unknown command dance"), (["continuous"], "profctl continuous --help"), (["get"], "ID"), (["get", "a", "b"], "too many"),
+                             (["top", "--dance"], "--dance; see profctl top --help"), (["top", "-q"], "-q"), (["history", "--from"], "missing after --from"),
+                             (["--dance"], "--dance; see profctl --help"), (["start", "-d", "0", "x"], "1 to 3600")):
+        done = subprocess.run([PROFCTL, *arguments], capture_output=True, text=True)
+        check(done.returncode == 2 and words in done.stderr and done.stderr.startswith("profctl: ") and done.stderr.count("\n") == 1, f"{arguments}: {done}")
+    group = subprocess.run([PROFCTL, "baseline", "--help"], capture_output=True, text=True)
+    check(group.returncode == 0 and group.stdout.count("  baseline ") == 4, group)
+    for arguments in ([], ["baseline", "dance"], ["-o", "xml", "status"], ["key", "create"]):
         done = subprocess.run([PROFCTL, *arguments], capture_output=True, text=True)
         check(done.returncode == 2, f"{arguments}: exit {done.returncode}: {done.stderr}")
     done = subprocess.run([PROFCTL, "--url", "http://127.0.0.1:1", "status"], capture_output=True, text=True)

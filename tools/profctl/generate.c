@@ -19,6 +19,17 @@ static const struct {
 	{ "version", NULL, "print the version" },
 };
 
+static const struct {
+	const char *command, *does;
+} examples[] = {
+	{ "top nginx", "what nginx spends its CPU time on now; q ends it" },
+	{ "record -- find /usr -name libc.so.6", "where the time of one command goes" },
+	{ "start nginx --type offcpu --follow", "what nginx waits for" },
+	{ "flamegraph ID page.html", "a profile as one page that needs no daemon" },
+	{ "continuous start '*'", "every service from now on, also after restarts" },
+	{ "compare BASE COMPARISON", "whether the second profile is slower, and how sure that is" },
+};
+
 void generate_help(void)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(global_options); i++)
@@ -48,6 +59,7 @@ void generate_command_help(const struct command *command)
 	for (size_t i = 0; i < COMMAND_OPTIONS; i++)
 		if (takes(command, i))
 			generate_option_help(&command_options[i]);
+	(void)printf("\n-o json prints the daemon's answer as it is; profctl --help lists the options of all commands.\n");
 }
 
 /* Text of a page: what troff would take for a request or a hyphen is escaped. */
@@ -114,6 +126,14 @@ static void man(void)
 	(void)printf(".SH COMMAND OPTIONS\n");
 	for (size_t i = 0; i < COMMAND_OPTIONS; i++)
 		man_option(&command_options[i]);
+	(void)printf(".SH EXAMPLES\n");
+	for (size_t i = 0; i < ARRAY_SIZE(examples); i++) {
+		(void)printf(".TP\n.B profctl ");
+		man_text(examples[i].command);
+		(void)printf("\n");
+		man_text(examples[i].does);
+		(void)printf(".\n");
+	}
 	(void)printf(".SH EXIT STATUS\n0 done, 1 failed, 2 wrong usage. Of \\fBci\\fR: 0 not "
 		     "regressed, 1 regressed, 2 wrong use or no daemon, 3 could not tell, 4 the "
 		     "command failed.\n.SH ENVIRONMENT\n.TP\n.B PROFD_TOKEN\n"

@@ -9,12 +9,19 @@
 #include "tools/profctl/command.h"
 #include "tools/profctl/generate.h"
 
+static void print_command(const struct command *command, FILE *to)
+{
+	(void)fprintf(to, "  %-18s %-20s %s\n", command->name, command->usage, command->help);
+}
+
 static void print_help(void)
 {
 	(void)printf("Usage: profctl [--url URL | --socket PATH] [--token-file FILE] [--tenant NAME]\n"
-		     "               [-o json|table|folded|pprof] COMMAND [OPTIONS] [ARGUMENTS]\n\nCommands:\n");
+		     "               [-o json|table|folded|pprof] COMMAND [OPTIONS] [ARGUMENTS]\n\n"
+		     "Begin with `profctl services` and `profctl top SERVICE`; `profctl doctor` says what does not work here.\n\n"
+		     "Commands:\n");
 	for (size_t i = 0; i < command_count; i++)
-		(void)printf("  %-18s %-20s %s\n", commands[i].name, commands[i].usage, commands[i].help);
+		print_command(&commands[i], stdout);
 	(void)printf("\nOptions:\n");
 	generate_help();
 	(void)printf("\nOptions of commands:\n");
@@ -25,6 +32,18 @@ static void print_help(void)
 static int usage(const char *text, const char *what)
 {
 	(void)fprintf(stderr, "profctl: %s%s; see profctl --help\n", text, what);
+	return EXIT_USAGE;
+}
+
+/* An option that getopt() did not take: @letter is what it returned, @command stands before it ("" = none). */
+static int wrong_option(int letter, char **argv, const char *command)
+{
+	const char word[] = { '-', (char)optopt, '\0' };
+	bool is_short = letter == '?' && optopt > ' ' && optopt < 0x7f;
+
+	(void)fprintf(stderr, "profctl: %s %s; see profctl %s%s--help\n",
+		      letter == ':' ? "a value is missing after" : "cannot take the option",
+		      is_short ? word : argv[optind - 1], command, *command ? " " : "");
 	return EXIT_USAGE;
 }
 
@@ -163,10 +182,10 @@ static int parse_format(const char *text, enum output_format *ret)
 
 /* The options of @command for getopt_long(); --help and --output are taken by all. */
 static void list_options(const struct command *command, struct option longs[COMMAND_OPTIONS + 3],
-			 char shorts[2 * COMMAND_OPTIONS + 8])
+			 char shorts[2 * COMMAND_OPTIONS + 9])
 {
 	/* Options may stand anywhere, but not among the words of a command to run. */
-	size_t count = 0, at = (size_t)sprintf(shorts, "%so:h", command->max_args < 0 ? "+" : "");
+	size_t count = 0, at = (size_t)sprintf(shorts, "%s:o:h", command->max_args < 0 ? "+" : "");
 
 	for (size_t i = 0; i < COMMAND_OPTIONS; i++) {
 		bool value = command_options[i].value != NULL;
@@ -193,7 +212,7 @@ static int parse_command(const struct command *command, int argc, char **argv,
 			 struct arguments *args)
 {
 	struct option longs[COMMAND_OPTIONS + 3];
-	char shorts[2 * COMMAND_OPTIONS + 8];
+	char shorts[2 * COMMAND_OPTIONS + 9];
 	int letter, rc = 0;
 
 	list_options(command, longs, shorts);
@@ -203,7 +222,9 @@ static int parse_command(const struct command *command, int argc, char **argv,
 			generate_command_help(command);
 			return PARSE_HELP;
 		}
-		if (letter == 'o')
+		if (letter == '?' || letter == ':')
+			rc = wrong_option(letter, argv, command->name);
+		else if (letter == 'o')
 			rc = parse_format(optarg, &args->format);
 		else if (set_option(args, letter, optarg) < 0)
 			rc = EXIT_USAGE;
@@ -214,7 +235,9 @@ static int parse_command(const struct command *command, int argc, char **argv,
 	args->argv = argv + optind;
 	if (args->argc < command->min_args ||
 	    (command->max_args >= 0 && args->argc > command->max_args)) {
-		(void)fprintf(stderr, "usage: profctl %s %s\n", command->name, command->usage);
+		(void)fprintf(stderr, "profctl: %s; usage: profctl %s %s; see profctl %s --help\n",
+			      args->argc < command->min_args ? "an argument is missing" : "too many arguments",
+			      command->name, command->usage, command->name);
 		return EXIT_USAGE;
 	}
 	if ((args->format == OUTPUT_FOLDED || args->format == OUTPUT_PPROF) &&
@@ -239,6 +262,33 @@ static const struct command *find_command(int argc, char **argv, int *ret_words)
 	return NULL;
 }
 
+/* Prints the commands that begin with @word to @to (NULL = none is printed); false: there is none. */
+static bool print_group(const char *word, FILE *to)
+{
+	size_t len = strlen(word);
+	bool found = false;
+
+	for (size_t i = 0; i < command_count; i++) {
+		if (strncmp(commands[i].name, word, len) != 0 || commands[i].name[len] != ' ')
+			continue;
+		found = true;
+		if (to)
+			print_command(&commands[i], to);
+	}
+	return found;
+}
+
+/* The words name no command: perhaps the first of two, as `continuous` of `continuous start`. */
+static int no_command(int argc, char **argv)
+{
+	if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) && print_group(argv[0], stdout))
+		return 0;
+	if (!print_group(argv[0], NULL))
+		return usage("unknown command ", argv[0]);
+	(void)fprintf(stderr, "profctl: %s goes on with another word; see profctl %s --help\n", argv[0], argv[0]);
+	return EXIT_USAGE;
+}
+
 static int run(int argc, char **argv, struct client_options *connection, struct arguments *args)
 {
 	cleanup(client) struct client *client = NULL;
@@ -247,7 +297,7 @@ static int run(int argc, char **argv, struct client_options *connection, struct 
 
 	command = find_command(argc, argv, &words);
 	if (!command)
-		return usage("unknown command ", argv[0]);
+		return no_command(argc, argv);
 	rc = parse_command(command, argc - words + 1, argv + words - 1, args);
 	if (rc)
 		return rc == PARSE_HELP ? 0 : rc;
@@ -276,7 +326,8 @@ int main(int argc, char **argv)
 	struct arguments args = { .type = "cpu", .rate_hz = 99, .top = 20, .limit = 20 };
 	int letter;
 
-	while ((letter = getopt_long(argc, argv, "+o:h", longs, NULL)) != -1) {
+	opterr = 0;
+	while ((letter = getopt_long(argc, argv, "+:o:h", longs, NULL)) != -1) {
 		switch (letter) {
 		case URL:
 			connection.url = optarg;
@@ -304,7 +355,7 @@ int main(int argc, char **argv)
 			return generate(optarg) < 0 ? usage("--generate takes man, bash, zsh or fish, not ", optarg)
 						    : 0;
 		default:
-			return EXIT_USAGE;
+			return wrong_option(letter, argv, "");
 		}
 	}
 	if (optind == argc) {
