@@ -200,6 +200,9 @@ static void agent_metrics(const struct sessions_health *health, struct buf *out)
 	       (double)health->server_cpu_ns / 1e9);
 	single(out, "profd_bpf_map_bytes", "gauge", "Memory of the BPF maps.",
 	       (double)health->map_bytes);
+	single(out, "profd_hung_file_readers", "gauge",
+	       "Children that hang at files of file systems that do not answer; at 16 no more are opened.",
+	       health->hung_readers);
 }
 
 /* What all tenants together do and have. */

@@ -174,6 +174,8 @@ static void timed_work(struct collector *c, struct timers *timers)
 		follow_scan(c);
 	}
 	module_index_pump(c->index, now_ns);
+	if (module_index_hung(c->index) != c->hung_told)
+		control_send_status(c);
 	if (c->hold_until_ns)
 		control_apply_demand(c);
 	if (now_ns - timers->sweep_ns >= SWEEP_MS * NS_PER_MS) {

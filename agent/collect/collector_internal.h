@@ -75,6 +75,7 @@ struct collector {
 	uint64_t kernel_text;	    /* address of _text without its leading ones, 0 = not known */
 	uint32_t supervisor_tgid;
 	char own_exe[4096];
+	unsigned hung_told;	    /* module_index_hung(), as the server knows it */
 	bool sweep_due;		    /* a module changed: processes that map it are looked at */
 	uint64_t publish_at_ns;	    /* and when the next process is old enough to be published */
 	bool names_due;		    /* a record did not fit into the feed and is to be sent again */

@@ -22,8 +22,10 @@ void control_send_status(struct collector *c)
 	struct control_status status = { .head = { .kind = CONTROL_STATUS },
 					 .loading = c->loading,
 					 .sampling = c->rate_hz > 0 || c->offcpu || c->io,
-					 .hardware = c->bpf && bpf_agent_uses_hardware(c->bpf) };
+					 .hardware = c->bpf && bpf_agent_uses_hardware(c->bpf),
+					 .hung_readers = module_index_hung(c->index) };
 
+	c->hung_told = status.hung_readers;
 	if (c->server_fd < 0)
 		return;
 	for (int i = 0; i < FEATURE_MAX; i++) {

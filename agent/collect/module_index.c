@@ -94,6 +94,11 @@ size_t module_index_pending(const struct module_index *index)
 	return index->flight.count + index->queue.count - index->queue_at - index->queue_holes;
 }
 
+unsigned module_index_hung(const struct module_index *index)
+{
+	return slow_files_hung(index->slow);
+}
+
 bool module_index_is_due(const struct module_index *index, uint64_t now_ns)
 {
 	return module_index_pending(index) || slow_files_are_due(index->slow, now_ns);

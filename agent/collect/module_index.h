@@ -47,6 +47,8 @@ void module_index_pump(struct module_index *index, uint64_t now_ns);
 void module_index_receive(struct module_index *index, unsigned max);
 /* Modules asked for and not answered yet. */
 size_t module_index_pending(const struct module_index *index);
+/* Children that hang for good where they opened a file (slow_files.h). */
+unsigned module_index_hung(const struct module_index *index);
 /* An answer of the symbolizer, or of who opens files for us, is likely within the next moment. */
 bool module_index_is_due(const struct module_index *index, uint64_t now_ns);
 

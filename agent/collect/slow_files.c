@@ -51,6 +51,11 @@ struct slow_files {
 		uint64_t device, until_ns;
 	} silent[SILENT_MAX]; /* ring */
 	size_t silent_at;
+	struct {
+		uint64_t device;
+		int answer_fd; /* of a child that was killed; closed by its end */
+	} hung[SLOW_FILES_HUNG_MAX];
+	unsigned hung_count;
 	struct channel_message message;
 };
 
@@ -151,7 +156,8 @@ struct slow_files *slow_files_create(void)
 static void end_child(struct child *child)
 {
 	(void)kill(child->pid, SIGKILL); /* nobody waits for it: SIGCHLD is ignored */
-	(void)close(child->answer_fd);
+	if (child->answer_fd >= 0)
+		(void)close(child->answer_fd);
 	free(child->job.want);
 	*child = (struct child){ 0 };
 }
@@ -163,6 +169,8 @@ void slow_files_destroy(struct slow_files *files)
 	for (size_t i = 0; i < SLOW_FILES_CHILDREN_MAX; i++)
 		if (files->children[i].pid)
 			end_child(&files->children[i]);
+	for (size_t i = 0; i < files->hung_count; i++)
+		(void)close(files->hung[i].answer_fd);
 	for (size_t i = 0; i < files->waiting.count; i++)
 		free(files->waiting.data[i].want);
 	job_vec_deinit(&files->waiting);
@@ -171,6 +179,11 @@ void slow_files_destroy(struct slow_files *files)
 
 static bool is_silent(const struct slow_files *files, uint64_t device, uint64_t now_ns)
 {
+	if (files->hung_count == SLOW_FILES_HUNG_MAX)
+		return true; /* who knows which is the next */
+	for (size_t i = 0; i < files->hung_count; i++)
+		if (files->hung[i].device == device)
+			return true;
 	for (size_t i = 0; i < SILENT_MAX; i++)
 		if (files->silent[i].device == device && now_ns < files->silent[i].until_ns)
 			return true;
@@ -233,18 +246,21 @@ static int start_child(struct child *child, const struct job *job, const struct 
 	return 0;
 }
 
-/* A free child for @device, NULL: all are at work, or one is at this device. */
+/* A free child for @device, NULL: all that there may be are at work, or one is at this device. */
 static struct child *child_for(struct slow_files *files, uint64_t device)
 {
 	struct child *found = NULL;
+	unsigned may_hang = files->hung_count;
 
 	for (size_t i = 0; i < SLOW_FILES_CHILDREN_MAX; i++) {
 		if (!files->children[i].pid)
 			found = &files->children[i];
 		else if (files->children[i].job.device == device)
 			return NULL;
+		else
+			may_hang++;
 	}
-	return found;
+	return may_hang < SLOW_FILES_HUNG_MAX ? found : NULL;
 }
 
 static void drop_waiting(struct slow_files *files, size_t at)
@@ -288,6 +304,31 @@ static bool start_waiting(struct slow_files *files, struct module_table *modules
 	return false;
 }
 
+/* @child was killed, which may be of no use: it counts until it has ended. */
+static void leave_behind(struct slow_files *files, struct child *child)
+{
+	(void)kill(child->pid, SIGKILL);
+	files->hung[files->hung_count].device = child->job.device;
+	files->hung[files->hung_count++].answer_fd = child->answer_fd;
+	child->answer_fd = -1;
+	if (files->hung_count == SLOW_FILES_HUNG_MAX)
+		log_warn("%u children hang at files that do not answer: until one ends, none is opened that might not either",
+			 files->hung_count);
+}
+
+static void forget_ended(struct slow_files *files)
+{
+	for (size_t i = files->hung_count; i-- > 0;) {
+		int rc = channel_receive(files->hung[i].answer_fd, &files->message);
+
+		channel_message_close(&files->message);
+		if (rc != -EPIPE)
+			continue;
+		(void)close(files->hung[i].answer_fd);
+		files->hung[i] = files->hung[--files->hung_count];
+	}
+}
+
 static void note_silence(struct slow_files *files, uint64_t device, uint64_t now_ns)
 {
 	if (device & OF_A_VIEW)
@@ -312,6 +353,7 @@ static bool take_answer(struct slow_files *files, struct child *child, uint64_t 
 		return false;
 	if (rc == 0) {
 		note_silence(files, child->job.device, now_ns);
+		leave_behind(files, child);
 		tell(&child->job, -ETIMEDOUT, false, ret);
 	} else if (rc < 0 || message->len != sizeof(*answer) || (!answer->status && message->fds[0] < 0)) {
 		tell(&child->job, -EIO, false, ret);
@@ -324,6 +366,7 @@ static bool take_answer(struct slow_files *files, struct child *child, uint64_t 
 
 bool slow_files_take(struct slow_files *files, struct module_table *modules, uint64_t now_ns, struct slow_file *ret)
 {
+	forget_ended(files);
 	for (size_t i = 0; i < SLOW_FILES_CHILDREN_MAX; i++) {
 		struct child *child = &files->children[i];
 
@@ -343,4 +386,9 @@ bool slow_files_are_due(const struct slow_files *files, uint64_t now_ns)
 		if (files->children[i].pid && files->children[i].until_ns - now_ns > patience_ns)
 			return true;
 	return false;
+}
+
+unsigned slow_files_hung(const struct slow_files *files)
+{
+	return files->hung_count;
 }

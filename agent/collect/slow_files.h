@@ -2,7 +2,8 @@
 /* Files that are, or may be, on file systems that never answer (mounts.h). Whoever opens, reads or even closes one of
  * those may hang where not even SIGKILL reaches it, so a child does, and copies the file into memory; what does not come
  * back is left alone. Everybody else sees the copy. What turns out to be on a local file system comes as it is. One file
- * of a device at a time, or of what the processes of one user see, so each of those holds one child at most. */
+ * of a device at a time, or of what the processes of one user see, so each of those holds one child at most, and all of
+ * them together SLOW_FILES_HUNG_MAX: then nothing is opened until one of those has ended. */
 #ifndef PROFD_COLLECT_SLOW_FILES_H
 #define PROFD_COLLECT_SLOW_FILES_H
 
@@ -15,6 +16,7 @@
 #include "agent/wire/control.h"
 
 #define SLOW_FILES_CHILDREN_MAX 4u
+#define SLOW_FILES_HUNG_MAX	16u /* that do not end although they were killed, and those at work */
 #define SLOW_FILES_WAITING_MAX	1024u
 #define SLOW_FILES_WAIT_S	20u	     /* for one file; then its device counts as silent */
 #define SLOW_FILES_SILENCE_S	60u	     /* as long nothing of a silent device is asked for */
@@ -41,6 +43,8 @@ struct slow_file {
 
 /* Starts what can be started and takes the next outcome. False: none now. @modules has what was asked for. */
 bool slow_files_take(struct slow_files *files, struct module_table *modules, uint64_t now_ns, struct slow_file *ret);
+/* Children that were killed and have not ended. */
+unsigned slow_files_hung(const struct slow_files *files);
 /* Is an answer likely within the next moment? */
 bool slow_files_are_due(const struct slow_files *files, uint64_t now_ns);
 

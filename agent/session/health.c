@@ -78,5 +78,6 @@ void sessions_health(struct sessions *s, struct sessions_health *ret)
 	if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu) == 0)
 		health.server_cpu_ns = (uint64_t)cpu.tv_sec * NS_PER_S + (uint64_t)cpu.tv_nsec;
 	health.rate_hz = s->feed.demand.rate_hz;
+	health.hung_readers = s->peers.status.hung_readers;
 	*ret = health;
 }

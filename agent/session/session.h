@@ -199,6 +199,7 @@ struct sessions_health {
 	uint64_t collector_cpu_ns, bpf_run_ns, map_bytes, server_cpu_ns, store_bytes;
 	uint64_t detail_bytes; /* of store_bytes: single samples of continuous profiling */
 	uint32_t rate_hz;
+	uint32_t hung_readers; /* struct control_status */
 };
 void sessions_health(struct sessions *s, struct sessions_health *ret);
 

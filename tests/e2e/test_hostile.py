@@ -105,6 +105,10 @@ def bomb(elf):
     elf.set(".debug_info", 0x20, 24 + len(packed))
 
 
+# Starts a program of a folder with an overlay over that folder, as anybody may in a user namespace.
+OVERLAID = ("unshare", "-Urm", "sh", "-c", 'cd "${0%/*}" && mount -t tmpfs none /srv && mount -t overlay -o "lowerdir=$PWD:/srv" '
+            'none "$PWD" && cd "$PWD" && exec "./${0##*/}" "$@"')
+
 LIES = [truncated, headers_beyond, endless_section, entries_of_nothing, sections_on_each_other, bomb,
         *(noise(n) for n in (".debug_info", ".debug_abbrev", ".debug_line", ".eh_frame", ".symtab", ".strtab")),
         *(all_ones(n) for n in (".debug_info", ".debug_abbrev", ".debug_line", ".eh_frame", ".dynsym"))]
@@ -142,18 +146,18 @@ def builders(daemon):
 
 
 @contextlib.contextmanager
-def silent_program():
-    """A program whose file system has stopped answering, so that whoever opens its file hangs; yields the number of those
-    who asked it since."""
+def silent_program(*under):
+    """A program whose file system has stopped answering, so that whoever opens its file hangs, started by @under; yields
+    the number of those who asked it since."""
     if not os.path.exists("/dev/fuse"):
         print("  without a silent file system: this kernel has no FUSE")
         yield lambda: 1
         return
-    program = compile_workload("places.c", "-O2", "-static", "-Wl,--no-warnings", output=f"silent-{os.getpid()}")
     folder = tempfile.mkdtemp()
+    program = compile_workload("places.c", "-O2", "-static", "-Wl,--no-warnings", output=os.path.basename(folder))
     files = SilentFs(program, folder, "silent")
     try:
-        with files as path, running(path, "plain") as process:
+        with files as path, running(*under, path, "plain") as process:
             wait_until(lambda: cpu_ns(process.pid) > 0.1e9, 60, "its code to be in memory")
             files.silence()
             yield lambda: files.unanswered
@@ -191,7 +195,7 @@ def undisturbed(daemon, result, used):
 
 def lying_files():
     with contextlib.ExitStack() as silent, tempfile.TemporaryDirectory() as folder, own_name(build_truth()) as truth:
-        asked = [silent.enter_context(silent_program())]
+        asked = [silent.enter_context(silent_program(*under)) for under in ((), OVERLAID)]
         shut_in = [silent.enter_context(shut_in_program(place)) for place in ("tmp", "usr/lib/debug")]
         asked += [count for _, count in shut_in]
         paths = hostile_files(folder)

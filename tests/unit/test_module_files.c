@@ -3,6 +3,8 @@
  * where a file system may never answer. */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fuse.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -11,9 +13,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -106,6 +110,68 @@ static void test_mounts(void **state)
 	assert_false(mounts_parse("", &mount));
 }
 
+/* A process with mounts of its own and an overlay among them; a descriptor that ends it. */
+static pid_t start_overlaid(int unshared, int *ret_fd)
+{
+	int fds[2];
+	char sign = 0;
+	pid_t pid;
+
+	assert_int_equal(pipe(fds), 0);
+	pid = fork();
+	if (!pid) {
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+		sign = unshare(unshared) == 0 && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+		       mount("none", "over", "overlay", 0, "lowerdir=below:below2") == 0;
+		(void)!write(fds[1], &sign, 1);
+		(void)pause();
+	}
+	(void)close(fds[1]);
+	assert_int_equal(read(fds[0], &sign, 1), 1);
+	(void)close(fds[0]);
+	*ret_fd = -1;
+	if (sign) {
+		char path[128];
+
+		(void)snprintf(path, sizeof(path), "/proc/%d/root%s/over/file", pid, folder);
+		*ret_fd = open(path, O_PATH | O_CLOEXEC);
+		assert_true(*ret_fd >= 0);
+	}
+	return pid;
+}
+
+/* Who may mount only for himself may have put anything below. */
+static void test_overlays(void **state)
+{
+	static const struct {
+		int unshared;
+		bool is_local;
+	} cases[] = { { CLONE_NEWNS, true }, { CLONE_NEWUSER | CLONE_NEWNS, false } };
+	bool any = false;
+
+	assert_int_equal(mkdir("below", 0755) | mkdir("below2", 0755) | mkdir("over", 0755), 0);
+	put_file("below/file", "text");
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		cleanup_close int fd = -1;
+		const pid_t pid = start_overlaid(cases[i].unshared, &fd);
+		struct stat st;
+
+		if (fd >= 0) {
+			assert_int_equal(fstat(fd, &st), 0);
+			assert_int_equal(mounts_file_is_local((uint32_t)pid, fd), cases[i].is_local);
+			assert_int_equal(mounts_device_is_local((uint32_t)pid, major(st.st_dev), minor(st.st_dev)),
+					 cases[i].is_local);
+			any = true;
+		}
+		assert_int_equal(kill(pid, SIGKILL), 0);
+		assert_int_equal(waitpid(pid, NULL, 0), pid);
+	}
+	if (!any) {
+		print_message("skipped: no overlay can be mounted here\n");
+		skip();
+	}
+}
+
 static struct module *module_of(struct module_table *modules, const char *path)
 {
 	struct module_file file = { 0 };
@@ -187,6 +253,84 @@ static void test_slow_debug_files(void **state)
 	slow_files_destroy(files);
 }
 
+/* A FUSE at over/ of which this process is the server; its descriptor, -1 = not possible here. */
+static int serve_fuse(void)
+{
+	const struct {
+		struct fuse_out_header head;
+		struct fuse_init_out init;
+	} answer = { .head = { .len = sizeof(answer), .unique = 0 },
+		     .init = { .major = FUSE_KERNEL_VERSION, .minor = FUSE_KERNEL_MINOR_VERSION,
+			       .flags = FUSE_PARALLEL_DIROPS, .max_write = 4096 } };
+	char options[96], request[FUSE_MIN_READ_BUFFER];
+	cleanup_close int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+	struct fuse_out_header head = answer.head;
+	struct iovec parts[] = { { &head, sizeof(head) }, { (void *)&answer.init, sizeof(answer.init) } };
+
+	(void)snprintf(options, sizeof(options), "fd=%d,rootmode=40755,user_id=0,group_id=0", fd);
+	if (fd < 0 || mount("test", "over", "fuse", 0, options) < 0)
+		return -1;
+	assert_true(read(fd, request, sizeof(request)) > 0);
+	head.unique = ((const struct fuse_in_header *)(const void *)request)->unique;
+	assert_int_equal(writev(fd, parts, 2), sizeof(answer));
+	return take_fd(&fd);
+}
+
+/* Takes what a child asks, not that it was killed meanwhile. */
+static void take_lookup(int fd)
+{
+	char request[FUSE_MIN_READ_BUFFER];
+
+	do
+		assert_true(read(fd, request, sizeof(request)) > 0);
+	while (((const struct fuse_in_header *)(const void *)request)->opcode != FUSE_LOOKUP);
+}
+
+/* Children whose requests have been taken and are not answered do not end, however often they are killed: there are no
+ * more of them than there may be, each device has one, and they count until they end. */
+static void test_hung_children(void **state)
+{
+	cleanup(module_table) struct module_table *modules = module_table_create();
+	struct slow_files *files = slow_files_create();
+	cleanup_close int fd = serve_fuse();
+	const uint64_t late_ns = (SLOW_FILES_WAIT_S + 1) * NS_PER_S;
+	uint64_t now_ns = 1;
+	char path[128];
+	struct slow_file file;
+
+	if (fd < 0) {
+		print_message("skipped: no FUSE can be mounted here\n");
+		skip();
+	}
+	for (unsigned i = 0; i <= SLOW_FILES_HUNG_MAX; i++, now_ns += late_ns) {
+		struct module_file identity = { .inode = 1, .dev_minor = 1000 + i };
+		struct module *module;
+
+		(void)snprintf(path, sizeof(path), "%s/over/%u", folder, i);
+		module = module_table_file(modules, &identity, path);
+		module->slow = true;
+		if (i == SLOW_FILES_HUNG_MAX) {
+			assert_int_equal(slow_files_ask(files, module, now_ns), -ETIMEDOUT);
+			break;
+		}
+		assert_int_equal(slow_files_ask(files, module, now_ns), 0);
+		assert_false(slow_files_take(files, modules, now_ns, &file));
+		take_lookup(fd);
+		assert_true(slow_files_take(files, modules, now_ns + late_ns, &file));
+		assert_int_equal(file.fd, -ETIMEDOUT);
+		assert_int_equal(slow_files_hung(files), i + 1);
+		assert_int_equal(slow_files_ask(files, module, now_ns + 1000 * late_ns), -ETIMEDOUT);
+	}
+	assert_int_equal(umount2("over", MNT_DETACH), 0);
+	(void)close(take_fd(&fd)); /* who waits gets an error, at last */
+	for (int i = 0; i < 6000 && slow_files_hung(files); i++) {
+		(void)usleep(10000);
+		assert_false(slow_files_take(files, modules, now_ns, &file));
+	}
+	assert_int_equal(slow_files_hung(files), 0);
+	slow_files_destroy(files);
+}
+
 static int set_up(void **state)
 {
 	return mkdtemp(folder) && chdir(folder) == 0 ? 0 : -1;
@@ -195,7 +339,7 @@ static int set_up(void **state)
 static int clean_up(void **state)
 {
 	static const char *const names[] = { "root/lib/x.debug", "root/lib/next", "root/lib/kept", "root/lib", "root",
-					     "outside", "slow" };
+					     "outside", "slow", "below/file", "below", "below2", "over" };
 
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
 		(void)remove(names[i]);
@@ -207,8 +351,10 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_race),
 		cmocka_unit_test(test_mounts),
+		cmocka_unit_test(test_overlays),
 		cmocka_unit_test(test_slow_files),
 		cmocka_unit_test(test_slow_debug_files),
+		cmocka_unit_test(test_hung_children),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, clean_up);

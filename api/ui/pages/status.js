@@ -32,6 +32,7 @@ export async function show(content) {
 		const outcomes = (m.profd_stack_outcomes_total || []).filter(o => o.value).sort((a, b) => b.value - a.value), all = outcomes.reduce((a, o) => a + o.value, 0);
 		body.replaceChildren(
 			ready.reason ? h('div', { class: 'note warn' }, visible(ready.reason)) : '',
+			one('profd_hung_file_readers') ? h('div', { class: 'note warn' }, `${one('profd_hung_file_readers')} children of profd hang at file systems that do not answer: what runs from those has no names.`) : '',
 			h('div', { class: 'cards' }, [['store', 'Store'], ['collector', 'Collector'], ['symbolizer', 'Symbolizer']].map(([key, title]) => card(title, h('span', { class: ready[key] ? 'good' : 'bad' }, ready[key] ? 'works' : 'does not work'))),
 				card('CPUs used by profd now', recent === null ? '…' : recent.toFixed(3), `collector, BPF programs and server; ${(cpu / Math.max(up, 1)).toFixed(4)} on average`), card('Samples', value(one('profd_samples_total'), 'count'), 'since the start'),
 				card('Lost', value(lost, 'count'), 'rings full or records lost'), card('Running sessions', String(one('profd_sessions_running')), one('profd_sample_rate_hertz') ? `${one('profd_sample_rate_hertz')} Hz now` : 'not sampling now'),
