@@ -235,6 +235,26 @@ struct sched_entity {
 	uint64_t sum_exec_runtime; /* ns, as of the last switch or tick */
 };
 
+struct gendisk {
+	char disk_name[32];
+};
+
+struct request_queue {
+	struct gendisk *disk; /* since v5.15 */
+};
+
+/* Of a block device, include/linux/blk-mq.h. */
+struct request {
+	struct request_queue *q;
+	unsigned int __data_len; /* bytes that are still to be done */
+	uint64_t start_time_ns;	 /* CLOCK_MONOTONIC; 0 = not noted */
+};
+
+/* Before v5.17 (f3fa33acca9f "block: remove the ->rq_disk field in struct request"). */
+struct request___disk {
+	struct gendisk *rq_disk;
+};
+
 /* How an interrupted wait goes on, include/linux/restart_block.h. */
 struct restart_block {
 	union {

@@ -109,6 +109,13 @@ struct young_vma {
 	struct prof_file_key file;
 };
 
+/* What a thread's own requests to a block device were of its wait, see disk.bpf.h. */
+struct disk_part {
+	uint64_t device_ns; /* at the device */
+	uint64_t queue_ns;
+	uint64_t disk; /* as in struct prof_sample_event */
+};
+
 /* Everything about the stack being taken. One per CPU and kind of program: a sampler may interrupt
  * a scheduler hook in the middle of its walk. At 99 Hz all of it is cold each time, so what every
  * walk touches lies together in front, on one page. */
@@ -133,6 +140,7 @@ struct scratch {
 	struct {		       /* a thread back on the CPU, see offcpu.bpf.h */
 		uint64_t off_ns;       /* all of the time off the CPU */
 		uint64_t run_delay_ns; /* its total before */
+		struct disk_part disk; /* of a wait for a disk */
 		uint32_t owed;	       /* its user stack is still to be walked */
 	} resume;
 

@@ -24,6 +24,7 @@
 #ifndef PROFD_BPF_OFFCPU_BPF_H
 #define PROFD_BPF_OFFCPU_BPF_H
 
+#include "bpf/disk.bpf.h"
 #include "bpf/file_name.bpf.h"
 #include "bpf/retry.bpf.h"
 
@@ -216,6 +217,25 @@ static __attribute__((noinline)) uint32_t off_wait(struct scratch *s, struct tas
 
 /* ---- coming back --------------------------------------------------------------------------- */
 
+static __always_inline uint64_t off_disk_share(uint64_t part_ns, uint64_t blocked_ns)
+{
+	if (part_ns >= blocked_ns)
+		return PROF_DISK_WHOLE;
+	return blocked_ns < 1ull << 47 ? part_ns * PROF_DISK_WHOLE / blocked_ns : 0; /* 39 hours */
+}
+
+/* Of a wait for a disk that took @blocked_ns, which parts were the device's and its queue's. */
+static __always_inline void off_disk(struct scratch *s, uint64_t blocked_ns)
+{
+	uint64_t device = off_disk_share(s->resume.disk.device_ns, blocked_ns);
+	uint64_t queue = off_disk_share(s->resume.disk.queue_ns, blocked_ns);
+
+	if (queue > PROF_DISK_WHOLE - device)
+		queue = PROF_DISK_WHOLE - device;
+	s->sample.object = s->resume.disk.disk;
+	s->sample.holder = device << 16 | queue;
+}
+
 /* Sends the pending sample, split into the time blocked and the time on the run queue. */
 static __attribute__((noinline)) void off_send(struct scratch *s, uint64_t run_delay_ns)
 {
@@ -224,6 +244,8 @@ static __attribute__((noinline)) void off_send(struct scratch *s, uint64_t run_d
 	s->resume.owed = 0;
 	if (waited > s->resume.off_ns)
 		waited = s->resume.off_ns;
+	if (s->resume.disk.disk)
+		off_disk(s, s->resume.off_ns - waited);
 	if (s->sample.state >> 4 == PROF_OFF_BLOCKED && waited) {
 		/* below the threshold, itself below 2^32 ns, the product stays below 2^64 */
 		uint64_t part =
@@ -313,6 +335,9 @@ static __always_inline void off_record(struct scratch *s, struct task_struct *ta
 		blocked ? PROF_OFF_BLOCKED << 4 | PROF_WAIT_OTHER : PROF_OFF_PREEMPTED << 4;
 	if (has_registers && blocked) {
 		s->sample.state = PROF_OFF_BLOCKED << 4 | off_wait(s, task);
+		if (prof_state_is_disk(s->sample.state))
+			s->resume.disk = disk_join(task->pid, s->sample.time_ns - s->resume.off_ns,
+						   s->sample.time_ns);
 		off_name(s, task);
 	}
 	s->sample.kernel_stack_hash = stack_send(s);
@@ -355,6 +380,7 @@ static __always_inline void off_return(struct task_struct *task, uint64_t now_ns
 	off_sample_begin(s, task, now_ns, off_ns, value);
 	s->resume.off_ns = off_ns;
 	s->resume.run_delay_ns = state->run_delay_ns;
+	s->resume.disk = (struct disk_part){ 0 };
 	s->sample.holder = state->holder;
 	s->sample.waker = state->waker;
 	off_record(s, task, state->blocked);

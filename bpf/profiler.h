@@ -176,6 +176,13 @@ enum prof_detail {
 	PROF_DETAIL_KERNEL_LOCK = 7, /* not a time off the CPU of its own: bpf/locks.bpf.h */
 };
 
+/* Is @state that of a wait for a disk, whose object and holder say what block devices had to do with it? */
+#define PROF_DISK_WHOLE 0xffffu
+static inline int prof_state_is_disk(uint8_t state)
+{
+	return state == (PROF_OFF_BLOCKED << 4 | PROF_WAIT_DISK);
+}
+
 struct prof_event_head {
 	uint16_t kind; /* enum prof_event_kind */
 	uint16_t flags;
@@ -243,9 +250,12 @@ struct prof_sample_event {
 	uint8_t type;  /* enum prof_sample_type */
 	uint8_t state; /* offcpu: enum prof_off_state << 4 | enum prof_wait; thread, moved: 1 = it ends */
 	char comm[PROF_COMM_SIZE];
-	uint64_t object; /* offcpu, futex: its address; kernel lock: a number of it; thread, moved: when the thread began, CLOCK_MONOTONIC ns */
+	uint64_t object; /* offcpu, futex: its address; kernel lock: a number of it; disk: the first eight bytes of the
+			  * device's name, 0 = it had no request of the thread; thread, moved: when the thread began,
+			  * CLOCK_MONOTONIC ns */
 	uint32_t holder; /* LOCK: the word where glibc keeps the owner's tid, as the wait began; a
-			  * claim of the program's memory. 0 = unknown */
+			  * claim of the program's memory. 0 = unknown. Disk with an object: how much of the value
+			  * the thread's requests were at the device << 16 | in its queue, in 1/PROF_DISK_WHOLE */
 	uint8_t detail;	 /* offcpu, io: enum prof_detail */
 	uint8_t reserved[3];
 	uint32_t waker; /* LOCK: the thread of its process that woke it; 0 = unknown */
@@ -350,6 +360,7 @@ struct prof_config {
 	uint32_t off_generation;   /* 0 = off; another number after every start */
 	uint32_t target_generation; /* from 1; another number after every decision on a process */
 	uint32_t lock_generation; /* another number after every start */
+	uint32_t disk_generation; /* likewise */
 	uint64_t lock_secret;	  /* what locks are told apart by without telling where they are */
 	uint32_t
 		sample_undecided; /* 1 while a session could want a process nobody has decided on */
@@ -365,6 +376,7 @@ enum prof_program {
 	PROF_PROGRAM_RESUME = 3, /* user stacks of threads that come back to the CPU */
 	PROF_PROGRAM_IO = 4,	 /* every system call of the host that succeeds */
 	PROF_PROGRAM_LOCK = 5,	 /* every wait for a lock of the kernel */
+	PROF_PROGRAM_DISK = 6,	 /* every request of a block device */
 	PROF_PROGRAM_MAX,
 };
 

@@ -285,6 +285,28 @@ int bpf_agent_set_kernel_locks(struct bpf_agent *agent, bool on)
 	return rc < 0 ? rc : set_beside(agent, skel->progs.lock_end, &skel->links.lock_end, on);
 }
 
+/* Requests of block devices, where the kernel has any. What was under way when it was last looked at is forgotten. */
+static int set_disk(struct bpf_agent *agent, bool on)
+{
+	struct profiler_bpf *waits = agent->waits;
+	const struct {
+		struct bpf_program *program;
+		struct bpf_link **link;
+	} programs[] = {
+		{ waits->progs.disk_done, &waits->links.disk_done },
+		{ waits->progs.disk_insert, &waits->links.disk_insert },
+		{ waits->progs.disk_issue, &waits->links.disk_issue },
+	};
+	int rc = 0;
+
+	if (on && !waits->links.disk_done)
+		agent->skel->bss->config.disk_generation++;
+	for (size_t i = 0; i < ARRAY_SIZE(programs) && rc == 0; i++)
+		if (bpf_program__autoload(programs[i].program))
+			rc = set_link(programs[i].program, programs[i].link, on);
+	return rc;
+}
+
 int bpf_agent_set_io(struct bpf_agent *agent, bool on)
 {
 	struct err err = { 0 };
@@ -310,7 +332,7 @@ int bpf_agent_set_io(struct bpf_agent *agent, bool on)
 	rc = set_link(program, link, on);
 	if (rc == 0 && bpf_program__autoload(agent->waits->progs.io_ring_done))
 		rc = set_link(agent->waits->progs.io_ring_done, &agent->waits->links.io_ring_done, on);
-	return rc;
+	return rc == 0 ? set_disk(agent, on) : rc;
 }
 
 int bpf_agent_sweep(struct bpf_agent *agent, bool all)

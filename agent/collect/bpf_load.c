@@ -111,6 +111,13 @@ static bool has_io_uring(const struct features *features)
 	       libbpf_find_vmlinux_btf_id("io_uring_complete", BPF_TRACE_RAW_TP) > 0;
 }
 
+/* Kernels may be built without it. Before 5.11 its tracepoints had other arguments, but no off-CPU types either. */
+static bool has_block_layer(const struct features *features)
+{
+	return bpf_load_has_offcpu(features) &&
+	       libbpf_find_vmlinux_btf_id("block_rq_issue", BPF_TRACE_RAW_TP) > 0;
+}
+
 static int set_features(const struct bpf_agent *agent, struct profiler_bpf *skel, bool waits)
 {
 	const struct features *features = &agent->features;
@@ -134,6 +141,9 @@ static int set_features(const struct bpf_agent *agent, struct profiler_bpf *skel
 		{ skel->progs.io_exit, offcpu && loop, true },
 		{ skel->progs.io_exit_compat, offcpu && !loop, true },
 		{ skel->progs.io_ring_done, has_io_uring(features), true },
+		{ skel->progs.disk_insert, has_block_layer(features), true },
+		{ skel->progs.disk_issue, has_block_layer(features), true },
+		{ skel->progs.disk_done, has_block_layer(features), true },
 		{ skel->progs.off_waker, bpf_load_has_wakers(features), true },
 		{ skel->progs.lock_begin, bpf_load_has_locks(features), true },
 		{ skel->progs.lock_end, bpf_load_has_locks(features), true },
@@ -161,7 +171,8 @@ static int set_maps(const struct bpf_agent *agent, struct profiler_bpf *skel, bo
 {
 	struct bpf_map *const own[] = { skel->maps.off_states, skel->maps.kick_rings, skel->maps.switch_scratch,
 					skel->maps.sweep_scratch, skel->maps.io_scratch, skel->maps.io_rates,
-					skel->maps.lock_waits, skel->maps.io_moved };
+					skel->maps.lock_waits, skel->maps.io_moved, skel->maps.disk_requests,
+					skel->maps.disk_stretches };
 	struct bpf_map *map, *from;
 	int rc = 0;
 

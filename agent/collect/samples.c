@@ -275,7 +275,8 @@ static void follow_comm(struct proc *proc, const struct prof_sample_event *event
  * released it. */
 static uint32_t holder_of(const struct prof_sample_event *event)
 {
-	if (event->type == PROF_SAMPLE_ALLOC || event->type == PROF_SAMPLE_WAKER)
+	if (event->type == PROF_SAMPLE_ALLOC || event->type == PROF_SAMPLE_WAKER ||
+	    (event->type == PROF_SAMPLE_OFFCPU && prof_state_is_disk(event->state)))
 		return event->holder;
 	if (event->holder && event->holder != event->tid &&
 	    proc_facts_is_thread(event->tgid, event->holder))

@@ -11,7 +11,9 @@
 #include "agent/session/lock_names.h"
 #include "agent/session/moved_totals.h"
 #include "agent/session/recording_internal.h"
+#include "agent/session/sample_variance.h"
 #include "agent/session/thread_totals.h"
+#include "agent/session/wait_types.h"
 #include "agent/session/wakers.h"
 #include "bpf/profiler.h"
 
@@ -33,6 +35,7 @@ struct build {
 	struct thread_totals *totals;
 	struct moved_totals *moved;
 	struct wakers wakers;
+	struct sample_variance variance;
 	double live_scale; /* of what is estimated to be in use and is freed again */
 };
 
@@ -252,6 +255,13 @@ static const char *kind_word(const struct chunk_attr *attr)
 	return "";
 }
 
+/* A part of a wait for a disk (enum wait_disk), or such a wait as a whole. */
+static bool is_disk(const struct build *b, const struct chunk_attr *attr)
+{
+	return b->options->meta.type == PROFILE_IO && attr->type == PROF_SAMPLE_OFFCPU &&
+	       prof_state_is_disk(attr->state);
+}
+
 /* Finds out for every futex of the session which function waits for it. */
 static int find_locks(struct build *b)
 {
@@ -265,7 +275,7 @@ static int find_locks(struct build *b)
 							: NULL;
 		uint32_t node;
 
-		if (!attr || !attr->object || prof_sample_is_reading(attr->type))
+		if (!attr || !attr->object || prof_sample_is_reading(attr->type) || is_disk(b, attr))
 			continue;
 		rc = node_of(b, event->pair, &node);
 		if (rc == 0)
@@ -304,6 +314,39 @@ static unsigned labels_of_live(struct build *b, const struct chunk_attr *attr, s
 	return count;
 }
 
+static struct profile_label disk_label(struct build *b, const struct chunk_attr *attr)
+{
+	static const char *const stages[] = { [WAIT_DISK_DEVICE] = "device", [WAIT_DISK_QUEUE] = "queue" };
+	char text[32] = "not joined";
+
+	if (attr->holder == WAIT_DISK_DEVICE || attr->holder == WAIT_DISK_QUEUE)
+		(void)snprintf(text, sizeof(text), "%.8s %s", (const char *)&attr->object, stages[attr->holder]);
+	return (struct profile_label){ text_id(b, "disk"), text_id(b, text) };
+}
+
+static struct profile_label holder_label(struct build *b, const struct chunk_attr *attr)
+{
+	uint32_t holder = attr->holder == attr->tid
+				  ? 0
+				  : lock_names_holder(&b->locks, b->builder, attr->process, attr->holder);
+
+	return (struct profile_label){ holder ? text_id(b, "holder") : 0, holder };
+}
+
+/* The number of labels. */
+static unsigned labels_of(struct build *b, const struct chunk_attr *attr, uint32_t file, struct profile_label ret[2])
+{
+	unsigned count = 0;
+
+	if (attr->type == PROF_SAMPLE_ALLOC)
+		return labels_of_live(b, attr, ret);
+	ret[0] = is_disk(b, attr) ? disk_label(b, attr) : holder_label(b, attr);
+	count = ret[0].value != 0;
+	if (file)
+		ret[count++] = (struct profile_label){ text_id(b, "path"), file };
+	return count;
+}
+
 static uint32_t attrs_of(struct build *b, uint32_t id, uint32_t file)
 {
 	static const struct chunk_attr unknown = { .process = UINT32_MAX };
@@ -321,24 +364,14 @@ static uint32_t attrs_of(struct build *b, uint32_t id, uint32_t file)
 						   strnlen(attr->comm, sizeof(attr->comm)));
 	entry.state = text_id(b, state_word(attr));
 	entry.wait = text_id(b, wait_word(attr));
-	if (attr->object)
+	if (attr->object && !is_disk(b, attr))
 		entry.extra = lock_names_lock(&b->locks, b->builder,
 					      attr->detail == PROF_DETAIL_KERNEL_LOCK ? "kernel lock"
 										      : "futex",
 					      attr->process, attr->object);
 	else
 		entry.extra = text_id(b, kind_word(attr));
-	if (attr->type == PROF_SAMPLE_ALLOC) {
-		entry.label_count = labels_of_live(b, attr, labels);
-	} else if (attr->holder != attr->tid) {
-		labels[0].value = lock_names_holder(&b->locks, b->builder, attr->process, attr->holder);
-		labels[0].name = labels[0].value ? text_id(b, "holder") : 0;
-		entry.label_count = labels[0].value != 0;
-	}
-	if (file) {
-		labels[0] = (struct profile_label){ text_id(b, "path"), file };
-		entry.label_count = 1;
-	}
+	entry.label_count = labels_of(b, attr, file, labels);
 	made = profile_builder_attrs(b->builder, &entry, labels);
 	if (attr != &unknown && !file)
 		b->attrs.data[id] = made;
@@ -613,11 +646,13 @@ static int add_waker(struct build *b, const struct chunk_attr *attr, const struc
 	return stack_resolver_turned(b->resolver, user, node);
 }
 
-/* Of a value that was recorded with a probability, and would have been left out otherwise: value2 says of how many
- * events one stands for all. What waited for a CPU says nothing of the kind. */
-static double variance_of(const struct chunk_event *stored, double value)
+/* Of types that waits are in, where samples are single ones. */
+static bool has_variance(const struct build *b)
 {
-	return stored->value2 > 1024 ? value * value * (1 - 1024 / (double)stored->value2) : 0;
+	enum profile_type type = b->options->meta.type;
+
+	return !b->recording->sums && (type == PROFILE_OFFCPU || type == PROFILE_WALL || type == PROFILE_BLOCK ||
+				       type == PROFILE_MUTEX || type == PROFILE_IO);
 }
 
 static int add_event(struct build *b, const struct chunk_event *stored,
@@ -646,9 +681,8 @@ static int add_event(struct build *b, const struct chunk_event *stored,
 	timed.attrs = attrs_of(b, event.attr, file_of(b, event.pair));
 	values_of(b->options->meta.type, recording->sums, attr, &event, values);
 	profile_builder_estimate(b->builder, timed.node, timed.attrs, values,
-				 b->options->meta.type == PROFILE_IO && !recording->sums
-					 ? variance_of(stored, (double)event.value)
-					 : 0);
+				 attr && has_variance(b) ? sample_variance(&b->variance, attr, stored, (double)event.value)
+							  : 0);
 	timed.value = values[profile_type_info(b->options->meta.type)->value_index];
 	if (!b->options->events || !timed.value)
 		return 0;

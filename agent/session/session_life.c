@@ -316,6 +316,25 @@ static bool cut_to_session(const struct session *session, struct feed_sample *sa
 	return true;
 }
 
+/* A wait for a disk is one sample for each part of it; the first is the event. */
+static int add_parts(struct session *session, const struct feed_sample *sample, struct feed_sample reduced,
+		     const struct live_process *process, int64_t value, uint64_t value2)
+{
+	int64_t parts[WAIT_DISK_MAX];
+	int rc = 0;
+
+	wait_disk_parts(sample, value, parts);
+	for (uint32_t i = 0; i < WAIT_DISK_MAX && rc == 0; i++) {
+		if (!parts[i])
+			continue;
+		reduced.object = i == WAIT_DISK_UNJOINED ? 0 : sample->object;
+		reduced.holder = i;
+		rc = recorder_add(session->recorder, &reduced, process, parts[i], value2);
+		value2 = 0;
+	}
+	return rc;
+}
+
 void session_life_take(struct sessions *s, struct session *session,
 		       const struct feed_sample *sample, const struct live_process *process)
 {
@@ -338,7 +357,10 @@ void session_life_take(struct sessions *s, struct session *session,
 		return;
 	if (is_of_runtime(session, process))
 		return;
-	rc = recorder_add(session->recorder, &reduced, process, value, value2);
+	if (session->info.type == PROFILE_IO && sample->type == PROF_SAMPLE_OFFCPU)
+		rc = add_parts(session, sample, reduced, process, value, value2);
+	else
+		rc = recorder_add(session->recorder, &reduced, process, value, value2);
 	if (rc == 0 && recorder_pending(session->recorder) >= RECORDER_PENDING_MAX)
 		rc = recorder_seal(session->recorder, &s->tables, s->feed.cursor, false, NULL);
 	if (rc < 0)

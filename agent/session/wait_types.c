@@ -25,6 +25,19 @@ bool wait_is_wanted(enum profile_type type, const struct feed_sample *sample)
 	}
 }
 
+void wait_disk_parts(const struct feed_sample *sample, int64_t value, int64_t ret[WAIT_DISK_MAX])
+{
+	double device = sample->holder >> 16, queue = sample->holder & PROF_DISK_WHOLE;
+
+	ret[WAIT_DISK_UNJOINED] = value;
+	ret[WAIT_DISK_DEVICE] = ret[WAIT_DISK_QUEUE] = 0;
+	if (!prof_state_is_disk(sample->state) || !sample->object || device + queue > PROF_DISK_WHOLE)
+		return;
+	ret[WAIT_DISK_DEVICE] = (int64_t)((double)value * device / PROF_DISK_WHOLE);
+	ret[WAIT_DISK_QUEUE] = (int64_t)((double)value * queue / PROF_DISK_WHOLE);
+	ret[WAIT_DISK_UNJOINED] -= ret[WAIT_DISK_DEVICE] + ret[WAIT_DISK_QUEUE];
+}
+
 struct feed_sample wait_reduce(enum profile_type type, const struct feed_sample *sample)
 {
 	struct feed_sample reduced = *sample;

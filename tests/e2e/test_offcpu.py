@@ -135,6 +135,19 @@ def every_function_is_named(daemon, result, truth):
           f"{[s for s, _ in stacks if not {'main', 'start_thread', 'clone3', '__clone3'} & set(s)][:5]}")
 
 
+def intervals_hold_the_truth(daemon, result, truth):
+    """Of functions whose waits were sampled. One twice as wide misses it once in ten thousand times; clocks differ by
+    the 3 % that are allowed."""
+    counted = truth.counted(result)
+    rows = {row["funcName"]: row for row in daemon.get(f"{FAMILY_A}/{result['id']}?top=1000").json()["topFunctions"]}
+    for name in (*WAITS, *HOGS):
+        value, (low, high) = rows[name]["cumulativeValue"], rows[name]["confidenceInterval"]
+        least, most = counted[name][0]
+        check(low <= value <= high, f"{name}: {value} in {low} to {high}")
+        check(0.97 * low * low / value <= most and 0.97 * least <= high * high / value,
+              f"{name}: {low} to {high}, {least} to {most} are due")
+
+
 def waits_are_cut_at_both_ends(daemon, result):
     """A thread that was blocked before and still is afterwards counts with what fell inside, where it waits."""
     due = lasted_ns(result)
@@ -222,7 +235,21 @@ def io_has_kinds(daemon, result, truth):
         mine = sum(v for s, v in stacks if name in s and s[0] == kind)
         near(name, mine, counted[name][0], 6, result["sampleCount"] / 10)
     check(values(stacks, "wait_lock") == 0, "locks are not I/O")
+    disk_waits_have_parts(daemon, result)
     check(any("bytes" in note for note in result["quality"]["notes"]), f"{result['quality']}")
+
+
+def disk_waits_have_parts(daemon, result):
+    """Every wait for a disk: at which device, in its queue, or for what is not the thread's own request."""
+    parts = result["breakdown"]["disk"]
+    waited = sum(v for _, v in daemon.folded(result["id"], "&where=wait:disk"))
+    check(sum(parts.values()) == waited > 0, f"{parts}: {waited}")
+    devices = {name.rsplit(" ", 1)[0] for name in parts if name != "not joined"}
+    check(devices <= {name[:8] for name in os.listdir("/sys/block")}, f"{parts}")
+    number = os.stat(WORKLOADS).st_dev
+    if os.path.exists(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}"):  # else nobody says which it is
+        own = daemon.folded(result["id"], "&groupBy=disk&where=kind:sync")
+        check(any("wait_sync" in s and s[0].endswith(" device") for s, _ in own), f"{own}")
 
 
 def waits_have_paths(daemon, result):
@@ -257,6 +284,7 @@ def every_type_at_once():
         tables_are_there(daemon, program)
         results, truth = window(daemon, program, {"offcpu": 1000, "wall": 99, "mutex": 1000, "block": 1000, "io": 1000})
         every_function_is_named(daemon, results["offcpu"], truth)
+        intervals_hold_the_truth(daemon, results["offcpu"], truth)
         waits_are_cut_at_both_ends(daemon, results["offcpu"])
         wall_is_all_of_every_thread(daemon, results["wall"], truth)
         mutex_names_lock_and_waiter(daemon, results["mutex"], truth)

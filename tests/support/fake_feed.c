@@ -202,7 +202,7 @@ void fake_feed_connect(struct fake_feed *feed, struct sessions *sessions)
 {
 	struct control_status status = { .head = { .kind = CONTROL_STATUS },
 					 .features_found = ~0u,
-					 .types = PROF_WANT_CPU | PROF_WANT_OFFCPU };
+					 .types = PROF_WANT_CPU | PROF_WANT_OFFCPU | PROF_WANT_IO };
 	int collector[2], symbolizer[2], rc;
 
 	fake_feed_disconnect(feed);
@@ -342,7 +342,12 @@ void fake_feed_wait(struct fake_feed *feed, uint32_t proc, uint32_t tid, uint64_
 				      .type = PROF_SAMPLE_OFFCPU,
 				      .comm = "worker" };
 
-	put(feed, FEED_SAMPLE, &record, sizeof(record), "", 0);
+	fake_feed_any_sample(feed, &record);
+}
+
+void fake_feed_any_sample(struct fake_feed *feed, const struct feed_sample *sample)
+{
+	put(feed, FEED_SAMPLE, sample, sizeof(*sample), "", 0);
 }
 
 void fake_feed_outcome(struct fake_feed *feed, uint32_t outcome, uint64_t count)

@@ -71,6 +71,8 @@ void fake_feed_sample(struct fake_feed *feed, uint32_t proc, uint32_t tid, uint6
 /* @state: enum prof_off_state << 4 | enum prof_wait. */
 void fake_feed_wait(struct fake_feed *feed, uint32_t proc, uint32_t tid, uint64_t stack,
 		    uint64_t end_ns, uint64_t off_ns, uint8_t state);
+/* Any other. */
+void fake_feed_any_sample(struct fake_feed *feed, const struct feed_sample *sample);
 void fake_feed_outcome(struct fake_feed *feed, uint32_t outcome, uint64_t count);
 
 #endif
