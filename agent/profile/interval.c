@@ -245,10 +245,11 @@ static int intervals_of_samples(const struct profile *p, unsigned value_index, s
 int profile_intervals(const struct profile *p, unsigned value_index, struct profile_interval **ret)
 {
 	const bool probed = profile_is_probed(p);
+	const char *unit = profile_type_info(p->meta.type)->values[value_index].unit;
 	cleanup_free struct profile_interval *intervals = NULL;
 	int rc;
 
-	if (probed ? value_index != profile_value_index(p) : !has_variance(p, value_index))
+	if (probed ? value_index != profile_value_index(p) : strcmp(unit, "count") == 0 || !has_variance(p, value_index))
 		return -ENODATA;
 	intervals = calloc(p->function_count + 1u, sizeof(*intervals));
 	if (!intervals)

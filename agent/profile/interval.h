@@ -7,9 +7,11 @@
  * What all windows stand for together has an error of its own (rel_err), the same for every place; few windows widen
  * the interval (Student), and few samples: the upper end allows for one that was missed.
  *
- * Of other types the samples know their variance, as far as chance chose them (profile_sample.variance: io): a value v
- * recorded with probability p counts v/p and adds (1-p) * (v/p)^2 (Horvitz and Thompson, Journal of the American
- * Statistical Association 47, 1952). Pure. */
+ * Of other types the samples know their variance, as far as chance chose them (profile_sample.variance: offcpu, wall,
+ * block, mutex, io): a value v recorded with probability p counts v/p and adds (1-p) * (v/p)^2 (Horvitz and Thompson,
+ * Journal of the American Statistical Association 47, 1952). Where the sum of each thread is known besides (offcpu,
+ * wall, bytes of io) this is more than what is open of a function in which a thread spends most of its time. How many
+ * events there were has no interval. Pure. */
 #ifndef PROFD_PROFILE_INTERVAL_H
 #define PROFD_PROFILE_INTERVAL_H
 

@@ -10,6 +10,8 @@
 #include <cmocka.h>
 
 #include "agent/profile/interval.h"
+#include "agent/session/sample_variance.h"
+#include "bpf/profiler.h"
 
 #define RUNS  2000
 #define PLACES 3
@@ -96,6 +98,103 @@ static void test_as_often_right_as_they_say(void **state)
 	}
 }
 
+/* ---- waits --------------------------------------------------------------------------------------- */
+
+#define RECORDED_FROM_NS 10e6 /* waits of that length and more are all recorded */
+#define THINNED_BELOW_NS 30e6 /* and in a session with many threads all of that length and more are kept */
+
+/* One wait as bpf/offcpu.bpf.h and session_thin() make it: its value, what part of it was on a run queue, and how many
+ * it stands for. 0: left out, once or again. */
+static double recorded(double ns, bool thin, double *queued, uint64_t *value2)
+{
+	double p = fmin(ns / RECORDED_FROM_NS, 1), value = ns / p;
+
+	if (chance() >= p)
+		return 0;
+	*queued *= value;
+	*value2 = (uint64_t)(1024 / p);
+	if (!thin || value >= THINNED_BELOW_NS)
+		return value;
+	p = value / THINNED_BELOW_NS;
+	*queued /= p;
+	*value2 = (uint64_t)((double)*value2 / p);
+	return chance() < p ? value / p : 0;
+}
+
+/* Threads that wait so often for about so long, a fifth of it for a CPU. Returns all of their time. */
+static double waits(struct profile_builder *b, struct sample_variance *v, uint32_t node, unsigned count, double mean_ns,
+		    bool thin)
+{
+	static const char *const states[] = { "blocked", "runqueue" };
+	double sum = 0;
+
+	for (unsigned i = 0; i < count; i++) {
+		struct chunk_attr attr = { .tid = node * 10 + i % 3, .type = PROF_SAMPLE_OFFCPU };
+		struct chunk_event event = { .time_ns = i };
+		double ns = -mean_ns * log(1 - chance()), queued = 0.2, value = recorded(ns, thin, &queued, &event.value2);
+
+		sum += ns;
+		for (int k = 0; k < 2 && value > 0; k++) {
+			const struct profile_attrs attrs = { .tid = attr.tid,
+							     .state = profile_builder_string(b, states[k],
+											     strlen(states[k])) };
+			double part = k ? queued : value - queued;
+
+			profile_builder_estimate(b, node, profile_builder_attrs(b, &attrs, NULL),
+						 (const int64_t[]){ !k, (int64_t)part },
+						 sample_variance(v, &attr, &event, part));
+			event.value2 = 0;
+		}
+	}
+	return sum;
+}
+
+/* The functions by their numbers: all, short waits, seldom ones. */
+static struct profile *run_of_waits(bool thin, double ret_truth[PLACES])
+{
+	static const char *const names[PLACES] = { "main", "short", "seldom" };
+	const struct profile_meta meta = { .type = PROFILE_OFFCPU, .service = "waits" };
+	cleanup(profile_builder) struct profile_builder *b = profile_builder_create(&meta, 100);
+	const struct profile_quality quality = { 0 };
+	struct sample_variance variance = { 0 };
+	uint32_t root, nodes[PLACES];
+	struct profile *p;
+
+	assert_non_null(b);
+	root = place(b, 0, names[0]);
+	for (int k = 1; k < PLACES; k++)
+		nodes[k] = place(b, root, names[k]);
+	ret_truth[1] = waits(b, &variance, nodes[1], 3000, 1e6, thin);
+	ret_truth[2] = waits(b, &variance, nodes[2], 60, 15e6, thin);
+	ret_truth[0] = ret_truth[1] + ret_truth[2];
+	assert_int_equal(profile_builder_finish(b, &quality, &p), 0);
+	return p;
+}
+
+static void test_waits(void **state)
+{
+	for (int thin = 0; thin < 2; thin++) {
+		unsigned right[PLACES] = { 0 };
+
+		for (unsigned i = 0; i < RUNS; i++) {
+			double truth[PLACES];
+			cleanup(profile) struct profile *p = run_of_waits(thin, truth);
+			cleanup_free struct profile_interval *intervals = NULL, *none = NULL;
+
+			assert_int_equal(p->function_count, PLACES);
+			assert_int_equal(profile_intervals(p, 1, &intervals), 0);
+			for (unsigned k = 0; k < PLACES; k++)
+				right[k] += intervals[k].lo <= truth[k] && truth[k] <= intervals[k].hi;
+			assert_true(intervals[PLACES].lo == intervals[0].lo && intervals[PLACES].hi == intervals[0].hi);
+			assert_int_equal(profile_intervals(p, 0, &none), -ENODATA); /* how many there were */
+		}
+		for (unsigned k = 0; k < PLACES; k++) {
+			print_message("%s: %.1f %%\n", thin ? "thinned" : "as recorded", 100.0 * right[k] / RUNS);
+			assert_in_range(right[k], RUNS * 92 / 100, RUNS * 98 / 100);
+		}
+	}
+}
+
 static void test_what_is_exact_has_none(void **state)
 {
 	cleanup(profile) struct profile *p = run();
@@ -109,6 +208,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_as_often_right_as_they_say),
+		cmocka_unit_test(test_waits),
 		cmocka_unit_test(test_what_is_exact_has_none),
 	};
 
