@@ -99,8 +99,8 @@ static void group_text(const struct profile *p, uint32_t attrs, struct attribute
 	const char *value = attribute_text(p, attrs, attribute, scratch);
 	const struct profile_attrs *a = &p->attrs[attrs];
 
-	if (!*value)
-		(void)snprintf(out, size, "[none]");
+	if (!*value) /* only what is off the CPU has a state */
+		(void)snprintf(out, size, attribute.kind == ATTRIBUTE_STATE ? "[on CPU]" : "[none]");
 	else if (attribute.kind == ATTRIBUTE_PID)
 		(void)snprintf(out, size, "%s (%s)",
 			       profile_string(p, p->processes[a->process].comm), value);

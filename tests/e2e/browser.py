@@ -4,13 +4,16 @@
 import base64
 import json
 import os
+import re
 import select
 import shutil
 import subprocess
 import tempfile
 import time
 
-from harness import Failure, Skip, check
+from harness import BUILD, Failure, Skip, check
+
+PICTURES = os.path.join(BUILD, "pictures")  # what people see, for whoever wants to look
 
 
 class Page:
@@ -167,3 +170,78 @@ class Page:
 
     def picture(self):
         return base64.b64decode(self.send("Page.captureScreenshot", {"format": "png"})["data"])
+
+
+class Site(Page):
+    """A browser page that notes every request and looks at one daemon."""
+
+    def __init__(self, daemon, **size):
+        super().__init__(**size)
+        self.daemon = daemon
+        self.requests = []
+
+    def __enter__(self):
+        super().__enter__()
+        self.send("Network.enable")
+        return self
+
+    def event(self, message):
+        super().event(message)
+        params = message.get("params", {})
+        if message.get("method") == "Network.requestWillBeSent":
+            self.requests.append(params["request"]["url"])
+        elif message.get("method") == "Fetch.requestPaused" and "sparkline=" in params["request"]["url"]:
+            self.with_history(params["requestId"], params["request"]["url"])
+        elif message.get("method") == "Fetch.requestPaused":
+            self.post("Fetch.continueRequest", {"requestId": params["requestId"], "url": params["request"]["url"] + "&maxNodes=10"})
+
+    def few_frames(self):
+        """From now on, until Fetch.disable, the page is given ten frames as if it were 200,000."""
+        self.send("Fetch.enable", {"patterns": [{"urlPattern": "*format=flame*"}]})
+
+    def frames(self):
+        """How many frames the graph has, as its search counts them."""
+        self.run("(i => { i.value = '/./'; i.focus(); })(document.querySelector('.query'))")
+        self.key("Enter")
+        self.wait("/ frames/.test(document.querySelector('.hits').textContent)", "the hits")
+        count = re.search(r"([\d,]+) frames", self.text(".hits"))[1].replace(",", "")
+        self.key("Escape")
+        return int(count)
+
+    def with_history(self, request, url):
+        """The daemon's answer, as if each service had run for an hour already."""
+        answer = self.daemon.get(url[url.index("/api"):]).json()
+        for service in answer["items"]:
+            service["sparkline"] = {"from": "2026-01-01T00:00:00.000Z", "stepSeconds": 60, "values": [None, 0.5, 1.0, 0.25]}
+        self.post("Fetch.fulfillRequest", {"requestId": request, "responseCode": 200, "responseHeaders": [
+            {"name": "Content-Type", "value": "application/json"}], "body": base64.b64encode(json.dumps(answer).encode()).decode()})
+
+    def shoot(self, name):
+        os.makedirs(PICTURES, exist_ok=True)
+        with open(os.path.join(PICTURES, name + ".png"), "wb") as f:
+            f.write(self.picture())
+
+    def wait(self, expression, what, seconds=60):
+        # An element by value would be an empty object, which is false here.
+        super().wait(f"!!({expression})", what, seconds)
+
+    def visit(self, path, ready="document.documentElement?.dataset.ready === 'true'"):
+        self.open(f"http://127.0.0.1:{self.daemon.port}{path}")
+        self.wait(ready, path)
+
+    def text(self, selector="main"):
+        return self.run(f"document.querySelector({json.dumps(selector)})?.textContent || ''")
+
+    def press(self, label):
+        """Clicks the button that a person would read as `label`."""
+        found = self.run(f"""(() => {{ const b = [...document.querySelectorAll('main button')].find(b => !b.disabled &&
+            b.textContent.replace(/\\u00a0/g, ' ').trim() === {json.dumps(label)}); b?.click(); return !!b; }})()""")
+        check(found, f"no button {label}: {self.text()[:400]}")
+
+    def clean(self, expected=()):
+        own = f"http://127.0.0.1:{self.daemon.port}/"
+        outside = [u for u in self.requests if not u.startswith((own, "data:", "about:", "blob:"))]
+        check(not outside, f"requests to others: {outside}")
+        errors = [e for e in self.errors if not any(word in e for word in expected)]
+        check(not errors, f"errors in the console: {errors}")
+        check(self.run("window.hacked") is None, "a name ran as script")

@@ -269,6 +269,38 @@ def test_tree():
         check(page.run("app.model.total[0]") == 100 and "v=" not in page.run("location.hash"), "turned back")
 
 
+def test_the_views_agree():
+    """Table, tree, details and callees say the same of a function, which is selected in all of them."""
+    shown = document(SMALL)
+    shown["strings"].append("/src/json/decode.c")
+    shown["fn"]["file"][shown["fn"]["name"].index(shown["strings"].index("json"))] = len(shown["strings"]) - 1
+    shown["fn"]["line"] = [12] * len(shown["fn"]["line"])
+    with Shown(shown) as page:
+        def cells(row):
+            return page.run(f"[...document.querySelector('{row}').children].map(c => c.textContent.replace(/\\u00a0/g, ' ').replace(/[▾▸]/, ''))")
+
+        page.run("[...part('table').querySelectorAll('tbody tr')].find(r => r.textContent.startsWith('json')).click()")
+        check(page.run("nodeName(app.model, view.selected)") == "json", "a row of the table selects in the graph")
+        check(cells(".functions [aria-selected=true]") == ["json", "40.040.0 %", "50.050.0 %"], cells(".functions [aria-selected=true]"))
+        said = page.run("(d => { getSelection().selectAllChildren(d); return getSelection().toString(); })(document.querySelector('.details'))").replace("\u00a0", " ")
+        for words in ("json", "50.0 ms · 50.0 % ± 9.8", "40.0 ms · 40.0 %", "/src/json/decode.c:12"):
+            check(words in said, f"{words}: {said}")
+        page.key("4")
+        check(cells(".lines [aria-selected=true]") == ["json", "40.0", "50.0", "50.0 %"], cells(".lines [aria-selected=true]"))
+        page.run("document.querySelector('.call-tree').focus()")
+        page.key("b")
+        check("callees=json" in page.run("location.hash") and page.run("app.model.total[0]") == 50, "b shows its callees")
+        page.key("1")
+        page.run("part('tree').focus()")
+        page.key("o")
+        check(page.run("view.box(0).top > view.box(1).top") and "o=flame" in page.run("location.hash"), "o puts the root at the bottom")
+        page.key("?")
+        said = page.run("document.querySelector('dialog[open]').textContent")
+        check("Self is what a function costs itself, total with its callees" in said and "Colours tell modules apart" in said, said)
+        page.key("Escape")
+        check(not page.errors, page.errors)
+
+
 def test_hostile_names():
     stacks = {("main", name): 3 + k for k, name in enumerate(EVIL)}
     with Shown(document(stacks)) as page:
@@ -332,7 +364,9 @@ def test_comparison():
         check(abs(deltas["a"] - 25) < 1e-9 and abs(deltas["gone"] + 50) < 1e-9 and abs(deltas["new"] - 25) < 1e-9, deltas)
         width = page.run("view.box(largestOf([...Array(app.model.functions).keys()].find(f => functionName(app.model, f) === 'gone'))).width / view.width")
         check(abs(width - 0.25) < 0.01, f"what vanished is still seen, {width}")
-        check("50.0" in page.run("part('table').querySelector('tbody tr').textContent"), "largest change first")
+        check("▼ −50.0" in page.run("part('table').querySelector('tbody tr').textContent.replace(/\\u00a0/g, ' ')"), "largest change first, with a glyph")
+        colours = page.run("['new', 'main', 'gone'].map(name => view.fill(largestOf([...Array(app.model.functions).keys()].find(f => functionName(app.model, f) === name)))[0])")
+        check(colours == ["#eca769", "#e2e4e7", "#3182bd"], f"orange, grey, blue: {colours}")
         check(not page.errors, page.errors)
 
 

@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 import urllib.request
 
+from browser import Site
 from harness import FAMILY_A, Daemon, build_go, check, compile_workload, main, running, wait_until
 
 FAMILY_B = "/api/v1/profiling"
@@ -125,6 +126,20 @@ def test_goroutines_equal_their_own_dump():
         check(with_system > result["goroutineCount"], "the runtime's own goroutines are missing with system=true")
 
 
+def shown_to_people(daemon, session):
+    """The page of the session whose leak was planted."""
+    with Site(daemon) as page:
+        page.visit(f"/g/{session}", "document.querySelector('[aria-label=\"New since then\"]')")
+        check(re.match(r"[\d,]+ goroutines or threads in [\d,]+ stacks, [\d,]+ wait in ", page.text(".lead")), page.text(".lead"))
+        check(re.search(r"\+\d+\.\d\u00a0% since sess-", page.text()), page.text()[:600])
+        for label, words in (("States", ("waiting", "%")), ("Waiting for", ("chan receive", "select", "sync.Mutex.Lock")),
+                             ("May be stuck for good", ("nil channel", "main.park")), ("New since then", ("137", "main.leak", "created by main."))):
+            said = page.text(f"[aria-label='{label}']")
+            check(all(word in said for word in words), f"{label}: {said[:600]}")
+        page.shoot("goroutines")
+        page.clean()
+
+
 def test_a_planted_leak_is_all_that_is_new():
     with Daemon() as daemon, served() as (process, fetch):
         fetch("/gc")
@@ -138,6 +153,7 @@ def test_a_planted_leak_is_all_that_is_new():
         new = [s for s in diff["newStacks"] if not is_own_server(s["frames"])]
         grown = [s for s in diff["grownStacks"] if not is_own_server(s["frames"])]
         check(len(new) == 1 and not grown, f"new {new}, grown {grown}")
+        shown_to_people(daemon, compare)
         check(new[0]["frames"] == ["main.leak"] and new[0]["count"] == 137, f"new: {new}")
         check([d["name"] for d in new[0]["frameDetails"]] == ["main.leak"], f"new: {new}")
         check(diff["growthCount"] == 137, f"growthCount {diff['growthCount']}")

@@ -3,9 +3,9 @@
 # tools/test: beside others
 """The page in Chromium against a running daemon, as a person uses it; and the page's modules under node."""
 
-import base64
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -14,74 +14,13 @@ import tempfile
 import urllib.parse
 import xml.dom.minidom
 
-from browser import Page
-from harness import BUILD, FAMILY_A, ROOT, Daemon, Failure, Skip, check, main, npm_package, running, wait_until
+from browser import Site
+from harness import FAMILY_A, ROOT, Daemon, Failure, Skip, check, main, npm_package, running, wait_until
 
 EVIL = '"><img src=x onerror=window.hacked=1> </script>\u202eevil'
 AXE = "4.14.1"
-PICTURES = os.path.join(BUILD, "pictures")  # what people see, for whoever wants to look
 FILE_LIMIT = 200 * 1024
 BUSY = "import time\nprint('ready', flush=True)\ndef hot_loop():\n while True: pass\nhot_loop()\n"
-
-
-class Site(Page):
-    """A browser page that notes every request and looks at one daemon."""
-
-    def __init__(self, daemon, **size):
-        super().__init__(**size)
-        self.daemon = daemon
-        self.requests = []
-
-    def __enter__(self):
-        super().__enter__()
-        self.send("Network.enable")
-        return self
-
-    def event(self, message):
-        super().event(message)
-        params = message.get("params", {})
-        if message.get("method") == "Network.requestWillBeSent":
-            self.requests.append(params["request"]["url"])
-        elif message.get("method") == "Fetch.requestPaused":
-            self.with_history(params["requestId"], params["request"]["url"])
-
-    def with_history(self, request, url):
-        """The daemon's answer, as if each service had run for an hour already."""
-        answer = self.daemon.get(url[url.index("/api"):]).json()
-        for service in answer["items"]:
-            service["sparkline"] = {"from": "2026-01-01T00:00:00.000Z", "stepSeconds": 60, "values": [None, 0.5, 1.0, 0.25]}
-        self.post("Fetch.fulfillRequest", {"requestId": request, "responseCode": 200, "responseHeaders": [
-            {"name": "Content-Type", "value": "application/json"}], "body": base64.b64encode(json.dumps(answer).encode()).decode()})
-
-    def shoot(self, name):
-        os.makedirs(PICTURES, exist_ok=True)
-        with open(os.path.join(PICTURES, name + ".png"), "wb") as f:
-            f.write(self.picture())
-
-    def wait(self, expression, what, seconds=60):
-        # An element by value would be an empty object, which is false here.
-        super().wait(f"!!({expression})", what, seconds)
-
-    def visit(self, path, ready="document.documentElement?.dataset.ready === 'true'"):
-        self.open(f"http://127.0.0.1:{self.daemon.port}{path}")
-        self.wait(ready, path)
-
-    def text(self, selector="main"):
-        return self.run(f"document.querySelector({json.dumps(selector)})?.textContent || ''")
-
-    def press(self, label):
-        """Clicks the button that a person would read as `label`."""
-        found = self.run(f"""(() => {{ const b = [...document.querySelectorAll('main button')].find(b => !b.disabled &&
-            b.textContent.replace(/\\u00a0/g, ' ').trim() === {json.dumps(label)}); b?.click(); return !!b; }})()""")
-        check(found, f"no button {label}: {self.text()[:400]}")
-
-    def clean(self, expected=()):
-        own = f"http://127.0.0.1:{self.daemon.port}/"
-        outside = [u for u in self.requests if not u.startswith((own, "data:", "about:", "blob:"))]
-        check(not outside, f"requests to others: {outside}")
-        errors = [e for e in self.errors if not any(word in e for word in expected)]
-        check(not errors, f"errors in the console: {errors}")
-        check(self.run("window.hacked") is None, "a name ran as script")
 
 
 def busy(name):
@@ -118,6 +57,7 @@ def from_the_list_to_the_graph():
         page.wait("[...document.querySelectorAll('.name')].some(a => a.textContent === 'page-test')", "the service")
         page.wait("document.querySelector('.spark path')?.getAttribute('d').includes('L')", "a line of the last hour")
         page.wait("document.querySelector('.foot')?.textContent.includes('lost')", "what profd itself costs")
+        page.shoot("services")
         page.send("Fetch.disable")
         # with keys alone to a profile
         page.type("page-te")
@@ -168,7 +108,8 @@ def from_the_list_to_the_graph():
 
         page.run("[...document.querySelectorAll('summary')].find(s => s.textContent.includes('heat map')).click()")
         page.wait("document.querySelector('.heat')", "the heat map")
-        page.press("Open the hottest cell")
+        page.settle()
+        page.click(*page.run("(r => [r.left + r.width / 4, r.bottom - 2])(document.querySelector('.heat').getBoundingClientRect())"))
         page.wait("/from=.*to=/.test(location.search)", "the time of a cell in the address")
         page.wait(GRAPH, "the graph of a part of a second")
         page.run("history.back()")
@@ -202,10 +143,10 @@ def from_the_list_to_the_graph():
 def stopping_keeps_what_there_is():
     with Daemon() as daemon, busy("page-stop"), Site(daemon) as page:
         known(daemon, "page-stop")
-        session = daemon.start_profile("page-stop", seconds=600)
+        session = daemon.start_profile("page-stop", seconds=600, rate=9)  # 200 samples, as many as a graph takes, are far away
         page.visit(f"/p/{session}")
-        page.wait("document.querySelector('main .lead').textContent.startsWith('Running')", "the state in words")
-        wait_until(lambda: daemon.get(f"{FAMILY_A}/{session}").json()["sampleCount"] > 20, 30, "samples")
+        page.wait("/^Running: .* left, .* sample/.test(document.querySelector('main .lead').textContent)", "the state in words")
+        page.wait("document.querySelector('[aria-label=\"Top functions so far\"] tbody tr')", "what is known so far")
         offline = {"offline": True, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
         page.send("Network.emulateNetworkConditions", offline)
         page.wait("document.querySelector('.note.warn:not([hidden])')?.textContent.includes('does not answer')", "words for a daemon that is away", 40)
@@ -224,7 +165,13 @@ def hostile_service_name():
         page.wait("[...document.querySelectorAll('.name')].some(a => a.textContent.includes('onerror'))", "the name as text")
         check("\\u{202e}" in page.text(".list"), "direction marks are shown, not obeyed")
         check(page.run("document.images.length") == 0, "a name became an element")
-        session = daemon.profile(EVIL, seconds=1)["id"]
+        # one button takes a profile
+        page.run("[...document.querySelectorAll('.list tbody tr')].find(r => r.textContent.includes('onerror')).querySelector('button').click()")
+        page.wait("location.pathname.startsWith('/p/') && document.querySelector('[role=progressbar]')", "progress")
+        session = page.run("location.pathname.split('/').pop()")
+        wait_until(lambda: daemon.get(f"{FAMILY_A}/{session}").json()["sampleCount"] > 0, 60, "a sample")
+        page.press("Stop and keep")
+        page.wait(GRAPH, "the result", 60)
         for path in (f"/p/{session}", "/s/" + urllib.parse.quote(EVIL, safe=""), "/compare?base=" + urllib.parse.quote(EVIL)):
             page.visit(path)
             page.settle()
@@ -240,13 +187,19 @@ def comparison_and_baseline():
         page.wait("document.querySelector('.explorer')?.dataset.ready", "the differential graph")
         check(page.run("document.querySelector('.verdict').textContent.toLowerCase()") in ("unchanged", "not enough data"), page.text(".verdict"))
         check("Change" in page.text(".functions thead"), "the table shows the change")
+        check("Orange frames gained share, blue ones lost" in page.text(), "what the colours mean")
         page.shoot("comparison")
-        page.visit("/", "document.querySelector('.name')")
-        page.shoot("services")
         page.visit(f"/compare?base={first}&cmp={second}", "document.querySelector('.verdict')")
         page.run("[...document.querySelectorAll('main a')].find(a => a.textContent === 'Swap').click()")
         page.wait(f"location.search.includes('base={second}') && document.querySelector('.verdict')", "the sides the other way round")
+        # a page is given so many frames; of the rest one frame with a name, until one click brings them
+        page.few_frames()
         page.visit(f"/p/{first}", GRAPH)
+        few = page.frames()
+        page.send("Fetch.disable")
+        page.run("[...document.querySelectorAll('.bar a')].find(a => /^Load \\d+ small frames too$/.test(a.textContent)).click()")
+        page.wait("location.search.includes('maxNodes=') && " + GRAPH, "the graph of all")
+        check(page.frames() > few and "small frames" not in page.text(), f"{few} frames, then {page.frames()}")
         page.press("Keep as baseline")
         page.run("(() => { document.querySelector('dialog[open] input').value = 'v1'; document.querySelector('dialog[open] button').click(); })()")
         page.wait("location.pathname === '/baselines' && document.querySelector('.card')", "the baseline")
@@ -294,6 +247,8 @@ def continuous_and_two_times():
         wait_until(lambda: any(c["service"] == "page-on" for c in daemon.get(FAMILY_A + "/continuous").json()["items"]), 20, "it to be on")
         for _ in range(2):  # what is on demand is history too
             daemon.profile("page-on", seconds=2)
+        page.run("[...document.querySelectorAll('.tabs a')].find(a => a.textContent === 'offcpu').click()")
+        page.wait("location.search.includes('type=offcpu') && document.querySelector('main').textContent.includes('No offcpu profile')", "another type")
         page.visit("/s/page-on?from=-1h", CHART)
         drag_over_the_chart(page)
         page.wait("document.querySelector('.explorer')?.dataset.ready", "the graph of that time", 40)
@@ -323,7 +278,8 @@ def continuous_and_two_times():
 
 def words_for_what_is_missing():
     with Daemon() as daemon, Site(daemon) as page:
-        for path, word in (("/p/sess-00000000000000000000000000", "no such profile"), ("/s/nobody", "does not run"), ("/baselines", "No baseline yet"), ("/findings", "Nothing was found"), ("/settings", "administrators"),
+        known(daemon, "kernel")
+        for path, word in (("/s/kernel?type=goroutine", "goroutine cannot be taken of this service now: "), ("/p/sess-00000000000000000000000000", "no such profile"), ("/s/nobody", "does not run"), ("/baselines", "No baseline yet"), ("/findings", "Nothing was found"), ("/settings", "administrators"),
                            ("/status", "costs"), ("/compare", "Choose two")):
             page.visit(path)
             page.wait(f"document.querySelector('main').textContent.includes({json.dumps(word)})", f"{path}: {word}")
@@ -358,6 +314,10 @@ def sign_in_with_a_key():
         page.wait("document.querySelector('[aria-label=Keys]')", "the keys")
         page.run("(f => { f.querySelector('input').value = 'https://host/blob/{file}#L{line}'; f.requestSubmit(); })(document.querySelector('[aria-label=\"Source links\"]'))")
         check(key not in page.text(), "the key is shown once only, when it is made")
+        page.run("""(f => { [f.querySelectorAll('input')[0].value, f.querySelectorAll('input')[1].value] = ['guest', 'guests']; f.requestSubmit(); })(
+            document.querySelector('[aria-label="New key"]'))""")
+        page.wait("document.querySelector('.key')", "the new key")
+        guest = page.text(".key")
         check(page.run("document.cookie") == "", "script cannot read the cookie")
         # a link for somebody without a key: this view, and nothing else
         shown = {"headers": {"Authorization": "Bearer " + key}}
@@ -378,7 +338,11 @@ def sign_in_with_a_key():
         page.wait("document.documentElement?.dataset.ready === 'true'", "the page of the link")
         check(page.text(".path") == path, f"the link shows {page.text('.path')}, not {path}")
         page.visit(f"/p/{session}", "location.pathname === '/sign-in' && document.querySelector('form')")
-        page.clean(expected=("401",))
+        # another tenant's reader signs in and is told of no such profile
+        page.run(f"document.querySelector('input').value = {json.dumps(guest)}")
+        page.press("Sign in")
+        page.wait("document.querySelector('main').textContent.includes('There is no such profile')", "the words of another tenant's profile")
+        page.clean(expected=("401", "404"))
 
 
 def phone_dark_and_keyboard():
@@ -395,7 +359,11 @@ def phone_dark_and_keyboard():
                 page.run("[...document.querySelectorAll('summary')].find(s => s.textContent.startsWith('Threads:')).click()")
                 page.wait("document.querySelector('[aria-label=Threads] tbody tr')", "where the threads' time went")
                 check("Run queue" in page.text("[aria-label=Threads]"), page.text("[aria-label=Threads]"))
-        page.shoot("phone")
+                page.run("[...document.querySelectorAll('summary')].find(s => s.textContent.startsWith('Threads:')).click()")
+                page.run("(s => { s.value = 'state'; s.dispatchEvent(new Event('change')); })(document.querySelector('[aria-label=\"Group by\"]'))")
+                page.wait("location.search.includes('groupBy=state')", "the grouping in the address")
+                page.wait(GRAPH + " && [...document.querySelectorAll('.functions td:first-child')].some(t => t.textContent === '[on CPU]')", "the time by state")
+            page.shoot("phone" + path.replace("/", "-").replace(session, "profile"))
         light = page.picture()
         page.run("document.querySelector('.top .right button').click()")
         page.settle()
@@ -441,6 +409,7 @@ def barriers():
             page.run("document.querySelector('.top .right button').click()")
             page.settle()
             judge("dark", path, ["color-contrast"])  # all that another theme changes
+            page.shoot("dark-" + (re.sub("[^a-z].*", "", path[1:]) or "services"))
             page.run("document.querySelector('.top .right button').click()")
         check(not found, "\n".join(found))
         page.clean()

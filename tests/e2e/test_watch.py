@@ -8,6 +8,7 @@ import datetime
 import http.server
 import json
 import os
+import re
 import shutil
 import sqlite3
 import struct
@@ -16,6 +17,7 @@ import tempfile
 import threading
 import time
 
+from browser import Site
 from harness import BUILD, FAMILY_A, Daemon, build_truth, check, compile_workload, main, own_name, running, wait_until
 
 FAMILY_B = "/api/v1/profiling"
@@ -139,6 +141,25 @@ def minutes_only(daemon, service, end):
     check(daemon.get(old + "/flamegraph?format=folded&from=" + items[0]["startedAt"]).body, "whole minutes")
 
 
+def shown_to_people(daemon, service, now):
+    """The finding on its page, and the two hours on theirs: the verdict first, with its interval."""
+    at = [datetime.datetime.fromtimestamp(now - hours * HOUR, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ") for hours in (3, 2, 1, 0)]
+    with Site(daemon) as page:
+        page.visit("/findings", "document.querySelector('.card')")
+        cards = page.run("[...document.querySelectorAll('.card')].map(c => c.textContent.replace(/\\u00a0/g, ' '))")
+        check("still open" in page.text(".lead") and any(re.search(r"openregressedslow_way takes .* 99 % interval \d+\.\d to \d+\.\d", c) for c in cards), cards)
+        page.shoot("findings")
+        page.visit(f"/compare?service={service}&profileType=cpu&baseFrom={at[0]}&baseTo={at[1]}&comparisonFrom={at[2]}&comparisonTo={at[3]}",
+                   "document.querySelector('.explorer')?.dataset.ready")
+        # what the rest of the program did beside it decides the verdict of the whole
+        check(page.text(".verdict") in ("regressed", "unchanged") and page.text(".lead") == f"cpu: {page.text('.verdict')}.", page.text()[:600])
+        rows = page.run("[...document.querySelectorAll('[aria-label=\"Changed functions\"] tbody tr')].map(r => [...r.children].map(c => c.textContent))")
+        row = next((r for r in rows if r[2] == "slow_way"), None)
+        check(row and row[0].startswith("▲\u00a0+") and re.fullmatch(r"\[\d+\.\d\d, \d+\.\d\d\]", row[1]), rows)
+        page.shoot("regression")
+        page.clean()
+
+
 def unlike_other_days():
     folder = tempfile.mkdtemp(prefix="profd-e2e-")
     receiver = Receiver()
@@ -184,6 +205,7 @@ def unlike_other_days():
         listed = subprocess.run([os.path.join(BUILD, "profctl"), "--url", f"http://127.0.0.1:{daemon.port}", "findings"],
                                 capture_output=True, text=True, check=True).stdout
         check(all(word in listed for word in ("open", normal, "history", "regressed", "slow_way")), listed)
+        shown_to_people(daemon, normal, now)
     receiver.shutdown()
     shutil.rmtree(folder)
 

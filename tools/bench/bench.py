@@ -388,7 +388,7 @@ def waits(seconds):
 
 def viewers(_):
     """The flame graph page beside speedscope, d3-flame-graph and Grafana's component."""
-    viewers_bench.run(row)
+    viewers_bench.run(row, absolute)
 
 
 BENCHES = [names, goroutines, allocations, leaks, busy, busy_fp, idle, switches, waits, memory, memory_after, services, loss, startup, restart, otel, otel_mixed, libbpf, sampled, unseen, storm, throughput, high_rate, ready, tables, history, verdicts, api, viewers, lives]

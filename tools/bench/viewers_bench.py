@@ -12,8 +12,8 @@ import shutil
 import statistics
 import threading
 
-from browser import Page
-from harness import BUILD, check, npm_package
+from browser import Page, Site
+from harness import BUILD, FAMILY_A, Daemon, check, compile_workload, npm_package, own_name, running, wait_until
 from registry import once, run_twice
 from test_flame_page import page_html
 
@@ -25,6 +25,7 @@ GRAFANA = {"private": True, "dependencies": {"@grafana/flamegraph": "13.0.1", "r
 FOLDER = os.path.join(BUILD, "viewers")
 SIZES = (10_000, 100_000, 500_000)
 ROUNDS = 3
+FIRST_PAGE_MS = 1000
 WIDTH, HEIGHT = 1280, 800
 FRAME_MS = 1000 / 60
 FUNCTIONS = 5000
@@ -212,19 +213,51 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         pass
 
 
+def load_ms(page, address, there, event="click"):
+    """From the navigation to the first frame on screen with what is looked for; armed() then times the event that zooms."""
+    page.send("Page.addScriptToEvaluateOnNewDocument", {"source": f"""(() => {{
+        const frame = run => requestAnimationFrame(() => requestAnimationFrame(run));
+        const look = () => document.documentElement && ({there}) ? frame(() => {{ window.loadedAt = performance.now(); }}) : requestAnimationFrame(look);
+        look();
+        window.armed = () => addEventListener('{event}', e => frame(() => {{ window.zoomed = performance.now() - e.timeStamp; }}), {{ capture: true, once: true }});
+    }})()"""})
+    page.send("Page.navigate", {"url": address})
+    page.wait("window.loadedAt > 0", address, 120)
+    return page.run("window.loadedAt")
+
+
+def first_page_ms():
+    """From the address of a daemon to the cost of every service."""
+    times = []
+    with Daemon() as daemon:
+        for _ in range(ROUNDS):
+            with Page(width=WIDTH, height=HEIGHT) as page:
+                times.append(load_ms(page, f"http://127.0.0.1:{daemon.port}/", "document.querySelector('.list .figure')"))
+    return statistics.median(times)
+
+
+def all_frames(absolute):
+    """A profile of more frames than a page is given at first, and the button that brings the rest."""
+    with own_name(compile_workload("many_stacks.c", "-O1", "-fno-optimize-sibling-calls", "-fno-omit-frame-pointer")) as program, \
+            Daemon() as daemon, running(program, ready=False) as process, Site(daemon) as page:
+        session = daemon.start_profile(f"pid:{process.pid}", seconds=600, rate=999)
+        wait_until(lambda: daemon.get(f"{FAMILY_A}/{session}").json()["sampleCount"] > 2500, 120, "samples")
+        daemon.stop_profile(session)
+        drawn = "document.querySelector('.graph')?.dataset.final === 'true'"
+        first_ms = load_ms(page, f"http://127.0.0.1:{daemon.port}/p/{session}", drawn)
+        beyond = page.run("Number(/[\\d,]+/.exec([...document.querySelectorAll('.bar a')].find(a => a.textContent.endsWith('small frames too')).textContent)[0].replaceAll(',', ''))")
+        page.run("[...document.querySelectorAll('.bar a')].find(a => a.textContent.endsWith('small frames too')).click()")
+        page.wait("location.search.includes('maxNodes=') && window.loadedAt > 0", "all frames", 120)
+        whole_ms, count = page.run("window.loadedAt"), page.frames()
+        absolute("frames of a profile of a running daemon that the page shows, % of all, after one click", 100 * count / (beyond + 200_000), 100,
+                 f"{count:,}; the largest 200,000 on screen {first_ms:.0f} ms after the navigation, all {whole_ms:.0f} ms after the click's", smaller=False)
+
+
 def measure(port, name, size):
     """(load, zoom) in ms, in a browser of its own."""
     address, there, event = VIEWERS[name]
     with Page(width=WIDTH, height=HEIGHT) as page:
-        page.send("Page.addScriptToEvaluateOnNewDocument", {"source": f"""(() => {{
-            const frame = run => requestAnimationFrame(() => requestAnimationFrame(run));
-            const look = () => document.documentElement && ({there}) ? frame(() => {{ window.loadedAt = performance.now(); }}) : requestAnimationFrame(look);
-            look();
-            window.armed = () => addEventListener('{event}', e => frame(() => {{ window.zoomed = performance.now() - e.timeStamp; }}), {{ capture: true, once: true }});
-        }})()"""})
-        page.send("Page.navigate", {"url": f"http://127.0.0.1:{port}/" + address.format(size)})
-        page.wait("window.loadedAt > 0", f"{name} with {size} frames", 120)
-        load = page.run("window.loadedAt")
+        load = load_ms(page, f"http://127.0.0.1:{port}/" + address.format(size), there, event)
         page.run("new Promise(r => setTimeout(r, 1000))")  # what a viewer still does after its first picture is over
         spot = page.run(SPOTS[name])
         before = page.picture()
@@ -243,8 +276,10 @@ def measure(port, name, size):
         return load, page.run("window.zoomed")
 
 
-def run(row):
+def run(row, absolute):
     check(os.path.exists(os.path.join(BUILD, "ui-tools/node_modules")), "the page was built without npm")
+    absolute("first page, from its address to every service's cost, ms", first_page_ms(), FIRST_PAGE_MS, f"median of {ROUNDS} browsers")
+    all_frames(absolute)
     prepare()
     handler = functools.partial(Quiet, directory=FOLDER)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:

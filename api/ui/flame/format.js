@@ -13,7 +13,7 @@ export function unitFor(kind, largest) {
 
 export function number(value, unit) {
 	const amount = value / unit.size;
-	const digits = unit.size === 1 ? 0 : Math.abs(amount) >= 100 ? 0 : Math.abs(amount) >= 10 ? 1 : 2;
+	const digits = unit.size === 1 || amount === 0 ? 0 : Math.abs(amount) >= 100 ? 0 : Math.abs(amount) >= 10 ? 1 : 2;
 	return amount.toLocaleString('en', { minimumFractionDigits: digits, maximumFractionDigits: digits })
 		.replace(/,/g, '\u202f').replace('-', '\u2212');
 }
@@ -24,9 +24,9 @@ export function value(amount, kind) {
 }
 
 export function percent(part, whole) {
-	if (!whole) return '0\u00a0%';
+	if (!whole || !part) return '0\u00a0%';
 	const share = 100 * part / whole;
-	if (share !== 0 && Math.abs(share) < 0.01) return '<\u00a00.01\u00a0%';
+	if (Math.abs(share) < 0.01) return '<\u00a00.01\u00a0%';
 	return (Math.abs(share) >= 99.95 ? share.toFixed(0) : share.toFixed(Math.abs(share) >= 10 ? 1 : 2)) + '\u00a0%';
 }
 

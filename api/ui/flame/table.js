@@ -47,7 +47,7 @@ export class FunctionTable {
 		this.body = h('tbody', {});
 		this.shown = 0;
 		const scrolled = this.holder.scrollTop;
-		this.holder.replaceChildren(h('table', { class: 'functions', 'aria-label': 'Functions', 'aria-rowcount': this.order.length + 1 },
+		this.holder.replaceChildren(h('table', { class: this.model.delta ? 'functions three' : 'functions', 'aria-label': 'Functions', 'aria-rowcount': this.order.length + 1 },
 			h('thead', {}, h('tr', {}, columns.map(c => this.head(hit, ...c)))), this.body));
 		if (!this.order.length) this.body.append(h('tr', {}, h('td', { colspan: columns.length }, 'No function matches.')));
 		this.more();
@@ -59,7 +59,7 @@ export class FunctionTable {
 		const on = this.sort === key, ascending = key === 'name';
 		return h('th', { scope: 'col', class: key === 'name' ? null : 'num', 'aria-sort': on ? (ascending ? 'ascending' : 'descending') : null },
 			h('button', { type: 'button', onclick: () => { this.sort = key; this.render(hit); this.holder.scrollTop = 0; this.events.sorted(key); } },
-				text + (unit?.name ? ` (${unit.name})` : '') + (on ? (ascending ? ' ▲' : ' ▼') : '')));
+				text, unit?.name ? h('span', { class: 'unit' }, ` (${unit.name})`) : '', on ? (ascending ? ' ▲' : ' ▼') : ''));
 	}
 
 	more() {

@@ -33,19 +33,25 @@ function comparison(m) {
 	return `${noun(d.type)}${per}: ${value(before, d.unit)} before, ${value(after, d.unit)} after${change}. Orange frames gained share, blue ones lost; width is the mean of both.`;
 }
 
+/** What a share of 1 % and more of a quality object means, and what helps. */
+const SHARES = [['unknownFramePct', 'unknown: these files carry no names; their debug package, or [collect] debuginfod_urls, names them in this profile too'],
+	['truncatedPct', 'cut: the walk did not reach the end of these stacks; they begin with [truncated]'],
+	['guessedFramePct', 'guessed: no unwind information for a step; the frame below it may be another']];
+
 /** {text, level: '' | 'warn' | 'bad', reasons[]} of a quality object; what is absent is not known, never 0. */
 export function qualityWords(q) {
 	if (!q) return { text: 'quality not known', level: 'warn', reasons: [] };
 	const known = v => v === undefined || v === null ? 'not known' : v.toFixed(1) + '\u00a0%';
 	const lostPct = q.samples ? 100 * (q.lost || 0) / (q.samples + (q.lost || 0)) : 0;
 	const bad = (q.truncatedPct || 0) + (q.unknownFramePct || 0) + lostPct;
-	const parts = [q.samples === undefined ? 'samples not known' : `${q.samples.toLocaleString('en')} samples`,
+	const parts = [q.samples === undefined ? 'samples not known' : `${q.samples.toLocaleString('en')} sample${q.samples === 1 ? '' : 's'}`,
 		q.lost === undefined ? 'loss not known' : `${q.lost.toLocaleString('en')} lost`,
 		`cut ${known(q.truncatedPct)}`, `unknown ${known(q.unknownFramePct)}`];
 	if (q.guessedFramePct) parts.push(`guessed ${known(q.guessedFramePct)}`);
 	if (q.effectiveRate !== undefined) parts.push(`${Math.round(q.effectiveRate)}\u00a0Hz`);
 	if (q.overheadPct !== undefined) parts.push(`cost ${q.overheadPct < 0.01 ? '<\u00a00.01' : q.overheadPct.toFixed(2)}\u00a0% of the host`);
-	const reasons = Object.entries(q.unwindErrors || {}).map(([k, v]) => `${k.replace(/_/g, ' ')}: ${v.toLocaleString('en')}`)
-		.concat(q.notes || [], (q.processesSkipped || []).map(p => `process ${p.pid} skipped: ${p.reason}`));
+	const reasons = SHARES.filter(([name]) => q[name] >= 1).map(([, why]) => why)
+		.concat(Object.entries(q.unwindErrors || {}).map(([k, v]) => `${k.replace(/_/g, ' ')}: ${v.toLocaleString('en')}`),
+		q.notes || [], (q.processesSkipped || []).map(p => `process ${p.pid} skipped: ${p.reason}`));
 	return { text: parts.join(' · '), level: bad >= 5 ? 'bad' : bad >= 1 ? 'warn' : '', reasons };
 }

@@ -15,7 +15,7 @@ function report(r, baselineId) {
 	const rows = [...r.changedFunctions, ...r.newHotspots.filter(n => !r.changedFunctions.some(c => c.funcName === n.funcName && c.package === n.package))];
 	return h('div', { class: 'note ' + style, role: 'status' }, h('p', {}, h('span', { class: 'verdict ' + style }, r.regressionDetected ? r.severity.toLowerCase() : 'no regression'), visible(r.summary || '')),
 		rows.length ? list('Changed functions', [['Change', 'n'], ['Function', ''], ['Before', 'n'], ['After', 'n']], rows.map(f => [points(f.deltaPct ?? f.comparisonPct - f.basePct),
-			visible(shortName(f.funcName)), percent(f.basePct, 100), percent(f.comparisonPct, 100)])) : '',
+			visible(shortName(f.funcName)), percent(f.basePct, 100), percent(f.comparisonPct, 100)]), 'narrow') : '',
 		h('p', { class: 'facts' }, link(`/compare?base=${encodeURIComponent(baselineId)}&cmp=${encodeURIComponent(r.compareId)}`, 'Open the comparison'), ` · report ${r.reportId}`));
 }
 
@@ -53,7 +53,7 @@ export async function show(content) {
 				action('Delete', async () => { if (confirm('Delete this baseline? It cannot be brought back.')) { await remove(`${B}/baselines/${b.baselineId}`); await draw(); } }, trouble, { class: 'danger' })),
 			h('p', { class: 'facts' }, link(servicePath(b.service), visible(b.service)), ` · ${b.profileType} · ${value(b.totalValue, b.unit)} in ${duration(b.durationSeconds)} · `, ago(b.createdAt), b.description ? ` · ${visible(b.description)}` : '',
 				' · ', link('/p/' + b.sessionId, 'its profile')),
-			(b.topFunctions || []).slice(0, 3).map(f => h('p', { class: 'facts' }, `${percent(f.selfPct, 100)} ${visible(shortName(f.funcName))}`)), checks.get(b.baselineId))));
+			(b.topFunctions || []).filter(f => f.selfPct > 0).slice(0, 3).map(f => h('p', { class: 'facts' }, `${percent(f.selfPct, 100)} ${visible(shortName(f.funcName))}`)), checks.get(b.baselineId))));
 	}
 	await draw();
 	if (location.hash) document.getElementById(location.hash.slice(1))?.scrollIntoView();

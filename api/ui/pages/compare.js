@@ -70,7 +70,9 @@ export async function show(content) {
 	result.replaceChildren(verdict(c), h('div', { class: 'side facts' }, 'Before ', before, qualityLine(c.quality?.base)), h('div', { class: 'side facts' }, 'After ', after, qualityLine(c.quality?.comparison)), ...[changes(c)].flat());
 	const address = `${PROFILING}/compare/flamegraph`;
 	graph.hidden = false;
-	const explorer = new Explorer(graph, { share: async () => new URL(c.flameGraphUrl, location.href).href, tools: [exportMenu(() => address + '?' + new URLSearchParams(asked), ['html', 'svg', 'json'])] });
+	const legend = h('p', { class: 'facts' });
+	graph.before(legend);
+	const explorer = new Explorer(graph, { sentence: text => { legend.textContent = text; }, share: async () => new URL(c.flameGraphUrl, location.href).href, tools: [exportMenu(() => address + '?' + new URLSearchParams(asked), ['html', 'svg', 'json'])] });
 	explorer.setData(await get(address, { ...asked, format: 'flame' }));
 }
 

@@ -27,7 +27,7 @@ function card(f) {
 		h('p', {}, h('span', { class: 'verdict ' + ({ regressed: 'bad', improved: 'good' }[c.verdict] || '') }, c.verdict), visible(c.summary || '')),
 		h('p', { class: 'facts' }, 'Found ', ago(f.at), ` against ${visible(f.against)}`, f.closedAt ? [', gone ', ago(f.closedAt)] : '', c.cause ? ` · cause: ${visible(c.cause)}` : ''),
 		rows.length ? list('Changed functions', [['Change', 'n'], ['Function', ''], ['Before', 'n wide'], ['After', 'n wide']], rows.map(r => [
-			h('span', { class: r.deltaPct > 0 ? 'more' : 'less' }, points(r.deltaPct)), visible(shortName(r.funcName)), percent(r.basePct, 100), percent(r.comparisonPct, 100)])) : '',
+			h('span', { class: r.deltaPct > 0 ? 'more' : 'less' }, points(r.deltaPct)), visible(shortName(r.funcName)), percent(r.basePct, 100), percent(r.comparisonPct, 100)]), 'narrow') : '',
 		address ? h('p', {}, link(address, 'Open the comparison')) : '');
 }
 

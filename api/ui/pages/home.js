@@ -19,11 +19,11 @@ function summary(items, filter) {
 		(top.cpus > 0 ? `, most in ${visible(top.name)} (${top.cpus.toFixed(2)})` : '') + (filter ? '; the list is filtered' : '') + '.';
 }
 
-/** Only what can be taken; the rest as a number whose reasons show on hover and on the service's page. */
-function typeBadges(service) {
-	const off = service.profileTypes.filter(t => !t.available);
-	return h('span', { class: 'types' }, service.profileTypes.filter(t => t.available).map(t => h('span', { class: 'badge' }, t.type)),
-		off.length ? h('span', { class: 'badge off', title: off.map(t => `${t.type}: ${visible(t.reason || 'not available')}`).join('\n') }, `${off.length} not now`) : null);
+/** How many can be taken; the reasons of the rest show on hover and on the service's page. */
+function typeBadge(service) {
+	const types = service.profileTypes, off = types.filter(t => !t.available);
+	return h('span', { class: off.length ? 'badge off' : 'badge', title: (off.length ? off.map(t => `${t.type}: ${visible(t.reason || 'not available')}`) : types.map(t => t.type)).join('\n') },
+		off.length ? `${types.length - off.length} of ${types.length}` : `all ${types.length}`);
 }
 
 export async function show(content) {
@@ -34,7 +34,7 @@ export async function show(content) {
 	filter.value = new URLSearchParams(location.hash.slice(1)).get('q') || '';
 
 	const headers = [['name', 'Service'], [null, 'From', 'wide'], [null, 'Runtime', 'wide'], ['processes', 'Processes', 'n wide'], ['cpus', 'CPUs now', 'n'], [null, 'Last hour', 'wide'],
-		[null, 'Profile types', 'wide'], [null, 'Last profile', 'wide'], [null, '(Start)']].map(([key, text, style]) => h('th', { scope: 'col', class: style },
+		[null, 'Types', 'wide'], [null, 'Last profile', 'wide'], [null, '(Start)']].map(([key, text, style]) => h('th', { scope: 'col', class: style },
 		key ? h('button', { type: 'button', 'data-sort': key, onclick: () => { sort = key; draw(); } }, text) : columnTitle(text)));
 	const table = h('table', { class: 'list', 'aria-label': 'Services' }, h('thead', {}, h('tr', {}, headers)), body);
 	const empty = h('div', { class: 'note', hidden: true }), cost = h('p', { class: 'foot' });
@@ -60,13 +60,13 @@ export async function show(content) {
 		r.processes.textContent = s.processes.length;
 		r.processes.title = s.processes.slice(0, 20).map(p => `${p.pid} ${p.exe || ''}`).join('\n');
 		const cores = navigator.hardwareConcurrency || 1;
-		r.cpus.replaceChildren(bar('meter', 100 * Math.sqrt(s.cpus / cores), ''), s.cpus < 0.005 && s.cpus > 0 ? '<\u00a00.01' : s.cpus.toFixed(2));
+		r.cpus.replaceChildren(bar('meter', 100 * Math.sqrt(s.cpus / cores), ''), h('span', { class: 'figure' }, s.cpus < 0.005 && s.cpus > 0 ? '<\u00a00.01' : s.cpus.toFixed(2)));
 		const last = newest.get(s.name);
 		r.last.replaceChildren(last ? h('a', { href: '/p/' + last.id }, last.status === 'running' ? h('span', { class: 'badge on' }, '● running') : ago(last.createdAt)) : '–', last ? ` ${last.profileType}` : '');
 		const line = lines.get(s.name);
 		if (r.shown !== line) { r.shown = line; r.line.replaceChildren(sparkline(line)); }
 		const state = s.profileTypes.map(t => t.type + t.available).join();
-		if (r.state !== state) { r.state = state; r.types.replaceChildren(typeBadges(s)); }
+		if (r.state !== state) { r.state = state; r.types.replaceChildren(typeBadge(s)); }
 		return r.element;
 	}
 

@@ -12,7 +12,7 @@ import { groupSelect, UNGROUPED, wholeLink } from '../parts/group.js';
 import { heatBox, historyHeat } from '../parts/heat.js';
 import { linesOf } from '../parts/lines.js';
 import { columnTitle } from '../parts/list.js';
-import { ago, heading, link, notice, plural, qualityLine, servicePath } from '../parts/page.js';
+import { ago, capital, heading, link, notice, plural, qualityLine, servicePath } from '../parts/page.js';
 import { startForm } from '../parts/start.js';
 import { rateWords, timeline } from '../parts/timeline.js';
 
@@ -30,6 +30,9 @@ function turned(changes) {
 	const text = query.toString();
 	return location.pathname + (text ? '?' + text : '');
 }
+
+/** What stands between `backticks` as code. */
+const withCode = text => text.split('`').map((part, i) => i % 2 ? h('code', {}, visible(part)) : visible(part));
 
 function lead(name, service, type, sessions) {
 	const newest = sessions.items.find(s => s.status !== 'failed' && s.topFunctions?.length);
@@ -66,6 +69,7 @@ class ServicePage {
 		this.graph = h('div', { class: 'graph', hidden: true });
 		this.history = h('div', {});
 		this.processes = h('div', {});
+		this.form.hidden = this.continuous.hidden = Boolean(this.window); // who looks at a time looks at its graph
 		content.append(this.head.element, this.facts, this.trouble.element, this.tabs, this.reason, this.form, this.continuous, this.timeline, this.heat, this.graph, this.history, this.processes);
 	}
 
@@ -96,7 +100,7 @@ class ServicePage {
 			'aria-disabled': t.available ? null : 'true', title: t.available ? null : visible(t.reason || '') }, t.type)));
 		const mine = types.find(t => t.type === this.type);
 		this.reason.replaceChildren(mine && !mine.available ? h('div', { class: 'note warn' }, h('p', {}, `${this.type} cannot be taken of this service now: ${visible(mine.reason || 'no reason was given')}`))
-			: mine?.hint ? h('div', { class: 'note' }, h('p', {}, visible(mine.hint))) : '');
+			: mine?.hint ? h('div', { class: 'note' }, h('p', {}, withCode(capital(mine.hint)))) : '');
 		this.form.replaceChildren(startForm(this.name, types, this.type, this.trouble));
 		if (!this.continuous.firstChild) continuousSwitch(this.name, types, this.trouble).then(box => this.continuous.replaceChildren(box), e => this.trouble.show(e));
 	}

@@ -38,9 +38,9 @@ export async function show(content) {
 				card('Lost', value(lost, 'count'), 'rings full or records lost'), card('Running sessions', String(one('profd_sessions_running')), one('profd_sample_rate_hertz') ? `${one('profd_sample_rate_hertz')} Hz now` : 'not sampling now'),
 				card('Watched', value(one('profd_processes'), 'count'), `processes in ${one('profd_services')} services, ${one('profd_modules')} mapped files`), card('BPF maps', value(one('profd_bpf_map_bytes'), 'bytes')), card('Store on disk', value(one('profd_store_bytes'), 'bytes')),
 				card('Feed ring', value(one('profd_feed_used_bytes'), 'bytes'), `of ${value(one('profd_feed_capacity_bytes'), 'bytes')}`), card('Version', version.version, 'since ' + new Date(Date.now() - up * 1000).toLocaleString())),
-			h('h2', {}, 'What became of the stacks'), outcomes.length ? list('Outcomes', [['Outcome', ''], ['Count', 'n'], ['Share', 'n']], outcomes.map(o => [o.labels.outcome.replaceAll('_', ' '), o.value.toLocaleString('en'), (100 * o.value / all).toFixed(2) + '\u00a0%'])) : h('p', { class: 'facts' }, 'No sample was taken yet.'),
+			h('h2', {}, 'What became of the stacks'), outcomes.length ? list('Outcomes', [['Outcome', ''], ['Count', 'n'], ['Share', 'n']], outcomes.map(o => [o.labels.outcome.replaceAll('_', ' '), o.value.toLocaleString('en'), (100 * o.value / all).toFixed(2) + '\u00a0%']), 'narrow') : h('p', { class: 'facts' }, 'No sample was taken yet.'),
 			h('h2', {}, 'What this kernel allows'), features(version.features),
-			h('h2', {}, 'Limits'), list('Limits', [['Limit', ''], ['Value', 'n']], (m.profd_limit || []).map(l => [l.labels.name.replaceAll('_', ' '), l.labels.name.endsWith('bytes') ? value(l.value, 'bytes') : l.value.toLocaleString('en')])),
+			h('h2', {}, 'Limits'), list('Limits', [['Limit', ''], ['Value', 'n']], (m.profd_limit || []).map(l => [l.labels.name.replaceAll('_', ' '), l.labels.name.endsWith('bytes') ? value(l.value, 'bytes') : l.value.toLocaleString('en')]), 'narrow'),
 			h('p', { class: 'foot' }, h('a', { href: '/metrics' }, 'All metrics'), ' · ', h('a', { href: '/openapi.json' }, 'API'), ' · ', h('a', { href: '/version' }, 'Version and formats')));
 	}, 5, e => trouble.show(e));
 }

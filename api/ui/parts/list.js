@@ -5,9 +5,9 @@ import { h } from '../flame/dom.js';
 /** What a column holds; in brackets where its cells say it to those who see them. */
 export const columnTitle = text => text.startsWith('(') ? h('span', { class: 'unseen' }, text.slice(1, -1)) : text;
 
-/** columns: [text, class]; rows: arrays of cell contents. */
-export function list(label, columns, rows) {
-	return h('div', { class: 'scroll' }, h('table', { class: 'list', 'aria-label': label },
+/** columns: [text, class]; rows: arrays of cell contents; narrow: where a whole window would part names from numbers. */
+export function list(label, columns, rows, narrow) {
+	return h('div', { class: 'scroll' }, h('table', { class: narrow ? 'list narrow' : 'list', 'aria-label': label },
 		h('thead', {}, h('tr', {}, columns.map(([text, style]) => h('th', { scope: 'col', class: style }, columnTitle(text))))),
 		h('tbody', {}, rows.map(cells => h('tr', {}, cells.map((cell, i) => h('td', { class: columns[i][1] }, cell)))))));
 }

@@ -2,7 +2,18 @@
 // A value over time, drawn by uPlot. Loaded where a chart is shown; it is missing where the page was built without npm.
 import uPlot from 'uplot';
 
-const HEIGHT = 150, LEFT = 76;
+const HEIGHT = 150, LEFT = 76, DAY_S = 86400;
+
+/** Times as the rest of the page writes them; the day below its first one. */
+function timeWords(_, splits, axis, space, step) {
+	let before = '';
+	return splits.map(s => {
+		const at = new Date(1000 * s), day = at.toLocaleDateString(), clock = step < DAY_S ? at.toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' }) : '', fresh = day !== before;
+		before = day;
+		return [clock, fresh || !clock ? day : ''].filter(Boolean).join('\n');
+	});
+}
+
 const colour = name => () => getComputedStyle(document.documentElement).getPropertyValue(name);
 
 /**
@@ -21,7 +32,7 @@ export function plot(holder, chart) {
 		width: holder.clientWidth, height: HEIGHT, legend: { show: false },
 		cursor: { y: false, drag: { x: Boolean(chart.dragged), setScale: false }, points: { show: !chart.bars } },
 		scales: { x: chart.range ? { range: chart.range.map(ms => ms / 1000) } : {}, y: { range: (_, low, high) => [0, (high || 1) * 1.05] } },
-		axes: [axis, { ...axis, size: LEFT, values: (_, values) => values.map(chart.words) }],
+		axes: [{ ...axis, values: timeWords }, { ...axis, size: LEFT, values: (_, values) => values.map(chart.words) }],
 		series: [{}, { stroke: colour('--focus'), fill: chart.bars ? colour('--focus') : undefined, width: chart.bars ? 0 : 2, points: { show: !chart.bars },
 			paths: chart.bars ? uPlot.paths.bars({ size: [1], gap: 1 }) : undefined }],
 		hooks: { ready: [mark], setCursor: [() => chart.pointed(u.cursor.idx)],

@@ -6,7 +6,7 @@ import { list } from './list.js';
 
 /** CPU time per second reads as CPUs; anything else keeps its unit. */
 export function rateWords(v, unit, type) {
-	if (type === 'cpu') return `${(v / 1e9).toFixed(v < 1e8 ? 3 : 2)} CPUs`;
+	if (type === 'cpu') return `${(v / 1e9).toFixed(!v ? 0 : v < 1e8 ? 3 : 2)} CPUs`;
 	const scale = unitFor(unit, v);
 	return `${number(v, scale)}${scale.name ? '\u00a0' + scale.name : ''}/s`;
 }

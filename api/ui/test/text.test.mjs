@@ -53,6 +53,8 @@ test('numbers', () => {
 	assert.equal(percent(1, 3), '33.3\u00a0%');
 	assert.equal(percent(1, 1e6), '<\u00a00.01\u00a0%');
 	assert.equal(percent(0, 0), '0\u00a0%');
+	assert.equal(percent(0, 7), '0\u00a0%');
+	assert.equal(number(0, unitFor('nanoseconds', 5e9)), '0');
 	assert.equal(percent(7, 7), '100\u00a0%');
 	assert.equal(value(1536, 'bytes'), '1.50\u00a0KiB');
 	assert.equal(value(2.5e9, 'nanoseconds'), '2.50\u00a0s');
@@ -85,6 +87,7 @@ test('quality says what is not known', () => {
 	assert.equal(qualityWords({ samples: 100, lost: 2 }).level, 'warn');
 	assert.equal(qualityWords({ samples: 100, lost: 0, unknownFramePct: 6 }).level, 'bad');
 	assert.deepEqual(qualityWords({ unwindErrors: { no_rows: 3 }, notes: ['n'] }).reasons, ['no rows: 3', 'n']);
+	assert.match(qualityWords({ unknownFramePct: 6 }).reasons[0], /^unknown: .*debug package/);
 });
 
 test('metrics', () => {
