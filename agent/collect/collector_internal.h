@@ -109,6 +109,7 @@ struct collector {
 	uint64_t hold_until_ns;	    /* sampling waits for unwind tables till then; 0 = it does not */
 	bool loading;		    /* programs are being loaded for a first session of waits */
 	bool starting;		    /* the first scan of /proc is under way */
+	bool listed;		    /* the server has been told of every process */
 	bool stopping;
 	struct channel_message message;
 };

@@ -23,6 +23,7 @@ void control_send_status(struct collector *c)
 					 .loading = c->loading,
 					 .sampling = c->rate_hz > 0 || c->offcpu || c->io,
 					 .hardware = c->bpf && bpf_agent_uses_hardware(c->bpf),
+					 .listed = c->listed,
 					 .hung_readers = module_index_hung(c->index) };
 
 	c->hung_told = status.hung_readers;
@@ -249,8 +250,11 @@ static void on_want(struct collector *c)
 
 	if (c->message.len != sizeof(*want) || want->count > CONTROL_WANT_MAX)
 		return;
-	if (want->what == WANT_ALL)
+	if (want->what == WANT_ALL) {
 		samples_feed_all(c);
+		c->listed = true;
+		control_send_status(c);
+	}
 	if (want->what == WANT_CPU)
 		follow_cpu(c);
 	for (uint32_t i = 0; i < want->count; i++) {
@@ -346,6 +350,7 @@ static void on_peer(struct collector *c)
 			(void)close(c->server_fd);
 		c->server_fd = fd;
 		c->server_generation = peer->generation;
+		c->listed = false;
 		watch(c, fd);
 		control_send_status(c);
 	} else {

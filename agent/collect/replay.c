@@ -157,6 +157,7 @@ static void send_status(struct replay *r)
 {
 	const struct control_status status = { .head = { .kind = CONTROL_STATUS },
 					       .sampling = r->playing,
+					       .listed = 1,
 					       .types = PROF_WANT_CPU | PROF_WANT_OFFCPU |
 							PROF_WANT_LOCKS };
 

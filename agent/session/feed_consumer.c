@@ -485,13 +485,16 @@ static void *feed_main(void *ctx)
 	sessions_lock(s);
 	while (!s->stopping && message) {
 		uint64_t now_ns;
+		bool lists;
 
 		adopt_collector(s);
 		read_collector(s, message);
+		lists = s->peers.has_status && s->peers.status.listed;
 		while (read_feed(s)) {
 			sessions_unlock(s);
 			sessions_lock(s);
 		}
+		s->peers.has_listed |= lists;
 		now_ns = clock_monotonic_ns();
 		session_life_tick(s, now_ns);
 		release(s);

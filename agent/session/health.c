@@ -36,13 +36,15 @@ static void judge(struct sessions *s, struct sessions_health *ret)
 	if (!ret->store_ok)
 		say(ret, s->store_reason);
 	ret->collector_ok = s->feed.ring && s->peers.collector_fd >= 0 && s->peers.has_status &&
-			    !s->peers.status.failure[0];
+			    s->peers.has_listed && !s->peers.status.failure[0];
 	if (!s->feed.ring)
 		say(ret, "this profd runs with --no-collect");
 	else if (s->peers.collector_fd < 0 || !s->peers.has_status)
 		say(ret, "the collector process is not running; it is being restarted");
 	else if (s->peers.status.failure[0])
 		say(ret, s->peers.status.failure);
+	else if (!s->peers.has_listed)
+		say(ret, "the processes of this host are being listed");
 	ret->sampling_enabled = !s->sampling_off_ns;
 	if (!ret->sampling_enabled)
 		say(ret, "sampling was stopped by an administrator; `profctl resume` lets it go on");

@@ -263,6 +263,20 @@ static void refresh_cpus(struct sessions *s)
 	}
 }
 
+/* A daemon that has just started is not to say that there is no service. */
+static void await_processes(struct sessions *s)
+{
+	bool has_listed = s->options.feed_fd < 0;
+
+	while (!has_listed && clock_monotonic_ns() < s->peers.patience_ns) {
+		sessions_lock(s);
+		has_listed = s->peers.has_listed;
+		sessions_unlock(s);
+		if (!has_listed)
+			clock_sleep_ns(CPUS_WAIT_NS / 20);
+	}
+}
+
 int sessions_services(struct sessions *s, const char *tenant, struct service_list *ret,
 		      struct err *err)
 {
@@ -272,6 +286,7 @@ int sessions_services(struct sessions *s, const char *tenant, struct service_lis
 	size_t count = 0;
 	int rc;
 
+	await_processes(s);
 	refresh_cpus(s);
 	sessions_scope(s);
 	sorted = calloc(s->tables.processes.count + 1, sizeof(struct live_process *));

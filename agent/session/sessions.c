@@ -529,6 +529,7 @@ static int init_parts(struct sessions *s)
 	live_tables_init(&s->tables, s->options.rules, s->options.rule_count);
 	profile_cache_init(&s->cache);
 	s->feed.clock = clock_now();
+	s->peers.patience_ns = clock_monotonic_ns() + FEED_LAG_NS;
 	s->feed.cpu_count = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
 	s->match_generation = 1;
 	if (getrandom(&s->continuous.seed, sizeof(s->continuous.seed), 0) < 0)

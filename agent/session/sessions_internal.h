@@ -143,6 +143,8 @@ struct peers {
 	int new_collector_fd;
 	bool has_new_collector;
 	bool has_status;
+	bool has_listed; /* the processes that lived when the collector began are known */
+	uint64_t patience_ns; /* monotonic: until then whoever asks for processes waits for them */
 	struct control_status status;
 	uint64_t loaded_ns; /* monotonic: the collector loaded programs until then; 0 = never */
 	struct control_demand demand_sent;

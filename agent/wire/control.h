@@ -104,6 +104,7 @@ struct control_status {
 	uint32_t features_disabled;
 	uint32_t types;		 /* bits of enum prof_want that this host can be sampled for */
 	uint32_t loading;	 /* 1 = programs are being loaded, and until then it answers nothing else */
+	uint32_t listed;	 /* 1 = every process that lives is in the feed: WANT_ALL has been done */
 	uint32_t hung_readers;	 /* children that do not end: agent/collect/slow_files.h */
 	char failure[480];	 /* "" or why this host cannot be profiled and the remedy */
 };

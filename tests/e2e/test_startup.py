@@ -157,6 +157,14 @@ def informational_commands():
         check(checked.returncode == 0 and not os.listdir(folder), checked.stderr)
 
 
+def processes_are_known_at_once():
+    """Whoever asks a daemon that has just begun to listen is not told that there is no service."""
+    with Daemon() as daemon:
+        pids = [p["pid"] for item in daemon.get("/api/v1/observability/services").json()["items"] for p in item["processes"]]
+        check(os.getpid() in pids, pids)
+        check(daemon.get("/readyz").status == 200, "it knows the processes and is not ready")
+
+
 def stop_is_clean():
     daemon = Daemon().start()
     children = daemon.children()
@@ -170,4 +178,5 @@ def stop_is_clean():
 if __name__ == "__main__":
     main(without_privileges, without_btf, port_taken, address_malformed, data_directory_not_writable,
          data_directory_in_use, configuration_errors, drop_ins_are_read, unknown_feature,
-         each_feature_disabled, elsewhere_takes_a_key_and_encryption, informational_commands, stop_is_clean)
+         each_feature_disabled, elsewhere_takes_a_key_and_encryption, informational_commands, processes_are_known_at_once,
+         stop_is_clean)

@@ -201,6 +201,7 @@ void fake_feed_disconnect(struct fake_feed *feed)
 void fake_feed_connect(struct fake_feed *feed, struct sessions *sessions)
 {
 	struct control_status status = { .head = { .kind = CONTROL_STATUS },
+					 .listed = 1,
 					 .features_found = ~0u,
 					 .types = PROF_WANT_CPU | PROF_WANT_OFFCPU | PROF_WANT_IO };
 	int collector[2], symbolizer[2], rc;
