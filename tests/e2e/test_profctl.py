@@ -6,6 +6,7 @@ and the completions name every command and option of --help."""
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -262,6 +263,9 @@ def generated_documents():
         text = run("--generate", shell)
         for word in {part for name in names for part in name.split()} | options:
             check(re.search(rf"\b{word}\b", text), f"{shell} does not complete {word}")
+        for line in text.splitlines():  # also where the shell is not installed: an apostrophe of a help text ends no quotation
+            if "'" in line:
+                shlex.split(line.rstrip("\\"))
         if shutil.which(shell):
             done = subprocess.run([shell, "-n"], input=text, capture_output=True, text=True)
             check(done.returncode == 0, f"{shell}: {done.stderr}")

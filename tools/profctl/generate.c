@@ -204,29 +204,50 @@ static void bash(void)
 	(void)printf("\" -- \"$cur\")) ;;\n\tesac\n}\ncomplete -F _profctl profctl\n");
 }
 
+/* Text between single quotes of a shell; zsh, fish and bash all take an apostrophe so. */
+static void quoted(const char *text)
+{
+	for (; *text; text++)
+		if (*text == '\'')
+			(void)fputs("'\\''", stdout);
+		else
+			(void)putchar(*text);
+}
+
+static void zsh_option(const char *name, const char *help, const char *value)
+{
+	(void)printf("'--%s[", name);
+	quoted(help);
+	(void)printf("]%s%s'", value ? ":" : "", value ? value : "");
+}
+
 static void zsh_options(const struct command *command)
 {
-	for (size_t k = 0; k < COMMAND_OPTIONS; k++)
-		if (strchr(command->options, command_options[k].letter))
-			(void)printf(" '--%s[%s]%s%s'", command_options[k].name, command_options[k].help,
-				     command_options[k].value ? ":" : "",
-				     command_options[k].value ? command_options[k].value : "");
+	for (size_t k = 0; k < COMMAND_OPTIONS; k++) {
+		if (!strchr(command->options, command_options[k].letter))
+			continue;
+		(void)putchar(' ');
+		zsh_option(command_options[k].name, command_options[k].help, command_options[k].value);
+	}
 	(void)printf(" '*:argument:_files'");
 }
 
-/* Text inside single quotes of a shell: our help texts hold none. */
 static void zsh(void)
 {
 	(void)printf("#compdef profctl\n_profctl() {\n\tlocal -a commands\n\tcommands=(\n");
-	for (size_t i = 0; i < command_count; i++)
-		if (is_first_of_word(i))
-			(void)printf("\t\t'%.*s:%s'\n", first_word_len(&commands[i]), commands[i].name,
-				     commands[i].help);
+	for (size_t i = 0; i < command_count; i++) {
+		if (!is_first_of_word(i))
+			continue;
+		(void)printf("\t\t'%.*s:", first_word_len(&commands[i]), commands[i].name);
+		quoted(commands[i].help);
+		(void)printf("'\n");
+	}
 	(void)printf("\t)\n\t_arguments -C \\\n");
-	for (size_t i = 0; i < ARRAY_SIZE(global_options); i++)
-		(void)printf("\t\t'--%s[%s]%s%s' \\\n", global_options[i].name, global_options[i].help,
-			     global_options[i].value ? ":" : "",
-			     global_options[i].value ? global_options[i].value : "");
+	for (size_t i = 0; i < ARRAY_SIZE(global_options); i++) {
+		(void)printf("\t\t");
+		zsh_option(global_options[i].name, global_options[i].help, global_options[i].value);
+		(void)printf(" \\\n");
+	}
 	(void)printf("\t\t'1:command:->command' '*::argument:->argument'\n\tcase $state in\n"
 		     "\tcommand) _describe command commands ;;\n\targument)\n"
 		     "\t\tcase \"$words[1] $words[2]\" in\n");
@@ -247,34 +268,48 @@ static void zsh(void)
 	(void)printf("\t\tesac ;;\n\tesac\n}\n_profctl \"$@\"\n");
 }
 
+static void fish_description(const char *help)
+{
+	(void)printf(" -d '");
+	quoted(help);
+	(void)printf("'\n");
+}
+
 static void fish_command(size_t index)
 {
 	const struct command *command = &commands[index];
 	int len = first_word_len(command);
 	char seen[256];
 
-	if (is_first_of_word(index))
-		(void)printf("complete -c profctl -n __fish_use_subcommand -f -a %.*s -d '%s'\n", len,
-			     command->name, command->help);
+	if (is_first_of_word(index)) {
+		(void)printf("complete -c profctl -n __fish_use_subcommand -f -a %.*s", len, command->name);
+		fish_description(command->help);
+	}
 	(void)snprintf(seen, sizeof(seen), "__fish_seen_subcommand_from %.*s%s%s", len, command->name,
 		       has_second_word(command) ? "; and __fish_seen_subcommand_from " : "",
 		       has_second_word(command) ? command->name + len + 1 : "");
-	if (has_second_word(command))
-		(void)printf("complete -c profctl -n '__fish_seen_subcommand_from %.*s' -f -a %s -d '%s'\n",
-			     len, command->name, command->name + len + 1, command->help);
-	for (size_t k = 0; k < COMMAND_OPTIONS; k++)
-		if (strchr(command->options, command_options[k].letter))
-			(void)printf("complete -c profctl -n '%s' -f -s %c -l %s %s -d '%s'\n", seen,
-				     command_options[k].letter, command_options[k].name,
-				     command_options[k].value ? "-r" : "", command_options[k].help);
+	if (has_second_word(command)) {
+		(void)printf("complete -c profctl -n '__fish_seen_subcommand_from %.*s' -f -a %s", len,
+			     command->name, command->name + len + 1);
+		fish_description(command->help);
+	}
+	for (size_t k = 0; k < COMMAND_OPTIONS; k++) {
+		if (!strchr(command->options, command_options[k].letter))
+			continue;
+		(void)printf("complete -c profctl -n '%s' -f -s %c -l %s%s", seen, command_options[k].letter,
+			     command_options[k].name, command_options[k].value ? " -r" : "");
+		fish_description(command_options[k].help);
+	}
 }
 
 static void fish(void)
 {
 	(void)printf("# fish completion for profctl\n");
-	for (size_t i = 0; i < ARRAY_SIZE(global_options); i++)
-		(void)printf("complete -c profctl -l %s %s -d '%s'\n", global_options[i].name,
-			     global_options[i].value ? "-r" : "", global_options[i].help);
+	for (size_t i = 0; i < ARRAY_SIZE(global_options); i++) {
+		(void)printf("complete -c profctl -l %s%s", global_options[i].name,
+			     global_options[i].value ? " -r" : "");
+		fish_description(global_options[i].help);
+	}
 	for (size_t i = 0; i < command_count; i++)
 		fish_command(i);
 }
