@@ -12,6 +12,8 @@
 
 #define OUTCOME_DROPPED_FIRST 32 /* bpf/outcome.def: from here on nothing was recorded */
 
+#define COSTS_SPAN_NS (10 * NS_PER_S)
+
 /* ---- dictionary ------------------------------------------------------------------------------ */
 
 static void note_refused(int rc, const char *what)
@@ -89,7 +91,7 @@ static void on_epoch(struct sessions *s, const struct ring_record *record)
 	s->feed.clock = epoch.clock;
 	s->feed.cpu_count = epoch.cpu_count;
 	s->feed.demand = (struct feed_demand){ 0 };
-	s->feed.costs = s->feed.costs_before = (struct feed_clock){ 0 };
+	s->feed.costs = s->feed.costs_before = s->feed.costs_next = (struct feed_clock){ 0 };
 	s->peers.demand_dirty = s->peers.targets_dirty = true;
 }
 
@@ -99,7 +101,10 @@ static void on_clock(struct sessions *s, const struct ring_record *record)
 
 	if (take_fixed(record, &clock, sizeof(clock)) < 0)
 		return;
-	s->feed.costs_before = s->feed.costs;
+	if (clock.clock.monotonic_ns >= s->feed.costs_next.clock.monotonic_ns + COSTS_SPAN_NS) {
+		s->feed.costs_before = s->feed.costs_next.clock.monotonic_ns ? s->feed.costs_next : clock;
+		s->feed.costs_next = clock;
+	}
 	s->feed.costs = clock;
 	s->feed.clock = clock.clock;
 }

@@ -135,7 +135,8 @@ struct feed {
 	uint32_t cpu_count;
 	bool has_epoch, has_demand; /* such a record was read in this life of the server */
 	struct feed_demand demand;  /* last record, or what samples tell */
-	struct feed_clock costs, costs_before;
+	struct feed_clock costs;
+	struct feed_clock costs_before, costs_next; /* of 10 to 20 s before, of up to 10 s before */
 };
 
 struct peers {
