@@ -377,6 +377,7 @@ static __always_inline int alloc_entry(struct arch_regs *ctx, struct task_struct
 	} else if (!state->stack) {
 		state->sp = 0;
 	}
+	counts->walk_ns += bpf_ktime_get_ns() - state->time_ns;
 	return take;
 }
 

@@ -57,6 +57,7 @@ struct alloc_counts {
 	 * runnable but had no CPU, between their first and last hit. */
 	uint64_t squares;
 	uint64_t delay_ns;
+	uint64_t walk_ns; /* what the sampled ones took on top of their hits */
 };
 
 /* A process whose blocks with mappings of their own are wanted. */
@@ -75,7 +76,7 @@ struct alloc_key {
 
 #ifndef __bpf__
 _Static_assert(sizeof(struct alloc_slot) == 24, "layout");
-_Static_assert(sizeof(struct alloc_counts) == 64, "layout");
+_Static_assert(sizeof(struct alloc_counts) == 72, "layout");
 _Static_assert(sizeof(struct alloc_key) == 16, "layout");
 _Static_assert(sizeof(struct alloc_owner) == 32, "layout");
 #endif

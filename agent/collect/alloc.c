@@ -14,13 +14,14 @@
 #define BUDGET_SHARE	  0.01 /* of the target's CPU time */
 #define HITS_MAX	  50000u /* per CPU and window: beyond, hits do nothing */
 #define BIRTHS_MAX	  8192u /* of a period */
+#define DELAY_THREADS_MAX 32u /* more are not asked one by one: some 5 us each */
+#define FOLLOWED_MAX	  2048u /* from one window to the next: each is looked at, some 4 us */
 #define NEW_AGAIN_NS	  (50 * NS_PER_MS)
 #define LOOK_AGAIN_NS	  (1 * NS_PER_MS) /* it takes a few */
 #define PATIENCE_NS	  (1 * NS_PER_S) /* for files that hardly are the allocator */
 #define NEW_GIVE_UP_NS	  (10 * NS_PER_S) /* files that are never indexed */
 #define LARGE_TOLD_MAX	  1024u /* large blocks of a period */
 #define PAGE_BYTES	  4096u
-#define WALK_NS		  2500.0 /* a stack of 30 frames, bpf/README.md */
 #define HIT_NS_DEFAULT	  600.0
 #define RETURNED_NS_DEFAULT 350.0
 
@@ -39,6 +40,14 @@ static uint64_t cpu_ns(const struct target *target)
 	if (clock_gettime(target->clock, &at) < 0)
 		return 0;
 	return (uint64_t)at.tv_sec * NS_PER_S + (uint64_t)at.tv_nsec;
+}
+
+/* How long its threads have waited for CPUs, UINT64_MAX = not known. */
+static uint64_t delay_ns(const struct target *target)
+{
+	uint64_t waited_ns;
+
+	return proc_facts_run_delay(target->tgid, DELAY_THREADS_MAX, &waited_ns) == 0 ? waited_ns : UINT64_MAX;
 }
 
 /* Page faults so far, 0 = not known. */
@@ -120,6 +129,7 @@ static void open_slot(struct alloc_watch *watch, struct target *target)
 	alloc_probes_set_slot(watch->probes, target->slot, &slot);
 	target->open_ns = clock_monotonic_ns();
 	target->open_cpu_ns = cpu_ns(target);
+	target->open_delay_ns = delay_ns(target);
 }
 
 struct looking {
@@ -127,12 +137,19 @@ struct looking {
 	struct target *target;
 };
 
+static void forget(void *ctx, uint64_t address)
+{
+	const struct looking *looking = ctx;
+
+	alloc_probes_forget(looking->watch->probes, looking->target->slot, address);
+}
+
 static void on_free_already(void *ctx, uint64_t address)
 {
 	const struct looking *looking = ctx;
 
 	(void)alloc_heap_gone(looking->target->heap, address, UINT64_MAX, false);
-	alloc_probes_forget(looking->watch->probes, looking->target->slot, address);
+	forget(ctx, address);
 }
 
 /* A place for one more child that may never end: those that were killed wait for a page as long as they must. */
@@ -156,7 +173,7 @@ bool alloc_look_at(struct collector *c, struct target *target, bool code)
 				   .large = target->has_large ? &target->large : NULL };
 	int rc;
 
-	if (target->track && target->place.family == ALLOC_FAMILY_GLIBC)
+	if (target->track)
 		wish.address_count = alloc_heap_tracked(target->heap);
 	if (wish.address_count)
 		addresses = malloc(wish.address_count * sizeof(*addresses));
@@ -186,6 +203,10 @@ static void take_seen(struct alloc_watch *watch, struct target *target)
 	if (seen->headers_read && alloc_headers_take(&target->headers, seen->headers, seen->header_count,
 						     on_free_already, &looking) < 0)
 		log_debug("process %u: out of memory for its heap's headers", target->tgid);
+	for (size_t i = 0; seen->headers_read && i < seen->header_count; i++)
+		if (seen->headers[i].size_word)
+			alloc_heap_looked(target->heap, seen->headers[i].address, seen->headers[i].content,
+					  clock_monotonic_ns());
 	alloc_large_take(&target->large, seen->blocks, seen->block_count);
 	if (target->has_large)
 		alloc_probes_refill_large(watch->probes, target->tgid, LARGE_TOLD_MAX, target->large.header_ip);
@@ -228,6 +249,7 @@ static void take_counts(struct alloc_watch *watch, struct target *target)
 {
 	alloc_probes_counts(watch->probes, target->slot, &target->counts);
 	target->close_cpu_ns = cpu_ns(target);
+	target->close_delay_ns = target->pace.full ? UINT64_MAX : delay_ns(target);
 	target->close_ns = clock_monotonic_ns();
 }
 
@@ -247,6 +269,14 @@ void alloc_detach(struct alloc_watch *watch, struct target *target)
 
 /* ---- the end of a period ------------------------------------------------------------------------- */
 
+/* What the programs count misses the wait that a window begins or ends in. */
+static uint64_t delay_in_window(const struct target *target)
+{
+	if (target->open_delay_ns == UINT64_MAX || target->close_delay_ns == UINT64_MAX)
+		return target->counts.delay_ns;
+	return target->close_delay_ns > target->open_delay_ns ? target->close_delay_ns - target->open_delay_ns : 0;
+}
+
 static struct alloc_period period_of(const struct target *target, uint64_t now_ns)
 {
 	uint64_t now_cpu_ns = cpu_ns(target);
@@ -263,10 +293,9 @@ static struct alloc_period period_of(const struct target *target, uint64_t now_n
 		.sampled = target->counts.sampled,
 		.squares = target->counts.squares,
 		.allocations = target->counts.allocations,
-		.delay_ns = target->counts.delay_ns,
+		.delay_ns = delay_in_window(target),
+		.walk_ns = target->counts.walk_ns,
 		.lost = target->counts.lost + target->dropped,
-		.tracked = alloc_heap_tracked(target->heap),
-		.tracked_max = target->track ? ALLOC_TRACKED_HEAP_MAX : 0,
 		.light = target->light,
 	};
 }
@@ -345,12 +374,15 @@ static void end_period(struct collector *c, struct target *target, uint64_t now_
 		seen.window_ns = seen.period_ns;
 	weight = alloc_pace_weight(&target->pace, &seen);
 	feed_births(c, target, weight * accepted(&seen));
-	window = (struct alloc_window){ .open_ns = target->open_ns,
+	window = (struct alloc_window){ .begin_ns = target->begin_ns,
+					.end_ns = now_ns,
+					.open_ns = target->open_ns,
 					.close_ns = target->close_ns,
 					.weight = weight * accepted(&seen),
 					.dilation = alloc_pace_dilation(&target->pace, target->light),
 					.blind = target->light };
 	alloc_heap_close(target->heap, &window);
+	alloc_heap_thin(target->heap, FOLLOWED_MAX, forget, &(struct looking){ c->alloc, target });
 	feed_period(c, target, &seen);
 	log_debug("allocations of %u: period %.1f ms cpu %.2f, %s window %.2f ms cpu %.2f, hits %llu allocations %llu sampled "
 		  "%llu, cost %.2f ms, delay %.2f ms, threads %.2f, dilation %.3f, weight %.1f",
@@ -444,7 +476,7 @@ static void open_watch(struct collector *c)
 	if (alloc_probes_measure(watch->probes, &hit_ns, &returned_ns) < 0)
 		log_warn("the cost of probes could not be measured: %.0f ns are assumed", hit_ns);
 	watch->costs =
-		(struct alloc_costs){ .hit = hit_ns, .returned = returned_ns, .walked = WALK_NS };
+		(struct alloc_costs){ .hit = hit_ns, .returned = returned_ns };
 	log_info("allocation probes cost %.0f ns a hit here, %.0f with the return", hit_ns,
 		 hit_ns + returned_ns);
 }
@@ -554,7 +586,7 @@ static void settle(struct collector *c, struct target *target, uint64_t now_ns)
 	if (rc == 0)
 		target->file = module_table_get(c->modules, target->place.module)->file;
 	if (rc == 0 && !target->heap) {
-		alloc_headers_init(&target->headers, target->tgid);
+		alloc_headers_init(&target->headers, target->tgid, target->place.family == ALLOC_FAMILY_GLIBC);
 		target->heap = alloc_heap_create();
 	}
 	if (rc == 0 && !target->heap)

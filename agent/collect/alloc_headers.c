@@ -7,6 +7,8 @@
 #include <string.h>
 #include <sys/uio.h>
 
+#include "agent/base/hash.h"
+
 #define PIECES_MAX	512u
 #define PREV_INUSE	1u
 #define IS_MMAPPED	2u
@@ -22,9 +24,9 @@
 #define TCACHE_HEADS_AT (16u + TCACHE_BINS * 2)
 #define KEY_VOTES	2 /* more for than against */
 
-void alloc_headers_init(struct alloc_headers *headers, uint32_t tgid)
+void alloc_headers_init(struct alloc_headers *headers, uint32_t tgid, bool glibc)
 {
-	*headers = (struct alloc_headers){ .tgid = tgid };
+	*headers = (struct alloc_headers){ .tgid = tgid, .glibc = glibc };
 }
 
 void alloc_headers_deinit(struct alloc_headers *headers)
@@ -174,7 +176,7 @@ static int read_batch(struct batch *b)
 		*chunk = (struct alloc_chunk){ .address = b->asked[i].address, .key = b->headers->key };
 		memcpy(chunk->words, b->words[i], sizeof(chunk->words));
 		(void)u64map_get(&b->headers->words, chunk->address, &chunk->size_before);
-		next = b->got[i] ? alloc_chunk_next(chunk) : 0;
+		next = b->got[i] && b->headers->glibc ? alloc_chunk_next(chunk) : 0;
 		b->from[i] = next ? next : b->from[i];
 	}
 	rc = read_pieces(tgid, b->from, b->next, sizeof(b->next[0]), b->count, b->got_next);
@@ -188,8 +190,12 @@ static void judge_batch(struct batch *b)
 {
 	for (size_t i = 0; i < b->count; i++) {
 		const struct alloc_chunk *chunk = &b->chunks[i];
+		const bool glibc = b->headers->glibc;
 
-		b->asked[i].size_word = b->got[i] && !alloc_chunk_is_free(chunk) ? chunk->words[1] : 0;
+		b->asked[i].size_word = 0;
+		if (b->got[i] && !(glibc && alloc_chunk_is_free(chunk)))
+			b->asked[i].size_word = glibc ? chunk->words[1] : 1;
+		b->asked[i].content = hash_combine(chunk->words[2], chunk->words[3]);
 	}
 }
 
@@ -200,7 +206,7 @@ int alloc_headers_read(struct alloc_headers *headers, struct alloc_header *chunk
 
 	if (!batch)
 		return -ENOMEM;
-	if (!headers->key)
+	if (headers->glibc && !headers->key)
 		headers->key = find_key(headers->tgid);
 	for (size_t at = 0; at < count && rc == 0; at += batch->count) {
 		batch->headers = headers;

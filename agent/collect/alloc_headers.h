@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Followed addresses that glibc's own headers show to be free: looked at before each window, so that a death
+/* What can be seen of followed addresses without probes, looked at before each window: whether what is in them
+ * changes, and those that glibc's own headers show to be free, so that a death
  * that nobody saw ends the observation and is not mistaken for a long life. A chunk is free if its size word
  * changed, if the next chunk says so (PREV_INUSE), if it carries the key of the thread caches (2.34 and newer)
  * or a fast bin's mangled link, or if it cannot be read. What the headers do not show stays followed. Reads the
@@ -17,17 +18,19 @@
 
 struct alloc_headers {
 	uint32_t tgid;
+	bool glibc;	     /* whose headers are known; of other allocators only what is mapped no more is free */
 	uint64_t key;	     /* that marks chunks in thread caches, 0 = not known */
 	struct u64map words; /* address -> its size word when first seen */
 };
 
-/* A followed address and the size word of its chunk, 0 = it is free by now. */
+/* A followed address, the size word of its chunk (0 = it is free by now), and a hash of the first words in it. */
 struct alloc_header {
 	uint64_t address;
 	uint64_t size_word;
+	uint64_t content;
 };
 
-void alloc_headers_init(struct alloc_headers *headers, uint32_t tgid);
+void alloc_headers_init(struct alloc_headers *headers, uint32_t tgid, bool glibc);
 void alloc_headers_deinit(struct alloc_headers *headers);
 /* Reads the size words of @chunks by what is known of them, and learns the key. May wait for whoever provides the
  * pages, for ever: alloc_look.h. -ESRCH, -EPERM, -ENOMEM. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/base/hash.h"
 #include "agent/base/u64map.h"
 #include "agent/base/vec.h"
 
@@ -13,12 +14,15 @@
 #define AGE_FIRST_NS	1024.0
 #define DEATHS_PER_BIN	4.0 /* bins of age are joined until they hold as many */
 #define ENDED_PER_OLD	20u
+#define OLD_MANY	20u
 #define ENDING_SHARE	10u /* a place of which a tenth ends frees what it allocates */
 #define DEAD_SHARE	1e-9 /* of a cohort: not worth keeping */
+#define TAIL_PRIOR	0.5
+#define COHORT_SAMPLES	30u /* as many say how much was allocated at a time, where what is freed rests on it */
 
-/* Births of one site around one time. */
+/* Births of one site in one period, or in several that were joined. */
 struct cohort {
-	double time_ns; /* mean */
+	double from_ns, to_ns;
 	double bytes, objects;
 	uint32_t samples;
 };
@@ -30,6 +34,7 @@ struct site {
 	uint32_t deaths;
 	uint32_t ended_old; /* followed ones that ended old, seen or not */
 	uint32_t followed, ended; /* addresses so far; of them freed unseen */
+	double followed_s; /* how long they were, in all */
 	/* By age: how often an address was observed at it, for how long (seconds; one that died, for as long
 	 * as it would have been), and how often it died. */
 	float observed[AGE_BINS];
@@ -41,6 +46,7 @@ struct tracked {
 	uint64_t address;
 	uint64_t birth_ns;
 	uint64_t gone_ns; /* in the window under way; 0 = still followed */
+	uint64_t content, same_since_ns; /* a hash of its first words, 0 = not known */
 	uint32_t site;
 	bool seen; /* its death was */
 };
@@ -60,6 +66,7 @@ struct alloc_heap {
 	struct tracked_vec tracked;
 	struct u64map tracked_at; /* address -> index of tracked */
 	struct pending_vec pending;
+	uint64_t until_ns; /* the end of the last period */
 };
 
 struct alloc_heap *alloc_heap_create(void)
@@ -140,6 +147,19 @@ bool alloc_heap_gone(struct alloc_heap *heap, uint64_t address, uint64_t time_ns
 	return true;
 }
 
+void alloc_heap_looked(struct alloc_heap *heap, uint64_t address, uint64_t content, uint64_t time_ns)
+{
+	struct tracked *tracked;
+	uint64_t at;
+
+	if (!u64map_get(&heap->tracked_at, address, &at))
+		return;
+	tracked = &heap->tracked.data[at];
+	if (tracked->content != content)
+		tracked->same_since_ns = tracked->content ? time_ns : tracked->birth_ns;
+	tracked->content = content;
+}
+
 size_t alloc_heap_tracked(const struct alloc_heap *heap)
 {
 	return heap->tracked_at.count;
@@ -218,6 +238,8 @@ static void observe(struct alloc_heap *heap, const struct alloc_window *window)
 			site->deaths++;
 		}
 		site->ended += tracked->gone_ns && !tracked->seen;
+		site->followed_s += 1e-9 * fmax(0, (double)window->end_ns -
+						       fmax((double)tracked->birth_ns, (double)heap->until_ns));
 		if (tracked->gone_ns)
 			site->ended_old += to_ns - tracked->birth_ns > ALLOC_OLD_NS / 2;
 	}
@@ -238,15 +260,57 @@ static void forget_gone(struct alloc_heap *heap)
 	heap->tracked.count = kept;
 }
 
+/* How many each site may keep, so that all together keep @max. */
+static uint32_t share_of_each(const uint32_t *counts, size_t sites, size_t max)
+{
+	uint32_t share = (uint32_t)max;
+	size_t sum;
+
+	do {
+		sum = 0;
+		for (size_t i = 0; i < sites; i++)
+			sum += counts[i] < share ? counts[i] : share;
+		share -= sum > max ? (share + 3) / 4 : 0;
+	} while (sum > max && share > 1);
+	return share;
+}
+
+void alloc_heap_thin(struct alloc_heap *heap, size_t max, void (*dropped)(void *ctx, uint64_t address), void *ctx)
+{
+	cleanup_free uint32_t *counts = NULL;
+	uint32_t share;
+
+	if (heap->tracked.count <= max)
+		return;
+	counts = calloc(heap->sites.count + 1, sizeof(*counts));
+	for (size_t i = 0; counts && i < heap->tracked.count; i++)
+		counts[heap->tracked.data[i].site]++;
+	share = counts ? share_of_each(counts, heap->sites.count, max) : 0;
+	for (size_t i = 0; counts && i < heap->tracked.count; i++) {
+		struct tracked *tracked = &heap->tracked.data[i];
+		const double chance = (double)hash_combine(heap->until_ns, tracked->address) * 0x1p-64;
+
+		if (chance * counts[tracked->site] < share)
+			continue;
+		tracked->gone_ns = heap->until_ns;
+		heap->sites.data[tracked->site].followed--;
+		dropped(ctx, tracked->address);
+	}
+	forget_gone(heap);
+}
+
 static void join(struct cohort *to, const struct cohort *from)
 {
-	double bytes = to->bytes + from->bytes;
-
-	if (bytes > 0)
-		to->time_ns = (to->time_ns * to->bytes + from->time_ns * from->bytes) / bytes;
-	to->bytes = bytes;
+	to->from_ns = fmin(to->from_ns, from->from_ns);
+	to->to_ns = fmax(to->to_ns, from->to_ns);
+	to->bytes += from->bytes;
 	to->objects += from->objects;
 	to->samples += from->samples;
+}
+
+static double middle_ns(const struct cohort *cohort)
+{
+	return (cohort->from_ns + cohort->to_ns) / 2;
 }
 
 /* Joins the two neighbours whose ages are most alike. */
@@ -256,8 +320,8 @@ static void make_room(struct site *site, double now_ns)
 	double best_ratio = INFINITY;
 
 	for (uint32_t i = 0; i + 1 < site->cohort_count; i++) {
-		double ratio = (now_ns - site->cohorts[i].time_ns + 1e6) /
-			       (now_ns - site->cohorts[i + 1].time_ns + 1e6);
+		double ratio = (now_ns - middle_ns(&site->cohorts[i]) + 1e6) /
+			       (now_ns - middle_ns(&site->cohorts[i + 1]) + 1e6);
 
 		if (ratio < best_ratio) {
 			best_ratio = ratio;
@@ -293,14 +357,14 @@ static void add_cohort(struct site *site, const struct cohort *cohort, const str
 {
 	struct cohort *last = site->cohort_count ? &site->cohorts[site->cohort_count - 1] : NULL;
 
-	if (last && last->time_ns >= (double)window->open_ns) {
+	if (last && last->to_ns >= (double)window->end_ns) {
 		join(last, cohort);
 		return;
 	}
 	if (!has_room(site)) {
 		if (site->cohort_count < 2)
 			return;
-		make_room(site, (double)window->close_ns);
+		make_room(site, (double)window->end_ns);
 	}
 	site->cohorts[site->cohort_count++] = *cohort;
 }
@@ -313,7 +377,8 @@ void alloc_heap_close(struct alloc_heap *heap, const struct alloc_window *window
 		const struct pending *pending = &heap->pending.data[i];
 		const struct alloc_birth *birth = &pending->birth;
 		double objects = window->weight / alloc_inclusion(birth->bytes, birth->gap_bytes);
-		struct cohort cohort = { .time_ns = (double)birth->time_ns,
+		struct cohort cohort = { .from_ns = (double)window->begin_ns,
+					 .to_ns = (double)window->end_ns,
 					 .bytes = (double)birth->bytes * objects,
 					 .objects = objects,
 					 .samples = 1 };
@@ -321,16 +386,30 @@ void alloc_heap_close(struct alloc_heap *heap, const struct alloc_window *window
 		add_cohort(&heap->sites.data[pending->site], &cohort, window);
 	}
 	heap->pending.count = 0;
+	heap->until_ns = window->end_ns;
 }
 
 /* ---- what is in use --------------------------------------------------------------------------- */
 
 /* Hazard by age: neighbouring bins share theirs until they hold enough deaths; what follows the last
- * deaths has its own, so that survivors of an early death count as survivors. */
+ * deaths has its own, so that survivors of an early death count as survivors. Few deaths say little there, and none
+ * would say that nothing ends any more: half a death at the hazard before it is added (TAIL_PRIOR). */
+struct piece {
+	double end_s;
+	double per_s;
+	double deaths, risk_s;
+};
+
 struct hazard {
 	unsigned count;
-	double end_ns[AGE_BINS];
-	double per_s[AGE_BINS];
+	struct piece pieces[AGE_BINS];
+};
+
+/* What of a site's bytes is left, by the piece of the hazard that they have reached, and how much of it the piece's own
+ * hazard took: what an error of the hazard is worth. */
+struct remains {
+	double bytes[AGE_BINS];
+	double taken[AGE_BINS];
 };
 
 /* Deaths of a bin as a hazard counts them: where many of those observed die, each is worth more than one
@@ -347,75 +426,219 @@ static double weighted_deaths(const struct site *site, unsigned bin)
 	return left < 1 ? -log(left) * observed : died;
 }
 
+/* Seen by nobody, but free by the allocator's own headers: what was reused meanwhile is missing, the rest says that
+ * they end. */
+static bool ends_unseen(const struct site *site)
+{
+	return !site->deaths && site->followed_s > 0 && site->ended * ENDING_SHARE > site->followed;
+}
+
 static void hazard_of(const struct site *site, struct hazard *ret)
 {
-	double deaths = 0, risk = 0;
+	double weighted = 0, before = 0;
+	struct piece piece = { 0 };
 
 	ret->count = 0;
+	if (ends_unseen(site)) {
+		ret->pieces[ret->count++] = (struct piece){ INFINITY, site->ended / site->followed_s, 1, site->followed_s };
+		return;
+	}
 	for (unsigned bin = 0; bin < AGE_BINS; bin++) {
-		deaths += weighted_deaths(site, bin);
-		risk += site->at_risk[bin];
-		if (deaths < DEATHS_PER_BIN && bin + 1 < AGE_BINS)
+		weighted += weighted_deaths(site, bin);
+		piece.deaths += site->died[bin];
+		piece.risk_s += site->at_risk[bin];
+		if (weighted < DEATHS_PER_BIN && bin + 1 < AGE_BINS)
 			continue;
-		ret->end_ns[ret->count] = bin + 1 < AGE_BINS ? bin_end_ns(bin) : INFINITY;
-		ret->per_s[ret->count++] = risk > 0 ? deaths / risk : 0;
-		deaths = risk = 0;
+		piece.end_s = bin + 1 < AGE_BINS ? bin_end_ns(bin) * 1e-9 : INFINITY;
+		if (bin + 1 == AGE_BINS && before > 0) {
+			piece.deaths += TAIL_PRIOR;
+			weighted += TAIL_PRIOR;
+			piece.risk_s += TAIL_PRIOR / before;
+		}
+		before = piece.per_s = piece.risk_s > 0 ? weighted / piece.risk_s : 0;
+		ret->pieces[ret->count++] = piece;
+		piece = (struct piece){ 0 };
+		weighted = 0;
 	}
 }
 
-static double survival(const struct hazard *hazard, double age_ns)
+/* The mean survival of births whose ages are spread from @from_s to @to_s, @bytes of which go into @ret (if given). */
+static double survival(const struct hazard *hazard, double from_s, double to_s, double bytes, struct remains *ret)
 {
-	double from_ns = 0, sum = 0;
+	double begin_s = 0, gone = 0, sum = 0;
 
-	for (unsigned i = 0; i < hazard->count && from_ns < age_ns; i++) {
-		double to_ns = hazard->end_ns[i] < age_ns ? hazard->end_ns[i] : age_ns;
+	for (unsigned i = 0; i < hazard->count && begin_s < to_s; i++) {
+		const struct piece *piece = &hazard->pieces[i];
+		const double x = fmax(begin_s, from_s), y = fmin(piece->end_s, to_s), h = piece->per_s;
+		const double width = y - x, left = exp(-gone - h * (x - begin_s)), power = h * width;
 
-		sum += hazard->per_s[i] * (to_ns - from_ns) * 1e-9;
-		from_ns = to_ns;
+		if (width > 0) {
+			const double lost = -expm1(-power);
+			const double mass = left * (power > 1e-9 ? lost / h : width);
+
+			sum += mass;
+			if (ret) {
+				ret->bytes[i] += bytes * mass / (to_s - from_s);
+				ret->taken[i] += bytes / (to_s - from_s) *
+						 (mass * h * (x - begin_s) +
+						  (power > 1e-9 ? left * (lost - power * exp(-power)) / h : 0));
+			}
+		}
+		gone += h * (piece->end_s - begin_s);
+		begin_s = piece->end_s;
 	}
-	return exp(-sum);
+	return sum / (to_s - from_s);
+}
+
+/* The variance of the logarithm of what is left that errors of the hazard cause (delta method): a piece with d deaths
+ * is known to 1/sqrt(d), and what it changes is what it took of all that went through it. */
+static double variance_of_hazard(const struct hazard *hazard, const struct remains *remains)
+{
+	double above = 0, variance = 0, begin_s, taken, total = 0;
+
+	for (unsigned i = 0; i < hazard->count; i++)
+		total += remains->bytes[i];
+	for (unsigned i = hazard->count; total > 0 && i-- > 0; above += remains->bytes[i]) {
+		const struct piece *piece = &hazard->pieces[i];
+
+		begin_s = i ? hazard->pieces[i - 1].end_s : 0;
+		taken = remains->taken[i] + (above > 0 ? above * piece->per_s * (piece->end_s - begin_s) : 0);
+		if (piece->deaths > 0)
+			variance += taken * taken / (total * total) / piece->deaths;
+	}
+	return variance;
+}
+
+/* ---- one site ---------------------------------------------------------------------------------- */
+
+/* How far the site's bytes of a time are spread beyond what so few samples are, at least 1. */
+static double dispersion(const struct cohort *cohorts, uint32_t count)
+{
+	double bytes = 0, samples = 0, span_ns = 0, squares = 0;
+
+	for (uint32_t i = 0; i < count; i++) {
+		bytes += cohorts[i].bytes;
+		samples += cohorts[i].samples;
+		span_ns += cohorts[i].to_ns - cohorts[i].from_ns;
+	}
+	for (uint32_t i = 0; i < count; i++) {
+		double share = (cohorts[i].to_ns - cohorts[i].from_ns) / span_ns;
+		double relative = cohorts[i].bytes / (bytes * share) - 1;
+
+		squares += samples * share * relative * relative;
+	}
+	return count > 1 && squares > count - 1 ? squares / (count - 1) : 1;
+}
+
+/* The cohorts from the last one back, neighbours joined until each has enough samples. */
+static uint32_t smooth(const struct site *site, struct cohort *ret)
+{
+	uint32_t count = 0;
+
+	for (uint32_t i = site->cohort_count; i-- > 0;) {
+		if (count && ret[count - 1].samples < COHORT_SAMPLES)
+			join(&ret[count - 1], &site->cohorts[i]);
+		else
+			ret[count++] = site->cohorts[i];
+	}
+	return count;
+}
+
+struct estimate {
+	struct cohort cohorts[ALLOC_COHORTS_MAX];
+	double shares[ALLOC_COHORTS_MAX]; /* still in use */
+	uint32_t count;
+	double error;
+};
+
+static void estimate(const struct site *site, double now_ns, struct estimate *ret)
+{
+	const bool ends = site->deaths || ends_unseen(site);
+	struct remains remains = { 0 };
+	struct hazard hazard;
+	double sum = 0, squares = 0;
+
+	if (ends)
+		hazard_of(site, &hazard);
+	if (ends)
+		ret->count = smooth(site, ret->cohorts);
+	else
+		memcpy(ret->cohorts, site->cohorts, (ret->count = site->cohort_count) * sizeof(*ret->cohorts));
+	for (uint32_t k = 0; k < ret->count; k++) {
+		const struct cohort *cohort = &ret->cohorts[k];
+		double value;
+
+		ret->shares[k] = ends ? survival(&hazard, (now_ns - cohort->to_ns) * 1e-9,
+						 (now_ns - cohort->from_ns) * 1e-9, cohort->bytes, &remains)
+				      : 1;
+		value = cohort->bytes * ret->shares[k];
+		sum += value;
+		squares += value * value / cohort->samples;
+	}
+	ret->error = 0;
+	if (sum > 0)
+		ret->error = sqrt(squares / (sum * sum) * dispersion(ret->cohorts, ret->count) +
+				  (ends ? variance_of_hazard(&hazard, &remains) : 0));
+}
+
+struct old {
+	uint32_t count;
+	uint32_t same; /* what is in them has not changed for half as long */
+};
+
+/* Are they what they were? An address that is freed and used again between two windows looks as if it lived on, but
+ * for what is in it. Many of which none was ever seen to end are believed without (a table may be written for ever). An
+ * odd one may be taken for free that is not: data can look like a free list's link. */
+static bool lives_on(const struct site *site, const struct old *old)
+{
+	const bool ends = site->deaths || site->ended * ENDED_PER_OLD > old->count;
+
+	return site->ended_old * ENDED_PER_OLD <= old->count &&
+	       (old->same * 2 >= old->count || (!ends && old->count >= OLD_MANY));
 }
 
 /* Addresses by site that have been followed for long; the caller's. */
-static uint32_t *count_old(const struct alloc_heap *heap, uint64_t now_ns)
+static struct old *count_old(const struct alloc_heap *heap, uint64_t now_ns)
 {
-	uint32_t *old = calloc(heap->sites.count + 1, sizeof(*old));
+	struct old *old = calloc(heap->sites.count + 1, sizeof(*old));
 
 	for (size_t i = 0; old && i < heap->tracked.count; i++) {
 		const struct tracked *tracked = &heap->tracked.data[i];
 
-		old[tracked->site] += !tracked->gone_ns && tracked->birth_ns + ALLOC_OLD_NS < now_ns;
+		if (tracked->gone_ns || tracked->birth_ns + ALLOC_OLD_NS >= now_ns)
+			continue;
+		old[tracked->site].count++;
+		/* Never looked at where the probes stay: no end is missed there. */
+		old[tracked->site].same += !tracked->content || tracked->same_since_ns + ALLOC_OLD_NS / 2 < now_ns;
 	}
-	/* An odd one may be taken for free that is not: data can look like a free list's link. */
 	for (size_t i = 0; old && i < heap->sites.count; i++)
-		if (heap->sites.data[i].ended_old * ENDED_PER_OLD > old[i])
-			old[i] = 0;
+		if (!lives_on(&heap->sites.data[i], &old[i]))
+			old[i].count = 0;
 	return old;
 }
 
 int alloc_heap_each_live(const struct alloc_heap *heap, uint64_t now_ns, alloc_live_fn *visit, void *ctx)
 {
-	cleanup_free uint32_t *old = count_old(heap, now_ns);
+	cleanup_free struct old *old = count_old(heap, now_ns);
+	cleanup_free struct estimate *site_now = malloc(sizeof(*site_now));
 
-	if (!old)
+	if (!old || !site_now)
 		return -ENOMEM;
 	for (size_t i = 0; i < heap->sites.count; i++) {
 		const struct site *site = &heap->sites.data[i];
-		const bool ends = site->ended * ENDING_SHARE > site->followed;
-		struct hazard hazard;
 
-		hazard_of(site, &hazard);
-		for (uint32_t k = 0; k < site->cohort_count; k++) {
-			const struct cohort *cohort = &site->cohorts[k];
-			double age_ns = (double)now_ns - cohort->time_ns;
-			double share = site->deaths ? survival(&hazard, age_ns) : 1;
+		estimate(site, (double)heap->until_ns, site_now);
+		for (uint32_t k = 0; k < site_now->count; k++) {
+			const struct cohort *cohort = &site_now->cohorts[k];
+			double share = site_now->shares[k];
 			struct alloc_live live = { .stack = site->stack,
-						   .time_ns = (uint64_t)cohort->time_ns,
+						   .time_ns = (uint64_t)middle_ns(cohort),
 						   .bytes = cohort->bytes * share,
 						   .objects = cohort->objects * share,
 						   .samples = cohort->samples,
-						   .deaths = !site->deaths && ends ? 1 : site->deaths,
-						   .old = old[i] };
+						   .error = site_now->error,
+						   .deaths = ends_unseen(site) ? 1 : site->deaths,
+						   .old = old[i].count };
 			int rc = share > DEAD_SHARE ? visit(ctx, &live) : 0;
 
 			if (rc < 0)

@@ -11,7 +11,10 @@
  *
  * An address that turns out to have been freed unseen (handed out again, or free by the allocator's own
  * headers) leaves the observation without a death: deaths outside windows are represented by those inside.
- * Pure. */
+ *
+ * What a window saw being allocated stands for all of its period, so that the mean of the survival over the period is
+ * what counts: that of the window's own age would be one draw of something that may change a thousandfold (blocks that
+ * live for a tenth of a second, periods of four). Pure. */
 #ifndef PROFD_COLLECT_ALLOC_HEAP_H
 #define PROFD_COLLECT_ALLOC_HEAP_H
 
@@ -33,8 +36,9 @@ void alloc_heap_destroy(struct alloc_heap *heap);
 CLEANUP_DEFINE(alloc_heap, struct alloc_heap *, alloc_heap_destroy);
 
 /* A window of the probes: opened at @open_ns, closed at @close_ns, which stands for @weight times itself
- * when dilated (see alloc_pace.h: @dilation). */
+ * when dilated (see alloc_pace.h: @dilation): for the period that began at @begin_ns and ended at @end_ns. */
 struct alloc_window {
+	uint64_t begin_ns, end_ns;
 	uint64_t open_ns, close_ns;
 	double weight;
 	double dilation;
@@ -53,8 +57,14 @@ struct alloc_birth {
 int alloc_heap_birth(struct alloc_heap *heap, const struct alloc_birth *birth) must_use;
 /* A followed address was freed (seen), or turns out to be free already (not seen). False: not followed. */
 bool alloc_heap_gone(struct alloc_heap *heap, uint64_t address, uint64_t time_ns, bool seen);
+/* What a hash of its first words is at @time_ns. */
+void alloc_heap_looked(struct alloc_heap *heap, uint64_t address, uint64_t content, uint64_t time_ns);
 /* The window is over and its weight known: births since the last call become its. */
 void alloc_heap_close(struct alloc_heap *heap, const struct alloc_window *window);
+
+/* Between two windows: follows about @max addresses at most from now on. Sites that have many lose most, which of theirs is
+ * left to chance, so that the rest says the same. @dropped is called for each that is followed no more. */
+void alloc_heap_thin(struct alloc_heap *heap, size_t max, void (*dropped)(void *ctx, uint64_t address), void *ctx);
 
 size_t alloc_heap_tracked(const struct alloc_heap *heap);
 /* Followed addresses, in any order: at most @max; returns the number. */
@@ -63,14 +73,16 @@ size_t alloc_heap_addresses(const struct alloc_heap *heap, uint64_t *ret, size_t
 /* How much of what one site allocated around one time is still in use. */
 struct alloc_live {
 	uint64_t stack;
-	uint64_t time_ns; /* of the births, mean */
+	uint64_t time_ns; /* of the births: the middle of their time, the same for all sites of a period */
 	double bytes, objects;
 	uint32_t samples;
+	double error; /* standard error of the whole site's bytes, relative: of samples and of deaths */
 	uint32_t deaths; /* of the whole site; 1 as well where none was seen, but ends are the rule */
-	uint32_t old; /* followed addresses of the site older than ALLOC_OLD_NS; 0 where such ones ended */
+	uint32_t old; /* followed addresses of the site older than ALLOC_OLD_NS; 0 where such ones end or are used again */
 };
 typedef int alloc_live_fn(void *ctx, const struct alloc_live *live);
-/* Calls @visit for every site and cohort with something in use at @now_ns; stops at its first error. */
+/* Calls @visit for every site and cohort with something in use at the end of the last period; what is old is so at
+ * @now_ns. Stops at its first error. */
 int alloc_heap_each_live(const struct alloc_heap *heap, uint64_t now_ns, alloc_live_fn *visit, void *ctx)
 	must_use;
 

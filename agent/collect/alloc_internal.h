@@ -49,6 +49,7 @@ struct target {
 	uint64_t begin_ns, begin_cpu_ns;
 	uint64_t open_ns, open_cpu_ns;
 	uint64_t close_ns, close_cpu_ns;
+	uint64_t open_delay_ns, close_delay_ns; /* its threads had no CPU; UINT64_MAX = not known */
 	uint64_t next_ns; /* when its state is to change */
 	struct alloc_counts counts;
 	struct events_vec births; /* of its window */

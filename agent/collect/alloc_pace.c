@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/collect/alloc_pace.h"
 
+#include <math.h>
+
 #include "agent/base/clock.h"
 
-#define FADE	       0.9  /* of what earlier periods brought, per period */
+#define FADE	       0.95 /* of what earlier periods brought, per period */
 #define FULL_DUTY      0.9  /* so cheap that detaching is not worth it */
 #define FULL_WINDOWS   3u   /* windows looked at before that is believed */
 #define SHARE_WANTED   0.12 /* of the hits in a window that are sampled */
 #define SHARE_LOW      0.08
 #define SHARE_HIGH     0.16
+#define COST_ERROR     0.1  /* relative, of what hits are believed to cost */
 #define DILATION_MIN   0.05 /* less is an error of the costs */
 #define CPU_SHARE_NONE 1e-6 /* of a CPU: a process that did nothing */
 #define OVER_FACTOR    3.0
@@ -27,7 +30,7 @@ void alloc_pace_init(struct alloc_pace *pace, const struct alloc_costs *costs, d
 double alloc_pace_cost_ns(const struct alloc_pace *pace, const struct alloc_period *seen)
 {
 	return pace->costs.hit * (double)seen->hits + pace->costs.returned * (double)seen->returns +
-	       pace->costs.walked * (double)seen->sampled;
+	       (double)seen->walk_ns;
 }
 
 static double clamp(double value, double low, double high)
@@ -35,18 +38,24 @@ static double clamp(double value, double low, double high)
 	return value < low ? low : value > high ? high : value;
 }
 
-/* By what was left of the time in windows. */
+/* Between what it had time for in windows and what it did in them: the nearer to the latter the better that is known. */
 static double dilation_of(const struct alloc_pace *pace, const struct alloc_sums *windows)
 {
-	double used, left = windows->capacity_ns - windows->cost_ns;
+	double used, could, did, error, between;
 
 	if (windows->window_ns <= 0 || pace->period_ns <= 0)
 		return 1;
-	used = (pace->period_cpu_ns - pace->cost_ns) / pace->period_ns;
+	used = (pace->period_cpu_ns - pace->cost_ns) / pace->period_ns * windows->window_ns;
 	/* Hardly any work of its own: nothing says that it lost some. */
 	if (used <= 0)
 		return 1;
-	return clamp(left / (used * windows->window_ns), DILATION_MIN, 1);
+	could = fmin((windows->capacity_ns - windows->cost_ns) / used, 1);
+	did = fmin((windows->cpu_ns - windows->cost_ns) / used, could);
+	error = COST_ERROR * windows->cost_ns / used;
+	between = (could - did) * (could - did) / 3; /* anywhere between them is as likely */
+	if (between > 0)
+		could = (did * between + could * error * error) / (between + error * error);
+	return clamp(could, DILATION_MIN, 1);
 }
 
 double alloc_pace_dilation(const struct alloc_pace *pace, bool light)
@@ -104,8 +113,6 @@ static void judge_gap(struct alloc_pace *pace, const struct alloc_period *seen)
 
 		factor = factor < least ? least : factor;
 	}
-	if (seen->tracked_max && seen->tracked > seen->tracked_max * 3 / 4 && factor < 2)
-		factor = 2;
 	pace->gap_bytes = (uint64_t)clamp((double)pace->gap_bytes * factor, ALLOC_GAP_MIN, ALLOC_GAP_MAX);
 }
 

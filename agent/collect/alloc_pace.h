@@ -7,8 +7,11 @@
  * A window stands for its period. Probes slow a program down, so in a window of 10 ms it does the work of
  * less: the dilation is what it does in a window against what it does otherwise. In a window of length w its
  * m allocating threads have m w of time, less what they waited for a CPU (d) and what the probes took (k).
- * Outside they use the share u of a CPU for their work. So they do (m w - d - k) / (u w) of it: a program
- * that computes all the time loses what the probes take, one that mostly waits loses nothing (at most 1).
+ * Outside they use the share u of a CPU for their work. So they can do (m w - d - k) / (u w) of it: a program
+ * that computes all the time loses what the probes take, one that mostly waits need lose nothing (at most 1). It may all
+ * the same: one that waits for clients who wait for it has no time to make up for anything. What it did is the CPU time
+ * that it used (c) less the probes': (c - k) / (u w), which is the better of both unless k, which is not known
+ * exactly, is most of c. Both are weighted by how far they can be off.
  * All of it is summed over the windows so far, older ones fading. m is the number of threads that would
  * share the hits equally (participation ratio): a busy thread among idle ones counts as one.
  *
@@ -34,7 +37,7 @@
 
 /* What hits cost on this machine, ns. */
 struct alloc_costs {
-	double hit, returned, walked; /* returned, walked: on top of hit */
+	double hit, returned; /* returned: on top of hit */
 };
 
 /* What one period brought. */
@@ -42,10 +45,8 @@ struct alloc_period {
 	uint64_t period_ns, window_ns;	    /* wall */
 	uint64_t period_cpu_ns, window_cpu_ns; /* CPU time of the process, probes included */
 	uint64_t hits, returns, sampled, lost;
-	uint64_t squares, delay_ns; /* struct alloc_counts */
+	uint64_t squares, delay_ns, walk_ns; /* struct alloc_counts */
 	uint64_t allocations; /* of the hits */
-	uint64_t tracked;    /* addresses followed now */
-	uint64_t tracked_max;
 	bool light; /* frees and returns were not probed */
 };
 

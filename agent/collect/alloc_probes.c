@@ -353,6 +353,7 @@ void alloc_probes_counts(struct alloc_probes *probes, uint32_t slot, struct allo
 		ret->capped += probes->counts[i].capped;
 		ret->squares += probes->counts[i].squares;
 		ret->delay_ns += probes->counts[i].delay_ns;
+		ret->walk_ns += probes->counts[i].walk_ns;
 	}
 }
 

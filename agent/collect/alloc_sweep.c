@@ -3,11 +3,14 @@
  * into the feed. Nothing waits: alloc_tick() does the steps, and a sweep that is asked for meanwhile is this one. */
 #include "agent/collect/alloc_internal.h"
 
+#include <math.h>
+
 #include "agent/base/clock.h"
 #include "agent/base/log.h"
 
 #define SWEEP_WINDOWS_MAX 4u /* processes that get one more window for a sweep */
 #define SWEEP_NS	  (1500 * NS_PER_MS) /* 50 in general; sessions wait for 3 s */
+#define ERROR_MAX	  100.0 /* relative */
 #define SETTLE_NS	  (5 * NS_PER_MS) /* a period shorter than this is not worth a window */
 
 struct live_context {
@@ -55,6 +58,7 @@ static int feed_live(void *ctx, const struct alloc_live *live)
 		.state = FEED_ALLOC_LIVE,
 		.detail = (uint8_t)(live->old < UINT8_MAX ? live->old : UINT8_MAX),
 		.holder = live->deaths,
+		.object = (uint64_t)(fmin(live->error, ERROR_MAX) * 1000 + 0.5),
 	};
 
 	if (event.value && proc)

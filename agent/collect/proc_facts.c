@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/collect/proc_facts.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "agent/base/clock.h"
@@ -294,4 +297,45 @@ int proc_facts_read_stat(uint32_t tgid, struct proc_facts *ret)
 	if (dir_fd < 0)
 		return dir_fd == -ENOENT ? -ESRCH : dir_fd;
 	return read_stat(dir_fd, ret);
+}
+
+/* The second number of proc_pid_schedstat(5); 0 where the thread has ended. */
+static int read_run_delay(int threads_fd, const char *name, uint64_t *ret_ns)
+{
+	char path[NAME_MAX + 16], text[96], *end;
+
+	*ret_ns = 0;
+	(void)snprintf(path, sizeof(path), "%s/schedstat", name);
+	if (io_read_small(threads_fd, path, text, sizeof(text)) <= 0)
+		return 0;
+	(void)strtoull(text, &end, 10);
+	if (*end != ' ')
+		return -ENODATA;
+	*ret_ns = strtoull(end, NULL, 10);
+	return 0;
+}
+
+int proc_facts_run_delay(uint32_t tgid, unsigned threads_max, uint64_t *ret_ns)
+{
+	const struct dirent *entry;
+	uint64_t sum_ns = 0, waited_ns;
+	unsigned count = 0;
+	char path[32];
+	DIR *threads;
+	int rc = 0;
+
+	(void)snprintf(path, sizeof(path), "/proc/%u/task", tgid);
+	threads = opendir(path);
+	if (!threads)
+		return -ESRCH;
+	while (rc == 0 && (entry = readdir(threads))) {
+		if (entry->d_name[0] == '.')
+			continue;
+		rc = ++count > threads_max ? -E2BIG : read_run_delay(dirfd(threads), entry->d_name, &waited_ns);
+		sum_ns += rc == 0 ? waited_ns : 0;
+	}
+	(void)closedir(threads);
+	if (rc == 0)
+		*ret_ns = sum_ns;
+	return rc;
 }

@@ -38,6 +38,10 @@ int proc_facts_read(uint32_t tgid, uint64_t start_boottime_ns, struct proc_facts
 /* Only start, parent, comm, kthread, cpu_ns and faults; other members untouched. */
 int proc_facts_read_stat(uint32_t tgid, struct proc_facts *ret) must_use;
 
+/* How long its threads have been ready to run and had no CPU, in all (proc_pid_schedstat(5)): waits count when they are
+ * over. -E2BIG: more than @threads_max threads, -ENODATA: the kernel does not say, -ESRCH. */
+int proc_facts_run_delay(uint32_t tgid, unsigned threads_max, uint64_t *ret_ns) must_use;
+
 /* Does this process have this thread now? */
 bool proc_facts_is_thread(uint32_t tgid, uint32_t tid);
 

@@ -14,7 +14,8 @@
 struct moments {
 	double sum, squares; /* over windows */
 	double window;	     /* of the window under way */
-	double variance;     /* beyond what is seen between windows: by deaths, or what samples know */
+	double estimated;    /* in use by the deaths seen */
+	double variance;     /* of that, or what samples know */
 	double exact;	     /* what is known to the byte */
 	uint32_t event;	     /* last one that was added, from 1 */
 };
@@ -23,7 +24,7 @@ struct work {
 	const struct profile *p;
 	struct moments *moments; /* function_count + 1 */
 	double *places;		 /* by node: value in use that rests on deaths */
-	double *deaths;		 /* by node: how many */
+	double *errors;		 /* by node: its standard error, relative */
 	double windows;
 };
 
@@ -53,16 +54,16 @@ static void end_window(struct work *w)
 	w->windows++;
 }
 
-/* Frees seen of the place of these attributes, 0 = none. */
-static double deaths_of(const struct profile *p, uint32_t attrs)
+/* The standard error of the place of these attributes, relative, 0 = it does not rest on deaths. */
+static double error_of(const struct profile *p, uint32_t attrs)
 {
 	const struct profile_attrs *a = &p->attrs[attrs];
 
 	for (uint32_t i = 0; i < a->label_count; i++) {
 		const struct profile_label *label = &p->labels[a->label_first + i];
 
-		if (strcmp(profile_string(p, label->name), PROFILE_LABEL_DEATHS) == 0)
-			return strtod(profile_string(p, label->value), NULL);
+		if (strcmp(profile_string(p, label->name), PROFILE_LABEL_ERROR) == 0)
+			return strtod(profile_string(p, label->value), NULL) / 100;
 	}
 	return 0;
 }
@@ -93,34 +94,41 @@ static void add_event(struct work *w, uint32_t at)
 {
 	const struct profile *p = w->p;
 	const struct profile_event *event = &p->events[at];
-	double value = (double)event->value, deaths = deaths_of(p, event->attrs);
+	double value = (double)event->value, error = error_of(p, event->attrs);
 
+	/* Hardly anything but the last windows is left: their spread says nothing of what is not known. */
+	if (error > 0) {
+		w->places[event->node] += value;
+		w->errors[event->node] = error;
+		return;
+	}
 	for (uint32_t node = event->node; node; node = p->nodes[node].parent)
 		add_to(&w->moments[p->frames[p->nodes[node].frame].function], at + 1, value);
 	add_to(&w->moments[p->function_count], at + 1, value);
-	if (deaths > 0) {
-		w->places[event->node] += value;
-		w->deaths[event->node] = deaths;
-	}
 }
 
-static void add_deaths(struct work *w)
+static void add_place(struct moments *m, uint32_t mark, double value, double variance)
+{
+	if (m->event == mark)
+		return;
+	m->event = mark;
+	m->estimated += value;
+	m->variance += variance;
+}
+
+static void add_places(struct work *w)
 {
 	const struct profile *p = w->p;
 
 	for (uint32_t i = 0; i < p->node_count; i++) {
 		uint32_t mark = p->event_count + 1 + i;
-		double variance = w->deaths[i] > 0 ? w->places[i] * w->places[i] / w->deaths[i] : 0;
+		double value = w->places[i], variance = value * value * w->errors[i] * w->errors[i];
 
-		if (variance <= 0)
+		if (value <= 0)
 			continue;
-		for (uint32_t node = i; node; node = p->nodes[node].parent) {
-			struct moments *m = &w->moments[p->frames[p->nodes[node].frame].function];
-
-			m->variance += m->event == mark ? 0 : variance;
-			m->event = mark;
-		}
-		w->moments[p->function_count].variance += variance;
+		for (uint32_t node = i; node; node = p->nodes[node].parent)
+			add_place(&w->moments[p->frames[p->nodes[node].frame].function], mark, value, variance);
+		add_place(&w->moments[p->function_count], mark, value, variance);
 	}
 }
 
@@ -145,17 +153,17 @@ static double relative_of(double variance, double sum, double common)
 static struct profile_interval interval_of(const struct moments *m, double windows, double common, double times,
 					   double unseen)
 {
-	double variance = m->squares, above;
+	double variance = m->squares, above, sum = m->sum + m->estimated;
 
-	if (m->sum <= 0)
+	if (sum <= 0)
 		return (struct profile_interval){ m->exact, m->exact };
 	if (windows > 1)
 		variance = windows / (windows - 1) * (m->squares - m->sum * m->sum / windows);
 	variance += m->variance;
 	above = m->variance > 0 ? 0 : unseen;
 	return (struct profile_interval){
-		m->exact + m->sum * exp(-times * relative_of(variance, m->sum, common)),
-		m->exact + (m->sum + above) * exp(times * relative_of(variance + above * above, m->sum + above, common)),
+		m->exact + sum * exp(-times * relative_of(variance, sum, common)),
+		m->exact + (sum + above) * exp(times * relative_of(variance + above * above, sum + above, common)),
 	};
 }
 
@@ -166,7 +174,7 @@ static int compute(struct work *w, struct profile_interval *ret)
 	bool seen = false;
 	double times, unseen = unseen_of(p);
 
-	if (!w->moments || !w->places || !w->deaths)
+	if (!w->moments || !w->places || !w->errors)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < p->event_count; i++) {
 		if (is_exact(p, &p->events[i])) {
@@ -181,7 +189,7 @@ static int compute(struct work *w, struct profile_interval *ret)
 	}
 	if (seen)
 		end_window(w);
-	add_deaths(w);
+	add_places(w);
 	times = stats_t_quantile(OUTSIDE, w->windows > 1 ? w->windows - 1 : 1);
 	for (uint32_t i = 0; i <= p->function_count; i++)
 		ret[i] = interval_of(&w->moments[i], w->windows, p->quality.probes.rel_err, times, unseen);
@@ -195,11 +203,11 @@ static int intervals_of_probes(const struct profile *p, struct profile_interval 
 
 	work.moments = calloc(p->function_count + 1u, sizeof(*work.moments));
 	work.places = calloc(p->node_count + 1u, sizeof(*work.places));
-	work.deaths = calloc(p->node_count + 1u, sizeof(*work.deaths));
+	work.errors = calloc(p->node_count + 1u, sizeof(*work.errors));
 	rc = compute(&work, ret);
 	free(work.moments);
 	free(work.places);
-	free(work.deaths);
+	free(work.errors);
 	return rc;
 }
 

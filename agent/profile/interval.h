@@ -2,8 +2,9 @@
 /* How far the values of a profile of probed allocations may be from the truth. What was seen comes in
  * windows, and events of one window share a time, so the spread of a function's value between windows is
  * seen in the data: with sums x_1 … x_k the sum of all has the variance k/(k-1) * (sum of x^2 - (sum of x)^2/k),
- * which holds the sampling inside windows as well. What is in use rests on deaths seen besides: a place with d
- * of them adds value^2/d. Blocks that were not sampled (PROFILE_STATE_EXACT) add their bytes and no variance.
+ * which holds the sampling inside windows as well. What is in use and rests on deaths is mostly of the last windows: it
+ * says its own standard error (PROFILE_LABEL_ERROR). Blocks that were not sampled (PROFILE_STATE_EXACT) add their bytes
+ * and no variance.
  * What all windows stand for together has an error of its own (rel_err), the same for every place; few windows widen
  * the interval (Student), and few samples: the upper end allows for one that was missed.
  *

@@ -160,6 +160,9 @@ struct profile_skipped {
 /* Label of what is in use: how many frees of its place were seen, the basis of an estimate. */
 #define PROFILE_LABEL_DEATHS "freesSeen"
 
+/* Likewise: the standard error of that estimate in percent. */
+#define PROFILE_LABEL_ERROR "errorPct"
+
 /* Likewise: addresses of the place that are in use after half a minute, where none of that age was seen to end. */
 #define PROFILE_LABEL_FOLLOWED "stillInUse"
 

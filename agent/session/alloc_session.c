@@ -9,7 +9,7 @@
 #define ASKED_MAX   64u
 #define ANSWER_NS   (3 * NS_PER_S)
 #define COST_ERROR   0.1 /* relative, of what a hit is believed to cost */
-#define WEIGHT_ERROR_MAX 0.5
+#define WEIGHT_ERROR_MAX 1.0
 #define ASK_AGAIN_NS (200 * NS_PER_MS)
 
 bool alloc_session_is(const struct session *session)

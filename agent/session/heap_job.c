@@ -6,6 +6,7 @@
 
 #define HEAPS_MAX   16u /* the collector observes no more processes at once */
 #define DEADLINE_MS 5000u
+#define GROWTH_MIN_NS (10 * NS_PER_S) /* sessions that are meant to be shorter cannot grow by much */
 
 struct run {
 	struct reader_request requests[HEAPS_MAX];
@@ -16,8 +17,14 @@ struct run {
 
 bool heap_job_is_due(const struct session *session)
 {
-	return session->info.type == PROFILE_MEMORY && alloc_session_is(session) && session->swept &&
-	       !session->heap_read;
+	if (session->info.type != PROFILE_MEMORY || !alloc_session_is(session))
+		return false;
+	if (session->swept)
+		return !session->heap_read;
+	/* Whose heaps they are is known with the first period. */
+	return session->phase == PHASE_SAMPLING && !session->heap_begun && !session->reloaded &&
+	       session->end_ns - session->start_ns >= GROWTH_MIN_NS &&
+	       recorder_counters(session->recorder)->alloc.families;
 }
 
 /* Those that are observed. Lock held. */
@@ -55,7 +62,7 @@ static void note(struct sessions *s, const struct read_job *job, uint32_t tgid, 
 	sessions_scope(s);
 
 	session = session_find(s, job->tenant, job->id);
-	if (session)
+	if (session && session->swept)
 		recorder_note(session->recorder, "process %u: how much is in use in all is not known: %.80s",
 			      tgid, err->text);
 }
@@ -78,24 +85,39 @@ static void walk(struct sessions *s, const struct read_job *job, struct run *run
 	}
 }
 
+/* Lock held. A part of the whole would be taken for it. */
+static void take(struct session *session, const struct run *run, bool ends)
+{
+	const bool whole = run->walked && run->walked == run->count;
+	struct chunk_heap *heap = &recorder_quality(session->recorder)->alloc.heap;
+	const uint64_t before = heap->before_bytes;
+
+	session->heap_begun = true;
+	session->heap_read = ends;
+	if (whole && ends) {
+		*heap = run->sum;
+		heap->before_bytes = before;
+	} else if (whole) {
+		heap->before_bytes = run->sum.bytes - run->sum.mapped_bytes;
+	}
+}
+
 void heap_job_run(struct sessions *s, const struct read_job *job)
 {
 	struct run run = { 0 };
 	struct session *session;
+	bool ends;
 
 	sessions_lock(s);
 	session = session_find(s, job->tenant, job->id);
 	if (session)
 		collect(s, session, &run);
+	ends = session && session->swept;
 	sessions_unlock(s);
 	walk(s, job, &run);
 	sessions_lock(s);
 	session = session_find(s, job->tenant, job->id);
-	if (session) {
-		/* A part of the whole would be taken for it. */
-		if (run.walked && run.walked == run.count)
-			recorder_quality(session->recorder)->alloc.heap = run.sum;
-		session->heap_read = true;
-	}
+	if (session)
+		take(session, &run, ends);
 	sessions_unlock(s);
 }

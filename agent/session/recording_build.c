@@ -8,6 +8,7 @@
 #include "agent/profile/quality.h"
 #include "agent/profile/stack_resolver.h"
 #include "agent/session/file_name.h"
+#include "agent/session/live_fit.h"
 #include "agent/session/lock_names.h"
 #include "agent/session/moved_totals.h"
 #include "agent/session/recording_internal.h"
@@ -36,7 +37,7 @@ struct build {
 	struct moved_totals *moved;
 	struct wakers wakers;
 	struct sample_variance variance;
-	double live_scale; /* of what is estimated to be in use and is freed again */
+	struct live_fit fit; /* of what is in use */
 };
 
 static bool find_module(void *ctx, uint32_t id, struct stack_module *ret)
@@ -262,6 +263,12 @@ static bool is_disk(const struct build *b, const struct chunk_attr *attr)
 	       prof_state_is_disk(attr->state);
 }
 
+/* Its object is a lock. */
+static bool has_lock(const struct build *b, const struct chunk_attr *attr)
+{
+	return attr->object && attr->type != PROF_SAMPLE_ALLOC && !is_disk(b, attr);
+}
+
 /* Finds out for every futex of the session which function waits for it. */
 static int find_locks(struct build *b)
 {
@@ -275,7 +282,7 @@ static int find_locks(struct build *b)
 							: NULL;
 		uint32_t node;
 
-		if (!attr || !attr->object || prof_sample_is_reading(attr->type) || is_disk(b, attr))
+		if (!attr || !has_lock(b, attr) || prof_sample_is_reading(attr->type))
 			continue;
 		rc = node_of(b, event->pair, &node);
 		if (rc == 0)
@@ -303,12 +310,14 @@ static struct profile_label number_label(struct build *b, const char *name, uint
 }
 
 /* What the estimate of a place's memory rests on. The number of labels. */
-static unsigned labels_of_live(struct build *b, const struct chunk_attr *attr, struct profile_label ret[2])
+static unsigned labels_of_live(struct build *b, const struct chunk_attr *attr, struct profile_label ret[3])
 {
 	unsigned count = 0;
 
-	if (attr->state == FEED_ALLOC_LIVE && attr->holder)
+	if (attr->state == FEED_ALLOC_LIVE && attr->holder) {
 		ret[count++] = number_label(b, PROFILE_LABEL_DEATHS, attr->holder);
+		ret[count++] = number_label(b, PROFILE_LABEL_ERROR, (uint32_t)(attr->object + 9) / 10);
+	}
 	if (attr->state == FEED_ALLOC_LIVE && attr->detail)
 		ret[count++] = number_label(b, PROFILE_LABEL_FOLLOWED, attr->detail);
 	return count;
@@ -334,7 +343,7 @@ static struct profile_label holder_label(struct build *b, const struct chunk_att
 }
 
 /* The number of labels. */
-static unsigned labels_of(struct build *b, const struct chunk_attr *attr, uint32_t file, struct profile_label ret[2])
+static unsigned labels_of(struct build *b, const struct chunk_attr *attr, uint32_t file, struct profile_label ret[3])
 {
 	unsigned count = 0;
 
@@ -353,7 +362,7 @@ static uint32_t attrs_of(struct build *b, uint32_t id, uint32_t file)
 	const struct chunk_attr *attr =
 		id < b->attrs.count ? &b->recording->attrs.data[id] : &unknown;
 	struct profile_attrs entry = { 0 };
-	struct profile_label labels[2] = { 0 };
+	struct profile_label labels[3] = { 0 };
 	uint32_t made;
 
 	if (attr != &unknown && !file && b->attrs.data[id] != NO_NODE)
@@ -364,7 +373,7 @@ static uint32_t attrs_of(struct build *b, uint32_t id, uint32_t file)
 						   strnlen(attr->comm, sizeof(attr->comm)));
 	entry.state = text_id(b, state_word(attr));
 	entry.wait = text_id(b, wait_word(attr));
-	if (attr->object && !is_disk(b, attr))
+	if (has_lock(b, attr))
 		entry.extra = lock_names_lock(&b->locks, b->builder,
 					      attr->detail == PROF_DETAIL_KERNEL_LOCK ? "kernel lock"
 										      : "futex",
@@ -508,37 +517,6 @@ static int find_moved(struct build *b)
 	return rc;
 }
 
-/* Estimated from frees that were seen, unlike what nobody was seen to free. */
-static bool is_dying(const struct chunk_attr *attr)
-{
-	return attr && attr->type == PROF_SAMPLE_ALLOC && attr->state == FEED_ALLOC_LIVE && attr->holder;
-}
-
-/* All that is in use together fits into the heap, whose size is exact. Places without frees are right but for their
- * sampling; those that free give way, unless it took more of them than of the others: what is left of the heap beside
- * an estimate of others is too rough to say how little there is of them. */
-static void find_live_scale(struct build *b)
-{
-	const struct recording *recording = b->recording;
-	double heap = (double)recording->quality.alloc.heap.bytes;
-	double dying = 0, kept = 0, exact = 0;
-
-	b->live_scale = 1;
-	if (b->options->meta.type != PROFILE_MEMORY || recording->sums || heap <= 0)
-		return;
-	for (size_t i = 0; i < recording->events.count; i++) {
-		const struct chunk_attr *attr = attr_of(recording, recording->events.data[i].attr);
-		const bool is_exact = attr && attr->type == PROF_SAMPLE_ALLOC && attr->state == FEED_ALLOC_EXACT;
-
-		*(is_exact ? &exact : is_dying(attr) ? &dying : &kept) += (double)recording->events.data[i].value;
-	}
-	/* Blocks with mappings of their own are no matter of estimates, nor of room for them. */
-	if (exact > 0)
-		heap -= (double)recording->quality.alloc.heap.mapped_bytes;
-	if (dying > 0 && kept + dying > heap)
-		b->live_scale = fmax((heap - kept) / dying, heap / (kept + dying));
-}
-
 static void add_marked(struct build *b, const struct chunk_attr *attr, const char *marker, const char *state,
 		       const int64_t values[PROFILE_VALUES_MAX])
 {
@@ -674,9 +652,9 @@ static int add_event(struct build *b, const struct chunk_event *stored,
 						  event.value);
 	if (attr && attr->type == PROF_SAMPLE_IO)
 		event.value = moved_totals_scale(b->moved, pid_of(recording, attr), attr->tid, event.value);
-	if (is_dying(attr)) {
-		event.value = (int64_t)((double)event.value * b->live_scale);
-		event.value2 = (uint64_t)((double)event.value2 * b->live_scale);
+	if (attr && attr->type == PROF_SAMPLE_ALLOC) {
+		event.value = (int64_t)((double)event.value * live_fit_scale(&b->fit, stored));
+		event.value2 = (uint64_t)((double)event.value2 * live_fit_scale(&b->fit, stored));
 	}
 	timed.attrs = attrs_of(b, event.attr, file_of(b, event.pair));
 	values_of(b->options->meta.type, recording->sums, attr, &event, values);
@@ -769,16 +747,17 @@ static int build_profile(struct build *b, struct profile **ret)
 		rc = find_moved(b);
 	if (rc == 0)
 		rc = find_wakers(b);
-	find_live_scale(b);
+	if (rc == 0 && b->options->meta.type == PROFILE_MEMORY)
+		rc = live_fit_recording(&b->fit, recording, b->options->quality.probes.rel_err);
 	if (rc == 0)
 		rc = add_events(b);
 	if (rc == 0 && recording->readings.count)
 		rc = add_readings(b, &damaged);
 	if (rc < 0)
 		return rc;
-	if (b->live_scale < 1)
-		quality_note(&quality, "what is freed again was estimated too high for the heap as a whole: %.0f %% of it is shown",
-			     100 * b->live_scale);
+	if (b->fit.scale != 1 && b->options->meta.type == PROFILE_MEMORY)
+		quality_note(&quality, "what was estimated to be in use was fitted into what the heap holds: %.0f %% of it",
+			     100 * b->fit.scale);
 	if (damaged)
 		quality_note(&quality, "%u damaged pieces of the stored data were left out",
 			     damaged);
@@ -809,6 +788,7 @@ int recording_build(const struct recording *recording, const struct recording_op
 		resolver = b.resolver = stack_resolver_create(builder, &modules, names, 0);
 	if (resolver)
 		rc = build_profile(&b, ret);
+	live_fit_deinit(&b.fit);
 	ids_vec_deinit(&b.nodes);
 	ids_vec_deinit(&b.files);
 	ids_vec_deinit(&b.attrs);

@@ -400,6 +400,7 @@ static void encode_alloc(struct buf *out, const struct chunk_alloc *a)
 	buf_add_varint(out, a->heap.mapped_bytes);
 	buf_add_varint(out, a->heap.walked_bytes);
 	buf_add_varint(out, a->window_cpu_ns);
+	buf_add_varint(out, a->heap.before_bytes);
 }
 
 void chunk_encode_quality(struct buf *out, const struct chunk_quality *q)
@@ -469,6 +470,7 @@ static void decode_alloc(struct bytes *in, struct chunk_alloc *a)
 	a->heap.mapped_bytes = bytes_varint(in);
 	a->heap.walked_bytes = bytes_varint(in);
 	a->window_cpu_ns = bytes_varint(in);
+	a->heap.before_bytes = bytes_left(in) ? bytes_varint(in) : 0;
 }
 
 static int decode_quality(struct bytes *in, const struct chunk_sink *sink)

@@ -139,6 +139,7 @@ struct chunk_heap {
 	uint64_t bytes, blocks;
 	uint64_t mapped_bytes; /* of them in blocks with a mapping of their own */
 	uint64_t walked_bytes; /* read for it, free chunks included */
+	uint64_t before_bytes; /* without those mappings, soon after the session began; 0 = not known */
 };
 
 /* How allocations were observed, summed over periods and processes (struct feed_alloc). */

@@ -95,7 +95,8 @@ struct session {
 	bool swept;		  /* the time is over; what still waits is asked for */
 	uint64_t swept_ns;	  /* monotonic: since then */
 	bool alloc_complete;	  /* what the collector answers to that has been read */
-	bool heap_read;		  /* heap_job.h has come to its end */
+	bool heap_begun;	  /* heap_job.h has walked the heaps for the first time */
+	bool heap_read;		  /* it has come to its end */
 	uint32_t live_sweep;	  /* the answer whose samples are this session's, 0 = none yet */
 	bool counted;		  /* PHASE_CLOSING: the counters have been brought up to date */
 	bool record_dirty;	  /* the stored record lacks the start time */

@@ -118,8 +118,8 @@ enum feed_alloc_what {
 
 /* feed_sample.state of PROF_SAMPLE_ALLOC. BIRTH: value bytes allocated, value2 objects in 1/1024, object
  * their period's number. LIVE: bytes in use, stamped with the time they were allocated; source numbers the
- * sweep, holder the deaths seen of the site, detail how many of its addresses are in use after ALLOC_OLD_NS. EXACT: the
- * same of one block that is not an estimate. */
+ * sweep, holder the deaths seen of the site, object the standard error of its estimate in 1/1000, detail how many of its
+ * addresses are in use after ALLOC_OLD_NS. EXACT: the same of one block that is not an estimate. */
 enum feed_alloc_state { FEED_ALLOC_BIRTH = 1, FEED_ALLOC_LIVE = 2, FEED_ALLOC_EXACT = 3 };
 
 struct feed_alloc {

@@ -136,7 +136,9 @@ static void test_sites_of_libc(void **state)
 
 /* ---- pace ---------------------------------------------------------------------------------------- */
 
-static const struct alloc_costs costs = { .hit = 500, .returned = 300, .walked = 4000 };
+#define WALK_NS 4000 /* of a sample */
+
+static const struct alloc_costs costs = { .hit = 500, .returned = 300 };
 
 /* A period of a single busy thread that makes @per_s calls a second when left alone. */
 static struct alloc_period busy(const struct alloc_pace *pace, double per_s)
@@ -154,7 +156,8 @@ static struct alloc_period busy(const struct alloc_pace *pace, double per_s)
 				      .hits = (uint64_t)calls,
 				      .allocations = (uint64_t)calls,
 				      .squares = (uint64_t)(calls * calls),
-				      .sampled = (uint64_t)(calls / 10) };
+				      .sampled = (uint64_t)(calls / 10),
+				      .walk_ns = (uint64_t)(calls / 10) * WALK_NS };
 }
 
 static void test_pace_keeps_the_budget(void **state)
@@ -201,7 +204,8 @@ static void test_pace_of_a_waiting_program(void **state)
 					     .hits = (uint64_t)calls,
 					     .allocations = (uint64_t)calls,
 					     .squares = (uint64_t)(calls * calls),
-					     .sampled = (uint64_t)(calls / 10) };
+					     .sampled = (uint64_t)(calls / 10),
+					     .walk_ns = (uint64_t)(calls / 10) * WALK_NS };
 
 		alloc_pace_judge(&pace, &seen);
 		assert_true(alloc_pace_dilation(&pace, false) > 0.99);
@@ -256,6 +260,7 @@ static struct alloc_period bursty(const struct alloc_pace *pace, double per_s)
 				      .allocations = (uint64_t)made,
 				      .squares = (uint64_t)(made * made),
 				      .sampled = (uint64_t)(made / 10),
+				      .walk_ns = (uint64_t)(made / 10) * WALK_NS,
 				      .light = light };
 }
 
@@ -285,6 +290,48 @@ static void test_pace_of_bursts(void **state)
 	}
 }
 
+/* A period of a thread that does 1,000 calls of 100 ns for a client, who needs 100 us for the next question. */
+static struct alloc_period serving(const struct alloc_pace *pace)
+{
+	const bool light = pace->next_light;
+	const double window = (double)pace->next_window_ns, period = (double)pace->next_period_ns;
+	const double call = 100 + (light ? 500 + 400 : 2 * 500 + 300 + 400);
+	const double made = window / (1000 * call + 1e5) * 1000;
+
+	return (struct alloc_period){ .period_ns = (uint64_t)period,
+				      .window_ns = (uint64_t)window,
+				      .period_cpu_ns = (uint64_t)((period - window) / 2 + made * call),
+				      .window_cpu_ns = (uint64_t)(made * call),
+				      .hits = (uint64_t)(light ? made : 2 * made),
+				      .returns = (uint64_t)(light ? made / 10 : made),
+				      .allocations = (uint64_t)made,
+				      .squares = (uint64_t)(made * made),
+				      .sampled = (uint64_t)(made / 10),
+				      .walk_ns = (uint64_t)(made / 10) * WALK_NS,
+				      .light = light };
+}
+
+static void test_pace_of_a_server(void **state)
+{
+	double seen_calls[2] = { 0 }, calls[2] = { 0 };
+	struct alloc_pace pace;
+
+	alloc_pace_init(&pace, &costs, 0.01);
+	for (int k = 0; k < 60; k++) {
+		struct alloc_period seen = serving(&pace);
+
+		if (k >= 10) {
+			seen_calls[seen.light] += (double)seen.allocations * alloc_pace_weight(&pace, &seen);
+			calls[seen.light] += 5e6 * (double)seen.period_ns / 1e9;
+		}
+		alloc_pace_judge(&pace, &seen);
+	}
+	for (int light = 0; light < 2; light++)
+		if (fabs(log(seen_calls[light] / calls[light])) > log(2))
+			fail_msg("%s windows: %.2f of the calls", light ? "light" : "whole",
+				 seen_calls[light] / calls[light]);
+}
+
 static void test_pace_of_nothing(void **state)
 {
 	struct alloc_pace pace;
@@ -312,6 +359,15 @@ static int add_live(void *ctx, const struct alloc_live *live)
 	sums->objects[live->stack] += live->objects;
 	sums->deaths[live->stack] = live->deaths;
 	sums->old[live->stack] = live->old;
+	return 0;
+}
+
+static int add_cache(void *ctx, const struct alloc_live *live)
+{
+	double **to = ctx;
+
+	*to[0] += live->bytes;
+	*to[1] = live->error;
 	return 0;
 }
 
@@ -385,7 +441,9 @@ static void test_survival(void **state)
 			}
 		}
 		if ((t + step_ns) % period_ns == window_ns) {
-			const struct alloc_window window = { .open_ns = t + step_ns - window_ns,
+			const struct alloc_window window = { .begin_ns = t + step_ns - window_ns,
+							     .end_ns = t + step_ns - window_ns + period_ns,
+							     .open_ns = t + step_ns - window_ns,
 							     .close_ns = t + step_ns,
 							     .weight = (double)period_ns / (double)window_ns,
 							     .dilation = 1 };
@@ -410,6 +468,60 @@ static void test_survival(void **state)
 	assert_int_equal(alloc_heap_each_live(heap, (RUN_S + 15) * NS_PER_S, add_live, &sums), 0);
 	assert_in_range(sums.old[KEPT], 10, 60);
 	assert_true(sums.old[SOON] == 0 && sums.old[LATE] == 0);
+}
+
+#define SLOTS	   400u
+#define TURNOVER_S 0.1 /* of a slot, mean */
+#define WINDOW_NS  (6 * NS_PER_MS)
+#define WINDOWS	   16u
+
+/* A cache of blocks that live much shorter than the time between two windows, whose addresses are reused at once, as an
+ * allocator does: what is in use, the stated error. Windows lie anywhere in their periods but for the last, which is
+ * opened when somebody asks. */
+static double estimate_of_cache(uint64_t random, double *error)
+{
+	cleanup(alloc_heap) struct alloc_heap *heap = alloc_heap_create();
+	const uint64_t turn_ns = (uint64_t)(TURNOVER_S * 1e9 / SLOTS);
+	double bytes = 0;
+	struct alloc_window window = { .end_ns = NS_PER_S, .dilation = 1 };
+
+	for (unsigned i = 1; i <= WINDOWS; i++) {
+		const bool last = i == WINDOWS;
+		uint64_t t = window.end_ns + (last ? NS_PER_S : (uint64_t)(draw(&random) * 1.9e9));
+
+		window = (struct alloc_window){ .begin_ns = window.end_ns, .open_ns = t, .close_ns = t + WINDOW_NS,
+						.dilation = 1, .blind = i % 2 };
+		window.end_ns = last ? window.close_ns : window.begin_ns + 2 * NS_PER_S;
+		window.weight = (double)(window.end_ns - window.begin_ns) / WINDOW_NS;
+		for (; t < window.close_ns; t += turn_ns) {
+			uint64_t address = 1 + (uint64_t)(draw(&random) * SLOTS);
+
+			(void)alloc_heap_gone(heap, address, t, !window.blind);
+			assert_int_equal(alloc_heap_birth(heap, &(struct alloc_birth){
+									.time_ns = t, .bytes = 100, .address = address }), 0);
+		}
+		alloc_heap_close(heap, &window);
+	}
+	*error = 0;
+	assert_int_equal(alloc_heap_each_live(heap, window.end_ns, add_cache, (double *[]){ &bytes, error }), 0);
+	return bytes;
+}
+
+static void test_cache_of_short_lives(void **state)
+{
+	unsigned inside = 0, near = 0;
+	double logs = 0;
+
+	for (uint64_t seed = 1; seed <= 200; seed++) {
+		double error, factor = estimate_of_cache(seed * 0x9e3779b97f4a7c15ull, &error) / (SLOTS * 100);
+
+		logs += log(factor);
+		near += factor > 0.4 && factor < 2.5;
+		inside += fabs(log(factor)) < 1.96 * sqrt(log1p(error * error));
+	}
+	assert_in_range(near, 190, 200);
+	assert_in_range(inside, 180, 200);
+	assert_true(fabs(logs / 200) < 0.2);
 }
 
 static int add_first(void *ctx, const struct alloc_live *live)
@@ -442,7 +554,9 @@ static void test_heap_bounds(void **state)
 	assert_false(alloc_heap_gone(heap, 32, 1, true));
 	/* many windows of one site keep a bounded history and lose nothing */
 	for (uint64_t i = 0; i < 500; i++) {
-		const struct alloc_window window = { .open_ns = i * NS_PER_S,
+		const struct alloc_window window = { .begin_ns = i * NS_PER_S,
+						     .end_ns = (i + 1) * NS_PER_S,
+						     .open_ns = i * NS_PER_S,
 						     .close_ns = i * NS_PER_S + 10,
 						     .weight = 1,
 						     .dilation = 1 };
@@ -516,7 +630,7 @@ static void test_headers_of_a_process(void **state)
 	keep = malloc(64); /* so that the last one does not join the top */
 	chunks[4].address = 64; /* not mapped */
 	free(blocks[4]);
-	alloc_headers_init(&headers, (uint32_t)getpid());
+	alloc_headers_init(&headers, (uint32_t)getpid(), true);
 	look_at_headers(&headers, chunks, ARRAY_SIZE(chunks));
 	assert_int_equal(seen_free_count, 1);
 	assert_int_equal(seen_free[0], 64);
@@ -541,7 +655,7 @@ static int look(struct alloc_look *child, uint64_t address, uint64_t now_ns)
 	int rc;
 
 	(void)prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); /* a child may not read its parent everywhere */
-	alloc_headers_init(&headers, place.tgid);
+	alloc_headers_init(&headers, place.tgid, true);
 	assert_int_equal(alloc_look_start(child, &wish, now_ns), 0);
 	assert_true(poll(&(struct pollfd){ .fd = child->fd, .events = POLLIN }, 1, now_ns ? 60000 : 200) >= 0);
 	rc = alloc_look_poll(child, now_ns ? now_ns : UINT64_MAX);
@@ -609,8 +723,10 @@ int main(void)
 		cmocka_unit_test(test_pace_of_a_waiting_program),
 		cmocka_unit_test(test_pace_stays_where_it_is_cheap),
 		cmocka_unit_test(test_pace_of_bursts),
+		cmocka_unit_test(test_pace_of_a_server),
 		cmocka_unit_test(test_pace_of_nothing),
 		cmocka_unit_test(test_survival),
+		cmocka_unit_test(test_cache_of_short_lives),
 		cmocka_unit_test(test_heap_bounds),
 		cmocka_unit_test(test_chunks),
 		cmocka_unit_test(test_headers_of_a_process),

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Estimates of what is in use, between what the heap holds and what it has grown by. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "agent/base/cleanup.h"
+#include "agent/session/live_fit.h"
+
+#define MB 1e6
+#define BLOCK 104 /* of glibc: it holds what it was asked for */
+
+static struct live_part part(double bytes, double error)
+{
+	return (struct live_part){ .bytes = bytes, .objects = bytes / BLOCK, .error = error, .scale = 1 };
+}
+
+static void test_what_fits_stays(void **state)
+{
+	struct live_part parts[] = { part(10 * MB, 0.1), part(5 * MB, 1) };
+
+	live_fit_parts(parts, ARRAY_SIZE(parts), 0.1, 14 * MB, 16 * MB);
+	assert_true(parts[0].bytes == 10 * MB && parts[1].bytes == 5 * MB && parts[1].scale == 1);
+	live_fit_parts(parts, 0, 0.1, 14 * MB, 16 * MB);
+}
+
+/* Who is not certain gives way, and keeps what it has where another that is even less certain is too large. */
+static void test_too_much(void **state)
+{
+	struct live_part parts[] = { part(10 * MB, 0.02), part(20 * MB, 0.8), part(1 * MB, 0.3) };
+
+	live_fit_parts(parts, ARRAY_SIZE(parts), 0, 0, 13 * MB);
+	assert_true(fabs(parts[0].bytes + parts[1].bytes + parts[2].bytes - 13 * MB) < 0.01 * MB);
+	assert_true(parts[0].scale > 0.97 && parts[1].scale < 0.2 && parts[2].scale > 0.8 && parts[2].scale < 1);
+}
+
+/* A sum that is a little too large by the error of one kept site takes hardly anything from a cache. */
+static void test_a_cache_is_not_squeezed(void **state)
+{
+	struct live_part parts[] = { part(100 * MB, 0.15), part(4 * MB, 0.4) };
+
+	live_fit_parts(parts, ARRAY_SIZE(parts), 0, 0, 95 * MB);
+	assert_true(parts[1].scale > 0.7 && parts[0].scale > 0.9 && parts[0].scale < 0.95);
+}
+
+static void test_too_little(void **state)
+{
+	struct live_part parts[] = { part(300 * MB, 0.05), part(1 * MB, 0.5) };
+
+	/* what all have in common scales all */
+	live_fit_parts(parts, ARRAY_SIZE(parts), 0.7, 1500 * MB, 1600 * MB);
+	assert_true(fabs(parts[0].bytes + parts[1].bytes - 1500 * MB) < 2 * MB);
+	assert_true(parts[0].scale > 4.5 && parts[1].scale > 4 && parts[1].scale < 6);
+}
+
+/* Blocks hold more than was asked for. */
+static void test_small_blocks(void **state)
+{
+	struct live_part parts[] = { { .bytes = 1 * MB, .objects = 1 * MB, .error = 0.1, .scale = 1 } };
+
+	live_fit_parts(parts, 1, 0, 0, 12 * MB);
+	assert_true(fabs(parts[0].scale - 0.5) < 0.001);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_what_fits_stays),
+		cmocka_unit_test(test_too_much),
+		cmocka_unit_test(test_a_cache_is_not_squeezed),
+		cmocka_unit_test(test_too_little),
+		cmocka_unit_test(test_small_blocks),
+	};
+
+	return cmocka_run_group_tests_name("live_fit", tests, NULL, NULL);
+}
