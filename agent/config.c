@@ -638,10 +638,10 @@ int config_check(const struct config *config, struct err *err)
 	const char *algorithm = config->jwt_algorithm;
 	int rc;
 
-	if (*config->store_url && strncmp(config->store_url, "sqlite:", 7) &&
-	    strncmp(config->store_url, "clickhouse://", 13))
+	if (*config->store_url && strncmp(config->store_url, "sqlite:", 7))
 		return err_set(err, EINVAL, NULL, "url",
-			       "[store] url must begin with sqlite: or clickhouse://, got '%s'",
+			       "[store] url must be sqlite:PATH, got '%.64s'; there is no other store yet, for several "
+			       "hosts see [export NAME]",
 			       config->store_url);
 	if (*algorithm && strcmp(algorithm, "HS256") && strcmp(algorithm, "RS256") &&
 	    strcmp(algorithm, "ES256") && strcmp(algorithm, "EdDSA"))

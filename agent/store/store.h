@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The durable side: one interface, two engines (SQLite here; ClickHouse for fleets). Knows bytes
+/* The durable side: one interface (store_engine.h), behind which SQLite stands. Knows bytes
  * and keys, not profiles' meaning. One thread writes; readers open their own read-only connections.
  *
  * SQLite engine, below the data directory:

@@ -78,6 +78,7 @@ def configuration_errors():
         ("[sever]\nlisten = 127.0.0.1:0\n", [":2:", "[sever]"]),
         ("[limits]\nbody_bytes = lots\n", [":2:", "body_bytes"]),
         ("[store]\nretention_days = 0\n", [":2:", "retention_days", "from 1 to 3650"]),
+        ("[store]\nurl = clickhouse://localhost/profd\n", ["sqlite:PATH", "[export NAME]"]),
         ("[collect]\ncpu_budget_pct = -1\n", [":2:", "cpu_budget_pct"]),
         ("[continuous]\nspan = 10\n", [":2:", "span", "10s"]),
         ("listen\n", [":1:"]),
