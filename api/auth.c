@@ -184,7 +184,9 @@ int auth_check(struct http_call *call)
 					       : "a key or token is needed: Authorization: Bearer …");
 	if (call->request->role < route->role)
 		return err_set(call->err, EACCES, "Forbidden", NULL,
-			       "this call needs a higher role than the token's");
+			       "this call needs the role %s, the caller has %s: use a key of that role, or the Unix socket "
+			       "as root",
+			       keys_role_word(route->role), keys_role_word(call->request->role));
 	if ((route->flags & ROUTE_HOST) && call->request->bound)
 		return err_set(call->err, EACCES, "Forbidden", NULL,
 			       "this call concerns all tenants: a token of none is needed");

@@ -28,6 +28,11 @@ struct keys {
 
 static const char *const role_words[] = { "none", "read", "profile", "admin" };
 
+const char *keys_role_word(enum http_role role)
+{
+	return role_words[role];
+}
+
 /* ---- store ----------------------------------------------------------------------------------------- */
 
 static int role_parse(const char *word, enum http_role *ret)

@@ -31,6 +31,8 @@ void keys_destroy(struct keys *keys);
 CLEANUP_DEFINE(keys, struct keys *, keys_destroy);
 
 bool keys_any(struct keys *keys);
+/* "admin"; a static text. */
+const char *keys_role_word(enum http_role role);
 /* The key whose text is @token. */
 bool keys_find(struct keys *keys, const char *token, struct key *ret);
 /* Whether a key of this id still exists: sessions of the page end with their key. */

@@ -47,17 +47,21 @@ def take(daemon, process, kind="cpu", seconds=0):
 
 def profiles():
     with Daemon() as daemon, running(build_truth(), "600") as process:
-        check("profd" in profctl(daemon, "status"), "status")
+        check(re.match(r"profd \S+ at http.*\nstore +works\ncollector +works\nsymbolizer +works\n$", profctl(daemon, "status")), "status")
         check(profctl(daemon, "status", output="json")["ready"]["store"] is True, "status as JSON")
         wait_until(lambda: process.pid in [p["pid"] for s in profctl(daemon, "services", output="json")["items"]
                                            for p in s["processes"]], 20, "the service to be listed")
-        check("truth_nofp" in profctl(daemon, "services"), "services as a table")
+        head, *rows = profctl(daemon, "services").splitlines()
+        cpus = [float(row[:head.index("cpus") + 4].split()[-1]) for row in rows]
+        check(any(row.startswith("truth_nofp") for row in rows) and cpus == sorted(cpus, reverse=True), f"services as a table, busiest first: {rows}")
 
         session = take(daemon, process)
         text = profctl(daemon, "get", session, "--top", "3")
         check(session in text and "leaf_a" in text and "completed" in text, text)
         check(len(profctl(daemon, "get", session, "-n", "3", output="json")["topFunctions"]) == 3, "--top")
         check("leaf_a" in profctl(daemon, "get", session, output="folded"), "get as folded stacks")
+        pprof = subprocess.run([PROFCTL, "--url", f"http://127.0.0.1:{daemon.port}", "get", session, "-o", "pprof"], capture_output=True, check=True)
+        check(pprof.stdout.startswith(b"\x1f\x8b"), "get as pprof")
         with tempfile.TemporaryDirectory() as folder:
             for form, first in (("html", b"<!"), ("svg", b"<"), ("pprof", b"\x1f\x8b"), ("folded", b"")):
                 path = os.path.join(folder, form)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Commands that look around: services, history, status. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "agent/base/buf.h"
@@ -7,20 +8,48 @@
 #include "tools/profctl/output.h"
 #include "tools/profctl/sessions.h"
 
+static int busier_first(const void *a, const void *b)
+{
+	const cJSON *x = *(const cJSON *const *)a, *y = *(const cJSON *const *)b;
+	double difference = output_number(y, "cpus") - output_number(x, "cpus");
+
+	return difference > 0 ? 1 : difference < 0 ? -1 : strcmp(output_text(x, "name"), output_text(y, "name"));
+}
+
+/* "all", or those that can be taken. */
+static void list_types(const cJSON *service, struct buf *out)
+{
+	const cJSON *type, *types = cJSON_GetObjectItem(service, "profileTypes");
+	bool all = true;
+
+	cJSON_ArrayForEach(type, types)
+		all = all && cJSON_IsTrue(cJSON_GetObjectItem(type, "available"));
+	if (all)
+		buf_printf(out, "all");
+	cJSON_ArrayForEach(type, types)
+		if (!all && cJSON_IsTrue(cJSON_GetObjectItem(type, "available")))
+			buf_printf(out, "%s%s", out->len ? "," : "", output_text(type, "type"));
+}
+
 static int print_services(const cJSON *answer)
 {
 	struct table table = { .headings = { "service", "cpus", "procs", "runtime", "named by", "types" },
 			       .right = { false, true, true, false, false, false },
 			       .columns = 6 };
-	const cJSON *item, *type;
+	const cJSON *item, *items = cJSON_GetObjectItem(answer, "items");
+	size_t count = 0, all = (size_t)cJSON_GetArraySize(items);
+	cleanup_free const cJSON **sorted = calloc(all + 1, sizeof(const cJSON *));
 
-	cJSON_ArrayForEach(item, cJSON_GetObjectItem(answer, "items")) {
+	if (!sorted)
+		return 1;
+	cJSON_ArrayForEach(item, items)
+		sorted[count++] = item;
+	qsort(sorted, count, sizeof(const cJSON *), busier_first);
+	for (size_t i = 0; i < count; i++) {
 		cleanup_buf struct buf types = { 0 };
 
-		cJSON_ArrayForEach(type, cJSON_GetObjectItem(item, "profileTypes"))
-			if (cJSON_IsTrue(cJSON_GetObjectItem(type, "available")))
-				buf_printf(&types, "%s%s", types.len ? "," : "",
-					   output_text(type, "type"));
+		item = sorted[i];
+		list_types(item, &types);
 		table_add(&table, output_text(item, "name"));
 		table_addf(&table, "%.2f", output_number(item, "cpus"));
 		table_addf(&table, "%d", cJSON_GetArraySize(cJSON_GetObjectItem(item, "processes")));
@@ -87,9 +116,25 @@ int command_history(const struct arguments *args)
 	return print_history(answer);
 }
 
+/* One line a part of the daemon, then what it says is wrong. */
+static void print_ready(const cJSON *ready)
+{
+	static const char *const parts[] = { "store", "collector", "symbolizer" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
+		bool works = cJSON_IsTrue(cJSON_GetObjectItem(ready, parts[i]));
+
+		(void)printf("%-10s  %s%s%s\n", parts[i], output_paint(works ? PAINT_GOOD : PAINT_BAD),
+			     works ? "works" : "does not work", output_paint(PAINT_NONE));
+	}
+	if (*output_text(ready, "reason"))
+		(void)printf("%s\n", output_text(ready, "reason"));
+}
+
 int command_status(const struct arguments *args)
 {
 	cleanup(json) cJSON *version = NULL;
+	cleanup(json) cJSON *ready = NULL;
 	cleanup_free char *health = NULL;
 	int status;
 
@@ -98,17 +143,17 @@ int command_status(const struct arguments *args)
 	status = client_request(args->client, "GET", "/readyz", NULL, "application/json", &health, NULL);
 	if (status < 0)
 		return 1;
+	ready = cJSON_Parse(health);
 	if (args->format == OUTPUT_JSON) {
-		cleanup(json) cJSON *ready = cJSON_Parse(health);
-
 		if (ready)
 			(void)cJSON_AddItemToObject(version, "ready", take_ptr(ready));
 		output_json(version);
 	} else {
 		const char *address = client_address(args->client);
 
-		(void)printf("profd %s at %s\n%s\n", output_text(version, "version"),
-			     *address ? address : "its Unix socket", health);
+		(void)printf("profd %s at %s\n", output_text(version, "version"),
+			     *address ? address : "its Unix socket");
+		print_ready(ready);
 	}
 	return status != 200;
 }

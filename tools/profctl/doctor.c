@@ -210,7 +210,10 @@ static void check_types(const struct arguments *args, cJSON *checks)
 
 	if (client_json(args->client, "GET", "/api/v1/observability/services", NULL, &answer) < 0)
 		return;
-	cJSON_ArrayForEach(service, cJSON_GetObjectItem(answer, "items"))
+	cJSON_ArrayForEach(service, cJSON_GetObjectItem(answer, "items")) {
+		/* What kernel threads cannot give is no fault of this host. */
+		if (!strcmp(output_text(service, "runtime"), "kernel"))
+			continue;
 		cJSON_ArrayForEach(type, cJSON_GetObjectItem(service, "profileTypes")) {
 			char key[512];
 			cJSON *seen;
@@ -225,14 +228,15 @@ static void check_types(const struct arguments *args, cJSON *checks)
 			else
 				(void)cJSON_AddNumberToObject(reasons, key, 1);
 		}
+	}
 	cJSON_ArrayForEach(reason, reasons) {
 		char name[64], detail[640];
 		const char *text = strstr(reason->string, ": ");
 
 		(void)snprintf(name, sizeof(name), "type %.*s", (int)(text - reason->string),
 			       reason->string);
-		(void)snprintf(detail, sizeof(detail), "%s (%.0f services)", text + 2,
-			       reason->valuedouble);
+		(void)snprintf(detail, sizeof(detail), "%s (%.0f service%s)", text + 2,
+			       reason->valuedouble, reason->valuedouble == 1 ? "" : "s");
 		add_check(checks, name, CHECK_DEGRADED, detail);
 	}
 }
@@ -300,7 +304,7 @@ int command_doctor(const struct arguments *args)
 		if (args->format == OUTPUT_JSON)
 			continue;
 		/* Not a table: remedies are never cut. */
-		(void)printf("%-28s %s%-9s%s %s\n", output_text(check, "check"), output_paint(paint), state,
+		(void)printf("%-33s %s%-9s%s %s\n", output_text(check, "check"), output_paint(paint), state,
 			     output_paint(PAINT_NONE), output_text(check, "detail"));
 	}
 	if (args->format == OUTPUT_JSON)

@@ -64,7 +64,9 @@ static int print_session(const struct arguments *args, const cJSON *session)
 	(void)printf("profile    %s\n", output_text(session, "id"));
 	(void)printf("service    %s, %s, %s\n", output_text(session, "service"),
 		     output_text(session, "profileType"), output_text(session, "status"));
-	(void)printf("total      %s in %.1f s\n", value, output_number(session, "durationSeconds"));
+	(void)printf("total      %s in ", value);
+	output_value(output_number(session, "durationNanos"), "nanoseconds", value, sizeof(value));
+	(void)printf("%s\n", value);
 	if (*failure)
 		(void)printf("failed     %s\n", failure);
 	print_quality(session);
