@@ -3,13 +3,17 @@
  * the value of a sample is the same for all where time was sampled at one rate. */
 #include <errno.h>
 
+#include "agent/base/u64map.h"
+#include "agent/base/vec.h"
 #include "agent/session/session_chunks.h"
 
 #define SAMPLE	     1024 /* value2 of one */
 #define HOUR_MINUTES 60u
 
-enum { WHOLE_SAMPLES = 1, VALUES_FOLLOW = 2, FIRSTS_STEP = 4, FLAGS = 7 };
-enum { PAIRS, ATTRS, COUNTS, MINUTES, VALUES2, VALUES, COLUMNS };
+enum { WHOLE_SAMPLES = 1, VALUES_FOLLOW = 2, FLAGS = 3 };
+/* What all of a pair is made of first. MINUTES: the first of a key, STEPS: the same as a step from that of the key before,
+ * GAPS: from one minute of a key to the next. */
+enum { PAIRS, COUNTS, VALUES2, VALUES, ATTRS, RANKS, MINUTES, STEPS, GAPS, COLUMNS };
 
 static int by_key(const void *a, const void *b)
 {
@@ -89,66 +93,111 @@ static size_t first_new(const struct chunk_hour_sum *sums, size_t count)
 	return gain < least ? keys : best;
 }
 
-static void encode_minutes(struct buf *out, const struct chunk_hour_sum *sums, size_t count, bool step, uint32_t before)
+/* ---- attributes ------------------------------------------------------------------------------ */
+
+struct used { /* an attribute */
+	uint32_t attr, keys;
+};
+VEC_DEFINE(used, struct used);
+
+static int by_use(const void *a, const void *b)
+{
+	const struct used *x = a, *y = b;
+
+	if (x->keys != y->keys)
+		return x->keys > y->keys ? -1 : 1;
+	return x->attr < y->attr ? -1 : x->attr > y->attr;
+}
+
+/* Attributes by how many keys they have, so that those that many have are told by small numbers. */
+static int rank_attrs(const struct chunk_hour_sum *sums, size_t count, struct buf *out, struct u64map *ret)
+{
+	__attribute__((__cleanup__(used_vec_deinit))) struct used_vec used = { 0 };
+	uint32_t before = 0;
+	int rc = 0;
+
+	for (size_t i = 0; i < count && rc == 0; i++) {
+		uint64_t at = used.count;
+
+		if (i && same_key(&sums[i - 1], &sums[i]))
+			continue;
+		if (!u64map_get(ret, sums[i].sum.attr, &at)) {
+			rc = used_vec_push(&used, (struct used){ .attr = sums[i].sum.attr });
+			if (rc == 0)
+				rc = u64map_put(ret, sums[i].sum.attr, at);
+		}
+		if (rc == 0)
+			used.data[at].keys++;
+	}
+	if (rc == 0 && used.count)
+		qsort(used.data, used.count, sizeof(*used.data), by_use);
+	for (size_t i = 0; i < used.count && rc == 0; i++) {
+		buf_add_svarint(out, (int64_t)used.data[i].attr - before);
+		before = used.data[i].attr;
+		rc = u64map_put(ret, before, i);
+	}
+	return rc;
+}
+
+/* ---- encoding -------------------------------------------------------------------------------- */
+
+static void encode_minutes(struct buf columns[COLUMNS], const struct chunk_hour_sum *sums, size_t count, bool step,
+			   uint32_t before)
 {
 	if (step)
-		buf_add_svarint(out, (int64_t)sums[0].minute - before);
+		buf_add_svarint(&columns[STEPS], (int64_t)sums[0].minute - before);
 	else
-		buf_add_varint(out, sums[0].minute);
+		buf_add_varint(&columns[MINUTES], sums[0].minute);
 	for (size_t i = 1; i < count; i++)
-		buf_add_varint(out, sums[i].minute - sums[i - 1].minute - 1);
+		buf_add_varint(&columns[GAPS], sums[i].minute - sums[i - 1].minute - 1);
 }
 
 static void encode_keys(struct buf columns[COLUMNS], const struct chunk_hour_sum *sums, size_t count,
-			size_t steps_from, size_t *ret_keys)
+			const struct u64map *ranks, size_t steps_from)
 {
 	struct chunk_hour_sum before = { 0 };
-	size_t keys = 0;
+	uint64_t rank = 0;
 
-	for (size_t i = 0, end; i < count; i = end, keys++) {
+	for (size_t i = 0, end, key = 0; i < count; i = end, key++) {
 		for (end = i + 1; end < count && same_key(&sums[i], &sums[end]);)
 			end++;
+		(void)u64map_get(ranks, sums[i].sum.attr, &rank);
 		buf_add_varint(&columns[PAIRS], sums[i].sum.pair - before.sum.pair);
-		buf_add_svarint(&columns[ATTRS], (int64_t)sums[i].sum.attr - before.sum.attr);
+		buf_add_varint(&columns[RANKS], rank);
 		buf_add_varint(&columns[COUNTS], end - i);
-		encode_minutes(&columns[MINUTES], &sums[i], end - i, keys >= steps_from, before.minute);
+		encode_minutes(columns, &sums[i], end - i, key >= steps_from, before.minute);
 		before = sums[i];
 	}
-	*ret_keys = keys;
 }
 
-void chunk_encode_hour(struct buf *out, struct chunk_hour_sum *sums, size_t count)
+void chunk_encode_hour(struct buf *out, struct chunk_hour_sum *sums, size_t count, struct chunk_parts *parts)
 {
+	__attribute__((__cleanup__(u64map_deinit))) struct u64map ranks = { 0 };
 	struct buf columns[COLUMNS] = { 0 };
-	size_t keys = 0, steps_from;
+	size_t steps_from;
 	unsigned flags;
 	int64_t one;
+	int rc;
 
 	if (count)
 		qsort(sums, count, sizeof(*sums), by_key);
 	count = add_up(sums, count);
 	flags = look(sums, count, &one);
 	steps_from = first_new(sums, count);
-	encode_keys(columns, sums, count, steps_from, &keys);
+	rc = rank_attrs(sums, count, &columns[ATTRS], &ranks);
+	if (rc < 0 && !out->error)
+		out->error = rc;
+	encode_keys(columns, sums, count, &ranks, steps_from);
 	for (size_t i = 0; i < count; i++) {
 		buf_add_varint(&columns[VALUES2],
 			       sums[i].sum.value2 / (flags & WHOLE_SAMPLES ? SAMPLE : 1));
 		if (!(flags & VALUES_FOLLOW))
 			buf_add_svarint(&columns[VALUES], sums[i].sum.value);
 	}
-	buf_add_varint(out, flags | FIRSTS_STEP);
+	buf_add_varint(out, flags);
 	buf_add_svarint(out, one);
-	buf_add_varint(out, keys);
-	buf_add_varint(out, count);
 	buf_add_varint(out, steps_from);
-	for (int c = 0; c < COLUMNS - 1; c++)
-		buf_add_varint(out, columns[c].len);
-	for (int c = 0; c < COLUMNS; c++) {
-		buf_add(out, columns[c].data, columns[c].len);
-		if (columns[c].error && !out->error)
-			out->error = columns[c].error;
-		buf_deinit(&columns[c]);
-	}
+	chunk_encode_columns(out, columns, COLUMNS, parts);
 }
 
 /* ---- decoding -------------------------------------------------------------------------------- */
@@ -156,37 +205,53 @@ void chunk_encode_hour(struct buf *out, struct chunk_hour_sum *sums, size_t coun
 struct decode {
 	struct bytes columns[COLUMNS];
 	unsigned flags;
-	uint64_t one, keys, sums;
-	uint64_t steps_from;  /* key */
-	uint64_t first;	      /* minute of the key before */
+	uint64_t one;
+	uint64_t steps_from; /* key */
+	uint64_t first;	     /* minute of the key before */
+	uint32_t *attrs;     /* by rank; owned */
+	size_t attr_count;
 	uint32_t from, to;
 	chunk_hour_fn *visit;
 	void *ctx;
 };
 
-static int open_columns(struct bytes *in, struct decode *d)
+static void decode_deinit(struct decode *d)
 {
-	uint64_t len[COLUMNS];
-
-	d->flags = (unsigned)bytes_varint(in);
-	d->one = (uint64_t)bytes_svarint(in);
-	d->keys = bytes_varint(in);
-	d->sums = bytes_varint(in);
-	d->steps_from = d->flags & FIRSTS_STEP ? bytes_varint(in) : UINT64_MAX;
-	for (int c = 0; c < COLUMNS - 1; c++)
-		len[c] = bytes_varint(in);
-	for (int c = 0; c < COLUMNS - 1; c++) {
-		const void *at = bytes_take(in, len[c]);
-
-		if (!at)
-			return -EPROTO;
-		d->columns[c] = bytes_of(at, len[c]);
-	}
-	d->columns[VALUES] = *in;
-	return in->failed || d->flags > FLAGS ? -EPROTO : 0;
+	free(d->attrs);
 }
 
-static bool take_sum(struct decode *d, struct chunk_sum *sum)
+static int open_columns(const void *data, size_t len, struct decode *d)
+{
+	struct bytes in = bytes_of(data, len);
+
+	d->flags = (unsigned)bytes_varint(&in);
+	d->one = (uint64_t)bytes_svarint(&in);
+	d->steps_from = bytes_varint(&in);
+	return d->flags > FLAGS ? -EPROTO : chunk_decode_columns(&in, d->columns, COLUMNS);
+}
+
+static int open_attrs(struct decode *d)
+{
+	struct bytes *in = &d->columns[ATTRS];
+	uint32_t attr = 0;
+
+	d->attrs = malloc((bytes_left(in) + 1) * sizeof(*d->attrs));
+	if (!d->attrs)
+		return -ENOMEM;
+	while (bytes_left(in))
+		d->attrs[d->attr_count++] = attr += (uint32_t)bytes_svarint(in);
+	return in->failed ? -EPROTO : 0;
+}
+
+static bool is_spent(const struct decode *d, unsigned columns)
+{
+	for (unsigned i = 0; i < columns; i++)
+		if (d->columns[i].failed || bytes_left(&d->columns[i]))
+			return false;
+	return true;
+}
+
+static void take_sum(struct decode *d, struct chunk_sum *sum)
 {
 	sum->value2 = bytes_varint(&d->columns[VALUES2]);
 	if (d->flags & VALUES_FOLLOW)
@@ -196,29 +261,22 @@ static bool take_sum(struct decode *d, struct chunk_sum *sum)
 		sum->value = bytes_svarint(&d->columns[VALUES]);
 	if (d->flags & WHOLE_SAMPLES)
 		sum->value2 *= SAMPLE;
-	return !d->columns[VALUES2].failed && !d->columns[VALUES].failed;
-}
-
-static uint64_t take_first(struct decode *d, bool step)
-{
-	uint64_t code = bytes_varint(&d->columns[MINUTES]);
-
-	d->first = step ? d->first + ((code >> 1) ^ -(code & 1)) : code;
-	return d->first;
 }
 
 /* The minutes of one pair and attr. */
 static int take_key(struct decode *d, uint32_t pair, uint32_t attr, uint64_t count, bool step)
 {
-	uint64_t minute = take_first(d, step);
+	uint64_t minute = step ? d->first + (uint64_t)bytes_svarint(&d->columns[STEPS]) : bytes_varint(&d->columns[MINUTES]);
 	int rc = 0;
 
+	d->first = minute;
 	for (uint64_t i = 0; i < count && rc == 0; i++) {
 		struct chunk_hour_sum one = { .sum = { .pair = pair, .attr = attr } };
 
 		if (i)
-			minute += bytes_varint(&d->columns[MINUTES]) + 1;
-		if (!take_sum(d, &one.sum) || minute >= HOUR_MINUTES)
+			minute += bytes_varint(&d->columns[GAPS]) + 1;
+		take_sum(d, &one.sum);
+		if (minute >= HOUR_MINUTES)
 			return -EPROTO;
 		one.minute = (uint32_t)minute;
 		if (minute >= d->from && minute < d->to)
@@ -229,71 +287,65 @@ static int take_key(struct decode *d, uint32_t pair, uint32_t attr, uint64_t cou
 
 int chunk_decode_hour(const void *data, size_t len, uint32_t from, uint32_t to, chunk_hour_fn *visit, void *ctx)
 {
-	struct bytes in = bytes_of(data, len);
-	struct decode d = { .from = from, .to = to, .visit = visit, .ctx = ctx };
-	uint64_t pair = 0, attr = 0, sums = 0;
-	int rc = open_columns(&in, &d);
+	__attribute__((__cleanup__(decode_deinit))) struct decode d = { .from = from, .to = to, .visit = visit, .ctx = ctx };
+	uint64_t pair = 0, key = 0;
+	int rc = open_columns(data, len, &d);
 
-	for (uint64_t i = 0; i < d.keys && rc == 0; i++) {
-		uint64_t count;
+	if (rc == 0)
+		rc = open_attrs(&d);
+	for (; rc == 0 && bytes_left(&d.columns[PAIRS]); key++) {
+		uint64_t rank = bytes_varint(&d.columns[RANKS]), count = bytes_varint(&d.columns[COUNTS]);
 
 		pair += bytes_varint(&d.columns[PAIRS]);
-		attr += (uint64_t)bytes_svarint(&d.columns[ATTRS]);
-		count = bytes_varint(&d.columns[COUNTS]);
-		sums += count;
-		if (d.columns[PAIRS].failed || d.columns[ATTRS].failed || d.columns[COUNTS].failed ||
-		    pair > UINT32_MAX || attr > UINT32_MAX || count > HOUR_MINUTES || !count)
+		if (pair > UINT32_MAX || rank >= d.attr_count || count > HOUR_MINUTES || !count)
 			return -EPROTO;
-		rc = take_key(&d, (uint32_t)pair, (uint32_t)attr, count, i >= d.steps_from);
+		rc = take_key(&d, (uint32_t)pair, d.attrs[rank], count, key >= d.steps_from);
 	}
-	if (rc == 0 && (sums != d.sums || d.columns[MINUTES].failed || bytes_left(&d.columns[VALUES])))
-		rc = -EPROTO;
-	return rc;
+	return rc < 0 ? rc : is_spent(&d, COLUMNS) ? 0 : -EPROTO;
 }
 
 /* Values that follow from the samples are a multiplication, and of all minutes nobody asks which they were. */
-static bool take_all(struct decode *d, uint64_t count, struct chunk_sum *to)
+static void take_all(struct decode *d, uint64_t count, struct chunk_sum *to)
 {
 	uint64_t samples = 0;
 
-	if ((d->flags & (WHOLE_SAMPLES | VALUES_FOLLOW)) != (WHOLE_SAMPLES | VALUES_FOLLOW)) {
+	if (d->flags != (WHOLE_SAMPLES | VALUES_FOLLOW)) {
 		for (uint64_t i = 0; i < count; i++) {
 			struct chunk_sum one;
 
-			if (!take_sum(d, &one))
-				return false;
+			take_sum(d, &one);
 			to->value = (int64_t)((uint64_t)to->value + (uint64_t)one.value);
 			to->value2 += one.value2;
 		}
-		return true;
+		return;
 	}
 	for (uint64_t i = 0; i < count; i++)
 		samples += bytes_varint(&d->columns[VALUES2]);
 	to->value = (int64_t)((uint64_t)to->value + samples * d->one);
 	to->value2 += samples * SAMPLE;
-	return !d->columns[VALUES2].failed;
 }
 
 int chunk_decode_hour_pairs(const void *data, size_t len, chunk_sum_fn *visit, void *ctx)
 {
-	struct bytes in = bytes_of(data, len);
-	struct decode d = { 0 };
+	__attribute__((__cleanup__(decode_deinit))) struct decode d = { 0 };
 	struct chunk_sum all = { 0 };
 	uint64_t pair = 0;
-	int rc = open_columns(&in, &d);
+	bool any = false;
+	int rc = open_columns(data, len, &d);
 
-	for (uint64_t i = 0; i < d.keys && rc == 0; i++) {
+	for (; rc == 0 && bytes_left(&d.columns[PAIRS]); any = true) {
 		uint64_t step = bytes_varint(&d.columns[PAIRS]), count = bytes_varint(&d.columns[COUNTS]);
 
 		pair += step;
-		if (d.columns[PAIRS].failed || d.columns[COUNTS].failed || pair > UINT32_MAX || count > HOUR_MINUTES)
+		if (pair > UINT32_MAX || count > HOUR_MINUTES)
 			return -EPROTO;
-		if (step && i)
+		if (step && any)
 			rc = visit(ctx, &all);
 		if (step)
 			all = (struct chunk_sum){ .pair = (uint32_t)pair };
-		if (rc == 0 && !take_all(&d, count, &all))
-			rc = -EPROTO;
+		take_all(&d, count, &all);
 	}
-	return rc == 0 && d.keys ? visit(ctx, &all) : rc;
+	if (rc == 0)
+		rc = is_spent(&d, VALUES + 1) ? 0 : -EPROTO;
+	return rc == 0 && any ? visit(ctx, &all) : rc;
 }

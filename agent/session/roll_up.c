@@ -20,6 +20,7 @@ struct series {
 	bool there[HOUR_MINUTES];
 	uint32_t minute_count; /* of @minutes, once they are packed */
 	struct buf data;
+	struct chunk_parts parts; /* of data */
 };
 VEC_DEFINE(series, struct series);
 
@@ -164,7 +165,7 @@ static int roll_series(struct roll *roll, struct series *series)
 	if (rc < 0)
 		return rc;
 	pack_minutes(series);
-	chunk_encode_hour(&series->data, roll->sums.data, roll->sums.count);
+	chunk_encode_hour(&series->data, roll->sums.data, roll->sums.count, &series->parts);
 	return series->data.error;
 }
 
@@ -200,7 +201,7 @@ static int settle_piece(void *ctx, const struct store_chunk *chunk)
 	return settled_add(pieces->into, chunk->kind, chunk->data, chunk->len);
 }
 
-static int settle(const struct roll *roll, struct pieces *pieces, struct buf *out)
+static int settle(const struct roll *roll, struct pieces *pieces, struct buf *out, struct chunk_parts *parts)
 {
 	cleanup(settled) struct settled *settled = NULL;
 	unsigned damaged = 0;
@@ -214,7 +215,7 @@ static int settle(const struct roll *roll, struct pieces *pieces, struct buf *ou
 		return -ENOMEM;
 	rc = store_history_dictionary(roll->store, roll->day, settle_piece, pieces, &damaged, NULL);
 	if (rc == 0)
-		rc = damaged ? -EUCLEAN : settled_encode(settled, out);
+		rc = damaged ? -EUCLEAN : settled_encode(settled, out, parts);
 	return rc;
 }
 
@@ -225,13 +226,14 @@ static int write_hour(const struct roll *roll, struct err *err)
 	cleanup_free struct store_window *windows = calloc(roll->series.count, sizeof(*windows));
 	cleanup_buf struct buf dictionary = { .max = STORE_CHUNK_MAX };
 	struct pieces pieces = { 0 };
+	struct chunk_parts parts = { 0 };
 	struct store_chunk chunk = { .kind = STORE_CHUNK_SETTLED };
 	size_t kept = SIZE_MAX / 2;
 
 	if (!windows)
 		return -ENOMEM;
 	/* What cannot be made one stays in pieces. */
-	if (settle(roll, &pieces, &dictionary) == 0 && dictionary.len) {
+	if (settle(roll, &pieces, &dictionary, &parts) == 0 && dictionary.len) {
 		chunk.data = dictionary.data;
 		chunk.len = dictionary.len;
 		kept = pieces.kept;
@@ -245,11 +247,12 @@ static int write_hour(const struct roll *roll, struct err *err)
 						    .from_ns = roll->hour_ns,
 						    .data = series->data.data,
 						    .len = series->data.len,
+						    .ends = { series->parts.ends, series->parts.count },
 						    .minutes = series->minutes,
 						    .minute_count = series->minute_count };
 	}
-	return store_history_roll(roll->store, roll->day, roll->hour_ns, kept, &chunk, chunk.len ? 1 : 0,
-				  windows, roll->series.count, err);
+	return store_history_roll(roll->store, roll->day, roll->hour_ns, kept, chunk.len ? &chunk : NULL,
+				  &(struct store_ends){ parts.ends, parts.count }, windows, roll->series.count, err);
 }
 
 int roll_up_hour(struct store *store, const struct store_day *day, uint64_t hour_ns, struct err *err)

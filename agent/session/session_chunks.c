@@ -54,6 +54,40 @@ static uint32_t take_u32(struct bytes *in)
 	return (uint32_t)value;
 }
 
+/* ---- columns --------------------------------------------------------------------------------- */
+
+void chunk_encode_columns(struct buf *out, struct buf *columns, unsigned count, struct chunk_parts *parts)
+{
+	for (unsigned i = 0; i < count; i++)
+		buf_add_varint(out, columns[i].len);
+	for (unsigned i = 0; i < count; i++) {
+		buf_add(out, columns[i].data, columns[i].len);
+		if (columns[i].error && !out->error)
+			out->error = columns[i].error;
+		buf_deinit(&columns[i]);
+		if (parts)
+			parts->ends[i] = (uint32_t)out->len;
+	}
+	if (parts)
+		parts->count = count;
+}
+
+int chunk_decode_columns(struct bytes *in, struct bytes *columns, unsigned count)
+{
+	uint64_t len[CHUNK_PARTS_MAX];
+
+	for (unsigned i = 0; i < count; i++)
+		len[i] = bytes_varint(in);
+	for (unsigned i = 0; i < count; i++) {
+		const void *at = bytes_take(in, len[i]);
+
+		if (!at)
+			return -EPROTO;
+		columns[i] = bytes_of(at, len[i]);
+	}
+	return bytes_left(in) ? -EPROTO : 0;
+}
+
 /* ---- modules and processes ------------------------------------------------------------------- */
 
 void chunk_encode_modules(struct buf *out, const struct chunk_module *modules, size_t count)
@@ -70,7 +104,7 @@ void chunk_encode_modules(struct buf *out, const struct chunk_module *modules, s
 	}
 }
 
-static int decode_modules(struct bytes *in, const struct chunk_sink *sink)
+int chunk_decode_modules(struct bytes *in, const struct chunk_sink *sink)
 {
 	for (uint32_t left = take_count(in, 12); left && !in->failed; left--) {
 		struct chunk_module module = { .id = take_u32(in) };
@@ -510,11 +544,10 @@ static int decode_quality(struct bytes *in, const struct chunk_sink *sink)
 int chunk_decode(int kind, const void *data, size_t len, const struct chunk_sink *sink)
 {
 	struct bytes in = bytes_of(data, len);
-	int rc;
 
 	switch (kind) {
 	case STORE_CHUNK_MODULES:
-		return decode_modules(&in, sink);
+		return chunk_decode_modules(&in, sink);
 	case STORE_CHUNK_PROCESSES:
 		return decode_processes(&in, sink);
 	case STORE_CHUNK_STACKS:
@@ -526,8 +559,7 @@ int chunk_decode(int kind, const void *data, size_t len, const struct chunk_sink
 	case STORE_CHUNK_NAMES:
 		return name_chunk_decode(&in, sink);
 	case STORE_CHUNK_SETTLED:
-		rc = decode_modules(&in, sink);
-		return rc < 0 ? rc : settled_decode(&in, sink);
+		return settled_decode(&in, sink);
 	}
 	return 0;
 }

@@ -18,10 +18,11 @@
  *   QUALITY    struct chunk_quality, field by field
  *   window     (data of struct store_window) n, then by column, ascending by (pair, attr): n * pair step,
  *              n * attr, n * value zz, n * value2; the ids are the day's
- *   hour       (data of an hour) flags, value of a sample zz, keys n, sums m, key k (if flag 4, else n), bytes of each
- *              column but the last, then by column: n * pair step, n * attr step zz, n * sums, m * minute (the first of
- *              a key, from k on as a step zz from that of the key before; then steps - 1), m * value2 (/ 1024 if flag 1),
- *              m * value zz (absent if flag 2: value2 / 1024 * value of a sample)
+ *   hour       (data of an hour) flags, value of a sample zz, key k, bytes of each column, then by column, ascending by
+ *              (pair, attr), n keys of m sums: n * pair step, n * sums, m * value2 (/ 1024 if flag 1), m * value zz
+ *              (absent if flag 2: value2 / 1024 * value of a sample), attrs of the hour by how many keys they have (step
+ *              zz), n * place among those, the first k keys' first minute, the other keys' as a step zz from that of the
+ *              key before, (m - n) * steps from one minute of a key to the next - 1
  *   SETTLED    settled.h
  *   DETAIL     (single samples of continuous profiling, while they are kept) to its end: series u64, minute since 1970,
  *              bytes of the rest: flags, value of all zz (if flag 2), keys n, samples m, then by column: n * pair step,
@@ -44,6 +45,13 @@
 #include "agent/profile/names.h"
 #include "agent/profile/profile.h"
 #include "agent/wire/feed.h"
+
+/* Where columns of a chunk end: they differ in nature, and are compressed each for itself (struct store_chunk). */
+#define CHUNK_PARTS_MAX 48u
+struct chunk_parts {
+	uint32_t ends[CHUNK_PARTS_MAX];
+	uint32_t count;
+};
 
 struct chunk_text {
 	const char *text; /* not NUL-terminated when decoded */
@@ -183,6 +191,8 @@ struct chunk_name {
 /* ---- encoding: appends to @out, whose sticky error the caller looks at ----------------------- */
 
 void chunk_encode_modules(struct buf *out, const struct chunk_module *modules, size_t count);
+/* Columns one after the other, after the length of each; @parts (NULL = nobody asks) learns where they end. They are spent. */
+void chunk_encode_columns(struct buf *out, struct buf *columns, unsigned count, struct chunk_parts *parts);
 /* One entry; the chunk is their count as a varint and the entries. */
 void chunk_encode_process(struct buf *out, const struct chunk_process *process);
 /* For qsort(): by frames, from the root. */
@@ -192,8 +202,8 @@ void chunk_encode_stacks(struct buf *out, struct chunk_stack *stacks, size_t cou
 void chunk_encode_samples(struct buf *out, const struct chunk_samples *samples);
 /* Sorts @sums; those with value 0 and value2 0 are left out. */
 void chunk_encode_window(struct buf *out, struct chunk_sum *sums, size_t count);
-/* Sorts @sums and adds up those of one minute, pair and attr. */
-void chunk_encode_hour(struct buf *out, struct chunk_hour_sum *sums, size_t count);
+/* Sorts @sums and adds up those of one minute, pair and attr. @parts as above. */
+void chunk_encode_hour(struct buf *out, struct chunk_hour_sum *sums, size_t count, struct chunk_parts *parts);
 /* Sorts @events, whose times are realtime and lie in the minute. */
 void chunk_encode_detail(struct buf *out, uint64_t series, uint64_t minute_ns, struct chunk_event *events,
 			 size_t count);
@@ -231,6 +241,10 @@ struct chunk_sink {
 };
 /* @kind: enum store_chunk_kind; unknown kinds are ignored. */
 int chunk_decode(int kind, const void *data, size_t len, const struct chunk_sink *sink) must_use;
+
+/* The other way round: into @count columns. -EPROTO. */
+int chunk_decode_columns(struct bytes *in, struct bytes *columns, unsigned count) must_use;
+int chunk_decode_modules(struct bytes *in, const struct chunk_sink *sink) must_use;
 
 typedef int chunk_sum_fn(void *ctx, const struct chunk_sum *sum);
 int chunk_decode_window(const void *data, size_t len, chunk_sum_fn *visit, void *ctx) must_use;

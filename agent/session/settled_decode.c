@@ -2,10 +2,8 @@
 /* A settled dictionary back; the format is in settled.h. */
 #include <errno.h>
 
-#include "agent/base/u64map.h"
-#include "agent/session/settled.h"
+#include "agent/session/settled_internal.h"
 
-#define LOW_BITS  40
 #define ID_PAIR	  40 /* bits of a made-up stack id: first pair + 1, outcome, code */
 #define ID_OUTCOME 32
 
@@ -16,12 +14,15 @@ struct owner { /* what attributes need of their process */
 
 struct decode {
 	const struct chunk_sink *sink;
+	struct bytes columns[SETTLED_COLUMNS];
+	uint64_t first_pair, pair_count, first_attr, attr_count;
 	struct chunk_text *texts;
 	uint32_t text_count;
 	struct owner *owners;
 	struct u64map owner_at; /* process id -> index of owners */
 	uint64_t *frames;
 	uint32_t frame_count;
+	uint32_t *calls, *first; /* frames below a frame, and by frame the first of them */
 	uint32_t *node_frames, *parents; /* by node, 0 = the root */
 	uint32_t node_count;		 /* the root included */
 	uint8_t *shown;			 /* by node: outcome + 1 of the stack that was handed out */
@@ -33,144 +34,189 @@ static void decode_deinit(struct decode *d)
 	free(d->owners);
 	u64map_deinit(&d->owner_at);
 	free(d->frames);
+	free(d->calls);
+	free(d->first);
 	free(d->node_frames);
 	free(d->parents);
 	free(d->shown);
 }
 
-/* Room for what is announced, if there are bytes enough for it. */
-static int take_array(struct bytes *in, size_t min_bytes, size_t size, uint32_t *ret_count, void *ret)
+/* Entries of a column take a byte at least, so that nothing is allocated for what cannot be there. */
+static uint32_t most_of(const struct decode *d, enum settled_column column)
 {
-	uint64_t count = bytes_varint(in);
-	void *data;
-
-	if (in->failed || count > bytes_left(in) / min_bytes || count >= UINT32_MAX - CHUNK_CODE_NODE)
-		return -EPROTO;
-	data = calloc(count + 1, size);
-	if (!data)
-		return -ENOMEM;
-	memcpy(ret, &data, sizeof(data));
-	*ret_count = (uint32_t)count;
-	return 0;
+	return (uint32_t)bytes_left(&d->columns[column]);
 }
 
-static int decode_texts(struct bytes *in, struct decode *d)
+static uint64_t take(struct decode *d, enum settled_column column)
 {
-	int rc = take_array(in, 1, sizeof(*d->texts), &d->text_count, &d->texts);
+	return bytes_varint(&d->columns[column]);
+}
 
-	for (uint32_t i = 0; rc == 0 && i < d->text_count; i++) {
+static uint64_t take_step(struct decode *d, enum settled_column column)
+{
+	return (uint64_t)bytes_svarint(&d->columns[column]);
+}
+
+static bool is_spent(const struct decode *d, enum settled_column first, enum settled_column last)
+{
+	for (enum settled_column i = first; i <= last; i++)
+		if (d->columns[i].failed || bytes_left(&d->columns[i]))
+			return false;
+	return true;
+}
+
+/* ---- texts and processes --------------------------------------------------------------------- */
+
+static int decode_texts(struct decode *d)
+{
+	struct bytes *in = &d->columns[COLUMN_TEXTS];
+
+	d->texts = calloc(most_of(d, COLUMN_TEXTS) + 1u, sizeof(*d->texts));
+	if (!d->texts)
+		return -ENOMEM;
+	while (bytes_left(in)) {
 		uint64_t len = bytes_varint(in);
 		const char *text = bytes_take(in, len);
 
-		d->texts[i] = (struct chunk_text){ text ? text : "", text ? (size_t)len : 0 };
+		d->texts[d->text_count++] = (struct chunk_text){ text ? text : "", text ? (size_t)len : 0 };
 	}
-	return rc < 0 ? rc : in->failed ? -EPROTO : 0;
+	return in->failed ? -EPROTO : 0;
 }
 
-static struct chunk_text take_text(struct bytes *in, const struct decode *d)
+static struct chunk_text take_text(struct decode *d, enum settled_column column)
 {
-	uint64_t at = bytes_varint(in);
+	uint64_t at = take(d, column);
 
 	if (at < d->text_count)
 		return d->texts[at];
-	in->failed = true;
+	d->columns[column].failed = true;
 	return (struct chunk_text){ "", 0 };
 }
 
-static int decode_process(struct bytes *in, struct decode *d, uint32_t i, struct chunk_process *p)
+static int decode_process(struct decode *d, uint32_t i, struct chunk_process *p)
 {
 	static const struct chunk_text none = { "", 0 };
 	uint64_t since_boot = p->started_at_ns - p->start_boottime_ns;
+	struct owner *owner = &d->owners[i];
 	int rc;
 
-	p->id += (uint32_t)bytes_svarint(in);
-	p->tgid += (uint32_t)bytes_svarint(in);
-	p->exec_generation = (uint32_t)bytes_varint(in);
-	p->start_boottime_ns += (uint64_t)bytes_svarint(in);
-	p->started_at_ns = p->start_boottime_ns + since_boot + (uint64_t)bytes_svarint(in);
-	p->comm = take_text(in, d);
-	p->exe = take_text(in, d);
-	p->service = take_text(in, d);
+	p->id += (uint32_t)take_step(d, COLUMN_PROCESS_IDS);
+	p->tgid += (uint32_t)take_step(d, COLUMN_PROCESS_TGIDS);
+	p->exec_generation = (uint32_t)take(d, COLUMN_PROCESS_EXECS);
+	p->start_boottime_ns += take_step(d, COLUMN_PROCESS_STARTS);
+	p->started_at_ns = p->start_boottime_ns + since_boot + take_step(d, COLUMN_PROCESS_CLOCKS);
+	p->comm = take_text(d, COLUMN_PROCESS_COMMS);
+	p->exe = take_text(d, COLUMN_PROCESS_EXES);
+	p->service = take_text(d, COLUMN_PROCESS_SERVICES);
 	p->cmdline = p->unit = p->container = none;
-	if (in->failed)
-		return -EPROTO;
-	d->owners[i].tgid = p->tgid;
-	memcpy(d->owners[i].comm, p->comm.text,
-	       p->comm.len < sizeof(d->owners[i].comm) ? p->comm.len : sizeof(d->owners[i].comm));
+	owner->tgid = p->tgid;
+	memcpy(owner->comm, p->comm.text, p->comm.len < sizeof(owner->comm) ? p->comm.len : sizeof(owner->comm));
 	rc = d->sink->attr ? u64map_put(&d->owner_at, p->id, i) : 0;
 	return rc == 0 && d->sink->process ? d->sink->process(d->sink->ctx, p) : rc;
 }
 
-static int decode_processes(struct bytes *in, struct decode *d)
+static int decode_processes(struct decode *d)
 {
 	struct chunk_process p = { 0 };
-	uint32_t count = 0;
-	int rc = take_array(in, 8, sizeof(*d->owners), &count, &d->owners);
+	int rc = 0;
 
-	for (uint32_t i = 0; rc == 0 && i < count; i++)
-		rc = decode_process(in, d, i, &p);
-	return rc;
+	d->owners = calloc(most_of(d, COLUMN_PROCESS_IDS) + 1u, sizeof(*d->owners));
+	if (!d->owners)
+		return -ENOMEM;
+	for (uint32_t i = 0; rc == 0 && bytes_left(&d->columns[COLUMN_PROCESS_IDS]); i++)
+		rc = decode_process(d, i, &p);
+	return rc < 0 ? rc : is_spent(d, COLUMN_PROCESS_IDS, COLUMN_PROCESS_SERVICES) ? 0 : -EPROTO;
 }
 
-static int decode_frames(struct bytes *in, struct decode *d)
+/* ---- the tree -------------------------------------------------------------------------------- */
+
+static int decode_frames(struct decode *d)
 {
-	uint64_t high = 0, low = 0;
-	int rc = take_array(in, 2, sizeof(*d->frames), &d->frame_count, &d->frames);
+	uint64_t head = 0, low = 0;
 
-	for (uint32_t i = 0; rc == 0 && i < d->frame_count; i++) {
-		high += bytes_varint(in);
-		d->frames[i] = high << LOW_BITS;
-	}
-	for (uint32_t i = 0; rc == 0 && i < d->frame_count; i++) {
-		bool same = i && (d->frames[i - 1] ^ d->frames[i]) >> LOW_BITS == 0;
+	d->frames = calloc(most_of(d, COLUMN_FRAME_HEADS) + 1u, sizeof(*d->frames));
+	if (!d->frames)
+		return -ENOMEM;
+	while (bytes_left(&d->columns[COLUMN_FRAME_HEADS])) {
+		uint64_t step = take(d, COLUMN_FRAME_HEADS);
 
-		low = bytes_varint(in) + (same ? low : 0);
-		d->frames[i] |= low & ((1ull << LOW_BITS) - 1);
+		head += step;
+		low = take(d, COLUMN_FRAME_LOWS) + (step ? 0 : low);
+		d->frames[d->frame_count++] = head << SETTLED_LOW_BITS | (low & ((1ull << SETTLED_LOW_BITS) - 1));
 	}
-	return rc < 0 ? rc : in->failed ? -EPROTO : 0;
+	return is_spent(d, COLUMN_FRAME_HEADS, COLUMN_FRAME_LOWS) ? 0 : -EPROTO;
 }
 
-/* The walk: @path holds the nodes above, so that going up finds the parent. */
-static int decode_walk(struct bytes *in, struct decode *d)
+/* Of one frame, or of the root. */
+static int decode_calls_of(struct decode *d, uint32_t above, uint32_t *at)
 {
-	uint32_t path[FEED_FRAMES_MAX + 1] = { 0 }, depth = 0;
+	uint64_t count = take(d, COLUMN_CALL_COUNTS), below = above;
 
-	for (uint32_t i = 1; i < d->node_count; i++) {
-		uint64_t up = bytes_varint(in);
-
-		if (in->failed || up > depth || depth - up >= FEED_FRAMES_MAX)
+	d->first[above] = *at;
+	for (uint64_t i = 0; i < count; i++) {
+		below += i ? take(d, COLUMN_CALL_FRAMES) + 1 : take_step(d, COLUMN_CALL_FRAMES);
+		if (d->columns[COLUMN_CALL_FRAMES].failed || below >= d->frame_count)
 			return -EPROTO;
-		depth -= (uint32_t)up;
-		d->parents[i] = path[depth];
-		path[++depth] = i;
+		d->calls[(*at)++] = (uint32_t)below;
 	}
 	return 0;
 }
 
-static int decode_nodes(struct bytes *in, struct decode *d)
+static int decode_calls(struct decode *d)
 {
-	cleanup_free uint32_t *last = calloc(d->frame_count + 1, sizeof(*last));
-	int rc = last ? take_array(in, 2, sizeof(*d->parents), &d->node_count, &d->parents) : -ENOMEM;
+	uint32_t at = 0;
+	int rc = 0;
 
-	if (rc < 0)
-		return rc;
-	d->node_count++;
-	d->node_frames = calloc(d->node_count, sizeof(*d->node_frames));
-	d->shown = calloc(d->node_count, sizeof(*d->shown));
-	if (!d->node_frames || !d->shown)
+	d->calls = calloc(most_of(d, COLUMN_CALL_FRAMES) + 1u, sizeof(*d->calls));
+	d->first = calloc(d->frame_count + 2u, sizeof(*d->first));
+	if (!d->calls || !d->first)
 		return -ENOMEM;
-	rc = decode_walk(in, d);
-	for (uint32_t i = 0; i < d->frame_count; i++)
-		last[i] = i;
-	for (uint32_t i = 1; rc == 0 && i < d->node_count; i++) {
-		uint32_t below = d->parents[i] ? d->node_frames[d->parents[i]] : d->frame_count;
-		int64_t frame = (int64_t)((uint64_t)last[below] + (uint64_t)bytes_svarint(in));
+	for (uint32_t above = 0; rc == 0 && above <= d->frame_count; above++)
+		rc = decode_calls_of(d, above, &at);
+	d->first[d->frame_count + 1] = at;
+	return rc < 0 ? rc : is_spent(d, COLUMN_CALL_COUNTS, COLUMN_CALL_FRAMES) ? 0 : -EPROTO;
+}
 
-		if (in->failed || frame < 0 || frame >= d->frame_count)
+/* The walk: @path holds the nodes above, so that going up finds the parent; @next the place of a node's next child among
+ * the frames that come below its own. */
+static int decode_walk(struct decode *d)
+{
+	uint32_t path[FEED_FRAMES_MAX + 1] = { 0 }, next[FEED_FRAMES_MAX + 1] = { 0 }, depth = 0;
+
+	for (uint32_t i = 1; i < d->node_count; i++) {
+		uint64_t up = take(d, COLUMN_NODE_UPS), place;
+		uint32_t above, count;
+
+		if (up > depth || depth - up >= FEED_FRAMES_MAX)
 			return -EPROTO;
-		d->node_frames[i] = last[below] = (uint32_t)frame;
+		depth -= (uint32_t)up;
+		above = path[depth] ? d->node_frames[path[depth]] : d->frame_count;
+		count = d->first[above + 1] - d->first[above];
+		place = next[depth];
+		if (count > 1)
+			place += take(d, place ? COLUMN_NODE_NEXTS : COLUMN_NODE_FIRSTS);
+		if (place >= count)
+			return -EPROTO;
+		next[depth] = (uint32_t)place + 1;
+		d->parents[i] = path[depth];
+		d->node_frames[i] = d->calls[d->first[above] + place];
+		path[++depth] = i;
+		next[depth] = 0;
 	}
-	return rc;
+	return is_spent(d, COLUMN_NODE_UPS, COLUMN_NODE_NEXTS) ? 0 : -EPROTO;
+}
+
+static int decode_nodes(struct decode *d)
+{
+	uint32_t count = most_of(d, COLUMN_NODE_UPS) + 1;
+
+	d->parents = calloc(count, sizeof(*d->parents));
+	d->node_frames = calloc(count, sizeof(*d->node_frames));
+	d->shown = calloc(count, sizeof(*d->shown));
+	if (!d->parents || !d->node_frames || !d->shown)
+		return -ENOMEM;
+	d->node_count = count;
+	return decode_walk(d);
 }
 
 /* ---- pairs ----------------------------------------------------------------------------------- */
@@ -178,13 +224,15 @@ static int decode_nodes(struct bytes *in, struct decode *d)
 struct pairs {
 	uint32_t first, count;
 	uint32_t *user, *kernel; /* codes */
-	const uint8_t *user_outcomes, *kernel_outcomes;
+	uint8_t *user_outcomes, *kernel_outcomes;
 };
 
 static void pairs_deinit(struct pairs *pairs)
 {
 	free(pairs->user);
 	free(pairs->kernel);
+	free(pairs->user_outcomes);
+	free(pairs->kernel_outcomes);
 }
 
 static uint64_t stack_id(const struct pairs *pairs, uint32_t code, uint8_t outcome)
@@ -210,39 +258,99 @@ static int show_stack(struct decode *d, const struct pairs *pairs, uint32_t code
 	return d->sink->stack(d->sink->ctx, &stack);
 }
 
-static int take_pairs(struct bytes *in, const struct decode *d, struct pairs *pairs)
+/* The numbers of the pairs of each user stack: the next of the run that each belongs to. */
+static int take_runs(struct decode *d, uint32_t count, uint32_t *ret_next, uint32_t *ret_runs)
 {
-	uint64_t first = bytes_varint(in), code = 0;
-	int rc = take_array(in, 4, sizeof(*pairs->user), &pairs->count, &pairs->user);
+	uint64_t next = 0;
+	uint32_t runs = 0;
 
-	if (rc < 0 || first > UINT32_MAX - 1 - pairs->count)
-		return rc < 0 ? rc : -EPROTO;
-	pairs->first = (uint32_t)first;
-	pairs->kernel = calloc(pairs->count + 1, sizeof(*pairs->kernel));
-	if (!pairs->kernel)
-		return -ENOMEM;
-	for (uint32_t i = 0; i < pairs->count; i++) {
-		code += (uint64_t)bytes_svarint(in);
-		if (code >= d->node_count + CHUNK_CODE_NODE)
+	for (; bytes_left(&d->columns[COLUMN_RUN_LENGTHS]); runs++) {
+		ret_next[runs] = (uint32_t)next;
+		next += take(d, COLUMN_RUN_LENGTHS);
+		if (next > count)
 			return -EPROTO;
-		pairs->user[i] = (uint32_t)code;
 	}
-	for (uint32_t i = 0; i < pairs->count; i++) {
-		code = bytes_varint(in);
-		if (code >= d->node_count + CHUNK_CODE_NODE)
-			return -EPROTO;
-		pairs->kernel[i] = (uint32_t)code;
-	}
-	pairs->user_outcomes = bytes_take(in, pairs->count);
-	pairs->kernel_outcomes = bytes_take(in, pairs->count);
-	return in->failed ? -EPROTO : 0;
+	ret_next[runs] = (uint32_t)next;
+	*ret_runs = runs;
+	return next == count && is_spent(d, COLUMN_RUN_LENGTHS, COLUMN_RUN_LENGTHS) ? 0 : -EPROTO;
 }
 
-static int decode_pairs(struct bytes *in, struct decode *d)
+/* What comes next in the walk is not below it. */
+static bool is_leaf(const struct decode *d, uint32_t code)
+{
+	uint32_t node = code - CHUNK_CODE_NODE;
+
+	return code >= CHUNK_CODE_NODE && (node + 1 == d->node_count || d->parents[node + 1] != node);
+}
+
+static uint32_t take_run(struct decode *d, uint32_t runs)
+{
+	uint32_t run = 0;
+
+	for (unsigned byte = 0; byte < 4 && (uint64_t)runs > 1ull << (8 * byte); byte++)
+		run |= (uint32_t)bytes_u8(&d->columns[COLUMN_RUNS + byte]) << (8 * byte);
+	return run;
+}
+
+static int take_pair(struct decode *d, struct pairs *pairs, uint32_t pair, uint32_t user)
+{
+	uint64_t kernel = take(d, COLUMN_KERNELS);
+
+	if (kernel >= (uint64_t)d->node_count + CHUNK_CODE_NODE)
+		return -EPROTO;
+	pairs->user[pair] = user;
+	pairs->kernel[pair] = (uint32_t)kernel;
+	pairs->user_outcomes[pair] = bytes_u8(&d->columns[COLUMN_USER_OUTCOMES]);
+	pairs->kernel_outcomes[pair] = bytes_u8(&d->columns[COLUMN_KERNEL_OUTCOMES]);
+	return 0;
+}
+
+/* In the order of user stacks; a run's length says how many pairs it can give. */
+static int fill_pairs(struct decode *d, struct pairs *pairs)
+{
+	cleanup_free uint32_t *next = calloc(most_of(d, COLUMN_RUN_LENGTHS) + 1u, sizeof(*next));
+	cleanup_free uint32_t *end = NULL;
+	uint32_t runs, codes = d->node_count + CHUNK_CODE_NODE;
+	int rc = next ? take_runs(d, pairs->count, next, &runs) : -ENOMEM;
+
+	if (rc < 0)
+		return rc;
+	end = malloc((runs + 1u) * sizeof(*end));
+	if (!end)
+		return -ENOMEM;
+	memcpy(end, next + 1, runs * sizeof(*end));
+	for (uint32_t code = 0; rc == 0 && code < codes; code++) {
+		uint64_t count = take(d, is_leaf(d, code) ? COLUMN_LEAF_PAIRS : COLUMN_INNER_PAIRS);
+
+		for (; rc == 0 && count; count--) {
+			uint32_t run = take_run(d, runs);
+
+			rc = run < runs && next[run] < end[run] ? take_pair(d, pairs, next[run]++, code) : -EPROTO;
+		}
+	}
+	return rc < 0 ? rc : is_spent(d, COLUMN_LEAF_PAIRS, COLUMN_KERNEL_OUTCOMES) ? 0 : -EPROTO;
+}
+
+static int take_pairs(struct decode *d, struct pairs *pairs)
+{
+	if (d->pair_count > most_of(d, COLUMN_KERNELS) || d->first_pair > UINT32_MAX - 1 - d->pair_count)
+		return -EPROTO;
+	pairs->first = (uint32_t)d->first_pair;
+	pairs->count = (uint32_t)d->pair_count;
+	pairs->user = calloc(pairs->count + 1u, sizeof(*pairs->user));
+	pairs->kernel = calloc(pairs->count + 1u, sizeof(*pairs->kernel));
+	pairs->user_outcomes = calloc(pairs->count + 1u, 1);
+	pairs->kernel_outcomes = calloc(pairs->count + 1u, 1);
+	if (!pairs->user || !pairs->kernel || !pairs->user_outcomes || !pairs->kernel_outcomes)
+		return -ENOMEM;
+	return fill_pairs(d, pairs);
+}
+
+static int decode_pairs(struct decode *d)
 {
 	__attribute__((__cleanup__(pairs_deinit))) struct pairs pairs = { 0 };
 	const struct chunk_sink *sink = d->sink;
-	int rc = take_pairs(in, d, &pairs);
+	int rc = take_pairs(d, &pairs);
 
 	if (rc == 0 && sink->tree)
 		return sink->tree(sink->ctx, &(struct chunk_tree){
@@ -266,10 +374,9 @@ static int decode_pairs(struct bytes *in, struct decode *d)
 
 /* ---- attributes ------------------------------------------------------------------------------ */
 
-static int take_comm(struct bytes *in, const struct decode *d, const struct owner *owner,
-		     struct chunk_attr *attr)
+static int take_comm(struct decode *d, const struct owner *owner, struct chunk_attr *attr)
 {
-	uint64_t code = bytes_varint(in);
+	uint64_t code = take(d, COLUMN_ATTR_COMMS);
 
 	if (code > d->text_count || (code && d->texts[code - 1].len > sizeof(attr->comm)))
 		return -EPROTO;
@@ -288,61 +395,57 @@ static const struct owner *owner_of(const struct decode *d, uint32_t process)
 	return u64map_get(&d->owner_at, process, &at) ? &d->owners[at] : &nobody;
 }
 
-static int take_attrs(struct bytes *in, const struct decode *d, struct chunk_attr *list, uint32_t count)
+static int decode_attrs(struct decode *d)
 {
-	const uint8_t *types, *states, *details;
 	uint32_t process = 0;
-	int rc = 0;
+	int rc = d->first_attr > UINT32_MAX || d->attr_count > UINT32_MAX - d->first_attr ? -EPROTO : 0;
 
-	for (uint32_t i = 0; i < count; i++)
-		list[i].process = process += (uint32_t)bytes_svarint(in);
-	for (uint32_t i = 0; i < count; i++)
-		list[i].tid = owner_of(d, list[i].process)->tgid + (uint32_t)bytes_svarint(in);
-	types = bytes_take(in, count);
-	states = bytes_take(in, count);
-	details = bytes_take(in, count);
-	for (uint32_t i = 0; rc == 0 && i < count; i++)
-		rc = take_comm(in, d, owner_of(d, list[i].process), &list[i]);
-	for (uint32_t i = 0; i < count; i++)
-		list[i].object = bytes_varint(in);
-	for (uint32_t i = 0; i < count; i++)
-		list[i].holder = (uint32_t)bytes_varint(in);
-	if (rc < 0 || in->failed)
-		return rc < 0 ? rc : -EPROTO;
-	for (uint32_t i = 0; i < count; i++) {
-		list[i].type = types[i];
-		list[i].state = states[i];
-		list[i].detail = details[i];
+	for (uint32_t i = 0; rc == 0 && i < d->attr_count; i++) {
+		struct chunk_attr attr = { 0 };
+		const struct owner *owner;
+
+		attr.process = process += (uint32_t)take_step(d, COLUMN_ATTR_PROCESSES);
+		owner = owner_of(d, process);
+		attr.tid = owner->tgid + (uint32_t)take_step(d, COLUMN_ATTR_TIDS);
+		attr.type = bytes_u8(&d->columns[COLUMN_ATTR_TYPES]);
+		attr.state = bytes_u8(&d->columns[COLUMN_ATTR_STATES]);
+		attr.detail = bytes_u8(&d->columns[COLUMN_ATTR_DETAILS]);
+		rc = take_comm(d, owner, &attr);
+		attr.object = take(d, COLUMN_ATTR_OBJECTS);
+		attr.holder = (uint32_t)take(d, COLUMN_ATTR_HOLDERS);
+		if (rc == 0 && d->columns[COLUMN_ATTR_HOLDERS].failed)
+			rc = -EPROTO;
+		if (rc == 0)
+			rc = d->sink->attr(d->sink->ctx, (uint32_t)d->first_attr + i, &attr);
 	}
-	return 0;
-}
-
-static int decode_attrs(struct bytes *in, const struct decode *d)
-{
-	uint64_t first = bytes_varint(in);
-	cleanup_free struct chunk_attr *list = NULL;
-	uint32_t count = 0;
-	int rc = take_array(in, 8, sizeof(*list), &count, &list);
-
-	if (rc == 0)
-		rc = first > UINT32_MAX - count ? -EPROTO : take_attrs(in, d, list, count);
-	for (uint32_t i = 0; rc == 0 && i < count; i++)
-		rc = d->sink->attr(d->sink->ctx, (uint32_t)first + i, &list[i]);
-	return rc;
+	return rc < 0 ? rc : is_spent(d, COLUMN_ATTR_PROCESSES, COLUMN_ATTR_HOLDERS) ? 0 : -EPROTO;
 }
 
 int settled_decode(struct bytes *in, const struct chunk_sink *sink)
 {
 	__attribute__((__cleanup__(decode_deinit))) struct decode d = { .sink = sink };
-	int rc = decode_texts(in, &d);
+	int rc;
 
+	d.first_pair = bytes_varint(in);
+	d.pair_count = bytes_varint(in);
+	d.first_attr = bytes_varint(in);
+	d.attr_count = bytes_varint(in);
+	rc = chunk_decode_columns(in, d.columns, SETTLED_COLUMNS);
+
+	if (rc == 0 && sink->module)
+		rc = chunk_decode_modules(&d.columns[COLUMN_MODULES], sink);
+	/* What processes and threads are is left alone by those who want stacks. */
+	if (rc == 0 && (sink->process || sink->attr))
+		rc = decode_texts(&d);
+	if (rc == 0 && (sink->process || sink->attr))
+		rc = decode_processes(&d);
 	if (rc == 0)
-		rc = decode_processes(in, &d);
+		rc = decode_frames(&d);
 	if (rc == 0)
-		rc = decode_frames(in, &d);
+		rc = decode_calls(&d);
 	if (rc == 0)
-		rc = decode_nodes(in, &d);
+		rc = decode_nodes(&d);
 	if (rc == 0)
-		rc = decode_pairs(in, &d);
-	return rc == 0 && sink->attr ? decode_attrs(in, &d) : rc;
+		rc = decode_pairs(&d);
+	return rc == 0 && sink->attr ? decode_attrs(&d) : rc;
 }

@@ -230,8 +230,7 @@ static int collect_span(void *ctx, const struct store_span *from)
 			     .rate_hz = rate };
 	int rc;
 
-	if (!from->samples || (query->from_ns && from->from_ns < query->from_ns) ||
-	    (query->to_ns && from->from_ns >= query->to_ns))
+	if (!from->samples)
 		return 0;
 	rc = find_series(collect, from, &span.series);
 	if (rc == -EPROTO)
@@ -280,9 +279,8 @@ static int collect_all(struct collect *collect)
 		.tenant = query->tenant,
 		.service = query->service,
 		.type = query->type >= 0 ? profile_type_info((enum profile_type)query->type)->word : NULL,
-		/* A span may begin before the query's begin but not have its first minute there. */
 		.from_ns = query->from_ns,
-		.to_ns = query->to_ns ? query->to_ns + s->options.continuous_span_ns : 0,
+		.to_ns = query->to_ns,
 	};
 	return rc == 0 ? store_history_days(s->store, collect_day, collect, collect->err) : rc;
 }

@@ -196,7 +196,7 @@ static int take_rest(struct window_functions *w)
 int window_functions_end(struct window_functions *w)
 {
 	cleanup_buf struct buf settled = { .max = STORE_CHUNK_MAX };
-	int rc = w->pieces ? settled_encode(w->pieces, &settled) : 0;
+	int rc = w->pieces ? settled_encode(w->pieces, &settled, NULL) : 0;
 
 	if (rc == 0 && w->pieces)
 		rc = add_settled(w, settled.data, settled.len);

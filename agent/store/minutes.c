@@ -48,7 +48,7 @@ void minutes_encode(struct buf *out, const struct store_minute *minutes, size_t 
 	for (size_t i = 0; i < count && flags & HAS_VALUES; i++)
 		buf_add_svarint(out, residual(&minutes[i], one));
 	for (size_t i = 0; i < count && flags & HAS_TIMES; i++)
-		buf_add_varint(out, minutes[i].profiled_ms);
+		buf_add_svarint(out, (int64_t)MINUTE_MS - minutes[i].profiled_ms);
 }
 
 int minutes_decode(const void *data, size_t len, struct store_minute ret[HOUR_MINUTES])
@@ -72,6 +72,6 @@ int minutes_decode(const void *data, size_t len, struct store_minute ret[HOUR_MI
 	for (int i = 0; i < count && flags & HAS_VALUES; i++)
 		ret[i].value = (int64_t)((uint64_t)ret[i].value + (uint64_t)bytes_svarint(&in));
 	for (int i = 0; i < count && flags & HAS_TIMES; i++)
-		ret[i].profiled_ms = (uint32_t)bytes_varint(&in);
+		ret[i].profiled_ms -= (uint32_t)bytes_svarint(&in);
 	return in.failed || bytes_left(&in) ? -EPROTO : count;
 }

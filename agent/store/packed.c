@@ -7,13 +7,13 @@
 #include <zstd.h>
 
 #include "agent/store/crc32c.h"
-#include "agent/store/store.h"
 
 #define PACKED_ZSTD    1u
 #define LEVEL_QUICK    3
 #define LEVEL_DENSE    19
-#define DENSE_MAX      (256u << 10) /* bytes: what the dense level needs of memory grows with them, 5 MB for these */
-#define COMPRESS_MIN   64	    /* bytes */
+#define DENSE_LOG      18 /* of bytes looked back: what the dense level needs of memory grows with them, 5 MB for these */
+#define COMPRESS_MIN   64 /* bytes */
+#define PART_MIN       48 /* bytes: a smaller part goes with the next, a frame of its own costs ten */
 
 struct packed_head {
 	uint32_t raw_len;
@@ -21,12 +21,68 @@ struct packed_head {
 	uint32_t flags;
 };
 
-int packed_make(const void *data, size_t len, bool lasting, void **ret, size_t *ret_len)
+static ZSTD_CCtx *dense_context(void)
 {
-	int level = lasting && len <= DENSE_MAX ? LEVEL_DENSE : LEVEL_QUICK;
+	ZSTD_CCtx *context = ZSTD_createCCtx();
+
+	if (!context)
+		return NULL;
+	(void)ZSTD_CCtx_setParameter(context, ZSTD_c_compressionLevel, LEVEL_DENSE);
+	(void)ZSTD_CCtx_setParameter(context, ZSTD_c_windowLog, DENSE_LOG);
+	(void)ZSTD_CCtx_setParameter(context, ZSTD_c_chainLog, DENSE_LOG);
+	(void)ZSTD_CCtx_setParameter(context, ZSTD_c_hashLog, DENSE_LOG);
+	return context;
+}
+
+/* A frame for each part: zstd has one table for the bytes of a block, and takes frames one after the other for one.
+ * Into @out with @room; the bytes, 0 when they do not fit. */
+static size_t compress_parts(ZSTD_CCtx *context, const char *data, size_t len, const struct store_ends *ends, char *out,
+			     size_t room)
+{
+	size_t begin = 0, used = 0;
+
+	for (uint32_t i = 0; i <= ends->count; i++) {
+		size_t end = i < ends->count && ends->at[i] < len ? ends->at[i] : len, got;
+
+		if (end - begin < PART_MIN && end < len)
+			continue;
+		got = ZSTD_compress2(context, out + used, room - used, data + begin, end - begin);
+		if (ZSTD_isError(got))
+			return 0;
+		used += got;
+		begin = end;
+		if (end == len)
+			break;
+	}
+	return used;
+}
+
+/* In parts or in one piece, whichever is smaller; 0 when it does not shrink. */
+static size_t compress_dense(const char *data, size_t len, const struct store_ends *ends, char *out)
+{
+	ZSTD_CCtx *context = dense_context();
+	const struct store_ends one = { 0 };
+	char *other = malloc(len);
+	size_t got = 0, parts = 0;
+
+	if (context && other) {
+		got = compress_parts(context, data, len, &one, out, len - 1);
+		parts = ends->count ? compress_parts(context, data, len, ends, other, (got ? got : len) - 1) : 0;
+	}
+	if (parts) {
+		memcpy(out, other, parts);
+		got = parts;
+	}
+	free(other);
+	(void)ZSTD_freeCCtx(context);
+	return got;
+}
+
+int packed_make(const void *data, size_t len, const struct store_ends *ends, void **ret, size_t *ret_len)
+{
 	struct packed_head head = { .raw_len = (uint32_t)len };
 	char *out;
-	size_t stored = len, got;
+	size_t stored = len, got = 0;
 
 	if (len > STORE_CHUNK_MAX)
 		return -E2BIG;
@@ -34,10 +90,11 @@ int packed_make(const void *data, size_t len, bool lasting, void **ret, size_t *
 	if (!out)
 		return -ENOMEM;
 	/* Room for less than the input: what does not shrink is kept as it is. */
-	got = len >= COMPRESS_MIN
-		      ? ZSTD_compress(out + sizeof(head), len - 1, data, len, level)
-		      : (size_t)-1;
-	if (!ZSTD_isError(got)) {
+	if (len >= COMPRESS_MIN && ends)
+		got = compress_dense(data, len, ends, out + sizeof(head));
+	else if (len >= COMPRESS_MIN)
+		got = ZSTD_compress(out + sizeof(head), len - 1, data, len, LEVEL_QUICK);
+	if (got && !ZSTD_isError(got)) {
 		head.flags = PACKED_ZSTD;
 		stored = got;
 	} else if (len) {

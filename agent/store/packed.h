@@ -3,13 +3,14 @@
 #ifndef PROFD_STORE_PACKED_H
 #define PROFD_STORE_PACKED_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 #include "agent/base/cleanup.h"
+#include "agent/store/store.h"
 
-/* @lasting: worth some time, as it stays and is made once. @ret is the caller's (free). -E2BIG above STORE_CHUNK_MAX, -ENOMEM. */
-int packed_make(const void *data, size_t len, bool lasting, void **ret, size_t *ret_len) must_use;
+/* @ends: it stays and is made once, which is worth some time, and these are its parts; NULL: it soon goes. @ret is the
+ * caller's (free). -E2BIG above STORE_CHUNK_MAX, -ENOMEM. */
+int packed_make(const void *data, size_t len, const struct store_ends *ends, void **ret, size_t *ret_len) must_use;
 /* Many in succession: making what zstd needs costs ten times what a minute of data does. */
 struct packed_reader;
 struct packed_reader *packed_reader_create(void); /* NULL: no memory */

@@ -239,16 +239,16 @@ static int engine_history_append(void *ctx, const struct store_day *day,
 }
 
 static int engine_history_roll(void *ctx, const struct store_day *day, uint64_t from_ns, size_t kept,
-			       const struct store_chunk *dictionary, size_t chunk_count,
+			       const struct store_chunk *dictionary, const struct store_ends *ends,
 			       const struct store_window *windows, size_t window_count,
 			       struct err *err)
 {
 	struct sqlite_engine *engine = ctx;
-	int rc = check_room(engine, dictionary, chunk_count, windows, window_count);
+	int rc = check_room(engine, dictionary, dictionary ? 1 : 0, windows, window_count);
 
 	if (rc == 0)
-		rc = sqlite_history_roll(&engine->history, day, from_ns, kept, dictionary,
-					 chunk_count, windows, window_count, err);
+		rc = sqlite_history_roll(&engine->history, day, from_ns, kept, dictionary, ends, windows,
+					 window_count, err);
 	atomic_store(&engine->history_bytes, sqlite_history_bytes(&engine->history));
 	return rc == -ENOSPC ? no_space(err) : rc;
 }

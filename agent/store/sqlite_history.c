@@ -37,7 +37,7 @@ static const char schema[] =
 	/* id = hour of the day << 32 | series; whole rows, because a tree of keys keeps large ones badly */
 	"CREATE TABLE hour (id INTEGER PRIMARY KEY, minutes BLOB NOT NULL, z BLOB NOT NULL,"
 	"  sum INTEGER NOT NULL);"
-	"PRAGMA user_version = 3;"
+	"PRAGMA user_version = 4;"
 	"COMMIT";
 
 VEC_DEFINE(days, struct store_day);
@@ -282,7 +282,8 @@ static int put_meta(sqlite3 *db, const char *key, uint64_t value, struct err *er
 	return sqlite_db_step(db, stmt, "writing the history", err);
 }
 
-static int put_dictionary(sqlite3 *db, const struct store_chunk *chunks, size_t count, bool lasting,
+/* @ends: NULL, or of what lasts. */
+static int put_dictionary(sqlite3 *db, const struct store_chunk *chunks, size_t count, const struct store_ends *ends,
 			  struct err *err)
 {
 	cleanup(stmt) sqlite3_stmt *stmt = NULL;
@@ -292,7 +293,7 @@ static int put_dictionary(sqlite3 *db, const struct store_chunk *chunks, size_t 
 		cleanup_free void *packed = NULL;
 		size_t len;
 
-		rc = packed_make(chunks[i].data, chunks[i].len, lasting, &packed, &len);
+		rc = packed_make(chunks[i].data, chunks[i].len, ends, &packed, &len);
 		if (rc < 0)
 			return err_set(err, -rc, "StoreUnavailable", NULL,
 				       "a piece of the history is too large");
@@ -342,9 +343,10 @@ static int drop_parts(sqlite3 *db, int64_t series, int64_t ts, struct err *err)
 	return sqlite_db_step(db, stmt, "folding the history", err);
 }
 
-static int pack_window(const struct store_window *window, bool lasting, void **ret, size_t *ret_len, struct err *err)
+static int pack_window(const struct store_window *window, const struct store_ends *ends, void **ret, size_t *ret_len,
+		       struct err *err)
 {
-	int rc = packed_make(window->data, window->len, lasting, ret, ret_len);
+	int rc = packed_make(window->data, window->len, ends, ret, ret_len);
 
 	return rc < 0 ? err_set(err, -rc, "StoreUnavailable", NULL, "a window of the history is too large")
 		      : 0;
@@ -368,7 +370,7 @@ static int put_window(sqlite3 *db, const struct store_window *window, struct err
 	if (rc == 0)
 		rc = sqlite_db_prepare(db, insert, &stmt, err);
 	if (rc == 0)
-		rc = pack_window(window, false, &packed, &len, err);
+		rc = pack_window(window, NULL, &packed, &len, err);
 	if (rc < 0)
 		return rc;
 	(void)sqlite3_bind_int64(stmt, 1, series);
@@ -386,7 +388,7 @@ static int append(sqlite3 *db, const struct store_chunk *dictionary, size_t chun
 		  const struct store_window *windows, size_t window_count, uint64_t feed_identity,
 		  uint64_t feed_position, struct err *err)
 {
-	int rc = put_dictionary(db, dictionary, chunk_count, false, err);
+	int rc = put_dictionary(db, dictionary, chunk_count, NULL, err);
 
 	for (size_t i = 0; rc == 0 && i < window_count; i++)
 		rc = put_window(db, &windows[i], err);
@@ -428,6 +430,7 @@ int sqlite_history_append(struct sqlite_history *history, const struct store_day
 			    append(db, dictionary, chunk_count, windows, window_count,
 				   feed_identity, feed_position, err),
 			    err);
+	sqlite_history_spans_forget(history, day);
 	(void)pthread_mutex_unlock(&history->lock);
 	return rc;
 }
@@ -463,7 +466,7 @@ static int put_hour(sqlite3 *db, const struct store_window *window, struct err *
 	if (rc == 0)
 		rc = sqlite_db_prepare(db, insert, &stmt, err);
 	if (rc == 0)
-		rc = pack_window(window, true, &packed, &len, err);
+		rc = pack_window(window, &window->ends, &packed, &len, err);
 	if (rc < 0)
 		return rc;
 	(void)sqlite3_bind_int64(stmt, 1, sqlite_history_hour_id(window->from_ns, series));
@@ -473,9 +476,10 @@ static int put_hour(sqlite3 *db, const struct store_window *window, struct err *
 }
 
 static int roll(sqlite3 *db, uint64_t from_ns, size_t kept, const struct store_chunk *dictionary,
-		size_t chunk_count, const struct store_window *windows, size_t window_count,
+		const struct store_ends *ends, const struct store_window *windows, size_t window_count,
 		struct err *err)
 {
+	static const struct store_ends none = { 0 };
 	int64_t from_s = (int64_t)(from_ns / NS_PER_S);
 	int rc = drop_where(db,
 			    "DELETE FROM dict WHERE seq NOT IN (SELECT seq FROM dict ORDER BY seq LIMIT ?1)",
@@ -489,7 +493,7 @@ static int roll(sqlite3 *db, uint64_t from_ns, size_t kept, const struct store_c
 				sqlite_history_hour_id(from_ns, 0),
 				sqlite_history_hour_id(from_ns, UINT32_MAX), err);
 	if (rc == 0)
-		rc = put_dictionary(db, dictionary, chunk_count, true, err);
+		rc = put_dictionary(db, dictionary, dictionary ? 1 : 0, ends ? ends : &none, err);
 	for (size_t i = 0; rc == 0 && i < window_count; i++)
 		rc = put_hour(db, &windows[i], err);
 	return rc;
@@ -497,8 +501,8 @@ static int roll(sqlite3 *db, uint64_t from_ns, size_t kept, const struct store_c
 
 int sqlite_history_roll(struct sqlite_history *history, const struct store_day *day,
 			uint64_t from_ns, size_t kept, const struct store_chunk *dictionary,
-			size_t chunk_count, const struct store_window *windows, size_t window_count,
-			struct err *err)
+			const struct store_ends *ends, const struct store_window *windows,
+			size_t window_count, struct err *err)
 {
 	sqlite3 *db;
 	int rc;
@@ -507,9 +511,9 @@ int sqlite_history_roll(struct sqlite_history *history, const struct store_day *
 	rc = begin(history, day, &db, err);
 	if (rc == 0)
 		rc = finish(db,
-			    roll(db, from_ns, kept, dictionary, chunk_count, windows, window_count,
-				 err),
+			    roll(db, from_ns, kept, dictionary, ends, windows, window_count, err),
 			    err);
+	sqlite_history_spans_forget(history, day);
 	/* The room of the minutes; should it fail, the next hour uses it. */
 	if (rc == 0)
 		(void)!sqlite_db_exec(db, "PRAGMA incremental_vacuum", NULL);
@@ -544,6 +548,7 @@ int sqlite_history_drop(struct sqlite_history *history, const struct store_day *
 			rc = err_set(err, errno, "StoreUnavailable", NULL, "%s/%s: %s",
 				     history->path, full, strerror(errno));
 	}
+	sqlite_history_spans_forget(history, day);
 	(void)pthread_mutex_unlock(&history->lock);
 	return rc;
 }
@@ -555,6 +560,7 @@ int sqlite_history_open(struct sqlite_history *history, const char *path, struct
 {
 	*history = (struct sqlite_history){ .dir_fd = -1 };
 	(void)pthread_mutex_init(&history->lock, NULL);
+	(void)pthread_mutex_init(&history->spans_lock, NULL);
 	if (asprintf(&history->path, "%s/history", path) < 0) {
 		history->path = NULL;
 		return err_set(err, ENOMEM, NULL, NULL, "no memory to open the store");
@@ -577,6 +583,8 @@ void sqlite_history_close(struct sqlite_history *history)
 		if (history->writers[i].db)
 			close_writer(&history->writers[i], false);
 	cleanup_close_fn(&history->dir_fd);
+	sqlite_history_spans_forget(history, NULL);
+	(void)pthread_mutex_destroy(&history->spans_lock);
 	(void)pthread_mutex_destroy(&history->lock);
 	free(history->path);
 	history->path = NULL;

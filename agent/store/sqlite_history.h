@@ -11,7 +11,7 @@
 #include "agent/store/store.h"
 
 #define HISTORY_WRITERS_MAX    8u
-#define HISTORY_SCHEMA_VERSION 3
+#define HISTORY_SCHEMA_VERSION 4
 #define HISTORY_HOURS	       24
 
 struct history_writer {
@@ -26,6 +26,9 @@ struct sqlite_history {
 	pthread_mutex_t lock; /* writers */
 	struct history_writer writers[HISTORY_WRITERS_MAX];
 	uint64_t clock;
+	pthread_mutex_t spans_lock; /* what follows; taken last */
+	struct history_spans *spans; /* of files that have not changed since they were added up */
+	size_t span_rows;
 };
 
 /* The row of an hour: hours lie behind one another, so that the file grows at its end. */
@@ -46,8 +49,8 @@ int sqlite_history_append(struct sqlite_history *history, const struct store_day
 			  uint64_t feed_identity, uint64_t feed_position, struct err *err) must_use;
 int sqlite_history_roll(struct sqlite_history *history, const struct store_day *day,
 			uint64_t from_ns, size_t kept, const struct store_chunk *dictionary,
-			size_t chunk_count, const struct store_window *windows, size_t window_count,
-			struct err *err) must_use;
+			const struct store_ends *ends, const struct store_window *windows,
+			size_t window_count, struct err *err) must_use;
 int sqlite_history_position(struct sqlite_history *history, const struct store_day *day,
 			    uint64_t *ret_identity, uint64_t *ret_position,
 			    struct err *err) must_use;
@@ -62,6 +65,8 @@ int sqlite_history_windows(struct sqlite_history *history, const struct store_da
 int sqlite_history_spans(struct sqlite_history *history, const struct store_day *day,
 			 const struct store_window_query *query, uint64_t span_ns,
 			 store_span_fn *visit, void *ctx, struct err *err) must_use;
+/* The file of @day is another one now; NULL = all are. */
+void sqlite_history_spans_forget(struct sqlite_history *history, const struct store_day *day);
 /* The file of @day; it may be gone. */
 int sqlite_history_path(const struct sqlite_history *history, const struct store_day *day,
 			char out[PATH_MAX]) must_use;

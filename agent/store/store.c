@@ -146,10 +146,10 @@ int store_history_append(struct store *store, const struct store_day *day,
 }
 
 int store_history_roll(struct store *store, const struct store_day *day, uint64_t from_ns, size_t kept,
-		       const struct store_chunk *dictionary, size_t chunk_count,
+		       const struct store_chunk *dictionary, const struct store_ends *ends,
 		       const struct store_window *windows, size_t window_count, struct err *err)
 {
-	return store->ops->history_roll(store->engine, day, from_ns, kept, dictionary, chunk_count,
+	return store->ops->history_roll(store->engine, day, from_ns, kept, dictionary, ends,
 					windows, window_count, err);
 }
 

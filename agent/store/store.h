@@ -93,6 +93,12 @@ struct store_chunk {
 	size_t len;
 };
 
+/* Where parts of some data end that differ in nature, ascending: what lasts is compressed part by part. */
+struct store_ends {
+	const uint32_t *at;
+	uint32_t count;
+};
+
 /* Appends @count chunks and the feed position in one durable transaction. */
 int store_session_append(struct store *store, const char *id, const struct store_chunk *chunks,
 			 size_t count, uint64_t feed_identity, uint64_t feed_position,
@@ -139,6 +145,7 @@ struct store_window {
 	int64_t value;
 	const void *data; /* uncompressed, as STORE_CHUNK_MAX */
 	size_t len;
+	struct store_ends ends; /* when written: of data, if somebody says */
 	uint64_t bytes; /* when read: on the disk, its share of an hour's */
 	const struct store_minute *minutes; /* of an hour: those with data, ascending; NULL = of none */
 	uint32_t minute_count;		    /* 0 = a minute or a part of one */
@@ -151,9 +158,9 @@ int store_history_append(struct store *store, const struct store_day *day,
 			 uint64_t feed_identity, uint64_t feed_position, struct err *err) must_use;
 /* Rolls up the hour that begins at @from_ns: in one durable transaction all that is stored of its minutes, and of the
  * hour itself, is replaced by @windows (hours), and all pieces of the dictionary behind the first @kept by
- * @dictionary. */
+ * @dictionary (NULL = by nothing), whose parts end at @ends (may be NULL). */
 int store_history_roll(struct store *store, const struct store_day *day, uint64_t from_ns, size_t kept,
-		       const struct store_chunk *dictionary, size_t chunk_count,
+		       const struct store_chunk *dictionary, const struct store_ends *ends,
 		       const struct store_window *windows, size_t window_count,
 		       struct err *err) must_use;
 /* -ENOENT: nothing is stored for that day. */
@@ -193,6 +200,8 @@ struct store_span {
 	uint64_t samples, lost, bytes;
 	int64_t value;
 };
+/* @query's from and to are of the stretch's begin, with_data says nothing. By time, then by service and type; @visit must not
+ * come back to the store. */
 typedef int store_span_fn(void *ctx, const struct store_span *span);
 int store_history_spans(struct store *store, const struct store_day *day,
 			const struct store_window_query *query, uint64_t span_ns,

@@ -30,7 +30,7 @@ struct store_ops {
 			      const struct store_window *windows, size_t window_count,
 			      uint64_t feed_identity, uint64_t feed_position, struct err *err);
 	int (*history_roll)(void *engine, const struct store_day *day, uint64_t from_ns, size_t kept,
-			    const struct store_chunk *dictionary, size_t chunk_count,
+			    const struct store_chunk *dictionary, const struct store_ends *ends,
 			    const struct store_window *windows, size_t window_count,
 			    struct err *err);
 	int (*history_position)(void *engine, const struct store_day *day, uint64_t *ret_identity,

@@ -13,13 +13,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	cleanup_free void *packed = NULL, *again = NULL, *other = NULL, *any = NULL;
+	const uint32_t at[] = { (uint32_t)size / 3, (uint32_t)size / 2 };
+	const struct store_ends ends = { at, 2 };
 	size_t packed_len = 0, len = 0;
 
 	if (size < 4)
 		return 0;
 	if (packed_open(NULL, data, size, &any, &len) == 0 && !any)
 		abort();
-	if (packed_make(data, size, size & 1, &packed, &packed_len) < 0)
+	if (packed_make(data, size, size & 1 ? &ends : NULL, &packed, &packed_len) < 0)
 		abort();
 	if (packed_open(NULL, packed, packed_len, &again, &len) < 0 || len != size ||
 	    memcmp(again, data, size) != 0)

@@ -99,7 +99,7 @@ static void settle(int kind, const uint8_t *data, size_t size)
 	cleanup_buf struct buf out = { 0 };
 
 	if (!settled || settled_add(settled, kind, data, size) < 0 ||
-	    settled_encode(settled, &out) < 0)
+	    settled_encode(settled, &out, NULL) < 0)
 		return;
 	check(chunk_decode(STORE_CHUNK_SETTLED, out.data, out.len, &none) == 0);
 }

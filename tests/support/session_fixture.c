@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/session_fixture.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -162,6 +163,22 @@ void session_fixture_samples(struct session_fixture *f, uint32_t proc, uint64_t 
 	for (int i = 0; i < count; i++)
 		fake_feed_sample(&f->feed, proc, proc * 100, stack, now_ns + (uint64_t)i,
 				 PERIOD_99);
+}
+
+double session_fixture_two_owners(struct session_fixture *f, unsigned count)
+{
+	struct continuous_setting fast = session_fixture_setting("a", "web", 100),
+				  slow = session_fixture_setting("b", "web", 20);
+	uint64_t now_ns;
+
+	session_fixture_put(f, &fast);
+	session_fixture_put(f, &slow);
+	session_fixture_wait_rate(f, 100);
+	now_ns = clock_monotonic_ns();
+	for (uint32_t i = 0; i < count; i++)
+		fake_feed_sample(&f->feed, 1, i % 50, 1 + i % 2, now_ns + i * 1000ull, 10000000);
+	session_fixture_wait_samples(f, "a", "web", count);
+	return 4 * sqrt(count * 0.2 * 0.8);
 }
 
 int64_t session_fixture_self(const struct profile *p, const char *function)

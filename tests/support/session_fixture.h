@@ -51,6 +51,9 @@ void session_fixture_wait_samples(struct session_fixture *f, const char *tenant,
 				  uint64_t samples);
 /* @count samples of @stack now. */
 void session_fixture_samples(struct session_fixture *f, uint32_t proc, uint64_t stack, int count);
+/* "web" of owner a at 100 Hz and of b at 20: @count samples of 10 ms, a microsecond apart. Returns by how much the number that
+ * b sees may lie off a fifth of them. */
+double session_fixture_two_owners(struct session_fixture *f, unsigned count);
 /* Self value of a function, -1 if the profile has none of that name. */
 int64_t session_fixture_self(const struct profile *p, const char *function);
 

@@ -399,24 +399,15 @@ static void test_each_owner_its_share(void **state)
 {
 	enum { N = 2000 };
 	struct session_fixture *f = *state;
-	struct continuous_setting fast = session_fixture_setting("a", "web", 100),
-				  slow = session_fixture_setting("b", "web", 20);
-	double expected = N * 0.2, deviation = 4 * sqrt(N * 0.2 * 0.8);
-	uint64_t times[N], again[N], now_ns;
+	double deviation = session_fixture_two_owners(f, N);
+	uint64_t times[N], again[N];
 	unsigned timed;
 	size_t count;
 
-	session_fixture_put(f, &fast);
-	session_fixture_put(f, &slow);
-	session_fixture_wait_rate(f, 100);
-	now_ns = clock_monotonic_ns();
-	for (uint64_t i = 0; i < N; i++)
-		fake_feed_sample(&f->feed, 1, (uint32_t)(i % 50), 1 + i % 2, now_ns + i * 1000, 10000000);
-	session_fixture_wait_samples(f, "a", "web", N);
 	assert_int_equal(read_spans(f, "a", "web", times, N, &timed), N);
 	count = read_spans(f, "b", "web", times, N, &timed);
 	assert_int_equal(timed, UINT32_MAX);
-	assert_true(fabs((double)count - expected) < deviation);
+	assert_true(fabs((double)count - N * 0.2) < deviation);
 	session_fixture_kill(f);
 	session_fixture_open(f);
 	assert_int_equal(read_spans(f, "b", "web", again, N, &timed), count);

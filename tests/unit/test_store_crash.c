@@ -38,7 +38,7 @@ static int record_one(struct store *store, uint32_t number, struct err *err)
 	}
 	window.minutes = &minute;
 	window.minute_count = 1;
-	return store_history_roll(store, &day, window.from_ns, 0, NULL, 0, &window, 1, err);
+	return store_history_roll(store, &day, window.from_ns, 0, NULL, NULL, &window, 1, err);
 }
 
 static int count_samples(void *ctx, const struct store_window *window)

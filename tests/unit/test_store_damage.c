@@ -116,7 +116,7 @@ static void write_hour(struct fixture *f, unsigned hour, const struct store_chun
 			.minutes = minutes[service], .minute_count = PER_HOUR
 		};
 	}
-	if (store_history_roll(f->on.store, &day, START + hour * 60 * MINUTE, PIECES, chunk, 1, windows,
+	if (store_history_roll(f->on.store, &day, START + hour * 60 * MINUTE, PIECES, chunk, NULL, windows,
 			       SERVICES, &err) < 0)
 		fail_msg("%s", err.text);
 }

@@ -256,7 +256,7 @@ static int step(struct store *store, unsigned number)
 		window.from_ns = DAY * 86400ull * NS_PER_S + number * 3600 * NS_PER_S;
 		window.minutes = &minute;
 		window.minute_count = 1;
-		rc = store_history_roll(store, &day, window.from_ns, 0, &chunk, 1, &window, 1, &err);
+		rc = store_history_roll(store, &day, window.from_ns, 0, &chunk, NULL, &window, 1, &err);
 		break;
 	}
 	assert_true(rc == 0 || err.text[0]);

@@ -124,6 +124,17 @@ static int see_span(void *ctx, const struct store_span *span)
 	return 0;
 }
 
+static void check_spans(struct store_fixture *f, struct store_window_query query, const char *expect)
+{
+	cleanup_buf struct buf seen = { 0 };
+	struct err err = { 0 };
+
+	buf_add_str(&seen, "");
+	assert_int_equal(store_history_spans(f->store, &week, &query, 10 * MINUTE, see_span, &seen, &err), 0);
+	buf_add_char(&seen, '\0');
+	assert_string_equal(seen.data, expect);
+}
+
 static void test_spans(void **state)
 {
 	struct store_fixture *f = *state;
@@ -134,16 +145,23 @@ static void test_spans(void **state)
 		window_of("web", ",a:99,", 11, true, "x"),
 		window_of("db", ",b:19,", 10, true, "x"),
 	};
-	struct store_window_query query = { .tenant = "a" };
-	cleanup_buf struct buf seen = { 0 };
+	const struct store_window late = window_of("web", ",a:99,", 15, true, "xxxx");
+	const struct store_window_query all = { 0 }, own = { .tenant = "a" };
 	struct err err = { 0 };
 
 	append(f, windows, 5, 1);
-	assert_int_equal(
-		store_history_spans(f->store, &week, &query, 10 * MINUTE, see_span, &seen, &err),
-		0);
-	buf_add_char(&seen, '\0');
-	assert_string_equal(seen.data, "web@0:3-9 n=3 v=30 web@10:10-11 n=4 v=40 ");
+	check_spans(f, own, "web@0:3-9 n=3 v=30 web@10:10-11 n=4 v=40 ");
+	check_spans(f, all, "web@0:3-9 n=3 v=30 db@10:10-10 n=1 v=10 web@10:10-11 n=4 v=40 ");
+	check_spans(f, (struct store_window_query){ .service = "db" }, "db@10:10-10 n=1 v=10 ");
+	check_spans(f, (struct store_window_query){ .type = "offcpu" }, "");
+	check_spans(f, (struct store_window_query){ .tenant = "a", .to_ns = START + MINUTE }, "web@0:3-9 n=3 v=30 ");
+	check_spans(f, (struct store_window_query){ .tenant = "a", .from_ns = START + MINUTE },
+		    "web@10:10-11 n=4 v=40 ");
+	/* What is known of a file is forgotten when it is written to, and when it goes. */
+	append(f, &late, 1, 2);
+	check_spans(f, own, "web@0:3-9 n=3 v=30 web@10:10-15 n=8 v=80 ");
+	assert_int_equal(store_history_drop(f->store, &week, &err), 0);
+	assert_int_equal(store_history_spans(f->store, &week, &own, 10 * MINUTE, see_span, NULL, &err), -ENOENT);
 }
 
 /* An hour takes the place of its minutes, and the dictionary that of the pieces that are not kept. */
@@ -165,16 +183,13 @@ static void test_hours(void **state)
 	append(f, minutes, 0, 2);
 	hour.minutes = parts;
 	hour.minute_count = 2;
-	assert_int_equal(store_history_roll(f->store, &week, START, 1, &dictionary, 1, &hour, 1, &err), 0);
+	assert_int_equal(store_history_roll(f->store, &week, START, 1, &dictionary, NULL, &hour, 1, &err), 0);
 	check(f, (struct store_window_query){ .tenant = "a" }, "web@0=hour web@60=y ");
 	check(f, (struct store_window_query){ .from_ns = START + 59 * MINUTE, .to_ns = START + 60 * MINUTE },
 	      "web@0=hour ");
 	assert_int_equal(store_history_dictionary(f->store, &week, count_chunk, &chunks, NULL, &err), 0);
 	assert_int_equal(chunks, 2);
-	assert_int_equal(store_history_spans(f->store, &week, &query, 10 * MINUTE, see_span, &seen, &err), 0);
-	buf_add_char(&seen, '\0');
-	assert_string_equal(seen.data,
-			    "web@0:0-0 n=1 v=10 web@50:59-59 n=2 v=21 web@60:60-60 n=1 v=10 ");
+	check_spans(f, query, "web@0:0-0 n=1 v=10 web@50:59-59 n=2 v=21 web@60:60-60 n=1 v=10 ");
 }
 
 static int see_day(void *ctx, const struct store_day *day, uint64_t bytes)
@@ -242,12 +257,14 @@ static void test_many_days(void **state)
 
 static void test_packed_damage(void **state)
 {
+	static const uint32_t end = 500;
+	const struct store_ends ends = { &end, 1 };
 	char text[2000];
 	void *packed = NULL, *again = (void *)1;
 	size_t len, got = 7;
 
 	memset(text, 'x', sizeof(text));
-	assert_int_equal(packed_make(text, sizeof(text), true, &packed, &len), 0);
+	assert_int_equal(packed_make(text, sizeof(text), &ends, &packed, &len), 0);
 	assert_true(len < 100);
 	for (size_t bit = 0; bit < len * 8; bit++) {
 		((char *)packed)[bit / 8] ^= (char)(1 << bit % 8);

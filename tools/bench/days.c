@@ -28,6 +28,8 @@
 #define RETENTION  30u
 #define SAMPLE	   1024u
 #define PARTS	   6u /* flushes a minute */
+#define PID_FIRST  300u /* where the kernel begins again */
+#define PID_MAX	   4194304u
 
 struct stack {
 	uint16_t count, shared; /* outer frames that others have, too */
@@ -114,6 +116,8 @@ static struct {
 	struct calls_vec calls; /* of all stacks, sorted */
 	double known_calls; /* share */
 	size_t recorded_pairs, recorded_attrs, recorded_processes;
+	uint32_t pid, pids_between; /* of the last thread that came and went, and from one to the next */
+	uint64_t clock_ns, between_ns; /* likewise, when a process began */
 	/* of the day that is being written */
 	struct fresh_vec fresh; /* stacks of this hour */
 	struct rows_vec rows;	/* its windows, whose data is owned */
@@ -250,6 +254,7 @@ static int on_window(void *ctx, const struct store_window *row)
 		window.count = minutes[i].count;
 		window.row.samples = window.row.lost = 0;
 		window.row.value = 0;
+		window.row.profiled_ms = MINUTE_NS / NS_PER_MS;
 		for (size_t j = 0; j < window.count; j++) {
 			window.row.samples += window.sums[j].value2 / SAMPLE;
 			window.row.value += window.sums[j].value;
@@ -408,6 +413,26 @@ static void find_calls(void)
 	b.known_calls = own ? (double)known / (double)own : 1;
 }
 
+/* How many pids and how much time of the day there are from one thread or process that came and went to the next. */
+static void find_pids(void)
+{
+	uint32_t first = PID_MAX, last = 0, threads = 1, processes = 1;
+
+	for (size_t i = 0; i < b.attrs.count; i++) {
+		const struct chunk_process *p = &b.processes.data[b.attrs.data[i].process].p;
+		uint32_t tid = b.attrs.data[i].tid;
+
+		if (b.attr_uses.data[i].minutes > 1 || !tid)
+			continue;
+		first = tid < first ? tid : first;
+		last = tid > last ? tid : last;
+		threads++;
+		processes += p->tgid == tid;
+	}
+	b.pids_between = last > first ? (last - first) / threads + 1 : 1;
+	b.between_ns = b.minutes * MINUTE_NS / processes;
+}
+
 static void read_record(void)
 {
 	struct store_window_query all = { .with_data = true };
@@ -426,6 +451,7 @@ static void read_record(void)
 	}
 	find_shared();
 	find_calls();
+	find_pids();
 	for (struct series *s = b.series; s; s = s->next)
 		look_at(s);
 	b.recorded_pairs = b.pairs.count;
@@ -510,11 +536,14 @@ static uint32_t attr_for(uint32_t recorded)
 		return recorded;
 	if (u64map_get(&b.new_attr, recorded, &at))
 		return (uint32_t)at;
-	/* A thread that came and went, in a process of its own if that did, too. */
-	attr.tid = 1000 + (uint32_t)below(1 << 22);
+	/* A thread that came and went, in a process of its own if that did, too: one after the other, as often as in the record. */
+	b.pid = PID_FIRST + (b.pid + (uint32_t)below(2 * b.pids_between) + 1) % (PID_MAX - PID_FIRST);
+	attr.tid = b.pid;
 	if (process.p.tgid == b.attrs.data[recorded].tid) {
-		uint64_t later_ns = (uint64_t)(uniform() * 1e11);
+		uint64_t later_ns;
 
+		b.clock_ns += (uint64_t)(uniform() * 2 * (double)b.between_ns);
+		later_ns = b.clock_ns - process.p.started_at_ns;
 		process.p.id = (uint32_t)b.processes.count;
 		process.p.tgid = attr.tid;
 		process.p.start_boottime_ns += later_ns;
@@ -665,6 +694,8 @@ static void write_day(const struct store_day *day)
 	for (uint32_t minute = 0; minute < 1440; minute++) {
 		uint32_t first = (uint32_t)b.pairs.count;
 
+		if (b.clock_ns < begin_ns + minute * MINUTE_NS)
+			b.clock_ns = begin_ns + minute * MINUTE_NS;
 		u64map_clear(&b.new_attr);
 		for (size_t i = 0; i < b.windows.count; i++)
 			if (b.windows.data[i].minute == minute % b.minutes)
