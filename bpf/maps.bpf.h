@@ -23,6 +23,7 @@
 
 #define YOUNG_VMAS_MAX	 64u /* executable mappings of a process without published ones */
 #define UNKNOWN_PCS_MAX	 1024u
+#define WALK_WINDOW_WORDS 64u
 #define STACK_FRAMES_MAX (PROF_FRAMES_MAX + 1) /* and the marker of a cut stack */
 
 /* Set before loading. */
@@ -134,6 +135,7 @@ struct scratch {
 	uint32_t mappings_are_published; /* the trie is asked: what it has is of this image */
 	uint32_t going;		 /* there is a further frame */
 	uint64_t unknown_pc;
+	uint64_t window[WALK_WINDOW_WORDS + 1]; /* of the stack; the last is there for the verifier */
 
 	struct prof_sample_event sample;
 	struct arch_regs regs;

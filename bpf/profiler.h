@@ -288,7 +288,7 @@ struct prof_mapping_key {
 };
 
 enum prof_mapping_flag {
-	PROF_MAPPING_FP = 1,  /* the file keeps frame pointers: CFA = rbp for >= 95 % of its text */
+	PROF_MAPPING_FP = 1,  /* the file keeps frame pointers: CFA = rbp for >= 99 % of what calls return to */
 	PROF_MAPPING_JIT = 2, /* anonymous executable memory */
 	PROF_MAPPING_ROWS = 4, /* unwind rows are published */
 	PROF_MAPPING_AWAITED = 8, /* the symbolizer has been asked for them */

@@ -9,6 +9,7 @@
 #include "bpf/mapping.bpf.h"
 
 #define WALK_COMPAT_FRAMES 128u
+#define WALK_FP_FRAMES	   16u
 
 _Static_assert(WALK_COMPAT_FRAMES >= 127, "contract.md section 3");
 
@@ -204,6 +205,51 @@ static __always_inline int walk_frame(struct scratch *s)
 	return walk_finish(s, walk_step(s, pc - s->map.mapping.bias));
 }
 
+/* Callers in code that keeps frame pointers follow each other without look-ups, and their words lie close together: up to
+ * WALK_FP_FRAMES of them with one read of the stack. What is not plain is left to walk_frame(). */
+static __always_inline void walk_fp_frames(struct scratch *s)
+{
+	uint64_t start = s->map.start, bytes = s->map.end - start, bias = s->map.mapping.bias;
+	uint64_t word = prof_frame_module(s->map.mapping.module, 0, PROF_FRAME_RETURN);
+	uint64_t ip = s->at.ip, sp = s->at.sp, fp = s->at.fp, window = fp, hash = s->stack.stack_hash;
+	uint32_t count = s->stack.frame_count;
+
+	if (!(s->map.mapping.flags & PROF_MAPPING_FP) || !s->at.is_return || s->gap || ip - 1 - start >= bytes ||
+	    fp >= ARCH_USER_END || fp & 7 || bpf_probe_read_user(s->window, sizeof(s->window), (void *)fp))
+		return;
+#pragma clang loop unroll(disable)
+	for (uint32_t i = 0; i < WALK_FP_FRAMES; i++) {
+		uint64_t at = fp - window, caller, frame;
+		uint32_t word_at = index_within(at / 8, WALK_WINDOW_WORDS);
+
+		if (at > sizeof(s->window) - 16 || at & 7 || fp < sp || fp - sp > UNWIND_GUESS_SPAN_BYTES ||
+		    ip - 1 - start >= bytes || count >= s->frame_limit)
+			break;
+		caller = s->window[word_at + 1];
+		if (!caller)
+			break;
+		frame = word | ((ip - bias) & PROF_FRAME_OFFSET_MASK);
+		s->frames[index_within(count, PROF_FRAMES_MAX)] = frame;
+		hash = hash_frame(hash, frame);
+		count++;
+		sp = fp + 16;
+		ip = caller;
+		fp = s->window[word_at];
+	}
+	if (count == s->stack.frame_count)
+		return;
+	s->stack.frame_count = count;
+	s->stack.stack_hash = hash;
+	unwind_to_caller(&s->at, sp, ip, fp);
+	s->at.third_is = UNWIND_THIRD_UNKNOWN;
+}
+
+static __always_inline int walk_frames(struct scratch *s)
+{
+	walk_fp_frames(s);
+	return walk_frame(s);
+}
+
 /* The context of a callback must lie on the stack. */
 struct walk_context {
 	struct scratch *scratch;
@@ -211,7 +257,7 @@ struct walk_context {
 
 static long walk_turn(uint32_t turn, void *context)
 {
-	return walk_frame(((struct walk_context *)context)->scratch);
+	return walk_frames(((struct walk_context *)context)->scratch);
 }
 
 static __always_inline void walk_whole(struct scratch *s)
@@ -267,7 +313,7 @@ static __always_inline void walk_begin(struct scratch *s, uint32_t tgid,
                                                                                                    \
 		zero = 0;                                                                          \
 		s = bpf_map_lookup_elem(&(map), &zero);                                            \
-		return s ? walk_frame(s) : 1;                                                      \
+		return s ? walk_frames(s) : 1;                                                     \
 	}
 
 #define walk_compat(s, turn)                                                                       \

@@ -157,6 +157,7 @@ static int synth_init(struct cfi_set *set, const struct code_section *section)
 		    (rc = add_step(set, section->fo + up + c->set_up_len, call_rule(set, 8))) < 0 ||
 		    (rc = add_step(set, section->fo + down + c->down_at, call_rule(set, 0))) < 0)
 			return rc;
+		set->init_bytes += down + c->down_at - up - c->set_up_len;
 		return add_range(set, section->ev, size, first);
 	}
 	return 0;

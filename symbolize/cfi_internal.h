@@ -170,6 +170,7 @@ struct cfi_set {
 	unsigned indirect_left;	    /* DW_EH_PE_indirect reads still allowed */
 	bool third_is_needed;	    /* a CFA by the third register was met */
 	bool third_is_followed;	    /* rules say where it is */
+	uint64_t init_bytes;	    /* of .init and .fini, with a frame of their own */
 };
 
 void cfi_set_deinit(struct cfi_set *set);

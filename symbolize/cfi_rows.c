@@ -74,5 +74,8 @@ int cfi_table_build(Elf *elf, struct cfi_table *ret)
 		if (rc < 0)
 			return rc;
 	}
-	return cfi_builder_finish(builder, ret);
+	rc = cfi_builder_finish(builder, ret);
+	if (rc == 0)
+		ret->entry_bytes += set.init_bytes;
+	return rc;
 }

@@ -6,6 +6,7 @@
 #define PROFD_SYMBOLIZE_CFI_ROWS_H
 
 #include <libelf.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,7 +18,10 @@ struct cfi_table {
 	size_t image_bytes;
 	uint32_t row_count;
 	uint64_t text_bytes;	 /* bytes of executable segments covered by rows */
-	uint64_t fp_text_bytes;	 /* of them with CFA = fp */
+	uint64_t fp_text_bytes;	 /* of them with CFA = fp + 16 and the caller's fp at its place */
+	uint64_t entry_bytes;	 /* of them where no call returns to: before a frame is set up or after it is taken down,
+				  * PLT, .init, where programs begin */
+	bool breaks_fp;		 /* somewhere a caller is not found by fp: signal frames, switches of stacks */
 	uint64_t unsupported_bytes;
 };
 

@@ -25,6 +25,7 @@ _Static_assert(sizeof(struct table_row) == 4, "layout");
 _Static_assert(sizeof(struct table_page) == 8, "layout");
 
 #define RECENT_RULES 256u
+#define PLT0_BYTES   16u /* with rows of their own before the entries */
 
 VEC_DEFINE(table_row, struct table_row);
 VEC_DEFINE(unwind_rule, struct unwind_rule);
@@ -43,6 +44,7 @@ struct cfi_builder {
 	uint32_t pending_fo;
 	uint16_t pending_rule;
 	struct cfi_table sums; /* bytes by kind of rule */
+	bool has_plt;
 };
 
 /* ---- building ------------------------------------------------------------------------------------ */
@@ -123,15 +125,31 @@ static int pages_open(struct cfi_builder *b, uint32_t page, bool row_at_start)
 	return 0;
 }
 
+/* A call leaves sp at a multiple of 16 behind the return address (System V ABI, 3.2.2), so hardly any is made where
+ * nothing, or fp alone, has been pushed: compilers know the functions of a file that do not mind. */
+static bool is_entry(const struct unwind_rule *rule)
+{
+	if (rule->cfa != UNWIND_CFA_SP)
+		return rule->cfa == UNWIND_CFA_PLT || rule->cfa == UNWIND_CFA_END;
+	return rule->cfa_offset == 8 || (rule->cfa_offset == 16 && rule->fp == UNWIND_FP_CFA && rule->fp_offset == -16);
+}
+
 static void count_bytes(struct cfi_builder *b, uint32_t end_fo)
 {
-	uint8_t cfa = b->rules.data[b->rule].cfa;
+	const struct unwind_rule *rule = &b->rules.data[b->rule];
+	uint8_t cfa = rule->cfa;
 	uint64_t bytes = end_fo - b->fo;
 
 	if (cfa != UNWIND_CFA_NONE)
 		b->sums.text_bytes += bytes;
-	if (cfa == UNWIND_CFA_FP)
+	if (is_entry(rule))
+		b->sums.entry_bytes += bytes;
+	if (cfa == UNWIND_CFA_PLT && !b->has_plt)
+		b->sums.entry_bytes += PLT0_BYTES;
+	b->has_plt |= cfa == UNWIND_CFA_PLT;
+	if (cfa == UNWIND_CFA_FP && rule->cfa_offset == 16 && rule->fp == UNWIND_FP_CFA && rule->fp_offset == -16)
 		b->sums.fp_text_bytes += bytes;
+	b->sums.breaks_fp |= cfa == UNWIND_CFA_SIGNAL || rule->flags & (UNWIND_RULE_SIGNAL | UNWIND_RULE_SWITCH);
 	if (cfa == UNWIND_CFA_UNSUPPORTED)
 		b->sums.unsupported_bytes += bytes;
 }

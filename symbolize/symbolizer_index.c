@@ -19,7 +19,7 @@
 #include "symbolize/symbolizer_internal.h"
 
 #define SEND_WAIT_MS   1000
-#define FP_TEXT_PCT    95 /* above: a build with frame pointers; prologues are the rest (performance.md 4.5) */
+#define FP_TEXT_PCT    99 /* of what calls return to, from here on: a build with frame pointers */
 #define TABLE_TAG_FP   1  /* tag of a cached table: INDEXED_FP */
 #define CACHED_BYTES_MIN (8u << 10) /* a smaller table is built as fast as it is read */
 #define ORIGINS_BETTER (SYMBOL_ORIGIN_DWARF | SYMBOL_ORIGIN_SYMTAB)
@@ -56,9 +56,11 @@ static int table_from_cache(struct symbolizer *s, struct control_indexed *answer
 	return take_fd(&fd);
 }
 
+/* A quarter of all: little else than entries says little. */
 static bool table_is_fp(const struct cfi_table *table)
 {
-	return table->fp_text_bytes * 100 >= table->text_bytes * FP_TEXT_PCT && table->text_bytes;
+	return table->fp_text_bytes * 4 >= table->text_bytes && table->text_bytes && !table->breaks_fp &&
+	       table->fp_text_bytes * 100 >= (table->text_bytes - table->entry_bytes) * FP_TEXT_PCT;
 }
 
 static int table_to_memfd(const struct cfi_table *table)

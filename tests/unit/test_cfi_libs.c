@@ -347,9 +347,10 @@ static void check_file(const char *path)
 	assert_int_equal(elf_file_open_take(fd, &file), 0);
 	start_ns = clock_monotonic_ns();
 	assert_int_equal(cfi_table_build(file->elf, &table), 0);
-	print_message("%s: %u rows, %zu bytes, text %lu, fp %lu, unsupported %lu, %.1f ms\n", path,
+	print_message("%s: %u rows, %zu bytes, text %lu, fp %lu, entries %lu, unsupported %lu, %.1f ms\n", path,
 		      table.row_count, table.image_bytes, (unsigned long)table.text_bytes,
-		      (unsigned long)table.fp_text_bytes, (unsigned long)table.unsupported_bytes,
+		      (unsigned long)table.fp_text_bytes, (unsigned long)table.entry_bytes,
+		      (unsigned long)table.unsupported_bytes,
 		      (double)(clock_monotonic_ns() - start_ns) / 1e6);
 	assert_int_equal(cfi_image_validate(table.image, table.image_bytes), 0);
 	assert_int_equal(elf_segments_load(file->elf, &segments), 0);

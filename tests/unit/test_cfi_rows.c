@@ -355,7 +355,7 @@ static void test_pages(void **state)
 	size_t cie = cfi_writer_cie(&w, &(struct cfi_writer_cie){ .encoding = 0 });
 
 	/* def_cfa rbp + 16 exactly at a page's start (file offset 0x20000), then three pages long. */
-	cfi_writer_fde(&w, cie, 0, TEXT_EV, 4 * UNWIND_PAGE_BYTES, "04 00 d0 01 00 0c 06 10");
+	cfi_writer_fde(&w, cie, 0, TEXT_EV, 4 * UNWIND_PAGE_BYTES, "04 00 d0 01 00 0c 06 10 86 02");
 	assert_int_equal(build(&w, text_bytes, NULL, &table), 0);
 	assert_int_equal(at(&table, TEXT_EV + 0x1cfff)->cfa, UNWIND_CFA_SP);
 	assert_int_equal(at(&table, TEXT_EV + 0x1d000)->cfa, UNWIND_CFA_FP);
@@ -363,6 +363,8 @@ static void test_pages(void **state)
 	assert_null(at(&table, TEXT_EV + 0x40000));
 	assert_int_equal(table.text_bytes, 4 * UNWIND_PAGE_BYTES);
 	assert_int_equal(table.fp_text_bytes, 4 * UNWIND_PAGE_BYTES - 0x1d000);
+	assert_int_equal(table.entry_bytes, 0x1d000);
+	assert_false(table.breaks_fp);
 	assert_int_equal(table.unsupported_bytes, 0);
 	/* 0x3000..0x43000: pages 0 to 4; rows: gap, start, 0x10000, 0x20000, 0x30000, 0x40000, end. */
 	assert_int_equal(table.row_count, 7);

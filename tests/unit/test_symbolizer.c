@@ -74,6 +74,37 @@ static void test_index(void **state)
 	host_stop(&f);
 }
 
+/* Builds with frame pointers, small as they are, and others; one with a signal's return is none, whatever else it has. */
+static void test_frame_pointers(void **state)
+{
+	static const struct {
+		const char *options;
+		uint32_t flags;
+	} cases[] = {
+		{ "-fno-omit-frame-pointer", INDEXED_FP },
+		{ "-fno-omit-frame-pointer -fcf-protection -mno-omit-leaf-frame-pointer", INDEXED_FP },
+		{ "-fomit-frame-pointer", 0 },
+		{ "-fno-omit-frame-pointer -static", 0 },
+	};
+	static struct symbolizer_host f;
+
+	fixture_write("many.c", "#include <stdio.h>\n#include <stdlib.h>\n"
+				"__attribute__((noinline)) int low(int n) { return n < 2 ? puts(\"x\") : low(n - 1) + low(n - 2); }\n"
+				"__attribute__((noinline)) int high(int n) { return n < 1 ? atoi(\"1\") : low(n) * high(n - 1); }\n"
+				"int main(int argc, char **argv) { return argc > 9 ? high(argc) + puts(argv[0]) : low(argc); }\n");
+	host_start(&f, NULL);
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct control_indexed answer;
+
+		assert_true(fixture_run("gcc -O2 %s -o many many.c", cases[i].options));
+		answer = host_index(&f, 10 + (uint32_t)i, "many");
+		assert_int_equal(answer.status, 0);
+		assert_int_equal(answer.flags & INDEXED_FP, cases[i].flags);
+		check_table(&f, &answer);
+	}
+	host_stop(&f);
+}
+
 static void test_names(void **state)
 {
 	static struct symbolizer_host f;
@@ -653,6 +684,7 @@ int main(void)
 		cmocka_unit_test(test_kernel),	      cmocka_unit_test(test_peers_come_and_go),
 		cmocka_unit_test(test_jit),	      cmocka_unit_test(test_bad_jit),
 		cmocka_unit_test(test_names_later),
+		cmocka_unit_test(test_frame_pointers),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, NULL);
