@@ -32,33 +32,36 @@ struct day_part {
 	struct recording *recording;	    /* of the day under way */
 	unsigned damaged_days;		    /* could not be read at all */
 	bool timed;			    /* it holds single samples, not sums */
+	double samples;
 	uint64_t lost;
 	struct err *err;
 };
 
-/* Of an hour, in the minutes that were asked for. */
-static uint64_t lost_in(const struct history_window *asked, const struct store_window *window)
+/* Of an hour, the minutes that were asked for. @share of the samples are the tenant's. */
+static void count_window(struct day_part *part, const struct store_window *window, double share)
 {
-	uint64_t lost = window->minute_count ? 0 : window->lost;
-
+	if (!window->minute_count) {
+		part->samples += share * (double)window->samples;
+		part->lost += window->lost;
+	}
 	for (uint32_t i = 0; i < window->minute_count; i++) {
 		uint64_t at_ns = window->from_ns + window->minutes[i].minute * CONTINUOUS_MINUTE_NS;
 
-		if (at_ns >= asked->from_ns && at_ns < asked->to_ns)
-			lost += window->minutes[i].lost;
+		if (at_ns < part->window->from_ns || at_ns >= part->window->to_ns)
+			continue;
+		part->samples += share * (double)window->minutes[i].samples;
+		part->lost += window->minutes[i].lost;
 	}
-	return lost;
 }
 
 static int add_window(void *ctx, const struct store_window *window)
 {
 	struct day_part *part = ctx;
 	uint32_t highest, rate = owners_rate(window->owners, part->window->tenant, &highest);
+	double share = highest && rate < highest ? (double)rate / highest : 1;
 
-	part->lost += lost_in(part->window, window);
-	return recording_add_window(part->recording, window, part->window->from_ns,
-				    part->window->to_ns,
-				    highest && rate < highest ? (double)rate / highest : 1);
+	count_window(part, window, share);
+	return recording_add_window(part->recording, window, part->window->from_ns, part->window->to_ns, share);
 }
 
 static int add_pairs(void *ctx, const struct store_chunk *chunk)
@@ -124,7 +127,8 @@ static int build_day(struct day_part *part)
 	int rc;
 
 	options.meta.grain_ns = part->timed ? 0 : CONTINUOUS_MINUTE_NS;
-	options.quality.samples = (int64_t)recording_event_count(part->recording);
+	options.quality.samples =
+		part->timed ? (int64_t)recording_event_count(part->recording) : (int64_t)(part->samples + 0.5);
 	options.quality.lost = (int64_t)part->lost;
 	options.quality.overhead_pct = options.quality.effective_rate = -1;
 	rc = recording_build(part->recording, &options, names_client_begin(part->s->names),
@@ -133,10 +137,11 @@ static int build_day(struct day_part *part)
 	if (rc < 0)
 		return err_set(part->err, -rc, NULL, NULL, "the profile cannot be built: %s",
 			       strerror(-rc));
-	profile->quality.samples = profile->totals[0];
-	if (part->meta->type == PROFILE_CPU && profile->totals[1] > 0)
+	if (part->meta->type == PROFILE_CPU && profile->totals[1] > 0) {
+		profile->quality.samples = profile->totals[0];
 		profile->quality.effective_rate =
 			(double)profile->totals[0] / ((double)profile->totals[1] / 1e9);
+	}
 	rc = parts_vec_push(&part->parts, profile);
 	if (rc < 0)
 		(void)profile_unref(profile);
@@ -153,6 +158,7 @@ static int add_day(void *ctx, const struct store_day *day, uint64_t bytes)
 	if (begin_ns >= part->window->to_ns ||
 	    begin_ns + CONTINUOUS_DAY_NS <= part->window->from_ns)
 		return 0;
+	part->samples = 0;
 	part->lost = 0;
 	part->timed = part->window->timed &&
 		      detail_read(part->s, day, part->window, &recording, &part->lost, NULL) > 0;

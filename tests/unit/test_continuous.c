@@ -494,6 +494,7 @@ static void test_several_types(void **state)
 		window.from_ns = list.items[j].created_at_ns;
 		window.to_ns = window.from_ns + 600 * NS_PER_S;
 		assert_int_equal(sessions_window_profile(f->sessions, &window, &p, &err), 0);
+		assert_int_equal(p->quality.samples, list.items[j].sample_count);
 		for (uint32_t i = 0; i < p->event_count; i++)
 			assert_int_equal(p->events[i].time_ns % MINUTE, 0);
 		assert_int_equal(session_fixture_self(p, "f_100"),
