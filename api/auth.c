@@ -9,6 +9,7 @@
 
 #include "agent/base/clock.h"
 #include "agent/base/hash.h"
+#include "agent/base/parse.h"
 #include "api/api_internal.h"
 #include "api/links.h"
 
@@ -66,21 +67,30 @@ static int bearer_token(const struct http_request *request, const char **ret, st
 	return 1;
 }
 
+/* Its value. Cookies know no ports: others of this host, with names that end like ours, may stand before it. */
+static const char *find_cookie(const char *header)
+{
+	const char *at = header;
+
+	while ((at = strstr(at, AUTH_COOKIE "=")) && at != header && at[-1] != ' ' && at[-1] != ';')
+		at++;
+	return at ? at + strlen(AUTH_COOKIE) + 1 : NULL;
+}
+
 /* The page's cookie: "exp role key tenant", signed. A key that was deleted takes its cookies along. */
 static int read_cookie(struct api *api, const struct http_request *request,
 		       struct auth_identity *ret)
 {
 	const char *header = http_header(request, "Cookie");
-	const char *at = header ? strstr(header, AUTH_COOKIE "=") : NULL;
+	const char *at = header ? find_cookie(header) : NULL;
 	char ticket[TICKET_SIZE], text[TICKET_SIZE];
 	struct auth_identity identity = { 0 };
 	uint64_t exp_s;
 	unsigned role;
 	int n = 0;
 
-	if (!at || (at != header && at[-1] != ' ' && at[-1] != ';'))
+	if (!at)
 		return -ENOENT;
-	at += strlen(AUTH_COOKIE) + 1;
 	(void)snprintf(ticket, sizeof(ticket), "%.*s", (int)strcspn(at, "; "), at);
 	if (ticket_read(api, ticket, text, sizeof(text)) < 0 ||
 	    sscanf(text, "%" SCNu64 " %u %63s %n", &exp_s, &role, identity.key_id, &n) != 3 || !n)
@@ -112,6 +122,20 @@ static int bind_tenant(struct http_request *request, const struct auth_identity 
 	return 0;
 }
 
+/* A link that was made for a tenant names it: browsers send no header. */
+static int take_query_tenant(struct http_request *request, struct err *err)
+{
+	const char *tenant = query_text(&request->query, "tenant", NULL);
+
+	if (!(request->route->flags & ROUTE_SIGNED) || !tenant || http_header(request, "X-Tenant-ID"))
+		return 0;
+	if (!parse_is_name(tenant))
+		return err_set(err, EINVAL, "InvalidParam", "tenant",
+			       "tenant must be 1 to 64 of A-Z a-z 0-9 . _ -");
+	(void)snprintf(request->tenant, sizeof(request->tenant), "%s", tenant);
+	return 0;
+}
+
 /* Callers whose identity is their token or cookie. */
 static int check_identity(struct http_call *call)
 {
@@ -128,15 +152,8 @@ static int check_identity(struct http_call *call)
 		return rc;
 	request->role = identity.role;
 	request->caller = identity.caller;
-	return bind_tenant(request, &identity, call->err);
-}
-
-static void take_query_tenant(struct http_request *request)
-{
-	const char *tenant = query_text(&request->query, "tenant", NULL);
-
-	if ((request->route->flags & ROUTE_SIGNED) && tenant && !http_header(request, "X-Tenant-ID"))
-		(void)snprintf(request->tenant, sizeof(request->tenant), "%s", tenant);
+	rc = take_query_tenant(request, call->err);
+	return rc < 0 ? rc : bind_tenant(request, &identity, call->err);
 }
 
 static int find_role(struct http_call *call)
@@ -148,13 +165,11 @@ static int find_role(struct http_call *call)
 		bool owner = request->peer_uid == 0 || request->peer_uid == geteuid();
 
 		request->role = owner ? HTTP_ROLE_ADMIN : HTTP_ROLE_PROFILE;
-		take_query_tenant(request);
-		return 0;
+		return take_query_tenant(request, call->err);
 	}
 	if (auth_is_open(call->api)) {
 		request->role = HTTP_ROLE_PROFILE;
-		take_query_tenant(request);
-		return 0;
+		return take_query_tenant(request, call->err);
 	}
 	rc = check_identity(call);
 	if (rc < 0 || request->role != HTTP_ROLE_NONE)

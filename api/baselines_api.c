@@ -2,6 +2,7 @@
 #include "api/baselines_api.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 
 #include "agent/base/parse.h"
@@ -9,32 +10,26 @@
 #include "agent/session/history.h"
 #include "api/api_internal.h"
 #include "api/json_in.h"
+#include "api/quality_json.h"
 #include "api/session_json.h"
 
 #define LABEL_MAX	200
 #define DESCRIPTION_MAX 2000
+#define FUNCTION_MAX	4096
+#define COUNT_MAX	(1ull << 53) /* whole numbers that JSON's readers keep */
 #define LIST_DEFAULT	20
 #define LIST_MAX	100
 
 /* ---- one baseline as JSON -------------------------------------------------------------------------- */
 
 /* What the client sent, else what the session's data says. */
-static int functions_json(struct http_call *call, struct json_out *json,
-			  const struct baseline_info *info)
+static int functions_json(struct json_out *json, const struct baseline_info *info, const struct profile *p)
 {
-	cleanup(profile) struct profile *p = NULL;
-	int rc;
-
 	if (info->top_functions) {
 		json_out_key(json, "topFunctions");
-		buf_add_str(json->buf, info->top_functions);
-		json->comma = true;
+		json_out_raw(json, info->top_functions);
 		return 0;
 	}
-	rc = sessions_profile(call->api->options.sessions, call->request->tenant, info->id, &p,
-			      call->err);
-	if (rc < 0)
-		return rc;
 	return top_functions_json(json, "topFunctions", p, profile_value_index(p), TOP_FUNCTIONS_DEFAULT, true);
 }
 
@@ -42,8 +37,11 @@ static int baseline_json(struct http_call *call, struct json_out *json,
 			 const struct baseline_info *info, const struct json_warnings *warnings)
 {
 	const struct profile_type_info *type = profile_type_info(info->type);
-	int rc;
+	cleanup(profile) struct profile *p = NULL;
+	int rc = sessions_profile(call->api->options.sessions, call->request->tenant, info->id, &p, call->err);
 
+	if (rc < 0)
+		return rc;
 	json_out_open(json, NULL, '{');
 	json_out_text(json, "baselineId", info->id);
 	json_out_text(json, "baselineLabel", info->label);
@@ -52,7 +50,7 @@ static int baseline_json(struct http_call *call, struct json_out *json,
 	json_out_text(json, "service", info->service);
 	json_out_text(json, "tenant", info->tenant);
 	json_out_text(json, "description", info->description);
-	rc = functions_json(call, json, info);
+	rc = functions_json(json, info, p);
 	json_out_time(json, "createdAt", info->created_at_ns);
 	json_out_bool(json, "isLatest", info->is_latest);
 	json_out_open(json, "tags", '[');
@@ -63,6 +61,7 @@ static int baseline_json(struct http_call *call, struct json_out *json,
 	json_out_int(json, "totalValue", info->total_value);
 	json_out_text(json, "unit", type->values[type->value_index].unit);
 	json_out_real(json, "durationSeconds", (double)info->duration_ns / 1e9, 3);
+	quality_json(json, "quality", &p->quality);
 	warnings_json(json, warnings);
 	json_out_close(json, '}');
 	call->answer->content_type = "application/json";
@@ -99,12 +98,40 @@ static int parse_tags(const cJSON *body, struct baseline_body *out, struct err *
 	return 0;
 }
 
+/* The documented types; a count is kept as text, however it was sent. */
+static int check_function(cJSON *function, struct err *err)
+{
+	const char *text = NULL;
+	double share = 0;
+	uint64_t count = UINT64_MAX;
+	char number[24];
+	int rc;
+
+	if (!cJSON_IsObject(function))
+		return err_set(err, EINVAL, "InvalidParam", "topFunctions",
+			       "elements of topFunctions must be objects");
+	rc = json_in_text(function, "funcName", false, FUNCTION_MAX, &text, err);
+	if (rc == 0)
+		rc = json_in_text(function, "package", false, FUNCTION_MAX, &text, err);
+	if (rc == 0)
+		rc = json_in_number(function, "selfPct", false, 0, 100, &share, err);
+	if (rc == 0)
+		rc = json_in_number(function, "cumulativePct", false, 0, 100, &share, err);
+	if (rc == 0)
+		rc = json_in_uint(function, "sampleCount", false, 0, COUNT_MAX, &count, err);
+	if (rc < 0 || count == UINT64_MAX)
+		return rc;
+	(void)snprintf(number, sizeof(number), "%" PRIu64, count);
+	return cJSON_ReplaceItemInObjectCaseSensitive(function, "sampleCount", cJSON_CreateString(number)) ? 0
+													     : -ENOMEM;
+}
+
 /* Clients that follow the documentation's example send the text "(nested array)": that is no list, and the
  * session's own functions are better than a refusal. */
 static int parse_functions(const cJSON *body, struct baseline_body *out,
 			   struct json_warnings *warnings, struct err *err)
 {
-	const cJSON *list = cJSON_GetObjectItemCaseSensitive(body, "topFunctions");
+	cJSON *list = cJSON_GetObjectItemCaseSensitive(body, "topFunctions");
 
 	if (!list || cJSON_IsNull(list))
 		return 0;
@@ -116,10 +143,12 @@ static int parse_functions(const cJSON *body, struct baseline_body *out,
 		json_warn(warnings, "topFunctions is empty and was computed from the session");
 		return 0;
 	}
-	for (const cJSON *c = list->child; c; c = c->next)
-		if (!cJSON_IsObject(c))
-			return err_set(err, EINVAL, "InvalidParam", "topFunctions",
-				       "elements of topFunctions must be objects");
+	for (cJSON *c = list->child; c; c = c->next) {
+		int rc = check_function(c, err);
+
+		if (rc < 0)
+			return rc;
+	}
 	out->top_functions = cJSON_PrintUnformatted(list);
 	if (!out->top_functions)
 		return -ENOMEM;

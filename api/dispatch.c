@@ -269,15 +269,24 @@ static int run(struct http_call *call)
 	return rc;
 }
 
+/* What has other forms too is wanted as a page only by who says so. */
+static bool wants_page(const struct http_request *request)
+{
+	const char *accept = http_header(request, "Accept");
+	unsigned flags = request->route ? request->route->flags : 0;
+
+	if (flags & ROUTE_HTML)
+		return !accept || strstr(accept, "text/html") || strstr(accept, "*/*");
+	return (flags & ROUTE_SIGNED) && accept && strstr(accept, "text/html");
+}
+
 /* A person who opens a page without a token is led to the sign-in and back. */
 static bool lead_to_sign_in(struct http_call *call)
 {
 	const struct http_request *request = call->request;
-	const char *accept = http_header(request, "Accept");
 	struct buf next = { .max = 400 };
 
-	if (!request->route || !(request->route->flags & (ROUTE_HTML | ROUTE_SIGNED)) || !accept ||
-	    !strstr(accept, "text/html"))
+	if (!wants_page(request))
 		return false;
 	for (const char *c = request->target; *c; c++) {
 		if (isalnum((unsigned char)*c) || strchr("/._-", *c))

@@ -16,7 +16,8 @@
 #include "agent/profile/profile.h"
 
 #define JSON_IN_DEPTH_MAX   32
-#define JSON_IN_MEMBERS_MAX 4096 /* values of one document, all levels */
+/* Values of one document, all levels: topFunctions as large as an answer has them may be sent back. */
+#define JSON_IN_MEMBERS_MAX 16384
 #define JSON_IN_OBJECT_MAX  256	 /* members of one object */
 
 CLEANUP_DEFINE(json, cJSON *, cJSON_Delete);

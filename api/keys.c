@@ -13,6 +13,7 @@
 #include "api/json_in.h"
 #include "api/json_out.h"
 #include "api/secret.h"
+#include "api/session_json.h"
 
 #define KIND	  "key"
 #define NO_TENANT "-" /* keys for all tenants stand under this name in the store */
@@ -190,7 +191,8 @@ bool keys_has(struct keys *keys, const char *id)
 
 /* ---- handlers -------------------------------------------------------------------------------------- */
 
-static void key_json(struct json_out *json, const struct key *key, const char *text)
+static void key_json(struct json_out *json, const struct key *key, const char *text,
+		     const struct json_warnings *warnings)
 {
 	json_out_open(json, NULL, '{');
 	json_out_text(json, "id", key->id);
@@ -200,10 +202,12 @@ static void key_json(struct json_out *json, const struct key *key, const char *t
 	json_out_time(json, "createdAt", key->created_at_ns);
 	if (text)
 		json_out_text(json, "key", text);
+	warnings_json(json, warnings);
 	json_out_close(json, '}');
 }
 
-static int parse_key(const struct http_request *request, struct key *ret, struct err *err)
+static int parse_key(const struct http_request *request, struct key *ret, struct json_warnings *warnings,
+		     struct err *err)
 {
 	cleanup(json) cJSON *body = NULL;
 	const char *name = "", *role = "", *tenant = "";
@@ -225,6 +229,7 @@ static int parse_key(const struct http_request *request, struct key *ret, struct
 			       "member tenant must be 1 to 64 of A-Z a-z 0-9 . _ -");
 	(void)snprintf(ret->name, sizeof(ret->name), "%s", name);
 	(void)snprintf(ret->tenant, sizeof(ret->tenant), "%s", tenant);
+	json_in_unknown(body, "name role tenant", warnings);
 	return 0;
 }
 
@@ -299,8 +304,9 @@ int handle_create_key(struct http_call *call)
 	struct keys *keys = call->api->keys;
 	struct json_out json = json_out_to(&call->answer->body);
 	struct key key = { 0 };
+	struct json_warnings warnings = { 0 };
 	char text[KEY_TEXT_SIZE];
-	int rc = keys->store ? parse_key(call->request, &key, call->err) : no_store(call->err);
+	int rc = keys->store ? parse_key(call->request, &key, &warnings, call->err) : no_store(call->err);
 
 	if (rc == 0)
 		rc = bind_key(call, &key);
@@ -319,7 +325,7 @@ int handle_create_key(struct http_call *call)
 	(void)pthread_mutex_unlock(&keys->lock);
 	if (rc < 0)
 		return rc;
-	key_json(&json, &key, text);
+	key_json(&json, &key, text, &warnings);
 	call->answer->content_type = "application/json";
 	call->answer->no_store = true;
 	return 0;
@@ -337,7 +343,7 @@ int handle_list_keys(struct http_call *call)
 	for (unsigned i = 0; i < keys->count; i++) {
 		if (!may_see(call->request, &keys->items[i]))
 			continue;
-		key_json(&json, &keys->items[i], NULL);
+		key_json(&json, &keys->items[i], NULL, NULL);
 		total++;
 	}
 	json_out_close(&json, ']');

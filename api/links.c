@@ -20,7 +20,7 @@
 #define NO_TENANT "-"
 #define PROFILING "/api/v1/observability/profiling"
 /* Expiry moves in steps, so that the same answer has the same link (and ETag) for a while. */
-#define LINK_STEP_S 600
+#define LINK_STEP_S 60
 
 static int save(struct store *store, const uint8_t secret[SECRET_BYTES], struct err *err)
 {

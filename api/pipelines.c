@@ -2,6 +2,7 @@
 #include "api/pipelines.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 
 #include "agent/base/clock.h"
@@ -72,36 +73,26 @@ static int compare_start(const void *a, const void *b)
 static int choose_instance(struct http_call *call, struct service_info *service, uint64_t ordinal,
 			   struct pipeline *ret)
 {
-	char text[24];
-
-	(void)snprintf(text, sizeof(text), "%llu", (unsigned long long)ordinal);
 	if (ordinal >= service->process_count) {
-		say_details(call, "ordinal", text);
+		say_details(call, "ordinal", ret->mark);
 		return err_set(call->err, ENOENT, "UnknownOrdinal", "ordinal",
 			       "Pipeline '%.200s' has %u instances, there is no ordinal %s",
-			       service->name, service->process_count, text);
+			       service->name, service->process_count, ret->mark);
 	}
 	qsort(service->processes, service->process_count, sizeof(*service->processes),
 	      compare_start);
 	(void)snprintf(ret->selector, sizeof(ret->selector), "pid:%u",
 		       service->processes[ordinal].pid);
-	(void)snprintf(ret->mark, sizeof(ret->mark), "%s", text);
 	return 0;
 }
 
-/* A service without a process is known while the store has a session of it. */
-static bool has_history(struct http_call *call, const char *name)
+/* What a pipeline without a process is: 0 = known, of an instance that was. */
+static int check_stopped(struct http_call *call)
 {
-	const struct session_query query = { .tenant = call->request->tenant, .service = name,
-					     .type = -1, .status = -1, .limit = 1 };
-	struct session_list list = { 0 };
-	bool found;
+	int rc = sessions_service_is_stored(call->api->options.sessions, call->request->tenant,
+					    call->request->path[0], call->err);
 
-	if (sessions_list(call->api->options.sessions, &query, &list, call->err) < 0)
-		return false;
-	found = list.total > 0;
-	session_list_deinit(&list);
-	return found;
+	return rc == 0 ? unknown_pipeline(call) : rc < 0 ? rc : 0;
 }
 
 static int find_pipeline(struct http_call *call, struct pipeline *ret)
@@ -117,6 +108,8 @@ static int find_pipeline(struct http_call *call, struct pipeline *ret)
 	if (rc < 0)
 		return rc;
 	*ret = (struct pipeline){ .mark = "all" };
+	if (ordinal != UINT64_MAX)
+		(void)snprintf(ret->mark, sizeof(ret->mark), "%" PRIu64, ordinal);
 	memcpy(ret->selector, name, strlen(name) + 1);
 	rc = -ENOENT;
 	for (uint32_t i = 0; i < list.count && rc == -ENOENT; i++) {
@@ -129,9 +122,7 @@ static int find_pipeline(struct http_call *call, struct pipeline *ret)
 			break;
 	}
 	service_list_deinit(&list);
-	if (rc == -ENOENT && !call->err->code)
-		return has_history(call, name) ? 0 : unknown_pipeline(call);
-	return rc;
+	return rc == -ENOENT && !call->err->code ? check_stopped(call) : rc;
 }
 
 /* ---- runs ------------------------------------------------------------------------------------------ */
@@ -313,13 +304,9 @@ static int send_file(struct http_call *call, const struct session_info *info)
 
 static int still_running(struct http_call *call, const struct session_info *info)
 {
-	uint64_t end_ns = (uint64_t)info->requested_duration_s * NS_PER_S;
-	uint64_t left_ns = end_ns > info->duration_ns ? end_ns - info->duration_ns : 0;
-
 	call->answer->status = 204;
 	call->answer->no_store = true;
-	http_answer_header(call->answer, "Retry-After", "%llu",
-			   (unsigned long long)((left_ns + NS_PER_S - 1) / NS_PER_S));
+	http_answer_header(call->answer, "Retry-After", "%u", session_left_s(info));
 	return 0;
 }
 
@@ -387,12 +374,14 @@ int handle_pipelines(struct http_call *call)
 int handle_pipeline(struct http_call *call)
 {
 	struct json_out json = json_out_to(&call->answer->body);
+	struct service_info stopped = { 0 };
 	struct service_list list = { 0 };
 	int rc = sessions_services(call->api->options.sessions, call->request->tenant, &list,
 				   call->err);
 
 	if (rc < 0)
 		return rc;
+	(void)snprintf(stopped.name, sizeof(stopped.name), "%.255s", call->request->path[0]);
 	rc = -ENOENT;
 	for (uint32_t i = 0; i < list.count && rc == -ENOENT; i++) {
 		if (strcmp(list.items[i].name, call->request->path[0]) == 0) {
@@ -402,7 +391,11 @@ int handle_pipeline(struct http_call *call)
 	}
 	call->answer->content_type = "application/json";
 	service_list_deinit(&list);
-	return rc < 0 ? unknown_pipeline(call) : 0;
+	if (rc < 0)
+		rc = check_stopped(call);
+	if (rc == 0 && !call->answer->body.len)
+		pipeline_json(&json, &stopped);
+	return rc;
 }
 
 int handle_heap_profile(struct http_call *call)

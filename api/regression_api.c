@@ -11,6 +11,7 @@
 #include "api/baselines_api.h"
 #include "api/compare_api.h"
 #include "api/json_in.h"
+#include "api/quality_json.h"
 #include "api/session_json.h"
 #include "api/sides.h"
 
@@ -74,7 +75,7 @@ static void elements_json(struct json_out *json, const char *name,
 }
 
 static void report_json(struct json_out *json, const char *id, const struct side sides[2],
-			const char *label, const struct compare *comparison,
+			const char *label, const char *compare_label, const struct compare *comparison,
 			const struct regression_report *report, const struct gate *gate)
 {
 	const struct regression_thresholds *t = &gate->thresholds;
@@ -84,7 +85,7 @@ static void report_json(struct json_out *json, const char *id, const struct side
 	json_out_text(json, "baselineId", sides[0].label);
 	json_out_text(json, "baselineLabel", label);
 	json_out_text(json, "compareId", sides[1].label);
-	json_out_text(json, "compareLabel", sides[1].label);
+	json_out_text(json, "compareLabel", compare_label);
 	json_out_text(json, "profileType", profile_type_info(sides[0].profile->meta.type)->word);
 	json_out_text(json, "service", sides[1].service);
 	json_out_time(json, "createdAt", clock_realtime_ns());
@@ -100,6 +101,10 @@ static void report_json(struct json_out *json, const char *id, const struct side
 	json_out_real(json, "newHotspotMinPct", t->new_hotspot_min_pct, 4);
 	json_out_real(json, "criticalDeltaPct", t->critical_delta_pct, 4);
 	json_out_real(json, "criticalHotspotPct", t->critical_hotspot_pct, 4);
+	json_out_close(json, '}');
+	json_out_open(json, "quality", '{');
+	quality_json(json, "base", &comparison->base_quality);
+	quality_json(json, "comparison", &comparison->comparison_quality);
 	json_out_close(json, '}');
 	warnings_json(json, &gate->warnings);
 	json_out_close(json, '}');
@@ -188,7 +193,7 @@ static int baseline_label(struct http_call *call, const char *id, char *out, siz
 }
 
 static int check(struct http_call *call, const struct gate *gate, const char *label,
-		 const struct side sides[2])
+		 const char *compare_label, const struct side sides[2])
 {
 	const struct compare_side base = { .profile = sides[0].profile, .runqueue_share = -1 };
 	const struct compare_side other = { .profile = sides[1].profile, .runqueue_share = -1 };
@@ -204,7 +209,7 @@ static int check(struct http_call *call, const struct gate *gate, const char *la
 	ulid_make(clock_realtime_ns(), id + 4);
 	rc = regression_check_init(&report, &comparison, &gate->thresholds);
 	if (rc == 0) {
-		report_json(&json, id, sides, label, &comparison, &report, gate);
+		report_json(&json, id, sides, label, compare_label, &comparison, &report, gate);
 		regression_check_deinit(&report);
 		rc = save(call, id, sides[0].profile->meta.type, &call->answer->body);
 	}
@@ -219,7 +224,7 @@ int handle_check_regression(struct http_call *call)
 	struct gate gate = { 0 };
 	struct side sides[2] = { 0 };
 	cleanup(json) cJSON *body = NULL;
-	char label[256];
+	char label[256], other[256] = "";
 	int rc = json_in_object(call->request->body, call->request->body_len, &body, call->err);
 
 	if (rc == 0)
@@ -229,9 +234,10 @@ int handle_check_regression(struct http_call *call)
 	if (rc == 0)
 		rc = sides_load(call, gate.baseline_id, "baselineId", gate.compare_id, "compareId",
 				sides);
-	if (rc < 0)
-		return rc;
-	rc = check(call, &gate, label, sides);
+	if (rc == 0 && strncmp(gate.compare_id, "bl-", 3) == 0)
+		rc = baseline_label(call, gate.compare_id, other, sizeof(other));
+	if (rc == 0)
+		rc = check(call, &gate, label, *other ? other : gate.compare_id, sides);
 	side_deinit(&sides[0]);
 	side_deinit(&sides[1]);
 	return rc;

@@ -2,6 +2,7 @@
 #include "api/sessions_b.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "agent/base/clock.h"
 #include "api/api_internal.h"
@@ -95,8 +96,11 @@ int handle_create_session(struct http_call *call)
 
 	if (rc == 0)
 		rc = parse_body(body, &request, &warnings, call->err);
-	if (rc == 0)
+	if (rc == 0) {
 		rc = start_session(call, &request, &info);
+		if (rc < 0 && strcmp(call->err->field, "service") == 0) /* as it is called here */
+			memcpy(call->err->field, "target", sizeof("target"));
+	}
 	if (rc < 0)
 		return rc;
 	if (query_bool(&http->query, "wait", true)) {

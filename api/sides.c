@@ -25,14 +25,9 @@ static int check_session(struct http_call *call, const char *id, const char *fie
 	(void)snprintf(side->service, sizeof(side->service), "%s", info.service);
 	side->created_at_ns = info.created_at_ns;
 	if (info.status == SESSION_RUNNING) {
-		uint64_t done_s = info.duration_ns / NS_PER_S;
-		unsigned left_s = info.requested_duration_s > done_s
-					  ? (unsigned)(info.requested_duration_s - done_s) + 1
-					  : 1;
-
 		rc = err_set(call->err, EBUSY, "NotFinished", field, "session %s is still running",
 			     info.id);
-		call->err->retry_after_s = left_s;
+		call->err->retry_after_s = session_left_s(&info);
 	}
 	session_info_deinit(&info);
 	return rc;

@@ -10,6 +10,7 @@
 #include "api/auth.h"
 #include "api/json_in.h"
 #include "api/json_out.h"
+#include "api/session_json.h"
 
 #define SESSION_LIFE_S (12 * 3600)
 
@@ -32,6 +33,7 @@ int handle_sign_in(struct http_call *call)
 	uint64_t now_s = clock_realtime_ns() / NS_PER_S;
 	struct json_out json = json_out_to(&call->answer->body);
 	struct auth_identity identity;
+	struct json_warnings warnings = { 0 };
 	cleanup(json) cJSON *body = NULL;
 	const char *token = "";
 	char text[TICKET_SIZE], ticket[TICKET_SIZE];
@@ -51,9 +53,11 @@ int handle_sign_in(struct http_call *call)
 	if (rc < 0)
 		return rc;
 	set_cookie(call, ticket, (unsigned)(identity.exp_s - now_s));
+	json_in_unknown(body, "token", &warnings);
 	json_out_open(&json, NULL, '{');
 	json_out_time(&json, "expiresAt", identity.exp_s * NS_PER_S);
 	json_out_text(&json, "tenant", identity.tenant[0] ? identity.tenant : NULL);
+	warnings_json(&json, &warnings);
 	json_out_close(&json, '}');
 	call->answer->content_type = "application/json";
 	call->answer->no_store = true;

@@ -8,6 +8,7 @@
 #include "agent/session/history.h"
 #include "api/api_internal.h"
 #include "api/flamegraph.h"
+#include "api/quality_json.h"
 #include "api/session_json.h"
 
 const struct query_spec window_flamegraph_params[] = {
@@ -95,6 +96,8 @@ static int merged_json(struct http_call *call, struct json_out *json,
 					false);
 	if (rc == 0)
 		json_out_text(json, "flameGraphUrl", link_window(call->api, window, link));
+	if (rc == 0)
+		quality_json(json, "quality", &functions.profile->quality);
 	history_functions_deinit(&functions);
 	return rc;
 }

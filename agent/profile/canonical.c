@@ -73,6 +73,13 @@ size_t canonical_function_len(const char *name)
 	}
 }
 
+bool canonical_function_is(const char *name, const char *asked)
+{
+	size_t len = strlen(asked);
+
+	return strncmp(name, asked, len) == 0 && (name[len] == '\0' || canonical_function_len(name) == len);
+}
+
 size_t canonical_package(const char *package, char *out, size_t size)
 {
 	const char *so = strstr(package, ".so"), *dash = package;

@@ -13,6 +13,8 @@
  * ".cold", "::h<16 hex>" and a demangler's " [clone …]" at its end. Never 0 for a non-empty name.
  */
 size_t canonical_function_len(const char *name);
+/* Whether @asked means the function @name: by its whole name, or by the part that comparisons show. */
+bool canonical_function_is(const char *name, const char *asked);
 
 /* Package without a library's version: "libc.so.6" and "libc-2.31.so" are "libc.so"; anything that
  * is not a shared object stays. Writes at most @size bytes with NUL, returns the length. */

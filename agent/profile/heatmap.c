@@ -7,6 +7,7 @@
 
 #include "agent/base/clock.h"
 #include "agent/profile/builder_internal.h"
+#include "agent/profile/canonical.h"
 
 int heatmap_init(struct heatmap *ret, const struct profile *p, uint32_t col_ms, uint32_t row_ms)
 {
@@ -56,7 +57,7 @@ static int nodes_with(const struct profile *p, const char *name, bool **ret)
 	if (!function || !node)
 		return -ENOMEM;
 	for (i = 0; i < p->function_count; i++)
-		function[i] = !strcmp(profile_string(p, p->functions[i].name), name);
+		function[i] = canonical_function_is(profile_string(p, p->functions[i].name), name);
 	for (i = 1; i < p->node_count; i++)
 		node[i] =
 			node[p->nodes[i].parent] || function[p->frames[p->nodes[i].frame].function];
@@ -76,14 +77,9 @@ int trend_value(const struct profile *p, const char *function, bool cumulative, 
 		return rc;
 	for (i = 0; i < p->sample_count; i++) {
 		const struct profile_sample *s = &p->samples[i];
-		bool own =
-			s->node &&
-			!strcmp(profile_string(
-					p, p->functions[p->frames[p->nodes[s->node].frame].function]
-						   .name),
-				function);
+		uint32_t own = s->node ? p->functions[p->frames[p->nodes[s->node].frame].function].name : 0;
 
-		if (cumulative ? wanted[s->node] : own)
+		if (cumulative ? wanted[s->node] : own && canonical_function_is(profile_string(p, own), function))
 			sum += (double)s->values[k];
 	}
 	*ret = p->totals[k] > 0 ? 100 * sum / (double)p->totals[k] : 0;

@@ -26,7 +26,7 @@ void baseline_info_deinit(struct baseline_info *info)
 
 static int unknown_baseline(struct err *err, const char *id)
 {
-	return err_set(err, ENOENT, "UnknownBaseline", "id", "no baseline '%.64s'", id);
+	return err_set(err, ENOENT, "UnknownBaseline", NULL, "no baseline '%.64s'", id);
 }
 
 /* ---- the record ------------------------------------------------------------------------------ */
@@ -144,7 +144,7 @@ static int check_session(const struct baseline_request *r, const struct session_
 		(void)err_set(err, EBUSY, "NotFinished", "sessionId", "session %s is still running",
 			      session->id);
 		if (err)
-			err->retry_after_s = 1;
+			err->retry_after_s = session_left_s(session);
 		return -EBUSY;
 	}
 	if (session->status == SESSION_FAILED)
@@ -237,6 +237,9 @@ int sessions_baseline_create(struct sessions *s, const struct baseline_request *
 
 	if (rc == 0)
 		rc = sessions_get(s, request->tenant, request->session_id, &session, err);
+	if (rc == -ENOENT)
+		return err_set(err, ENOENT, "UnknownSession", "sessionId", "no session '%.64s'",
+			       request->session_id);
 	if (rc < 0)
 		return rc;
 	rc = check_session(request, &session, err);
@@ -398,6 +401,8 @@ int sessions_baseline_list(struct sessions *s, const struct baseline_query *quer
 	if (query->limit < 1 || query->limit > LISTED_MAX)
 		return err_set(err, EINVAL, "InvalidParam", "limit", "must be 1…%u, got %u",
 			       LISTED_MAX, query->limit);
+	if (query->cursor && (strncmp(query->cursor, "bl-", 3) != 0 || !ulid_is_valid(query->cursor + 3)))
+		return err_set(err, EINVAL, "InvalidParam", "cursor", "not a cursor of this list");
 	list.items = calloc(query->limit, sizeof(*list.items));
 	if (!list.items)
 		return err_set(err, ENOMEM, NULL, NULL, "no memory for a list");

@@ -427,9 +427,7 @@ static int find_live(struct sessions *s, const struct tenant_rule *rule, const c
 	return rc;
 }
 
-/* A name that no process has now is known while the store has something about it. */
-static int is_known_to_store(struct sessions *s, const char *tenant, const char *service,
-			     struct err *err)
+int sessions_service_is_stored(struct sessions *s, const char *tenant, const char *service, struct err *err)
 {
 	static const char *const kinds[] = { SESSION_RECORD_KIND, "baseline", "continuous" };
 
@@ -471,7 +469,7 @@ int services_resolve(struct sessions *s, const char *tenant, const char *service
 		*ret = selector;
 		return 0;
 	}
-	rc = is_known_to_store(s, tenant, name, err);
+	rc = sessions_service_is_stored(s, tenant, name, err);
 	if (rc < 0)
 		return rc;
 	if (rc > 0 || selector.kind == SELECTOR_HOST)

@@ -87,6 +87,8 @@ struct session_info {
 	uint32_t label_count;
 };
 void session_info_deinit(struct session_info *info);
+/* Seconds until a running session should be done, at least 1: when it is worth asking again. */
+unsigned session_left_s(const struct session_info *info);
 /* Sums as the session's @profile has them: of off-CPU types what was taken is not what it stands for, as each
  * thread's time is known exactly. The record has them some moments after the session's end. */
 void session_info_settle(struct session_info *info, const struct profile *profile);
@@ -169,6 +171,10 @@ struct service_list {
 int sessions_services(struct sessions *s, const char *tenant, struct service_list *ret,
 		      struct err *err) must_use;
 void service_list_deinit(struct service_list *list);
+/* A name that no process has now is known while the store has a session, baseline or continuous setting of it:
+ * 1 = so it is, 0 = not. */
+int sessions_service_is_stored(struct sessions *s, const char *tenant, const char *service,
+			       struct err *err) must_use;
 
 /* ---- the switch ------------------------------------------------------------------------------ */
 

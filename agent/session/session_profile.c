@@ -112,7 +112,7 @@ static int check_status(const struct session_info *info, struct err *err)
 {
 	if (info->status != SESSION_FAILED)
 		return 0;
-	return err_set(err, EINVAL, "SessionFailed", "id", "session %s failed: %.200s", info->id,
+	return err_set(err, EINVAL, "SessionFailed", NULL, "session %s failed: %.200s", info->id,
 		       info->failure);
 }
 
@@ -200,7 +200,7 @@ static int span_profile(struct sessions *s, const struct session_info *info, str
 	int rc = spans_profile(s, &window, &options.meta, ret, err);
 
 	if (rc == -ENOENT)
-		return err_set(err, ENOENT, "UnknownSession", "id", "no session '%.64s'", info->id);
+		return err_set(err, ENOENT, "UnknownSession", NULL, "no session '%.64s'", info->id);
 	if (rc < 0)
 		return rc;
 	cache_key(info, key);

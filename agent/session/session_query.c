@@ -15,7 +15,7 @@
 
 static int unknown_session(struct err *err, const char *id)
 {
-	return err_set(err, ENOENT, "UnknownSession", "id", "no session '%.64s'", id);
+	return err_set(err, ENOENT, "UnknownSession", NULL, "no session '%.64s'", id);
 }
 
 /* ---- describing what runs -------------------------------------------------------------------- */

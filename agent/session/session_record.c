@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "agent/base/clock.h"
 #include "agent/session/record_json.h"
 
 static const char *const statuses[] = { "running", "completed", "failed" };
@@ -375,4 +376,11 @@ void session_info_deinit(struct session_info *info)
 	info->processes = NULL;
 	info->labels = NULL;
 	info->process_count = info->label_count = 0;
+}
+
+unsigned session_left_s(const struct session_info *info)
+{
+	uint64_t end_ns = info->requested_duration_s * NS_PER_S;
+
+	return end_ns > info->duration_ns ? (unsigned)((end_ns - info->duration_ns + NS_PER_S - 1) / NS_PER_S) : 1;
 }

@@ -457,7 +457,7 @@ int sessions_start(struct sessions *s, const struct session_request *request,
 		(void)snprintf(id, sizeof(id), "%s", former->id);
 		if (former->request_hash != request_hash(request))
 			rc = err_set(err, EINVAL, "InvalidParam", "Idempotency-Key",
-				     "was used for another request");
+				     "this Idempotency-Key was used for another request");
 	}
 	sessions_unlock(s);
 	if (rc < 0)

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "agent/profile/canonical.h"
 #include "agent/session/continuous.h"
 #include "agent/session/session_record.h"
 
@@ -314,8 +315,7 @@ static bool *mark_nodes(const struct profile *p, const char *function)
 		const struct profile_frame *frame = &p->frames[p->nodes[i].frame];
 
 		marks[i] = marks[p->nodes[i].parent] ||
-			   strcmp(profile_string(p, p->functions[frame->function].name),
-				  function) == 0;
+			   canonical_function_is(profile_string(p, p->functions[frame->function].name), function);
 	}
 	return marks;
 }

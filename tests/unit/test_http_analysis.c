@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "agent/base/buf.h"
 #include "agent/base/clock.h"
 #include "tests/support/http_fixture.h"
 
@@ -194,6 +195,8 @@ static void test_gate_and_trend(void **state)
 	assert_string_equal(http_text(&reply, "severity"), "NONE");
 	assert_true(cJSON_IsFalse(http_member(&reply, "regressionDetected")));
 	assert_string_equal(http_text(&reply, "baselineLabel"), "old");
+	assert_true(http_number(&reply, "quality.base.samples") > 0);
+	assert_true(http_number(&reply, "quality.comparison.samples") > 0);
 	assert_non_null(strstr(http_text(&reply, "warnings.0"), "odd"));
 	(void)snprintf(report, sizeof(report), "%s", http_text(&reply, "reportId"));
 	again = call(f, "GET", "", B "/regression/%s", report);
@@ -246,7 +249,9 @@ static void test_baseline_refusals(void **state)
 		  "tags" },
 		{ "{\"label\":\"l\",\"sessionId\":\"s\",\"profileType\":\"cpu\",\"topFunctions\":[1]}", 400,
 		  "topFunctions" },
-		{ "{\"label\":\"l\",\"sessionId\":\"sess-none\",\"profileType\":\"cpu\"}", 404, NULL },
+		{ "{\"label\":\"l\",\"sessionId\":\"s\",\"profileType\":\"cpu\",\"topFunctions\":[{\"selfPct\":\"x\"}]}",
+		  400, "selfPct" },
+		{ "{\"label\":\"l\",\"sessionId\":\"sess-none\",\"profileType\":\"cpu\"}", 404, "sessionId" },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
@@ -295,6 +300,41 @@ static void check_v0_error(struct http_reply *reply, unsigned status, const char
 	assert_int_equal(cJSON_GetArraySize(reply->json), 3);
 	assert_true(cJSON_IsObject(http_member(reply, "details")));
 	http_reply_free(reply);
+}
+
+/* As large as the documentation's own functions get, with counts as numbers. */
+static void test_functions_sent_back(void **state)
+{
+	struct http_fixture *f = *state;
+	struct buf body = { .max = 1u << 20 };
+	char session[SESSION_ID_SIZE], baseline[64];
+	struct http_reply reply;
+
+	http_make_session(f, "default", session);
+	buf_printf(&body, "{\"label\":\"l\",\"sessionId\":\"%s\",\"profileType\":\"cpu\",\"topFunctions\":[", session);
+	for (int i = 0; i < 1000; i++)
+		buf_printf(&body, "%s{\"funcName\":\"f%d\",\"package\":\"p\",\"file\":\"\",\"line\":0,\"selfPct\":1.5,"
+				  "\"cumulativePct\":2,\"selfValue\":1,\"cumulativeValue\":2,\"sampleCount\":%d}",
+			   i ? "," : "", i, i);
+	buf_add_str(&body, "]}");
+	buf_add(&body, "", 1);
+	assert_int_equal(body.error, 0);
+	reply = call(f, "POST", body.data, B "/baselines");
+	if (reply.status != 200)
+		fail_msg("%u %s", reply.status, reply.body);
+	assert_string_equal(http_text(&reply, "topFunctions.999.funcName"), "f999");
+	assert_string_equal(http_text(&reply, "topFunctions.999.sampleCount"), "999");
+	(void)snprintf(baseline, sizeof(baseline), "%s", http_text(&reply, "baselineId"));
+	http_reply_free(&reply);
+	reply = call(f, "GET", "", B "/baselines/%s", baseline);
+	assert_string_equal(http_text(&reply, "topFunctions.7.sampleCount"), "7");
+	assert_true(http_number(&reply, "quality.samples") > 0);
+	http_reply_free(&reply);
+	reply = call(f, "GET", "", B "/baselines?cursor=zzz");
+	assert_int_equal(reply.status, 400);
+	assert_string_equal(http_text(&reply, "details.field"), "cursor");
+	http_reply_free(&reply);
+	buf_deinit(&body);
 }
 
 static void feed(struct http_fixture *f, int count)
@@ -360,6 +400,30 @@ static void test_samply(void **state)
 	http_reply_free(&reply);
 }
 
+/* Known, without a process: what was measured stays, of the instance that is asked for. */
+static void test_stopped_pipeline(void **state)
+{
+	static const char path[] = "/v0/pipelines/dormant";
+	struct http_fixture *f = *state;
+	struct http_reply reply = call(f, "GET", "", "%s", path);
+
+	check_v0_error(&reply, 404, "UnknownPipelineName");
+	reply = call(f, "POST", "{\"service\":\"dormant\",\"enabled\":false}", A "/continuous");
+	assert_int_equal(reply.status, 200);
+	http_reply_free(&reply);
+	reply = call(f, "GET", "", "%s", path);
+	assert_string_equal(http_text(&reply, "deployment_status"), "Stopped");
+	assert_string_equal(http_text(&reply, "name"), "dormant");
+	http_reply_free(&reply);
+	reply = call(f, "POST", "", "%s/samply_profile", path);
+	check_v0_error(&reply, 503, "PipelineInteractionNotDeployed");
+	reply = call(f, "GET", "", "%s/samply_profile?ordinal=0", path);
+	check_v0_error(&reply, 400, "NoSamplyProfile");
+	reply = call(f, "DELETE", "", A "/continuous/dormant");
+	assert_int_equal(reply.status, 204);
+	http_reply_free(&reply);
+}
+
 static void test_pull(void **state)
 {
 	struct http_fixture *f = *state;
@@ -382,7 +446,8 @@ int main(void)
 		cmocka_unit_test(test_unfinished),     cmocka_unit_test(test_diff),
 		cmocka_unit_test(test_gate_and_trend), cmocka_unit_test(test_baseline_refusals),
 		cmocka_unit_test(test_views),	       cmocka_unit_test(test_samply),
-		cmocka_unit_test(test_pull),
+		cmocka_unit_test(test_pull),	       cmocka_unit_test(test_functions_sent_back),
+		cmocka_unit_test(test_stopped_pipeline),
 	};
 
 	return cmocka_run_group_tests(tests, http_fixture_setup, http_fixture_teardown);

@@ -89,9 +89,12 @@ static void test_open_until_the_first_key(void **state)
 		expect(f, "GET", open[i], "", "", 200, NULL);
 	}
 	expect(f, "GET", "/metrics", "", "", 401, "Unauthenticated");
-	expect(f, "GET", "/", "", "", 401, NULL);
+	expect(f, "GET", "/", "", "", 303, NULL);
+	expect(f, "GET", "/", "Accept: */*\r\n", "", 303, NULL);
+	expect(f, "GET", "/", "Accept: application/json\r\n", "", 401, NULL);
 	delete_keys(f);
 	expect(f, "GET", A "/history", "", "", 200, NULL);
+	expect(f, "GET", A "/sess-none/flamegraph?tenant=a%20b", "", "", 400, "InvalidParam");
 }
 
 static void test_roles(void **state)
@@ -127,6 +130,7 @@ static void test_bad_keys(void **state)
 		"{\"name\":\"n\",\"role\":\"read\",\"tenant\":\"a/b\"}",
 	};
 	struct http_fixture *f = *state;
+	struct http_reply odd;
 
 	for (size_t i = 0; i < ARRAY_SIZE(bodies); i++) {
 		struct http_reply reply = http_request_local(f, "POST", "/api/v1/keys", "", bodies[i]);
@@ -135,6 +139,10 @@ static void test_bad_keys(void **state)
 			fail_msg("%s: %u", bodies[i], reply.status);
 		http_reply_free(&reply);
 	}
+	odd = http_request_local(f, "POST", "/api/v1/keys", "", "{\"name\":\"n\",\"role\":\"read\",\"odd\":1}");
+	assert_non_null(strstr(http_text(&odd, "warnings.0"), "odd"));
+	http_reply_free(&odd);
+	delete_keys(f);
 	expect(f, "GET", A "/history", "", "", 200, NULL);
 }
 
@@ -169,9 +177,10 @@ static void replace(char *text, const char *what, const char *with)
 static void test_signed_links(void **state)
 {
 	struct http_fixture *f = *state;
-	struct made_key key = make_key(f, "read", "red");
+	struct made_key key = make_key(f, "read", "red"), all = make_key(f, "read", NULL);
 	char id[SESSION_ID_SIZE], other[SESSION_ID_SIZE], target[256], link[1024], bad[1100];
 	struct http_reply reply;
+	uint64_t exp_s;
 
 	http_make_session(f, "red", id);
 	http_make_session(f, "red", other);
@@ -181,8 +190,13 @@ static void test_signed_links(void **state)
 	http_reply_free(&reply);
 	assert_non_null(strstr(link, "&sig="));
 
-	/* It opens, in every format, and nothing else does. */
+	/* It lives for the hour that it is said to. */
+	exp_s = strtoull(strstr(link, "exp=") + 4, NULL, 10);
+	assert_in_range(exp_s, clock_realtime_ns() / NS_PER_S + 3500, clock_realtime_ns() / NS_PER_S + 3600);
+
+	/* It opens, in every format, also for whoever is signed in for all tenants, and nothing else does. */
 	expect(f, "GET", link, "", "", 200, NULL);
+	expect(f, "GET", link, all.header, "", 200, NULL);
 	(void)snprintf(bad, sizeof(bad), "%s&format=folded", link);
 	expect(f, "GET", bad, "", "", 200, NULL);
 	expect(f, "DELETE", link, "", "", 405, NULL);
@@ -271,7 +285,7 @@ static void test_page_session(void **state)
 	assert_int_equal(reply.status, 200);
 	assert_string_equal(http_text(&reply, "tenant"), "red");
 	assert_non_null(strstr(http_reply_header(&reply, "Set-Cookie"), "HttpOnly; SameSite=Strict"));
-	(void)snprintf(cookie, sizeof(cookie), "Cookie: a=b; %.*s\r\n",
+	(void)snprintf(cookie, sizeof(cookie), "Cookie: a=b; other_profd_session=x; %.*s\r\n",
 		       (int)strcspn(http_reply_header(&reply, "Set-Cookie"), ";"),
 		       http_reply_header(&reply, "Set-Cookie"));
 	http_reply_free(&reply);

@@ -145,12 +145,17 @@ static void test_trend(void **state)
 {
 	cleanup(profile) struct profile *p =
 		MAKE(PROFILE_CPU, "at=1 m;f 3", "at=2 m;g 4", "at=21 m;f;g 10", "at=22 m;f 6");
+	cleanup(profile) struct profile *built = MAKE(PROFILE_CPU, "m;f.constprop.0 4", "m;f 2", "m;fg 4");
 	double value;
 
 	assert_int_equal(trend_value(p, "g", false, &value), 0);
 	assert_true(fabs(value - 100 * 14.0 / 23) < 1e-9);
 	assert_int_equal(trend_value(p, "f", true, &value), 0);
 	assert_true(fabs(value - 100 * 19.0 / 23) < 1e-9);
+	assert_int_equal(trend_value(built, "f", false, &value), 0); /* as comparisons name it */
+	assert_true(value == 60);
+	assert_int_equal(trend_value(built, "f.constprop.0", true, &value), 0);
+	assert_true(value == 40);
 	assert_int_equal(trend_value(p, "nothing", true, &value), 0);
 	assert_true(value == 0);
 }
