@@ -28,7 +28,7 @@ CFLAGS   ?= -O2 -g
 override CFLAGS  += -std=c17 -fno-omit-frame-pointer $(WARN) $(HARDEN) \
 	$(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all)
 override LDFLAGS += $(if $(SAN),-fsanitize=$(SAN),-pie -Wl,-z,relro,-z,now)
-LDLIBS   := -lbpf -ldw -lelf -lcjson -lmicrohttpd -lsqlite3 -lzstd -lz -lcurl-gnutls -lgnutls -linih \
+LDLIBS   := -lbpf -ldw -lelf -lcjson -lmicrohttpd -lsqlite3 -lzstd -lz -lcurl-gnutls -lgnutls \
 	-l:libiberty.a -lpthread -lm
 
 # ---- sources ---------------------------------------------------------------------------------

@@ -7,11 +7,11 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ini.h>
 #include <limits.h>
 #include <string.h>
 #include <strings.h>
 
+#include "agent/base/ini.h"
 #include "agent/base/io.h"
 #include "agent/base/parse.h"
 
@@ -349,15 +349,12 @@ static int read_key(struct reader *r, const char *section, const char *name, con
 	return unknown_key(r, section, name);
 }
 
-/* inih's handler: 1 = fine, 0 = error on this line. */
 static int on_line(void *ctx, const char *section, const char *name, const char *value)
 {
 	struct reader *r = ctx;
 	const char *title;
 	int rc;
 
-	if (r->err.code)
-		return 1; /* the first error is the one to report */
 	if ((title = section_name(section, "service")))
 		rc = read_service(r, title, name, value);
 	else if ((title = section_name(section, "tenant")))
@@ -368,13 +365,14 @@ static int on_line(void *ctx, const char *section, const char *name, const char 
 		rc = read_key(r, section, name, value);
 	if (rc < 0 && !r->err.code)
 		(void)err_set(&r->err, -rc, NULL, name, "%s", strerror(-rc));
-	return rc == 0;
+	return rc;
 }
 
 static int read_file(struct config *config, const char *path, struct err *err)
 {
 	struct reader r = { .config = config, .file = path };
 	cleanup_free char *text = NULL;
+	unsigned line;
 	size_t len;
 	int rc = io_read_file(AT_FDCWD, path, CONFIG_FILE_MAX, &text, &len);
 
@@ -382,14 +380,12 @@ static int read_file(struct config *config, const char *path, struct err *err)
 		return err_set(err, -rc, NULL, NULL, "cannot read %s: %s", path, strerror(-rc));
 	if (strlen(text) != len)
 		return err_set(err, EINVAL, NULL, NULL, "%s contains a NUL byte", path);
-	rc = ini_parse_string(text, on_line, &r);
-	if (rc > 0 && r.err.code)
-		return err_set(err, EINVAL, NULL, r.err.field, "%s:%d: %s", path, rc, r.err.text);
-	if (rc > 0)
+	line = ini_visit(text, on_line, &r);
+	if (line && r.err.code)
+		return err_set(err, EINVAL, NULL, r.err.field, "%s:%u: %s", path, line, r.err.text);
+	if (line)
 		return err_set(err, EINVAL, NULL, NULL,
-			       "%s:%d: not a '[section]' or 'key = value' line", path, rc);
-	if (rc < 0)
-		return err_set(err, ENOMEM, NULL, NULL, "out of memory while reading %s", path);
+			       "%s:%u: not a '[section]' or 'key = value' line", path, line);
 	return 0;
 }
 
@@ -633,21 +629,37 @@ static int check_exports(const struct config *config, struct err *err)
 	return 0;
 }
 
-int config_check(const struct config *config, struct err *err)
+/* A verifier that is only half there must not leave the API open. */
+static int check_verifier(const struct config *config, struct err *err)
 {
 	const char *algorithm = config->jwt_algorithm;
-	int rc;
+
+	if (*algorithm && strcmp(algorithm, "HS256") && strcmp(algorithm, "RS256") &&
+	    strcmp(algorithm, "ES256") && strcmp(algorithm, "EdDSA"))
+		return err_set(err, EINVAL, NULL, "jwt_algorithm",
+			       "[auth] jwt_algorithm must be HS256, RS256, ES256 or EdDSA, got '%s'",
+			       algorithm);
+	if (!*algorithm && (*config->jwt_key_file || *config->jwt_jwks_file))
+		return err_set(err, EINVAL, NULL, "jwt_algorithm",
+			       "[auth] %s needs jwt_algorithm: HS256, RS256, ES256 or EdDSA",
+			       *config->jwt_key_file ? "jwt_key_file" : "jwt_jwks_file");
+	if (*algorithm && !*config->jwt_key_file && !*config->jwt_jwks_file)
+		return err_set(err, EINVAL, NULL, "jwt_key_file",
+			       "[auth] jwt_algorithm needs jwt_key_file or jwt_jwks_file");
+	return 0;
+}
+
+int config_check(const struct config *config, struct err *err)
+{
+	int rc = check_verifier(config, err);
 
 	if (*config->store_url && strncmp(config->store_url, "sqlite:", 7))
 		return err_set(err, EINVAL, NULL, "url",
 			       "[store] url must be sqlite:PATH, got '%.64s'; there is no other store yet, for several "
 			       "hosts see [export NAME]",
 			       config->store_url);
-	if (*algorithm && strcmp(algorithm, "HS256") && strcmp(algorithm, "RS256") &&
-	    strcmp(algorithm, "ES256") && strcmp(algorithm, "EdDSA"))
-		return err_set(err, EINVAL, NULL, "jwt_algorithm",
-			       "[auth] jwt_algorithm must be HS256, RS256, ES256 or EdDSA, got '%s'",
-			       algorithm);
+	if (rc < 0)
+		return rc;
 	if (!!*config->tls_certificate != !!*config->tls_key)
 		return err_set(err, EINVAL, NULL, "tls_key",
 			       "tls_certificate and tls_key must be given together");

@@ -19,6 +19,8 @@
 #include "api/connections.h"
 
 #define THREAD_STACK_BYTES (512u << 10)
+/* GnuTLS's defaults still speak what RFC 8996 retires. */
+#define TLS_PRIORITIES "NORMAL:-VERS-TLS1.0:-VERS-TLS1.1"
 /* Beyond url_bytes and header_bytes, so that we and not the library refuse what is moderately too large. */
 #define POOL_SLACK_BYTES (64u << 10)
 /* A body over the limit is read to its end up to here, so that the client gets to see the answer. */
@@ -366,8 +368,7 @@ static int listener_start(struct server *server, struct listener *listener, int 
 {
 	const struct api_options *options = &server->api->options;
 	size_t pool = options->url_bytes + options->header_bytes + POOL_SLACK_BYTES;
-	struct MHD_OptionItem tls[3] = { { MHD_OPTION_END, 0, NULL }, { MHD_OPTION_END, 0, NULL },
-					 { MHD_OPTION_END, 0, NULL } };
+	struct MHD_OptionItem tls[4] = { 0 }; /* MHD_OPTION_END is 0 */
 
 	listener->server = server;
 	listener->unix_socket = unix_socket;
@@ -379,6 +380,7 @@ static int listener_start(struct server *server, struct listener *listener, int 
 						  (void *)options->tls_certificate };
 		tls[1] = (struct MHD_OptionItem){ MHD_OPTION_HTTPS_MEM_KEY, 0,
 						  (void *)options->tls_key };
+		tls[2] = (struct MHD_OptionItem){ MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)TLS_PRIORITIES };
 	}
 	listener->daemon = MHD_start_daemon(
 		MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL |

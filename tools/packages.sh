@@ -4,7 +4,7 @@
 
 build_packages="gcc make clang-14 bpftool pkg-config libc6-dev libbpf-dev libelf-dev libdw-dev libcjson-dev
 	libmicrohttpd-dev libsqlite3-dev libzstd-dev zlib1g-dev libcurl4-gnutls-dev libgnutls28-dev
-	libiberty-dev libinih-dev"
+	libiberty-dev"
 
 test_packages="libcmocka-dev g++ binutils python3 python3-jsonschema python3-venv nodejs npm curl openssl procps iproute2 util-linux linux-perf libc6-dbg
 	llvm-14 libclang-rt-14-dev dwz debuginfod openjdk-17-jdk-headless gdb sqlite3 protobuf-compiler golang-go rustc postgresql redis-server nginx-light wrk stress-ng valgrind
