@@ -82,6 +82,8 @@ def mistakes_are_named():
              (["--set", "limits.nothing=1"], {}, ["--set", "nothing"]),
              (["--set", "limits.connections"], {}, ["SECTION.KEY=VALUE"]),
              (["--set", "connections=1"], {}, ["SECTION.KEY"]),
+             (["--set", "auth.jwt_key_file=/dev/null"], {}, ["needs jwt_algorithm"]),
+             (["--set", "auth.jwt_algorithm=HS256"], {}, ["needs jwt_key_file"]),
              (["--set", "kitchen.sink=1"], {}, ["[kitchen]"]))
     for arguments, env, words in cases:
         done = checked(*arguments, env=env)
@@ -216,6 +218,9 @@ def secrets_are_files_and_credentials():
                     return None
 
             wait_until(lambda: status(first) == 200, 60, "the first key and certificate")
+            done = subprocess.run(["openssl", "s_client", "-tls1_1", "-cipher", "ALL:@SECLEVEL=0", "-connect",
+                                   f"127.0.0.1:{daemon.port}"], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+            check(done.returncode != 0 and "no peer certificate" in done.stdout, f"TLS 1.1 is spoken: {done}")
             check(status(second) == 401, "a key that is not known yet")
             with open(f"{folder}/profd.jwt_jwks", "w") as f:
                 f.write(key_set(second))
