@@ -115,6 +115,8 @@ struct span {
 struct span_list {
 	struct span *data; /* newest first, of one time the one with the larger id */
 	size_t count, capacity;
+	uint64_t total; /* those that were asked for, also where the list holds a page only */
+	bool more;	/* there are some that are older than the list's */
 	struct span_series *series;
 	size_t series_count, series_capacity;
 	struct u64map series_at;
@@ -129,6 +131,9 @@ struct span_query {
 	const char *service; /* NULL = all */
 	int type, status;    /* -1 = all */
 	uint64_t from_ns, to_ns; /* of the span's begin; 0 = open */
+	/* A page is enough: @limit of those that began before @before_ns (0 = no cursor) and what lies around them. 0 = all. */
+	uint32_t limit;
+	uint64_t before_ns;
 };
 /* Without those that were deleted. */
 int spans_collect(struct sessions *s, const struct span_query *query, struct span_list *ret,

@@ -474,7 +474,7 @@ static int merge_spans(const struct sessions *s, const char *tenant, const struc
 		else
 			span_describe(s, tenant, spans, &spans->data[span++], &merged[count++]);
 	}
-	if (own < list->count || span < spans->count || list->next_cursor[0])
+	if (own < list->count || span < spans->count || spans->more || list->next_cursor[0])
 		(void)snprintf(list->next_cursor, sizeof(list->next_cursor), "%" PRIu64 ".%s",
 			       merged[count - 1].created_at_ns, merged[count - 1].id);
 	for (; own < list->count; own++)
@@ -482,15 +482,20 @@ static int merge_spans(const struct sessions *s, const char *tenant, const struc
 	free(list->items);
 	list->items = merged;
 	list->count = count;
-	list->total += spans->count;
+	list->total += spans->total;
 	return 0;
 }
 
 int sessions_list(struct sessions *s, const struct session_query *query, struct session_list *ret,
 		  struct err *err)
 {
-	struct span_query views = { query->tenant, query->service, query->type,
-				    query->status, query->from_ns, query->to_ns };
+	struct span_query views = { .tenant = query->tenant,
+				    .service = query->service,
+				    .type = query->type,
+				    .status = query->status,
+				    .from_ns = query->from_ns,
+				    .to_ns = query->to_ns,
+				    .limit = query->limit };
 	char before_id[SESSION_ID_SIZE];
 	struct store_query cursor = { 0 };
 	struct span_list spans = { 0 };
@@ -500,9 +505,10 @@ int sessions_list(struct sessions *s, const struct session_query *query, struct 
 	if (rc < 0)
 		return rc;
 	rc = parse_cursor(query->cursor, &cursor, before_id, err);
+	views.before_ns = cursor.before_ns;
 	if (rc == 0)
 		rc = spans_collect(s, &views, &spans, err);
-	if (rc == 0 && spans.count && merge_spans(s, query->tenant, &spans, &cursor, query->limit, &list) < 0)
+	if (rc == 0 && spans.total && merge_spans(s, query->tenant, &spans, &cursor, query->limit, &list) < 0)
 		rc = err_set(err, ENOMEM, NULL, NULL, "no memory for a list");
 	span_list_deinit(&spans);
 	if (rc < 0)

@@ -7,6 +7,7 @@
 
 #include "agent/base/hash.h"
 #include "agent/base/ulid.h"
+#include "agent/base/vec.h"
 #include "agent/profile/quality.h"
 #include "agent/session/continuous.h"
 
@@ -123,6 +124,8 @@ void span_describe(const struct sessions *s, const char *tenant, const struct sp
 
 /* ---- collecting ------------------------------------------------------------------------------ */
 
+VEC_DEFINE(days, struct store_day);
+
 struct collect {
 	struct sessions *s;
 	const struct span_query *query;
@@ -131,7 +134,9 @@ struct collect {
 	struct span_totals *totals; /* instead of a list's spans */
 	struct span newest;
 	struct u64map counted; /* spans of the day that is added up: their data may lie in two files */
-	uint32_t day;
+	struct days_vec days;
+	bool count_only;    /* those of this day are not of the page */
+	size_t files, most; /* of this day, and of any day of the list: so often may a span come */
 	struct u64map dead; /* hashes of deleted ids */
 	uint64_t now_ns;
 	struct err *err;
@@ -140,6 +145,7 @@ struct collect {
 static void collect_deinit(struct collect *collect)
 {
 	u64map_deinit(&collect->counted);
+	days_vec_deinit(&collect->days);
 	u64map_deinit(&collect->dead);
 }
 
@@ -201,6 +207,16 @@ static int add_to_totals(struct collect *collect, const struct span *span)
 	return u64map_put(&collect->counted, key, 1);
 }
 
+static int count(struct collect *collect, const struct span *span)
+{
+	uint64_t key = hash_combine(span->from_ns, span->series);
+
+	if (u64map_get(&collect->counted, key, &(uint64_t){ 0 }))
+		return 0;
+	collect->list->total++;
+	return u64map_put(&collect->counted, key, 1);
+}
+
 static bool is_wanted(struct collect *collect, const struct span *span)
 {
 	const struct span_query *query = collect->query;
@@ -232,34 +248,80 @@ static int collect_span(void *ctx, const struct store_span *from)
 
 	if (!from->samples)
 		return 0;
+	if (collect->count_only && collect->files == 1 && !collect->dead.count && query->status < 0) {
+		collect->list->total++;
+		return 0;
+	}
 	rc = find_series(collect, from, &span.series);
 	if (rc == -EPROTO)
 		return 0; /* a type of another version */
 	if (rc < 0 || !is_wanted(collect, &span))
 		return rc;
+	if (collect->count_only)
+		return count(collect, &span);
 	return collect->totals ? add_to_totals(collect, &span) : add_to_list(collect->list, &span);
 }
 
-static int collect_day(void *ctx, const struct store_day *day, uint64_t bytes)
+static int collect_day(struct collect *collect, const struct store_day *day)
 {
-	struct collect *collect = ctx;
-	uint64_t begin_ns = day->day * CONTINUOUS_DAY_NS;
-	int rc;
+	int rc = store_history_spans(collect->s->store, day, &collect->rows, collect->s->options.continuous_span_ns,
+				     collect_span, collect, collect->err);
 
-	if ((collect->query->to_ns && begin_ns >= collect->query->to_ns) ||
-	    (collect->query->from_ns && begin_ns + CONTINUOUS_DAY_NS <= collect->query->from_ns))
-		return 0;
-	if (day->day != collect->day)
-		u64map_clear(&collect->counted);
-	collect->day = day->day;
-	rc = store_history_spans(collect->s->store, day, &collect->rows,
-				 collect->s->options.continuous_span_ns, collect_span, collect,
-				 collect->err);
 	if (rc == -EUCLEAN) {
 		spans_note_damaged_day(day, collect->err);
 		return 0;
 	}
 	return rc == -ENOENT ? 0 : rc; /* dropped meanwhile */
+}
+
+static int note_day(void *ctx, const struct store_day *day, uint64_t bytes)
+{
+	struct collect *collect = ctx;
+	uint64_t begin_ns = day->day * CONTINUOUS_DAY_NS;
+
+	if ((collect->query->to_ns && begin_ns >= collect->query->to_ns) ||
+	    (collect->query->from_ns && begin_ns + CONTINUOUS_DAY_NS <= collect->query->from_ns))
+		return 0;
+	return days_vec_push(&collect->days, *day);
+}
+
+/* Are there as many as the page needs? */
+static bool is_full(const struct collect *collect)
+{
+	const struct span_query *query = collect->query;
+	const struct span_list *list = collect->list;
+	size_t behind = 0, need = query->limit * collect->most;
+
+	for (size_t i = list->count; need && i-- > 0 && behind < need;)
+		behind += !query->before_ns || list->data[i].from_ns < query->before_ns;
+	return need && behind == need;
+}
+
+/* From the newest on. What is not of the page is counted. */
+static int collect_days(struct collect *collect)
+{
+	const struct span_query *query = collect->query;
+	bool full = false;
+	int rc = 0;
+
+	for (size_t end = collect->days.count, begin; end && rc == 0; end = begin) {
+		const struct store_day *days = collect->days.data;
+		uint64_t total = collect->list->total;
+
+		for (begin = end - 1; begin && days[begin - 1].day == days[begin].day;)
+			begin--;
+		collect->files = end - begin;
+		collect->count_only = full || (query->before_ns && query->limit &&
+					       days[begin].day * CONTINUOUS_DAY_NS > query->before_ns);
+		if (!collect->count_only && collect->files > collect->most)
+			collect->most = collect->files;
+		u64map_clear(&collect->counted);
+		for (size_t i = begin; i < end && rc == 0; i++)
+			rc = collect_day(collect, &days[i]);
+		collect->list->more |= full && collect->list->total > total;
+		full = full || is_full(collect);
+	}
+	return rc;
 }
 
 static int add_dead(void *ctx, const struct store_record *record)
@@ -282,7 +344,9 @@ static int collect_all(struct collect *collect)
 		.from_ns = query->from_ns,
 		.to_ns = query->to_ns,
 	};
-	return rc == 0 ? store_history_days(s->store, collect_day, collect, collect->err) : rc;
+	if (rc == 0)
+		rc = store_history_days(s->store, note_day, collect, collect->err);
+	return rc == 0 ? collect_days(collect) : rc;
 }
 
 /* ---- order ----------------------------------------------------------------------------------- */
@@ -369,6 +433,7 @@ int spans_collect(struct sessions *s, const struct span_query *query, struct spa
 				    : rc;
 	}
 	join_parts(&list);
+	list.total += list.count;
 	*ret = list;
 	return 0;
 }

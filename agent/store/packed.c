@@ -12,8 +12,9 @@
 #define LEVEL_QUICK    3
 #define LEVEL_DENSE    19
 #define DENSE_LOG      18 /* of bytes looked back: what the dense level needs of memory grows with them, 5 MB for these */
-#define COMPRESS_MIN   64 /* bytes */
-#define PART_MIN       48 /* bytes: a smaller part goes with the next, a frame of its own costs ten */
+#define COMPRESS_MIN   64   /* bytes */
+#define WHOLE_MAX      8192 /* bytes: above, parts are smaller for sure */
+#define PART_MIN       48   /* bytes: a smaller part goes with the next, a frame of its own costs ten */
 
 struct packed_head {
 	uint32_t raw_len;
@@ -60,20 +61,20 @@ static size_t compress_parts(ZSTD_CCtx *context, const char *data, size_t len, c
 /* In parts or in one piece, whichever is smaller; 0 when it does not shrink. */
 static size_t compress_dense(const char *data, size_t len, const struct store_ends *ends, char *out)
 {
+	cleanup_free char *other = malloc(len);
 	ZSTD_CCtx *context = dense_context();
 	const struct store_ends one = { 0 };
-	char *other = malloc(len);
-	size_t got = 0, parts = 0;
+	size_t got = 0, whole = 0;
 
 	if (context && other) {
-		got = compress_parts(context, data, len, &one, out, len - 1);
-		parts = ends->count ? compress_parts(context, data, len, ends, other, (got ? got : len) - 1) : 0;
+		got = compress_parts(context, data, len, ends, out, len - 1);
+		if (ends->count && len <= WHOLE_MAX)
+			whole = compress_parts(context, data, len, &one, other, (got ? got : len) - 1);
 	}
-	if (parts) {
-		memcpy(out, other, parts);
-		got = parts;
+	if (whole) {
+		memcpy(out, other, whole);
+		got = whole;
 	}
-	free(other);
 	(void)ZSTD_freeCCtx(context);
 	return got;
 }

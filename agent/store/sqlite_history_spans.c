@@ -17,6 +17,7 @@
 struct series {
 	char *service, *type, *owners; /* owned */
 	uint32_t number;	       /* as they came, while they are sorted */
+	uint32_t what;		       /* the first of this service and type */
 };
 
 struct row { /* of a series and a stretch */
@@ -149,6 +150,11 @@ static int add_window(void *ctx, const struct store_window *window)
 	return 0;
 }
 
+static bool is_same(const struct series *a, const struct series *b)
+{
+	return strcmp(a->service, b->service) == 0 && strcmp(a->type, b->type) == 0;
+}
+
 static int by_texts(const void *a, const void *b)
 {
 	const struct series *x = a, *y = b;
@@ -176,8 +182,12 @@ static int sort(struct history_spans *spans)
 		return -ENOMEM;
 	if (spans->series.count)
 		qsort(spans->series.data, spans->series.count, sizeof(*spans->series.data), by_texts);
-	for (uint32_t i = 0; i < spans->series.count; i++)
-		number[spans->series.data[i].number] = i;
+	for (uint32_t i = 0; i < spans->series.count; i++) {
+		struct series *series = &spans->series.data[i];
+
+		series->what = i && is_same(series, series - 1) ? (series - 1)->what : i;
+		number[series->number] = i;
+	}
 	for (size_t i = 0; i < spans->rows.count; i++)
 		spans->rows.data[i].series = number[spans->rows.data[i].series];
 	if (spans->rows.count)
@@ -261,9 +271,7 @@ static bool *find_visible(const struct history_spans *spans, const struct store_
 
 static bool is_same_span(const struct history_spans *spans, const struct row *x, const struct row *y)
 {
-	const struct series *a = &spans->series.data[x->series], *b = &spans->series.data[y->series];
-
-	return x->stretch == y->stretch && strcmp(a->service, b->service) == 0 && strcmp(a->type, b->type) == 0;
+	return x->stretch == y->stretch && spans->series.data[x->series].what == spans->series.data[y->series].what;
 }
 
 static void add_row(const struct history_spans *spans, const struct row *row, struct store_span *to)

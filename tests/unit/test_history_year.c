@@ -116,7 +116,10 @@ static void check_baseline(struct fixture *f)
 
 static struct sessions *run(struct fixture *f, uint64_t budget)
 {
-	const struct sessions_options options = { .store = f->on.store, .feed_fd = -1, .disk_budget_bytes = budget };
+	const struct sessions_options options = { .store = f->on.store,
+						  .feed_fd = -1,
+						  .disk_budget_bytes = budget,
+						  .continuous_span_ns = 600 * NS_PER_S };
 	struct sessions *s = NULL;
 	struct err err = { 0 };
 
@@ -180,11 +183,69 @@ static void test_byte_cap_takes_the_oldest(void **state)
 	check_baseline(f);
 }
 
+/* How many there are, each once, in pages of @limit; @ret_id: of one in the middle. */
+static uint32_t count_in_pages(struct sessions *s, int status, uint32_t limit, char ret_id[SESSION_ID_SIZE])
+{
+	struct session_query query = { .tenant = "default", .type = -1, .status = status, .limit = limit };
+	uint64_t before_ns = UINT64_MAX;
+	uint32_t seen = 0, total;
+	struct err err = { 0 };
+	char cursor[64];
+
+	do {
+		struct session_list list;
+
+		if (sessions_list(s, &query, &list, &err) < 0)
+			fail_msg("%s", err.text);
+		for (uint32_t i = 0; i < list.count; i++, seen++) {
+			assert_true(list.items[i].created_at_ns < before_ns);
+			before_ns = list.items[i].created_at_ns;
+			if (seen == 12)
+				strcpy(ret_id, list.items[i].id);
+		}
+		total = (uint32_t)list.total;
+		strcpy(cursor, list.next_cursor);
+		query.cursor = cursor;
+		session_list_deinit(&list);
+	} while (cursor[0]);
+	if (seen != total)
+		fail_msg("pages of %u, status %d: %u seen of %u", limit, status, seen, total);
+	return total;
+}
+
+/* A page reads the days it shows and counts the others; the data of a span may lie in two files of its day. */
+static void test_pages_of_many_days(void **state)
+{
+	enum { N = 25 };
+	struct fixture *f = *state;
+	char id[SESSION_ID_SIZE] = "";
+	struct err err = { 0 };
+	struct sessions *s;
+	bool stopped;
+
+	for (uint32_t back = 1; back <= N; back++) {
+		add_day(f, f->today - back, 400);
+		if (back % 5 == 0)
+			add_day(f, f->today - back, 30);
+	}
+	s = run(f, 0);
+	for (uint32_t limit = 1; limit <= 30; limit += 1 + limit / 4) {
+		assert_int_equal(count_in_pages(s, -1, limit, id), N);
+		assert_int_equal(count_in_pages(s, SESSION_COMPLETED, limit, id), N);
+		assert_int_equal(count_in_pages(s, SESSION_RUNNING, limit, id), 0);
+	}
+	assert_int_equal(sessions_delete(s, "default", id, &stopped, &err), 0);
+	for (uint32_t limit = 1; limit <= 30; limit += 7)
+		assert_int_equal(count_in_pages(s, -1, limit, id), N - 1);
+	sessions_destroy(s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_retention_is_exact, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_byte_cap_takes_the_oldest, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_pages_of_many_days, setup, teardown),
 	};
 
 	return cmocka_run_group_tests_name("history_year", tests, NULL, NULL);
