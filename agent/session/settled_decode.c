@@ -182,9 +182,11 @@ static int decode_calls(struct decode *d)
 static int decode_walk(struct decode *d)
 {
 	uint32_t path[FEED_FRAMES_MAX + 1] = { 0 }, next[FEED_FRAMES_MAX + 1] = { 0 }, depth = 0;
+	struct bytes ups = d->columns[COLUMN_NODE_UPS], firsts = d->columns[COLUMN_NODE_FIRSTS],
+		     nexts = d->columns[COLUMN_NODE_NEXTS];
 
 	for (uint32_t i = 1; i < d->node_count; i++) {
-		uint64_t up = take(d, COLUMN_NODE_UPS), place;
+		uint64_t up = bytes_varint(&ups), place;
 		uint32_t above, count;
 
 		if (up > depth || depth - up >= FEED_FRAMES_MAX)
@@ -194,7 +196,7 @@ static int decode_walk(struct decode *d)
 		count = d->first[above + 1] - d->first[above];
 		place = next[depth];
 		if (count > 1)
-			place += take(d, place ? COLUMN_NODE_NEXTS : COLUMN_NODE_FIRSTS);
+			place += place ? bytes_varint(&nexts) : bytes_varint(&firsts);
 		if (place >= count)
 			return -EPROTO;
 		next[depth] = (uint32_t)place + 1;
@@ -203,6 +205,9 @@ static int decode_walk(struct decode *d)
 		path[++depth] = i;
 		next[depth] = 0;
 	}
+	d->columns[COLUMN_NODE_UPS] = ups;
+	d->columns[COLUMN_NODE_FIRSTS] = firsts;
+	d->columns[COLUMN_NODE_NEXTS] = nexts;
 	return is_spent(d, COLUMN_NODE_UPS, COLUMN_NODE_NEXTS) ? 0 : -EPROTO;
 }
 

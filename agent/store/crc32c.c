@@ -2,6 +2,7 @@
 #include "agent/store/crc32c.h"
 
 #include <pthread.h>
+#include <string.h>
 
 #define POLYNOMIAL_REFLECTED 0x82f63b78u
 
@@ -26,12 +27,8 @@ static void fill_table(void)
 	}
 }
 
-uint32_t crc32c(uint32_t crc, const void *data, size_t len)
+static uint32_t by_table(uint32_t crc, const uint8_t *at, size_t len)
 {
-	const uint8_t *at = data;
-
-	(void)pthread_once(&once, fill_table);
-	crc = ~crc;
 	for (; len >= 4; len -= 4, at += 4) {
 		crc ^= at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
 		crc = table[3][crc & 255] ^ table[2][crc >> 8 & 255] ^ table[1][crc >> 16 & 255] ^
@@ -39,5 +36,35 @@ uint32_t crc32c(uint32_t crc, const void *data, size_t len)
 	}
 	for (; len; len--, at++)
 		crc = crc >> 8 ^ table[0][(crc ^ *at) & 255];
-	return ~crc;
+	return crc;
+}
+
+#ifdef __x86_64__
+/* Eight bytes at a time by the processor's own instruction; what is left stays to the table. */
+__attribute__((target("sse4.2"))) static uint64_t by_instruction(uint64_t crc, const uint8_t *at, size_t words)
+{
+	uint64_t word;
+
+	for (; words; words--, at += sizeof(word)) {
+		memcpy(&word, at, sizeof(word));
+		crc = __builtin_ia32_crc32di(crc, word);
+	}
+	return crc;
+}
+#endif
+
+uint32_t crc32c(uint32_t crc, const void *data, size_t len)
+{
+	const uint8_t *at = data;
+
+	(void)pthread_once(&once, fill_table);
+	crc = ~crc;
+#ifdef __x86_64__
+	if (__builtin_cpu_supports("sse4.2")) {
+		crc = (uint32_t)by_instruction(crc, at, len / 8);
+		at += len / 8 * 8;
+		len %= 8;
+	}
+#endif
+	return ~by_table(crc, at, len);
 }
