@@ -196,6 +196,10 @@ static void agent_metrics(const struct sessions_health *health, struct buf *out)
 	       (double)health->collector_cpu_ns / 1e9);
 	single(out, "profd_bpf_run_seconds_total", "counter", "Time inside the BPF programs.",
 	       (double)health->bpf_run_ns / 1e9);
+	head(out, "profd_bpf_program_run_seconds_total", "counter", "Time inside the BPF programs, by what they follow.");
+	for (size_t i = 0; i < SESSIONS_PROGRAMS; i++)
+		buf_printf(out, "profd_bpf_program_run_seconds_total{program=\"%s\"} %.9g\n", health->programs[i].what,
+			   (double)health->programs[i].run_ns / 1e9);
 	single(out, "profd_server_cpu_seconds_total", "counter", "CPU time of the server.",
 	       (double)health->server_cpu_ns / 1e9);
 	single(out, "profd_bpf_map_bytes", "gauge", "Memory of the BPF maps.",

@@ -62,6 +62,7 @@ void quality_json(struct json_out *json, const char *name, const struct profile_
 	known(json, "guessedFramePct", quality->guessed_frame_pct);
 	known(json, "effectiveRate", quality->effective_rate);
 	known(json, "overheadPct", quality->overhead_pct);
+	known(json, "typeOverheadPct", quality->type_overhead_pct);
 	probes_json(json, &quality->probes);
 	json_out_open(json, "unwindErrors", '{');
 	for (unsigned i = 1; i < PROFILE_OUTCOMES_MAX; i++)

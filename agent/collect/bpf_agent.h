@@ -102,6 +102,7 @@ void bpf_agent_forget_stack(struct bpf_agent *agent, uint64_t stack_hash);
 
 struct bpf_costs {
 	uint64_t run_ns; /* estimated run time of all programs since load (timed runs scaled up) */
+	uint64_t program_ns[PROF_PROGRAM_MAX]; /* of it */
 	uint64_t runs;
 	uint64_t map_bytes;    /* memory charged for maps, tables included */
 	uint64_t outcomes[64]; /* totals by outcome id */

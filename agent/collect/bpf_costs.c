@@ -45,8 +45,9 @@ static void add_run_time(const struct bpf_agent *agent, const struct prof_counte
 	}
 	costs->runs += total.runs;
 	if (total.timed_runs)
-		costs->run_ns += (uint64_t)((double)total.timed_ns / (double)total.timed_runs *
-					    (double)total.runs);
+		costs->program_ns[program] =
+			(uint64_t)((double)total.timed_ns / (double)total.timed_runs * (double)total.runs);
+	costs->run_ns += costs->program_ns[program];
 }
 
 /* Of all maps but tables and rings for interrupts, which are counted as they come. Asking costs a file for

@@ -123,7 +123,7 @@ uint64_t collector_feed_costs(struct collector *c, uint64_t now_ns)
 
 	if (c->bpf && bpf_agent_costs(c->bpf, &costs) == 0)
 		feed_outcomes(c, &costs, now_ns);
-	if (feed_write_clock(&c->feed, cpu_ns, costs.run_ns, costs.map_bytes) < 0)
+	if (feed_write_clock(&c->feed, cpu_ns, &costs) < 0)
 		c->own_outcomes[OUTCOME_feed_full]++;
 	return cpu_ns + costs.run_ns;
 }

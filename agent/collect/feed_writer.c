@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "agent/collect/bpf_agent.h"
 #include "agent/collect/feed_file.h"
 
 /* The longest text record: the fixed part and six strings, of which each is bounded where it is read. */
@@ -47,15 +48,19 @@ int feed_write_epoch(struct feed_writer *writer, uint64_t epoch, const uint8_t b
 	return write_parts(writer, FEED_EPOCH, &record, sizeof(record), NULL, 0);
 }
 
-int feed_write_clock(struct feed_writer *writer, uint64_t collector_cpu_ns, uint64_t bpf_run_ns,
-		     uint64_t map_bytes)
+int feed_write_clock(struct feed_writer *writer, uint64_t collector_cpu_ns, const struct bpf_costs *costs)
 {
 	struct feed_clock record = { .clock = clock_now(),
 				     .collector_cpu_ns = collector_cpu_ns,
-				     .bpf_run_ns = bpf_run_ns,
-				     .map_bytes = map_bytes };
+				     .bpf_run_ns = costs->run_ns,
+				     .map_bytes = costs->map_bytes };
+	struct feed_costs each = { .time_ns = record.clock.monotonic_ns };
+	int rc;
 
-	return write_parts(writer, FEED_CLOCK, &record, sizeof(record), NULL, 0);
+	_Static_assert(sizeof(costs->program_ns) <= sizeof(each.run_ns), "a record holds all programs");
+	memcpy(each.run_ns, costs->program_ns, sizeof(costs->program_ns));
+	rc = write_parts(writer, FEED_COSTS, &each, sizeof(each), NULL, 0);
+	return rc < 0 ? rc : write_parts(writer, FEED_CLOCK, &record, sizeof(record), NULL, 0);
 }
 
 int feed_write_module(struct feed_writer *writer, const struct module *module)

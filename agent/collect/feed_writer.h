@@ -14,6 +14,7 @@
 #include "agent/collect/stack_table.h"
 #include "agent/wire/feed.h"
 
+struct bpf_costs;
 struct feed_file;
 
 struct feed_writer {
@@ -27,8 +28,8 @@ void feed_writer_deinit(struct feed_writer *writer);
 
 int feed_write_epoch(struct feed_writer *writer, uint64_t epoch, const uint8_t boot_id[16],
 		     uint32_t cpu_count) must_use;
-int feed_write_clock(struct feed_writer *writer, uint64_t collector_cpu_ns, uint64_t bpf_run_ns,
-		     uint64_t map_bytes) must_use;
+/* Two records: the programs' costs one by one, and the clock with the sums. */
+int feed_write_clock(struct feed_writer *writer, uint64_t collector_cpu_ns, const struct bpf_costs *costs) must_use;
 int feed_write_module(struct feed_writer *writer, const struct module *module) must_use;
 int feed_write_proc(struct feed_writer *writer, const struct proc *proc, uint64_t seen_ns) must_use;
 int feed_write_proc_cpu(struct feed_writer *writer, uint32_t proc, uint64_t cpu_ns, bool last) must_use;

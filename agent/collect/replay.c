@@ -58,6 +58,7 @@ static const struct {
 			  false },
 	[FEED_PROC_CPU] = { sizeof(struct feed_proc_cpu), offsetof(struct feed_proc_cpu, time_ns), true,
 			    false },
+	[FEED_COSTS] = { sizeof(struct feed_costs), offsetof(struct feed_costs, time_ns), true, false },
 	[FEED_GAP] = { sizeof(struct feed_gap), offsetof(struct feed_gap, from_ns), true, false },
 };
 

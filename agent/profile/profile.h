@@ -195,6 +195,7 @@ struct profile_quality {
 	double guessed_frame_pct;
 	double effective_rate; /* per second and busy CPU */
 	double overhead_pct;
+	double type_overhead_pct; /* of it: the BPF programs that the type is taken by */
 	uint64_t outcomes[PROFILE_OUTCOMES_MAX]; /* by outcome id: cut or damaged stacks of this
 						    profile */
 	uint32_t skipped_count;

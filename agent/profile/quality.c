@@ -106,7 +106,7 @@ void quality_skip(struct profile_quality *quality, uint32_t pid, const char *rea
 struct profile_quality quality_empty(void)
 {
 	return (struct profile_quality){
-		.samples = -1, .lost = -1, .effective_rate = -1, .overhead_pct = -1
+		.samples = -1, .lost = -1, .effective_rate = -1, .overhead_pct = -1, .type_overhead_pct = -1
 	};
 }
 
@@ -134,6 +134,7 @@ void quality_add(struct profile_quality *sum, const struct profile_quality *part
 
 	sum->effective_rate = weighted(sum->effective_rate, before, part->effective_rate, added);
 	sum->overhead_pct = weighted(sum->overhead_pct, before, part->overhead_pct, added);
+	sum->type_overhead_pct = weighted(sum->type_overhead_pct, before, part->type_overhead_pct, added);
 	sum->samples = add_known(sum->samples, part->samples);
 	sum->lost = add_known(sum->lost, part->lost);
 	for (i = 0; i < PROFILE_OUTCOMES_MAX; i++)

@@ -92,6 +92,7 @@ static void on_epoch(struct sessions *s, const struct ring_record *record)
 	s->feed.cpu_count = epoch.cpu_count;
 	s->feed.demand = (struct feed_demand){ 0 };
 	s->feed.costs = s->feed.costs_before = s->feed.costs_next = (struct feed_clock){ 0 };
+	s->feed.programs = s->feed.programs_before = s->feed.programs_next = (struct feed_costs){ 0 };
 	s->peers.demand_dirty = s->peers.targets_dirty = true;
 }
 
@@ -102,11 +103,23 @@ static void on_clock(struct sessions *s, const struct ring_record *record)
 	if (take_fixed(record, &clock, sizeof(clock)) < 0)
 		return;
 	if (clock.clock.monotonic_ns >= s->feed.costs_next.clock.monotonic_ns + COSTS_SPAN_NS) {
-		s->feed.costs_before = s->feed.costs_next.clock.monotonic_ns ? s->feed.costs_next : clock;
+		bool is_first = !s->feed.costs_next.clock.monotonic_ns;
+
+		s->feed.costs_before = is_first ? clock : s->feed.costs_next;
+		s->feed.programs_before = is_first ? s->feed.programs : s->feed.programs_next;
 		s->feed.costs_next = clock;
+		s->feed.programs_next = s->feed.programs;
 	}
 	s->feed.costs = clock;
 	s->feed.clock = clock.clock;
+}
+
+static void on_costs(struct sessions *s, const struct ring_record *record)
+{
+	struct feed_costs costs;
+
+	if (take_fixed(record, &costs, sizeof(costs)) == 0)
+		s->feed.programs = costs;
 }
 
 static void on_exit_of(struct sessions *s, const struct ring_record *record)
@@ -311,6 +324,9 @@ static bool handle(struct sessions *s, const struct ring_record *record)
 		break;
 	case FEED_CLOCK:
 		on_clock(s, record);
+		break;
+	case FEED_COSTS:
+		on_costs(s, record);
 		break;
 	case FEED_PROC_EXIT:
 		on_exit_of(s, record);

@@ -4,6 +4,14 @@
 
 #include "agent/base/hash.h"
 #include "agent/session/sessions_internal.h"
+#include "bpf/profiler.h"
+
+static const char *const program_words[SESSIONS_PROGRAMS] = {
+	[PROF_PROGRAM_CPU] = "cpu",	  [PROF_PROGRAM_SWITCH] = "switch", [PROF_PROGRAM_LIFE] = "life",
+	[PROF_PROGRAM_RESUME] = "resume", [PROF_PROGRAM_IO] = "io",	    [PROF_PROGRAM_LOCK] = "lock",
+	[PROF_PROGRAM_DISK] = "disk",
+};
+_Static_assert(SESSIONS_PROGRAMS == PROF_PROGRAM_MAX, "each has a word");
 
 static uint32_t count_services(const struct sessions *s)
 {
@@ -76,6 +84,8 @@ void sessions_health(struct sessions *s, struct sessions_health *ret)
 	}
 	health.collector_cpu_ns = s->feed.costs.collector_cpu_ns;
 	health.bpf_run_ns = s->feed.costs.bpf_run_ns;
+	for (size_t i = 0; i < SESSIONS_PROGRAMS; i++)
+		health.programs[i] = (struct sessions_program){ program_words[i], s->feed.programs.run_ns[i] };
 	health.map_bytes = s->feed.costs.map_bytes;
 	if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu) == 0)
 		health.server_cpu_ns = (uint64_t)cpu.tv_sec * NS_PER_S + (uint64_t)cpu.tv_nsec;

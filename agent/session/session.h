@@ -191,6 +191,8 @@ void sessions_sampling_get(struct sessions *s, struct sampling_state *ret);
 
 /* ---- health ---------------------------------------------------------------------------------- */
 
+#define SESSIONS_PROGRAMS 7 /* kinds of BPF programs whose time is known */
+
 struct sessions_health {
 	bool store_ok;
 	bool collector_ok;
@@ -203,6 +205,10 @@ struct sessions_health {
 	uint64_t samples;
 	uint64_t feed_bytes_used, feed_bytes_capacity;
 	uint64_t collector_cpu_ns, bpf_run_ns, map_bytes, server_cpu_ns, store_bytes;
+	struct sessions_program {
+		const char *what; /* a word for what the BPF programs follow */
+		uint64_t run_ns; /* of bpf_run_ns */
+	} programs[SESSIONS_PROGRAMS];
 	uint64_t detail_bytes; /* of store_bytes: single samples of continuous profiling */
 	uint32_t rate_hz;
 	uint32_t hung_readers; /* struct control_status */

@@ -460,6 +460,7 @@ void chunk_encode_quality(struct buf *out, const struct chunk_quality *q)
 		add_text(out, chunk_text_of(q->skipped[i].reason));
 	}
 	encode_alloc(out, &q->alloc);
+	buf_add_varint(out, q->type_cost_ns);
 }
 
 /* Absent in what was written before it was known. */
@@ -536,6 +537,8 @@ static int decode_quality(struct bytes *in, const struct chunk_sink *sink)
 		return -EPROTO;
 	if (bytes_left(in))
 		decode_alloc(in, &q.alloc);
+	if (bytes_left(in))
+		q.type_cost_ns = bytes_varint(in);
 	if (in->failed)
 		return -EPROTO;
 	return sink->quality ? sink->quality(sink->ctx, &q) : 0;

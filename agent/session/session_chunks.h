@@ -180,6 +180,7 @@ struct chunk_quality {
 	uint32_t skipped_count;
 	struct profile_skipped skipped[PROFILE_SKIPPED_MAX];
 	struct chunk_alloc alloc; /* behind all others, absent in files of earlier versions */
+	uint64_t type_cost_ns; /* of cost_ns: the BPF programs that the type is taken by; likewise */
 };
 
 struct chunk_name {

@@ -66,6 +66,25 @@ static void note_costs(struct session *session)
 					 "(about 0.1 us)");
 }
 
+/* Of the BPF programs that the session's type is taken by. */
+static uint64_t type_cost_ns(const struct session *session, const struct feed_costs *costs)
+{
+	const struct {
+		uint32_t wanted;
+		enum prof_program program;
+	} programs[] = {
+		{ PROF_WANT_CPU, PROF_PROGRAM_CPU },	   { PROF_WANT_OFFCPU, PROF_PROGRAM_SWITCH },
+		{ PROF_WANT_OFFCPU, PROF_PROGRAM_RESUME }, { PROF_WANT_IO, PROF_PROGRAM_IO },
+		{ PROF_WANT_IO, PROF_PROGRAM_DISK },	   { PROF_WANT_KERNEL_LOCKS, PROF_PROGRAM_LOCK },
+	};
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(programs); i++)
+		if (session->wants & programs[i].wanted)
+			sum += costs->run_ns[programs[i].program];
+	return sum;
+}
+
 static void begin_sampling(struct sessions *s, struct session *session, uint64_t time_ns)
 {
 	struct chunk_quality *quality = recorder_quality(session->recorder);
@@ -78,6 +97,7 @@ static void begin_sampling(struct sessions *s, struct session *session, uint64_t
 	session->host_lost_from = s->host_lost;
 	session->cost_from_ns = s->feed.costs.clock.monotonic_ns;
 	session->cost_ns_from = s->feed.costs.collector_cpu_ns + s->feed.costs.bpf_run_ns;
+	session->type_cost_ns_from = type_cost_ns(session, &s->feed.programs);
 	session->record_dirty = true;
 	quality->clock = s->feed.clock;
 	if (session->wants & SWEPT_TYPES)
@@ -386,6 +406,7 @@ static void update_quality(struct sessions *s, struct session *session)
 	if (session->cost_from_ns && costs->clock.monotonic_ns > session->cost_from_ns) {
 		quality->cost_ns =
 			costs->collector_cpu_ns + costs->bpf_run_ns - session->cost_ns_from;
+		quality->type_cost_ns = type_cost_ns(session, &s->feed.programs) - session->type_cost_ns_from;
 		quality->cost_from_ns = session->cost_from_ns;
 		quality->cost_to_ns = costs->clock.monotonic_ns;
 	} else if (s->feed.costs_before.clock.monotonic_ns) {
@@ -394,6 +415,8 @@ static void update_quality(struct sessions *s, struct session *session)
 		quality->cost_ns = costs->collector_cpu_ns + costs->bpf_run_ns -
 				   s->feed.costs_before.collector_cpu_ns -
 				   s->feed.costs_before.bpf_run_ns;
+		quality->type_cost_ns = type_cost_ns(session, &s->feed.programs) -
+					type_cost_ns(session, &s->feed.programs_before);
 		quality->cost_from_ns = s->feed.costs_before.clock.monotonic_ns;
 		quality->cost_to_ns = costs->clock.monotonic_ns;
 	}

@@ -131,11 +131,13 @@ static void describe_quality(const struct sessions *s, const struct session *ses
 	to->effective_rate = -1;
 	if ((session->wants & PROF_WANT_CPU) && quality->value > 0)
 		to->effective_rate = (double)quality->samples / ((double)quality->value / 1e9);
-	to->overhead_pct = -1;
-	if (quality->cost_to_ns > quality->cost_from_ns && s->feed.cpu_count)
-		to->overhead_pct = 100.0 * (double)quality->cost_ns /
-				   (double)(quality->cost_to_ns - quality->cost_from_ns) /
-				   s->feed.cpu_count;
+	if (quality->cost_to_ns > quality->cost_from_ns && s->feed.cpu_count) {
+		double percent = 100.0 / (double)(quality->cost_to_ns - quality->cost_from_ns) / s->feed.cpu_count;
+
+		to->overhead_pct = (double)quality->cost_ns * percent;
+		if (s->feed.programs.time_ns && session->wants & (PROF_WANT_CPU | PROF_WANT_OFFCPU))
+			to->type_overhead_pct = (double)quality->type_cost_ns * percent;
+	}
 }
 
 int session_describe(const struct sessions *s, const struct session *session,

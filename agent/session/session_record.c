@@ -68,6 +68,7 @@ static void add_quality(cJSON *to, const struct profile_quality *q)
 	add_double(json, "guessedFramePct", q->guessed_frame_pct);
 	add_double(json, "effectiveRate", q->effective_rate);
 	add_double(json, "overheadPct", q->overhead_pct);
+	add_double(json, "typeOverheadPct", q->type_overhead_pct);
 	if (q->probes.mode[0])
 		add_probes(json, &q->probes);
 	for (int i = 0; i < PROFILE_OUTCOMES_MAX; i++)
@@ -210,6 +211,7 @@ static void get_quality(const cJSON *from, struct profile_quality *ret)
 	ret->guessed_frame_pct = get_double(json, "guessedFramePct", -1);
 	ret->effective_rate = get_double(json, "effectiveRate", -1);
 	ret->overhead_pct = get_double(json, "overheadPct", -1);
+	ret->type_overhead_pct = get_double(json, "typeOverheadPct", -1);
 	get_probes(json, &ret->probes);
 	cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(json, "outcomes"))
 	{

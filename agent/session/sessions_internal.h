@@ -107,7 +107,7 @@ struct session {
 	/* Counters of struct sessions when this life of the server began to count for it. */
 	uint64_t host_samples_from, host_lost_from;
 	uint64_t host_samples_before, host_lost_before; /* of earlier lives */
-	uint64_t cost_ns_from, cost_from_ns;
+	uint64_t cost_ns_from, type_cost_ns_from, cost_from_ns;
 };
 
 struct idempotency {
@@ -138,6 +138,7 @@ struct feed {
 	struct feed_demand demand;  /* last record, or what samples tell */
 	struct feed_clock costs;
 	struct feed_clock costs_before, costs_next; /* of 10 to 20 s before, of up to 10 s before */
+	struct feed_costs programs, programs_before, programs_next; /* that came with those */
 };
 
 struct peers {

@@ -130,7 +130,6 @@ static int build_day(struct day_part *part)
 	options.quality.samples =
 		part->timed ? (int64_t)recording_event_count(part->recording) : (int64_t)(part->samples + 0.5);
 	options.quality.lost = (int64_t)part->lost;
-	options.quality.overhead_pct = options.quality.effective_rate = -1;
 	rc = recording_build(part->recording, &options, names_client_begin(part->s->names),
 			     &profile);
 	names_client_end(part->s->names);

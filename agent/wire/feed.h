@@ -32,6 +32,7 @@ enum feed_kind {
 	FEED_GAP = 10,	    /* the collector was away */
 	FEED_PROC_CPU = 12,	/* CPU time of every process: at start and when asked (WANT_CPU) */
 	FEED_ALLOC = 13,	/* allocations of a process: a period, or why they are not observed */
+	FEED_COSTS = 14,	/* before every FEED_CLOCK */
 };
 
 struct feed_epoch {
@@ -47,6 +48,14 @@ struct feed_clock {
 	uint64_t collector_cpu_ns; /* user + system time of the collector so far */
 	uint64_t bpf_run_ns;	   /* estimated run time of the BPF programs so far */
 	uint64_t map_bytes;	   /* memory charged for BPF maps */
+};
+
+#define FEED_PROGRAMS_MAX 16
+
+/* The estimated run time of feed_clock.bpf_run_ns by program. */
+struct feed_costs {
+	uint64_t time_ns; /* monotonic */
+	uint64_t run_ns[FEED_PROGRAMS_MAX]; /* by enum prof_program */
 };
 
 enum feed_module_kind {

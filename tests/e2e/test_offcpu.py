@@ -278,6 +278,19 @@ def wakers_are_named(daemon, result):
     check(sleeps and by_timer >= 0.7 * sum(v for _, v in sleeps), f"wait_sleep: {sleeps}")
 
 
+def costs_are_told_by_type(daemon, results):
+    """As far as the kernel's programs go, which are timed; of an io session those of its bytes and disks too."""
+    for kind, result in results.items():
+        quality = result["quality"]
+        check(0 < quality["typeOverheadPct"] <= quality["overheadPct"], f"{kind}: {quality}")
+    check(results["io"]["quality"]["typeOverheadPct"] > results["block"]["quality"]["typeOverheadPct"],
+          f"{results['io']['quality']}, {results['block']['quality']}")
+    metrics = daemon.get("/metrics").body.decode()
+    for program in ("cpu", "switch", "resume", "io", "disk"):
+        line = next(li for li in metrics.splitlines() if f'profd_bpf_program_run_seconds_total{{program="{program}"}}' in li)
+        check(float(line.split()[1]) > 0, line)
+
+
 def every_type_at_once():
     """Sessions of all types of one program do not disturb one another, and all tell the truth."""
     with Daemon() as daemon, waits() as program:
@@ -290,6 +303,7 @@ def every_type_at_once():
         mutex_names_lock_and_waiter(daemon, results["mutex"], truth)
         block_counts_contentions(daemon, results["block"], truth)
         io_has_kinds(daemon, results["io"], truth)
+        costs_are_told_by_type(daemon, results)
         # one that begins while nothing else is followed any more
         results, _ = window(daemon, program, {"offcpu": 1000, "io": 1000}, 2,
                             {"offcpu": {"wakers": True}, "io": {"paths": True}})

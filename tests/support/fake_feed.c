@@ -257,6 +257,14 @@ void fake_feed_clock(struct fake_feed *feed, uint64_t cpu_ns, uint64_t bpf_ns)
 	put(feed, FEED_CLOCK, &record, sizeof(record), "", 0);
 }
 
+void fake_feed_costs(struct fake_feed *feed, unsigned program, uint64_t run_ns)
+{
+	struct feed_costs record = { .time_ns = clock_monotonic_ns() };
+
+	record.run_ns[program] = run_ns;
+	put(feed, FEED_COSTS, &record, sizeof(record), "", 0);
+}
+
 void fake_feed_module(struct fake_feed *feed, uint32_t module, uint64_t key, const char *path)
 {
 	struct feed_module record = {

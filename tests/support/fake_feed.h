@@ -52,6 +52,8 @@ void fake_feed_forget(struct fake_feed *feed);
 /* Each returns after the record is in the ring. @keep records can be asked for again. */
 void fake_feed_epoch(struct fake_feed *feed, uint64_t epoch);
 void fake_feed_clock(struct fake_feed *feed, uint64_t cpu_ns, uint64_t bpf_ns);
+/* So far, of one kind of BPF program; goes before a clock. */
+void fake_feed_costs(struct fake_feed *feed, unsigned program, uint64_t run_ns);
 void fake_feed_module(struct fake_feed *feed, uint32_t module, uint64_t key, const char *path);
 struct fake_proc {
 	uint32_t proc, tgid;

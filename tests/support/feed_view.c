@@ -157,6 +157,7 @@ static void on_outcomes(struct feed_view *view, const struct ring_record *record
 static void on_record(struct feed_view *view, const struct ring_record *record)
 {
 	const void *tail;
+	uint64_t sum_ns;
 	size_t tail_len;
 
 	switch (record->kind) {
@@ -171,6 +172,15 @@ static void on_record(struct feed_view *view, const struct ring_record *record)
 					     sizeof(view->clock), &tail, &tail_len),
 				 0);
 		view->clocks++;
+		sum_ns = 0;
+		for (size_t i = 0; i < FEED_PROGRAMS_MAX; i++)
+			sum_ns += view->costs.run_ns[i];
+		assert_int_equal(sum_ns, view->clock.bpf_run_ns);
+		break;
+	case FEED_COSTS:
+		assert_int_equal(feed_decode(record->data, record->len, &view->costs,
+					     sizeof(view->costs), &tail, &tail_len),
+				 0);
 		break;
 	case FEED_DEMAND:
 		assert_int_equal(feed_decode(record->data, record->len, &view->demand,

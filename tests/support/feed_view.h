@@ -34,6 +34,7 @@ struct feed_view {
 	struct feed_epoch epoch;
 	unsigned epochs, clocks;
 	struct feed_clock clock;     /* last */
+	struct feed_costs costs;     /* that it sums up */
 	struct feed_demand demand;   /* last */
 	unsigned demands;
 	struct view_module *modules; /* newest of each id */

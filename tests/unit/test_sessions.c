@@ -178,6 +178,36 @@ static void test_losses_are_shared_out(void **state)
 	session_info_deinit(&info);
 }
 
+/* A session shows what its own type costs; another type's programs are in the whole alone. */
+static void test_costs_by_type(void **state)
+{
+	struct session_fixture *f = *state;
+	struct session_request request = session_fixture_request("web", 60);
+	struct session_info info[2];
+	char ids[2][SESSION_ID_SIZE];
+
+	fake_feed_costs(&f->feed, PROF_PROGRAM_SWITCH, 0);
+	fake_feed_clock(&f->feed, 0, 0);
+	session_fixture_start(f, &request, ids[0]);
+	request.type = PROFILE_OFFCPU;
+	session_fixture_start(f, &request, ids[1]);
+	session_fixture_samples(f, 1, 1, 10);
+	fake_feed_wait(&f->feed, 1, 8, 2, clock_monotonic_ns(), NS_PER_MS, PROF_OFF_BLOCKED << 4 | PROF_WAIT_FUTEX);
+	clock_sleep_ns(100 * NS_PER_MS);
+	fake_feed_costs(&f->feed, PROF_PROGRAM_SWITCH, 10 * NS_PER_MS);
+	fake_feed_clock(&f->feed, 20 * NS_PER_MS, 10 * NS_PER_MS);
+	for (int i = 0; i < 2; i++) {
+		session_fixture_stop(f, ids[i]);
+		info[i] = session_fixture_get(f, ids[i]);
+		/* of two CPUs, for at least 100 ms */
+		assert_true(info[i].quality.overhead_pct > 0 && info[i].quality.overhead_pct <= 15);
+	}
+	assert_true(info[0].quality.type_overhead_pct == 0);
+	assert_true(fabs(info[1].quality.type_overhead_pct / info[1].quality.overhead_pct - 1 / 3.0) < 0.01);
+	session_info_deinit(&info[0]);
+	session_info_deinit(&info[1]);
+}
+
 /* A program that executes another one is one process of the list, by its last name. */
 static void test_an_exec_is_no_other_process(void **state)
 {
@@ -591,6 +621,7 @@ int main(void)
 		T(test_thinning_is_unbiased),
 		T(test_high_rates),
 		T(test_losses_are_shared_out),
+		T(test_costs_by_type),
 		T(test_an_exec_is_no_other_process),
 		T(test_offcpu),
 		T(test_stacks_are_asked_for),
