@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Judges what a test machine printed on its console: shares and completeness of truth_nofp's profile, samples of a CPU
-that came online later, waits for a disk."""
+that came online later, whole ledgers while it was away, waits for a disk."""
 
 import json
 import sys
@@ -10,7 +10,9 @@ with open(path, errors="replace") as f:
     text = f.read().replace("\r", "")
 try:
     went, back = text.split("=== went\n")[1].split("=== result")[0].split("=== back\n")
-    back, io = map(json.loads, back.split("=== io\n"))
+    back, io = back.split("=== io\n")
+    back, ledger = back.split("=== ledger\n")
+    back, ledger, io = map(json.loads, (back, ledger, io))
     result = json.loads(text.split("=== result\n")[1].split("=== folded")[0])
     folded, truth = text.split("=== folded\n")[1].split("=== end")[0].split("=== truth\n")
     # What the program says of itself: on an emulated CPU its slices end late by their own amounts.
@@ -20,6 +22,10 @@ try:
     total = sum(value for _, value in stacks)
     assert went.strip() == "0, then 0-1", f"CPUs online: {went}"
     assert back["status"] == "completed" and back["sampleCount"] > 20, f"on a CPU that came back: {back}"
+    assert ledger["threads"], "no threads in the ledger"
+    for t in ledger["threads"]:
+        parts = t["userNs"] + t["kernelNs"] + t["runqueueNs"] + t["preemptedNs"] + sum(t["blockedNs"].values())
+        assert t["elapsedNs"] > 3e9 and abs(parts / t["elapsedNs"] - 1) < 0.01, f"while a CPU went: {t}"
     assert io["status"] == "completed" and io["breakdown"]["disk"].get("loop0 device"), f"reads of a disk: {io}"
     assert result["status"] == "completed", result
     assert total and result["sampleCount"] > 200, f"{result['sampleCount']} samples"
