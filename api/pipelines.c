@@ -166,7 +166,7 @@ static int find_runs(struct http_call *call, const struct pipeline *pipeline, st
 
 	for (int page = 0; page < SEARCH_PAGES && !ret->finished.id[0]; page++) {
 		struct session_list list = { 0 };
-		int rc = sessions_list(call->api->options.sessions, &query, &list, call->err);
+		int rc = sessions_list_on_demand(call->api->options.sessions, &query, &list, call->err);
 
 		if (rc < 0)
 			return rc;

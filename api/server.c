@@ -438,8 +438,9 @@ int server_start(struct api *api, struct server **ret, struct err *err)
 		for (unsigned i = 0; i < ARRAY_SIZE(server->listeners); i++)
 			server->listeners[i].fd = -1;
 		server_stop(server, 0);
-		return err_set(err, -rc, NULL, NULL, "cannot start the HTTP server: %s",
-			       strerror(-rc));
+		return err_set(err, -rc, NULL, NULL, "cannot start the HTTP server: %s%s", strerror(-rc),
+			       options->tls_certificate ? "; tls_certificate and tls_key must be PEM and belong together"
+							: "");
 	}
 	*ret = server;
 	return 0;

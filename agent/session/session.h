@@ -134,6 +134,9 @@ struct session_list {
 /* Newest first; a cursor stays valid while items are added or deleted. */
 int sessions_list(struct sessions *s, const struct session_query *query, struct session_list *ret,
 		  struct err *err) must_use;
+/* The same without the spans of continuous profiling. */
+int sessions_list_on_demand(struct sessions *s, const struct session_query *query, struct session_list *ret,
+			    struct err *err) must_use;
 void session_list_deinit(struct session_list *list);
 
 /* ---- services -------------------------------------------------------------------------------- */

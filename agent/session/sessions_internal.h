@@ -295,12 +295,6 @@ int session_start_resolved(struct sessions *s, const struct session_request *req
 
 int sampling_switch_load(struct sessions *s, struct err *err) must_use;
 
-/* ---- session_query.c ----------------------------------------------------------------------------- */
-
-/* sessions_list() without the spans of continuous profiling. */
-int sessions_list_on_demand(struct sessions *s, const struct session_query *query,
-			    struct session_list *ret, struct err *err) must_use;
-
 /* ---- session_life.c: feed thread, lock held -------------------------------------------------- */
 
 /* Timers, ends, flushes: one round. May drop the lock while it writes. */

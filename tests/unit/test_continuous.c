@@ -608,6 +608,7 @@ static void test_pages(void **state)
 	struct session_fixture *f = *state;
 	struct continuous_setting setting = session_fixture_setting("default", "*", 99);
 	struct session_query query = { .tenant = "default", .type = -1, .status = -1 };
+	struct session_list own;
 	struct err err = { 0 };
 
 	session_fixture_put(f, &setting);
@@ -622,6 +623,10 @@ static void test_pages(void **state)
 	}
 	session_fixture_samples(f, 1, 1, 7);
 	session_fixture_wait_samples(f, "default", "web", 7);
+	query.limit = 100;
+	assert_int_equal(sessions_list_on_demand(f->sessions, &query, &own, &err), 0);
+	assert_int_equal(own.total, 3);
+	session_list_deinit(&own);
 	for (query.limit = 1; query.limit <= 5; query.limit++) {
 		char cursor[64], before[SESSION_ID_SIZE] = "";
 		uint64_t before_ns = UINT64_MAX;
