@@ -36,6 +36,7 @@ export class FlameView {
 		this.scroll = 0;
 		this.flipped = false;
 		this.byShare = false;
+		this.dark = false;
 		this.motion = null;
 	}
 
@@ -48,8 +49,6 @@ export class FlameView {
 		this.from = m.x[this.zoomed];
 		this.to = this.from + m.w[this.zoomed];
 	}
-
-	get dark() { return isDark(); }
 
 	resize() {
 		const box = this.canvas.parentElement.getBoundingClientRect(), ratio = devicePixelRatio || 1;
@@ -160,6 +159,7 @@ export class FlameView {
 	draw() {
 		const m = this.model, c = this.context;
 		if (!m || !this.width) return;
+		this.dark = isDark(); // once: asking for each frame took most of the time
 		const grey = GREY[this.dark ? 'dark' : 'light'], scale = this.width / (this.to - this.from || 1);
 		c.clearRect(0, 0, this.width, this.height);
 		c.font = '12px system-ui, -apple-system, "Segoe UI", sans-serif';
