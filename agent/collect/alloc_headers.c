@@ -51,6 +51,9 @@ static bool is_fast_link(const struct alloc_chunk *chunk)
 
 	if ((chunk->words[1] & ~(uint64_t)SIZE_FLAGS) > FAST_MAX)
 		return false;
+	/* What comes from a thread's cache keeps its link, and has its key cleared, until something is written to it. */
+	if (!chunk->words[3])
+		return false;
 	if (!link)
 		return true;
 	distance = link > chunk->address ? link - chunk->address : chunk->address - link;

@@ -587,6 +587,7 @@ static void test_chunks(void **state)
 		{ "no key known", { at, { 0, 0x71, 1, key }, 0x71, 0x71, 0 }, false },
 		{ "end of a fast bin", { at, { 0, 0x71, at >> 12, 2 }, 0x71, 0x71, key }, true },
 		{ "linked in a fast bin", { at, { 0, 0x71, at >> 12 ^ (at + 0x1000), 2 }, 0x71, 0x71, key }, true },
+		{ "from a thread cache, not written yet", { at, { 0, 0x71, at >> 12 ^ (at + 0x1000), 0 }, 0x71, 0x71, key }, false },
 		{ "a list of the program's own", { at, { 0, 0x71, at + 0x1000, 2 }, 0x71, 0x71, key }, false },
 		{ "mapped by itself", { at, { 0, 0x41002, 0, 0 }, 0, 0, key }, false },
 		{ "no size", { at, { 0, 0, 0, 0 }, 0, 0, key }, true },
@@ -596,7 +597,7 @@ static void test_chunks(void **state)
 		if (alloc_chunk_is_free(&cases[i].chunk) != cases[i].is_free)
 			fail_msg("%s", cases[i].what);
 	assert_int_equal(alloc_chunk_next(&cases[0].chunk), at - 16 + 0x70 + 8);
-	assert_int_equal(alloc_chunk_next(&cases[9].chunk), 0);
+	assert_int_equal(alloc_chunk_next(&cases[10].chunk), 0);
 }
 
 static uint64_t seen_free[8];

@@ -325,14 +325,23 @@ def goroutines(_):
 
 
 def allocations(_):
-    """Allocations of native programs: what observing them costs, and how true what is said is: some 20 minutes."""
+    """Allocations of native programs: what observing them costs."""
     allocations_bench.run(row)
+
+
+def coverage(_):
+    """How true what is said of allocations is: 20 runs, some 15 minutes."""
     coverage_bench.run(absolute)
 
 
-def leaks(_seconds):
-    """How soon leaks are named, and that nothing else is."""
-    leaks_bench.run(absolute)
+def leaks(_):
+    """How soon a leak of 1 MB/s is named, and that nothing else is."""
+    leaks_bench.run(absolute, 1_000_000, 60)
+
+
+def slow_leaks(_):
+    """The same of 10 KB/s: two and a half minutes."""
+    leaks_bench.run(absolute, 10_000, 120)
 
 
 def unseen(_):
@@ -391,7 +400,7 @@ def viewers(_):
     viewers_bench.run(row, absolute)
 
 
-BENCHES = [names, goroutines, allocations, leaks, busy, busy_fp, idle, switches, waits, memory, memory_after, services, loss, startup, restart, otel, otel_mixed, libbpf, sampled, unseen, storm, throughput, high_rate, ready, tables, history, verdicts, api, viewers, lives]
+BENCHES = [names, goroutines, allocations, coverage, leaks, slow_leaks, busy, busy_fp, idle, switches, waits, memory, memory_after, services, loss, startup, restart, otel, otel_mixed, libbpf, sampled, unseen, storm, throughput, high_rate, ready, tables, history, verdicts, api, viewers, lives]
 
 
 def main():

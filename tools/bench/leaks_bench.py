@@ -8,14 +8,13 @@ import time
 from coverage_bench import Program, started
 from harness import FAMILY_A, Daemon, compile_workload, own_name, wait_until
 
-# bytes a second, seconds in which it must be named, pairs a second
-LEAKS = [(1_000_000, 60, 1_000_000), (10_000, 120, 1_000_000)]
+PAIRS_PER_S = 1_000_000
 LEAK_BYTES = 100
 
 
-def name_after(daemon, path, bytes_per_s, seconds, pairs_per_s):
+def name_after(daemon, path, bytes_per_s, seconds):
     """What is suspected after so many seconds."""
-    program = Program(path, pairs_per_s, 1, bytes_per_s // LEAK_BYTES)
+    program = Program(path, PAIRS_PER_S, 1, bytes_per_s // LEAK_BYTES)
     try:
         wait_until(lambda: daemon.profile(program.service, 1, "alloc")["quality"].get("windows"), 90, "probes")
         session = started(daemon, program, "memory")
@@ -25,12 +24,12 @@ def name_after(daemon, path, bytes_per_s, seconds, pairs_per_s):
         program.stop()
 
 
-def run(absolute):
+def run(absolute, bytes_per_s, seconds):
+    """A leak of @bytes_per_s, which must be named in @seconds."""
     with contextlib.ExitStack() as stack:
         path = stack.enter_context(own_name(compile_workload("heap.c", "-O2", "-lpthread")))
         daemon = stack.enter_context(Daemon())
-        for bytes_per_s, seconds, pairs_per_s in LEAKS:
-            seen = name_after(daemon, path, bytes_per_s, seconds, pairs_per_s)
-            absolute(f"a leak of {bytes_per_s // 1000} KB/s named first after {seconds} s, {pairs_per_s} pairs/s",
-                     seen[:1] == ["leak"], 1, f"suspected: {', '.join(seen)}", smaller=False)
-            absolute("steady sites that are called leaks", sum(name != "leak" and name != "large" for name in seen), 0)
+        seen = name_after(daemon, path, bytes_per_s, seconds)
+    absolute(f"a leak of {bytes_per_s // 1000} KB/s named first after {seconds} s, {PAIRS_PER_S} pairs/s",
+             seen[:1] == ["leak"], 1, f"suspected: {', '.join(seen)}", smaller=False)
+    absolute("steady sites that are called leaks", sum(name not in ("leak", "large") for name in seen), 0)
