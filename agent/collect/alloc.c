@@ -374,6 +374,9 @@ static void end_period(struct collector *c, struct target *target, uint64_t now_
 		seen.window_ns = seen.period_ns;
 	weight = alloc_pace_weight(&target->pace, &seen);
 	feed_births(c, target, weight * accepted(&seen));
+	/* A process with its number was met there: its own end had been lost, and it is observed no more. */
+	if (target->state == STATE_NONE)
+		return;
 	window = (struct alloc_window){ .begin_ns = target->begin_ns,
 					.end_ns = now_ns,
 					.open_ns = target->open_ns,
