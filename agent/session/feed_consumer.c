@@ -174,26 +174,6 @@ static void on_outcomes(struct sessions *s, const struct ring_record *record)
 	}
 }
 
-/* A session that gets less than it asked for says so. */
-static void note_restraint(struct session *session, const struct feed_demand *demand)
-{
-	struct control_demand due = { .off_threshold_ns = UINT64_MAX };
-
-	if (session->phase != PHASE_SAMPLING || demand->time_ns < session->start_ns)
-		return;
-	if ((session->wants & PROF_WANT_CPU) &&
-	    session_sampled_hz(session, demand) < session->info.rate_hz)
-		recorder_note(session->recorder,
-			      "sampled at %u per second for a while: the CPU budget held it back",
-			      session_sampled_hz(session, demand));
-	demand_waits(&due, session->info.rate_hz);
-	if ((session->wants & PROF_WANT_OFFCPU) && demand->off_threshold_ns > due.off_threshold_ns)
-		recorder_note(session->recorder,
-			      "waits shorter than %.0f ms were sampled, not all recorded, for a while: the "
-			      "CPU budget held it back",
-			      (double)demand->off_threshold_ns / NS_PER_MS);
-}
-
 static void on_demand(struct sessions *s, const struct ring_record *record)
 {
 	struct feed_demand demand;
@@ -201,7 +181,8 @@ static void on_demand(struct sessions *s, const struct ring_record *record)
 	if (take_fixed(record, &demand, sizeof(demand)) < 0)
 		return;
 	for (struct session *session = s->running; session; session = session->next)
-		note_restraint(session, &demand);
+		if (session->phase == PHASE_SAMPLING && demand.time_ns >= session->start_ns)
+			session_life_note_restraint(session, &demand);
 	s->feed.demand = demand;
 	s->feed.has_demand = true;
 	session_life_saw_demand(s, demand.time_ns);

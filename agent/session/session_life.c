@@ -103,6 +103,7 @@ static void begin_sampling(struct sessions *s, struct session *session, uint64_t
 	if (session->wants & SWEPT_TYPES)
 		s->peers.sweep_due = true;
 	note_costs(session);
+	session_life_note_restraint(session, &s->feed.demand);
 	set_phase(s, session, PHASE_SAMPLING);
 }
 
@@ -111,6 +112,23 @@ uint32_t session_sampled_hz(const struct session *session, const struct feed_dem
 	bool fast = session_is_fast(session) && demand->fast_hz > demand->rate_hz;
 
 	return fast ? demand->fast_hz : demand->rate_hz;
+}
+
+void session_life_note_restraint(struct session *session, const struct feed_demand *demand)
+{
+	struct control_demand due = { .off_threshold_ns = UINT64_MAX };
+
+	if ((session->wants & PROF_WANT_CPU) &&
+	    session_sampled_hz(session, demand) < session->info.rate_hz)
+		recorder_note(session->recorder,
+			      "sampled at %u per second for a while: the CPU budget held it back",
+			      session_sampled_hz(session, demand));
+	demand_waits(&due, session->info.rate_hz);
+	if ((session->wants & PROF_WANT_OFFCPU) && demand->off_threshold_ns > due.off_threshold_ns)
+		recorder_note(session->recorder,
+			      "waits shorter than %.0f ms were sampled, not all recorded, for a while: the "
+			      "CPU budget held it back",
+			      (double)demand->off_threshold_ns / NS_PER_MS);
 }
 
 /* The sampler runs as this session needs it. */

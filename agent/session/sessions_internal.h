@@ -316,6 +316,8 @@ void session_life_take(struct sessions *s, struct session *session, const struct
 void session_life_saw_exit(struct sessions *s, const struct live_process *process);
 void session_life_saw_process(struct sessions *s, struct live_process *process, uint64_t now_ns);
 void session_life_saw_demand(struct sessions *s, uint64_t time_ns);
+/* A session that gets less than it asked for says so. */
+void session_life_note_restraint(struct session *session, const struct feed_demand *demand);
 
 /* ---- feed_consumer.c ------------------------------------------------------------------------- */
 

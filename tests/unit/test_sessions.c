@@ -179,6 +179,27 @@ static void test_losses_are_shared_out(void **state)
 }
 
 /* A session shows what its own type costs; another type's programs are in the whole alone. */
+/* The collector keeps to its budget: whoever gets less than was asked for is told, also if it was so from the start. */
+static void test_restraint_is_said(void **state)
+{
+	struct session_fixture *f = *state;
+	struct session_request request = session_fixture_request("web", 60);
+	struct session_info info;
+	char id[SESSION_ID_SIZE];
+	bool said = false;
+
+	f->feed.rate_limit = 20;
+	session_fixture_start(f, &request, id);
+	session_fixture_samples(f, 1, 100, 10);
+	session_fixture_stop(f, id);
+	info = session_fixture_get(f, id);
+	for (uint32_t i = 0; i < info.quality.note_count; i++)
+		said |= strstr(info.quality.notes[i], "sampled at 20 per second") &&
+			strstr(info.quality.notes[i], "the CPU budget held it back");
+	assert_true(said);
+	session_info_deinit(&info);
+}
+
 static void test_costs_by_type(void **state)
 {
 	struct session_fixture *f = *state;
@@ -621,6 +642,7 @@ int main(void)
 		T(test_thinning_is_unbiased),
 		T(test_high_rates),
 		T(test_losses_are_shared_out),
+		T(test_restraint_is_said),
 		T(test_costs_by_type),
 		T(test_an_exec_is_no_other_process),
 		T(test_offcpu),
