@@ -123,12 +123,12 @@ def graphs(absolute):
     with own_name(program) as copy, Daemon() as daemon:
         with running(copy, ready=False):
             session = large_session(daemon, os.path.basename(copy))
+            server = daemon.children()["profd-server"]
+            large_file(daemon, server, session, absolute)
             for _ in range(20):
                 daemon.profile(os.path.basename(copy), 1)
         page = f"{FAMILY_A}/history?limit=20"
         check(len(daemon.get(page).json()["items"]) == 20, "the page is not full")
-        server = daemon.children()["profd-server"]
-        large_file(daemon, server, session, absolute)
         for task in os.listdir(f"/proc/{server}/task"):
             os.sched_setaffinity(int(task), {0})
         packed = {"Accept-Encoding": "gzip"}
