@@ -234,6 +234,24 @@ static void test_pace_stays_where_it_is_cheap(void **state)
 	assert_true(alloc_pace_is_over(&pace, &seen));
 }
 
+/* A period whose window made so many allocations, at @call_ns of CPU time each with its probes. */
+static struct alloc_period period_of(const struct alloc_pace *pace, double made, double call_ns, double cpu_ns)
+{
+	const bool light = pace->next_light;
+
+	return (struct alloc_period){ .period_ns = pace->next_period_ns,
+				      .window_ns = pace->next_window_ns,
+				      .period_cpu_ns = (uint64_t)cpu_ns,
+				      .window_cpu_ns = (uint64_t)(made * call_ns),
+				      .hits = (uint64_t)(light ? made : 2 * made),
+				      .returns = (uint64_t)(light ? made / 10 : made),
+				      .allocations = (uint64_t)made,
+				      .squares = (uint64_t)(made * made),
+				      .sampled = (uint64_t)(made / 10),
+				      .walk_ns = (uint64_t)(made / 10) * WALK_NS,
+				      .light = light };
+}
+
 /* A period of a thread that sleeps 1 ms whenever it has made what is due, @per_s calls a second of 100 ns. */
 static struct alloc_period bursty(const struct alloc_pace *pace, double per_s)
 {
@@ -251,17 +269,7 @@ static struct alloc_period bursty(const struct alloc_pace *pace, double per_s)
 	}
 	made += per_s * 1e-3;
 	cpu = period / 1e9 * per_s * 100 + made * (call - 100);
-	return (struct alloc_period){ .period_ns = (uint64_t)period,
-				      .window_ns = (uint64_t)window,
-				      .period_cpu_ns = (uint64_t)cpu,
-				      .window_cpu_ns = (uint64_t)(made * call),
-				      .hits = (uint64_t)(light ? made : 2 * made),
-				      .returns = (uint64_t)(light ? made / 10 : made),
-				      .allocations = (uint64_t)made,
-				      .squares = (uint64_t)(made * made),
-				      .sampled = (uint64_t)(made / 10),
-				      .walk_ns = (uint64_t)(made / 10) * WALK_NS,
-				      .light = light };
+	return period_of(pace, made, call, cpu);
 }
 
 /* What a program that catches up later loses in a window is known from light ones. */
@@ -298,17 +306,7 @@ static struct alloc_period serving(const struct alloc_pace *pace)
 	const double call = 100 + (light ? 500 + 400 : 2 * 500 + 300 + 400);
 	const double made = window / (1000 * call + 1e5) * 1000;
 
-	return (struct alloc_period){ .period_ns = (uint64_t)period,
-				      .window_ns = (uint64_t)window,
-				      .period_cpu_ns = (uint64_t)((period - window) / 2 + made * call),
-				      .window_cpu_ns = (uint64_t)(made * call),
-				      .hits = (uint64_t)(light ? made : 2 * made),
-				      .returns = (uint64_t)(light ? made / 10 : made),
-				      .allocations = (uint64_t)made,
-				      .squares = (uint64_t)(made * made),
-				      .sampled = (uint64_t)(made / 10),
-				      .walk_ns = (uint64_t)(made / 10) * WALK_NS,
-				      .light = light };
+	return period_of(pace, made, call, (period - window) / 2 + made * call);
 }
 
 static void test_pace_of_a_server(void **state)
