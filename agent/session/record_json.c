@@ -25,11 +25,23 @@ void record_copy_text(const cJSON *from, const char *name, char *out, size_t siz
 	(void)snprintf(out, size, "%s", record_text(from, name));
 }
 
-uint64_t record_u64(const cJSON *from, const char *name)
+uint64_t record_integer(const cJSON *item)
 {
-	const cJSON *item = cJSON_GetObjectItemCaseSensitive(from, name);
-
 	if (cJSON_IsString(item))
 		return strtoull(item->valuestring, NULL, 10);
-	return cJSON_IsNumber(item) && item->valuedouble > 0 ? (uint64_t)item->valuedouble : 0;
+	if (!cJSON_IsNumber(item) || item->valuedouble <= 0)
+		return 0;
+	return item->valuedouble < 0x1p64 ? (uint64_t)item->valuedouble : UINT64_MAX;
+}
+
+uint64_t record_u64(const cJSON *from, const char *name)
+{
+	return record_integer(cJSON_GetObjectItemCaseSensitive(from, name));
+}
+
+uint32_t record_u32(const cJSON *from, const char *name)
+{
+	uint64_t value = record_u64(from, name);
+
+	return value < UINT32_MAX ? (uint32_t)value : UINT32_MAX;
 }

@@ -22,7 +22,11 @@ void record_add_u64(cJSON *to, const char *name, uint64_t value);
 const char *record_text(const cJSON *from, const char *name);
 /* The same into @out, cut to @size bytes with its NUL. */
 void record_copy_text(const cJSON *from, const char *name, char *out, size_t size);
-/* Integer of a member, text or an old record's number; 0 when it is absent or neither. */
+/* Integer of an item, text or a number; 0 when it is absent (NULL), neither or negative, the largest when it is
+ * beyond. */
+uint64_t record_integer(const cJSON *item);
+/* The same of a member. */
 uint64_t record_u64(const cJSON *from, const char *name);
+uint32_t record_u32(const cJSON *from, const char *name);
 
 #endif

@@ -215,8 +215,8 @@ static void get_quality(const cJSON *from, struct profile_quality *ret)
 	get_probes(json, &ret->probes);
 	cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(json, "outcomes"))
 	{
-		if (at < PROFILE_OUTCOMES_MAX && cJSON_IsNumber(item) && item->valuedouble > 0)
-			ret->outcomes[at] = (uint64_t)item->valuedouble;
+		if (at < PROFILE_OUTCOMES_MAX)
+			ret->outcomes[at] = record_integer(item);
 		at++;
 	}
 	cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(json, "notes"))
@@ -233,7 +233,7 @@ static void get_quality(const cJSON *from, struct profile_quality *ret)
 
 		if (ret->skipped_count >= PROFILE_SKIPPED_MAX)
 			break;
-		skipped->pid = (uint32_t)get_double(item, "pid", 0);
+		skipped->pid = record_u32(item, "pid");
 		record_copy_text(item, "reason", skipped->reason, sizeof(skipped->reason));
 		ret->skipped_count++;
 	}
@@ -253,7 +253,7 @@ static int get_lists(const cJSON *from, struct session_info *ret)
 	{
 		struct session_process *process = &ret->processes[ret->process_count++];
 
-		process->pid = (uint32_t)get_double(item, "pid", 0);
+		process->pid = record_u32(item, "pid");
 		process->started_at_ns = record_u64(item, "startedNs");
 		record_copy_text(item, "exe", process->exe, sizeof(process->exe));
 		process->value = get_i64(item, "value");
@@ -329,8 +329,8 @@ int session_record_decode(const char *body, size_t len, struct session_info *ret
 	info.started_at_ns = record_u64(json, "startedNs");
 	info.completed_at_ns = record_u64(json, "completedNs");
 	info.duration_ns = record_u64(json, "durationNs");
-	info.requested_duration_s = (uint32_t)get_double(json, "requestedSeconds", 0);
-	info.rate_hz = (uint32_t)get_double(json, "rateHz", 0);
+	info.requested_duration_s = record_u32(json, "requestedSeconds");
+	info.rate_hz = record_u32(json, "rateHz");
 	info.kernel_locks = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "kernelLocks"));
 	info.wakers = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "wakers"));
 	info.paths = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "paths"));
