@@ -11,9 +11,9 @@
 #define HOUR_MINUTES 60u
 
 enum { WHOLE_SAMPLES = 1, VALUES_FOLLOW = 2, FLAGS = 3 };
-/* What all of a pair is made of first. MINUTES: the first of a key, STEPS: the same as a step from that of the key before,
- * GAPS: from one minute of a key to the next. */
-enum { PAIRS, COUNTS, VALUES2, VALUES, ATTRS, RANKS, MINUTES, STEPS, GAPS, COLUMNS };
+/* What all of a pair is made of first. BRIEF: minutes of the attributes that are in one only, MINUTES: the first of a key,
+ * STEPS: the same as a step from that of the key before, GAPS: from one minute of a key to the next. */
+enum { PAIRS, COUNTS, VALUES2, VALUES, ATTRS, BRIEF, RANKS, MINUTES, STEPS, GAPS, COLUMNS };
 
 static int by_key(const void *a, const void *b)
 {
@@ -95,46 +95,80 @@ static size_t first_new(const struct chunk_hour_sum *sums, size_t count)
 
 /* ---- attributes ------------------------------------------------------------------------------ */
 
+/* Those of threads that come and go are in one minute only: they follow the others, by their minute, and are told by their
+ * place in it. */
 struct used { /* an attribute */
 	uint32_t attr, keys;
+	uint8_t first, last; /* minutes */
 };
 VEC_DEFINE(used, struct used);
 
+static bool is_brief(const struct used *used)
+{
+	return used->first == used->last;
+}
+
+/* Those that many keys have are told by small numbers. */
 static int by_use(const void *a, const void *b)
 {
 	const struct used *x = a, *y = b;
 
-	if (x->keys != y->keys)
+	if (is_brief(x) != is_brief(y))
+		return is_brief(x) ? 1 : -1;
+	if (is_brief(x) && x->first != y->first)
+		return x->first < y->first ? -1 : 1;
+	if (!is_brief(x) && x->keys != y->keys)
 		return x->keys > y->keys ? -1 : 1;
 	return x->attr < y->attr ? -1 : x->attr > y->attr;
 }
 
-/* Attributes by how many keys they have, so that those that many have are told by small numbers. */
-static int rank_attrs(const struct chunk_hour_sum *sums, size_t count, struct buf *out, struct u64map *ret)
+static int find_used(const struct chunk_hour_sum *sums, size_t count, struct used_vec *ret, struct u64map *places)
 {
-	__attribute__((__cleanup__(used_vec_deinit))) struct used_vec used = { 0 };
-	uint32_t before = 0;
 	int rc = 0;
 
 	for (size_t i = 0; i < count && rc == 0; i++) {
-		uint64_t at = used.count;
+		const uint8_t minute = (uint8_t)sums[i].minute;
+		uint64_t at = ret->count;
+		struct used *used;
 
-		if (i && same_key(&sums[i - 1], &sums[i]))
-			continue;
-		if (!u64map_get(ret, sums[i].sum.attr, &at)) {
-			rc = used_vec_push(&used, (struct used){ .attr = sums[i].sum.attr });
+		if (!u64map_get(places, sums[i].sum.attr, &at)) {
+			rc = used_vec_push(ret, (struct used){ sums[i].sum.attr, 0, minute, minute });
 			if (rc == 0)
-				rc = u64map_put(ret, sums[i].sum.attr, at);
+				rc = u64map_put(places, sums[i].sum.attr, at);
+			if (rc < 0)
+				break;
 		}
-		if (rc == 0)
-			used.data[at].keys++;
+		used = &ret->data[at];
+		used->keys += !i || !same_key(&sums[i - 1], &sums[i]);
+		used->first = minute < used->first ? minute : used->first;
+		used->last = minute > used->last ? minute : used->last;
 	}
+	return rc;
+}
+
+/* @ret: attribute -> by what it is told. */
+static int rank_attrs(const struct chunk_hour_sum *sums, size_t count, struct buf columns[COLUMNS], struct u64map *ret)
+{
+	__attribute__((__cleanup__(used_vec_deinit))) struct used_vec used = { 0 };
+	int rc = find_used(sums, count, &used, ret);
+	uint32_t before = 0, minute = 0;
+	uint64_t rank = 0, lasting = 0;
+
 	if (rc == 0 && used.count)
 		qsort(used.data, used.count, sizeof(*used.data), by_use);
 	for (size_t i = 0; i < used.count && rc == 0; i++) {
-		buf_add_svarint(out, (int64_t)used.data[i].attr - before);
-		before = used.data[i].attr;
-		rc = u64map_put(ret, before, i);
+		const struct used *one = &used.data[i];
+
+		buf_add_svarint(&columns[ATTRS], (int64_t)one->attr - before);
+		before = one->attr;
+		if (is_brief(one)) {
+			rank = i > lasting && one->first == minute ? rank + 1 : lasting;
+			buf_add_varint(&columns[BRIEF], one->first - minute);
+			minute = one->first;
+		} else {
+			rank = lasting++;
+		}
+		rc = u64map_put(ret, one->attr, rank);
 	}
 	return rc;
 }
@@ -184,7 +218,7 @@ void chunk_encode_hour(struct buf *out, struct chunk_hour_sum *sums, size_t coun
 	count = add_up(sums, count);
 	flags = look(sums, count, &one);
 	steps_from = first_new(sums, count);
-	rc = rank_attrs(sums, count, &columns[ATTRS], &ranks);
+	rc = rank_attrs(sums, count, columns, &ranks);
 	if (rc < 0 && !out->error)
 		out->error = rc;
 	encode_keys(columns, sums, count, &ranks, steps_from);
@@ -208,8 +242,9 @@ struct decode {
 	uint64_t one;
 	uint64_t steps_from; /* key */
 	uint64_t first;	     /* minute of the key before */
-	uint32_t *attrs;     /* by rank; owned */
-	size_t attr_count;
+	uint32_t *attrs;     /* owned */
+	size_t attr_count, lasting; /* the first are those that are told by their place among all */
+	size_t brief[HOUR_MINUTES + 1]; /* by minute: the first of those that are told by their place in it */
 	uint32_t from, to;
 	chunk_hour_fn *visit;
 	void *ctx;
@@ -232,7 +267,8 @@ static int open_columns(const void *data, size_t len, struct decode *d)
 
 static int open_attrs(struct decode *d)
 {
-	struct bytes *in = &d->columns[ATTRS];
+	struct bytes *in = &d->columns[ATTRS], *brief = &d->columns[BRIEF];
+	uint64_t minute = 0;
 	uint32_t attr = 0;
 
 	d->attrs = malloc((bytes_left(in) + 1) * sizeof(*d->attrs));
@@ -240,7 +276,29 @@ static int open_attrs(struct decode *d)
 		return -ENOMEM;
 	while (bytes_left(in))
 		d->attrs[d->attr_count++] = attr += (uint32_t)bytes_svarint(in);
-	return in->failed ? -EPROTO : 0;
+	while (bytes_left(brief)) {
+		minute += bytes_varint(brief);
+		if (minute >= HOUR_MINUTES)
+			return -EPROTO;
+		d->brief[minute + 1]++;
+	}
+	for (size_t i = 0; i < HOUR_MINUTES; i++)
+		d->brief[i + 1] += d->brief[i];
+	if (in->failed || brief->failed || d->brief[HOUR_MINUTES] > d->attr_count)
+		return -EPROTO;
+	d->lasting = d->attr_count - d->brief[HOUR_MINUTES];
+	return 0;
+}
+
+static bool find_attr(const struct decode *d, uint64_t rank, uint64_t minute, uint32_t *ret)
+{
+	if (rank >= d->lasting) {
+		if (rank - d->lasting >= d->brief[minute + 1] - d->brief[minute])
+			return false;
+		rank += d->brief[minute];
+	}
+	*ret = d->attrs[rank];
+	return true;
 }
 
 static bool is_spent(const struct decode *d, unsigned columns)
@@ -264,15 +322,17 @@ static void take_sum(struct decode *d, struct chunk_sum *sum)
 }
 
 /* The minutes of one pair and attr. */
-static int take_key(struct decode *d, uint32_t pair, uint32_t attr, uint64_t count, bool step)
+static int take_key(struct decode *d, uint32_t pair, bool step)
 {
+	uint64_t rank = bytes_varint(&d->columns[RANKS]), count = bytes_varint(&d->columns[COUNTS]);
 	uint64_t minute = step ? d->first + (uint64_t)bytes_svarint(&d->columns[STEPS]) : bytes_varint(&d->columns[MINUTES]);
+	struct chunk_hour_sum one = { .sum = { .pair = pair } };
 	int rc = 0;
 
 	d->first = minute;
+	if (!count || count > HOUR_MINUTES || minute >= HOUR_MINUTES || !find_attr(d, rank, minute, &one.sum.attr))
+		return -EPROTO;
 	for (uint64_t i = 0; i < count && rc == 0; i++) {
-		struct chunk_hour_sum one = { .sum = { .pair = pair, .attr = attr } };
-
 		if (i)
 			minute += bytes_varint(&d->columns[GAPS]) + 1;
 		take_sum(d, &one.sum);
@@ -294,12 +354,8 @@ int chunk_decode_hour(const void *data, size_t len, uint32_t from, uint32_t to, 
 	if (rc == 0)
 		rc = open_attrs(&d);
 	for (; rc == 0 && bytes_left(&d.columns[PAIRS]); key++) {
-		uint64_t rank = bytes_varint(&d.columns[RANKS]), count = bytes_varint(&d.columns[COUNTS]);
-
 		pair += bytes_varint(&d.columns[PAIRS]);
-		if (pair > UINT32_MAX || rank >= d.attr_count || count > HOUR_MINUTES || !count)
-			return -EPROTO;
-		rc = take_key(&d, (uint32_t)pair, d.attrs[rank], count, key >= d.steps_from);
+		rc = pair > UINT32_MAX ? -EPROTO : take_key(&d, (uint32_t)pair, key >= d.steps_from);
 	}
 	return rc < 0 ? rc : is_spent(&d, COLUMNS) ? 0 : -EPROTO;
 }

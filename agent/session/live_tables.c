@@ -256,8 +256,9 @@ int live_tables_add_process(struct live_tables *tables, const struct clock_tripl
 	process->parent_tgid = record.parent_tgid;
 	process->uid = record.uid;
 	if (!process->started_at_ns)
-		process->started_at_ns =
-			clock->realtime_ns - clock->boottime_ns + record.start_boottime_ns;
+		/* To what a settled dictionary keeps (settled.h), so that it is the same before and after. */
+		process->started_at_ns = ((clock->realtime_ns - clock->boottime_ns) / NS_PER_MS +
+					  record.start_boottime_ns / NS_PER_MS) * NS_PER_MS;
 	process->exec_generation = record.exec_generation;
 	process->match_generation = 0;
 	process->facts = (struct service_facts){

@@ -69,7 +69,8 @@ void recorder_forget_epoch(struct recorder *r)
 
 uint64_t recorder_process_hash(uint32_t tgid, uint64_t start_boottime_ns, uint32_t exec_generation)
 {
-	return hash_combine(hash_combine(tgid, start_boottime_ns), exec_generation);
+	/* To what a settled dictionary keeps of it (settled.h). */
+	return hash_combine(hash_combine(tgid, start_boottime_ns / NS_PER_MS), exec_generation);
 }
 
 uint64_t recorder_pair_hash(const struct chunk_pair *pair)

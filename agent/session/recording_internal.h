@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* struct recording, shared by recording.c (decoding) and recording_build.c (the profile). */
+/* struct recording, shared by recording.c (decoding) and recording_build.c (the profile, with build_internal.h). */
 #ifndef PROFD_SESSION_RECORDING_INTERNAL_H
 #define PROFD_SESSION_RECORDING_INTERNAL_H
 

@@ -7,7 +7,7 @@
  *
  *   modules   as the chunk MODULES
  *   texts     {length, bytes}; text 0 is empty
- *   processes id step zz; tgid step zz; exec generation; start boottime step zz; (start realtime - start boottime) step zz;
+ *   processes id step zz; tgid step zz; exec generation; start boottime ms step zz; (start realtime - start boottime) ms step zz;
  *             comm; exe; service (numbers of texts)
  *   frames    head (kind, flags, module) step; low (offset or address) step where the head is the same; sorted
  *   calls     by frame, and last for the root: how many frames come below it anywhere; the frames: the first as a step zz from

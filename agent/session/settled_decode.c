@@ -96,15 +96,15 @@ static struct chunk_text take_text(struct decode *d, enum settled_column column)
 static int decode_process(struct decode *d, uint32_t i, struct chunk_process *p)
 {
 	static const struct chunk_text none = { "", 0 };
-	uint64_t since_boot = p->started_at_ns - p->start_boottime_ns;
+	uint64_t since_boot_ns = p->started_at_ns - p->start_boottime_ns;
 	struct owner *owner = &d->owners[i];
 	int rc;
 
 	p->id += (uint32_t)take_step(d, COLUMN_PROCESS_IDS);
 	p->tgid += (uint32_t)take_step(d, COLUMN_PROCESS_TGIDS);
 	p->exec_generation = (uint32_t)take(d, COLUMN_PROCESS_EXECS);
-	p->start_boottime_ns += take_step(d, COLUMN_PROCESS_STARTS);
-	p->started_at_ns = p->start_boottime_ns + since_boot + take_step(d, COLUMN_PROCESS_CLOCKS);
+	p->start_boottime_ns += take_step(d, COLUMN_PROCESS_STARTS) * NS_PER_MS;
+	p->started_at_ns = p->start_boottime_ns + since_boot_ns + take_step(d, COLUMN_PROCESS_CLOCKS) * NS_PER_MS;
 	p->comm = take_text(d, COLUMN_PROCESS_COMMS);
 	p->exe = take_text(d, COLUMN_PROCESS_EXES);
 	p->service = take_text(d, COLUMN_PROCESS_SERVICES);

@@ -62,6 +62,11 @@ static int encode_modules(struct encode *e)
 	return 0;
 }
 
+static uint64_t since_boot_ms(const struct chunk_process *p)
+{
+	return p->started_at_ns / NS_PER_MS - p->start_boottime_ns / NS_PER_MS;
+}
+
 static void encode_processes(struct encode *e)
 {
 	const struct settled *s = e->s;
@@ -78,9 +83,8 @@ static void encode_processes(struct encode *e)
 		put_step(e, COLUMN_PROCESS_IDS, p->id, before.id);
 		put_step(e, COLUMN_PROCESS_TGIDS, p->tgid, before.tgid);
 		put(e, COLUMN_PROCESS_EXECS, p->exec_generation);
-		put_step(e, COLUMN_PROCESS_STARTS, p->start_boottime_ns, before.start_boottime_ns);
-		put_step(e, COLUMN_PROCESS_CLOCKS, p->started_at_ns - p->start_boottime_ns,
-			 before.started_at_ns - before.start_boottime_ns);
+		put_step(e, COLUMN_PROCESS_STARTS, p->start_boottime_ns / NS_PER_MS, before.start_boottime_ns / NS_PER_MS);
+		put_step(e, COLUMN_PROCESS_CLOCKS, since_boot_ms(p), since_boot_ms(&before));
 		put(e, COLUMN_PROCESS_COMMS, process->comm);
 		put(e, COLUMN_PROCESS_EXES, process->exe);
 		put(e, COLUMN_PROCESS_SERVICES, process->service);

@@ -37,7 +37,7 @@ static const char schema[] =
 	/* id = hour of the day << 32 | series; whole rows, because a tree of keys keeps large ones badly */
 	"CREATE TABLE hour (id INTEGER PRIMARY KEY, minutes BLOB NOT NULL, z BLOB NOT NULL,"
 	"  sum INTEGER NOT NULL);"
-	"PRAGMA user_version = 4;"
+	"PRAGMA user_version = 5;"
 	"COMMIT";
 
 VEC_DEFINE(days, struct store_day);

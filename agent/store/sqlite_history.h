@@ -11,7 +11,7 @@
 #include "agent/store/store.h"
 
 #define HISTORY_WRITERS_MAX    8u
-#define HISTORY_SCHEMA_VERSION 4
+#define HISTORY_SCHEMA_VERSION 5
 #define HISTORY_HOURS	       24
 
 struct history_writer {

@@ -543,7 +543,7 @@ static uint32_t attr_for(uint32_t recorded)
 		uint64_t later_ns;
 
 		b.clock_ns += (uint64_t)(uniform() * 2 * (double)b.between_ns);
-		later_ns = b.clock_ns - process.p.started_at_ns;
+		later_ns = (b.clock_ns - process.p.started_at_ns) / NS_PER_MS * NS_PER_MS;
 		process.p.id = (uint32_t)b.processes.count;
 		process.p.tgid = attr.tid;
 		process.p.start_boottime_ns += later_ns;
