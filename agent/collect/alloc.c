@@ -16,6 +16,7 @@
 #define BIRTHS_MAX	  8192u /* of a period */
 #define DELAY_THREADS_MAX 32u /* more are not asked one by one: some 5 us each */
 #define FOLLOWED_MAX	  2048u /* from one window to the next: each is looked at, some 4 us */
+#define AROUND_NS	  (1 * NS_PER_S) /* as often each is also looked at with the chunks around it, some 5 us */
 #define NEW_AGAIN_NS	  (50 * NS_PER_MS)
 #define LOOK_AGAIN_NS	  (1 * NS_PER_MS) /* it takes a few */
 #define PATIENCE_NS	  (1 * NS_PER_S) /* for files that hardly are the allocator */
@@ -148,7 +149,7 @@ static void on_free_already(void *ctx, uint64_t address)
 {
 	const struct looking *looking = ctx;
 
-	(void)alloc_heap_gone(looking->target->heap, address, UINT64_MAX, false);
+	(void)alloc_heap_gone(looking->target->heap, address, clock_monotonic_ns(), false);
 	forget(ctx, address);
 }
 
@@ -166,22 +167,24 @@ static pid_t *room_for_stuck(struct alloc_watch *watch)
 
 bool alloc_look_at(struct collector *c, struct target *target, bool code)
 {
-	cleanup_free uint64_t *addresses = NULL;
+	cleanup_free struct alloc_followed *followed = NULL;
 	struct alloc_wish wish = { .place = &target->place,
 				   .file = code ? &target->file : NULL,
 				   .headers = &target->headers,
+				   .turn = target->window,
+				   .turns = (uint32_t)(AROUND_NS / (target->pace.next_period_ns + 1)) + 1,
 				   .large = target->has_large ? &target->large : NULL };
 	int rc;
 
 	if (target->track)
-		wish.address_count = alloc_heap_tracked(target->heap);
-	if (wish.address_count)
-		addresses = malloc(wish.address_count * sizeof(*addresses));
-	if (wish.address_count && !addresses)
+		wish.followed_count = alloc_heap_tracked(target->heap);
+	if (wish.followed_count)
+		followed = malloc(wish.followed_count * sizeof(*followed));
+	if (wish.followed_count && !followed)
 		return false;
-	wish.addresses = addresses;
-	if (addresses)
-		wish.address_count = alloc_heap_addresses(target->heap, addresses, wish.address_count);
+	wish.followed = followed;
+	if (followed)
+		wish.followed_count = alloc_heap_followed(target->heap, followed, wish.followed_count);
 	if (!room_for_stuck(c->alloc)) {
 		refuse(c, target, "programs whose memory never answered hold up as many readers as there may be");
 		return false;
@@ -200,13 +203,14 @@ static void take_seen(struct alloc_watch *watch, struct target *target)
 
 	if (!target->headers.key)
 		target->headers.key = seen->key;
-	if (seen->headers_read && alloc_headers_take(&target->headers, seen->headers, seen->header_count,
-						     on_free_already, &looking) < 0)
-		log_debug("process %u: out of memory for its heap's headers", target->tgid);
-	for (size_t i = 0; seen->headers_read && i < seen->header_count; i++)
-		if (seen->headers[i].size_word)
-			alloc_heap_looked(target->heap, seen->headers[i].address, seen->headers[i].content,
-					  clock_monotonic_ns());
+	for (size_t i = 0; seen->headers_read && i < seen->header_count; i++) {
+		const struct alloc_header *header = &seen->headers[i];
+
+		if (header->is_free)
+			on_free_already(&looking, header->address);
+		else
+			alloc_heap_looked(target->heap, header->address, header->content, clock_monotonic_ns());
+	}
 	alloc_large_take(&target->large, seen->blocks, seen->block_count);
 	if (target->has_large)
 		alloc_probes_refill_large(watch->probes, target->tgid, LARGE_TOLD_MAX, target->large.header_ip);
@@ -503,21 +507,20 @@ static const char *live_refusal(struct collector *c, uint32_t tgid)
 
 static void drop(struct alloc_watch *watch, struct target *target)
 {
-	uint64_t addresses[256];
+	struct alloc_followed followed[256];
 
 	alloc_detach(watch, target);
 	alloc_look_stop(&target->look);
 	for (size_t count = 1; target->heap && count;) {
-		count = alloc_heap_addresses(target->heap, addresses, ARRAY_SIZE(addresses));
+		count = alloc_heap_followed(target->heap, followed, ARRAY_SIZE(followed));
 		for (size_t i = 0; i < count; i++) {
-			(void)alloc_heap_gone(target->heap, addresses[i], UINT64_MAX, false);
-			alloc_probes_forget(watch->probes, target->slot, addresses[i]);
+			(void)alloc_heap_gone(target->heap, followed[i].address, UINT64_MAX, false);
+			alloc_probes_forget(watch->probes, target->slot, followed[i].address);
 		}
 	}
 	alloc_probes_leave_large(watch->probes, target->tgid);
 	alloc_large_deinit(&target->large);
 	alloc_heap_destroy(target->heap);
-	alloc_headers_deinit(&target->headers);
 	events_vec_deinit(&target->births);
 	*target = (struct target){ .link_fd = -1 };
 }
@@ -589,7 +592,7 @@ static void settle(struct collector *c, struct target *target, uint64_t now_ns)
 	if (rc == 0)
 		target->file = module_table_get(c->modules, target->place.module)->file;
 	if (rc == 0 && !target->heap) {
-		alloc_headers_init(&target->headers, target->tgid, target->place.family == ALLOC_FAMILY_GLIBC);
+		target->headers = (struct alloc_headers){ .tgid = target->tgid, .glibc = target->place.family == ALLOC_FAMILY_GLIBC };
 		target->heap = alloc_heap_create();
 	}
 	if (rc == 0 && !target->heap)

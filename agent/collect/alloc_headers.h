@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What can be seen of followed addresses without probes, looked at before each window: whether what is in them
- * changes, and those that glibc's own headers show to be free, so that a death
- * that nobody saw ends the observation and is not mistaken for a long life. A chunk is free if its size word
- * changed, if the next chunk says so (PREV_INUSE), if it carries the key of the thread caches (2.34 and newer)
- * or a fast bin's mangled link, or if it cannot be read. What the headers do not show stays followed. Reads the
- * target's memory, writes nothing. Sources: glibc malloc/malloc.c, struct malloc_chunk, tcache_entry,
- * PROTECT_PTR. */
+ * changes, and those that glibc's own headers show to be free, so that a death that nobody saw ends the observation and is
+ * not mistaken for a long life. A chunk is free if its size is not what was asked for there (another was made at its
+ * place), if the next chunk says so (PREV_INUSE), if it carries the key of the thread caches (2.34 and newer) or a fast
+ * bin's mangled link, or if it cannot be read. None of that shows where the chunk was joined with the one before it and
+ * the memory handed out as part of another: the old header stays as it is until somebody writes there, nobody ever frees
+ * it, and it would seem to live for ever. It is the chunks around that tell (alloc_chunk_is_inside()). What the headers
+ * do not show stays followed. Reads the target's memory, writes nothing. Sources: glibc malloc/malloc.c, struct
+ * malloc_chunk, tcache_entry, PROTECT_PTR. */
 #ifndef PROFD_COLLECT_ALLOC_HEADERS_H
 #define PROFD_COLLECT_ALLOC_HEADERS_H
 
@@ -14,40 +16,43 @@
 #include <stdint.h>
 
 #include "agent/base/cleanup.h"
-#include "agent/base/u64map.h"
 
 struct alloc_headers {
 	uint32_t tgid;
 	bool glibc;	     /* whose headers are known; of other allocators only what is mapped no more is free */
 	uint64_t key;	     /* that marks chunks in thread caches, 0 = not known */
-	struct u64map words; /* address -> its size word when first seen */
 };
 
-/* A followed address, the size word of its chunk (0 = it is free by now), and a hash of the first words in it. */
+/* A followed address. */
 struct alloc_header {
 	uint64_t address;
-	uint64_t size_word;
-	uint64_t content;
+	uint64_t bytes; /* that were asked for */
+	bool around;	/* the chunks around it are to be looked at, too: some 5 us */
+	/* What was read. */
+	bool is_free;
+	uint64_t content; /* a hash of the first words in it */
 };
 
-void alloc_headers_init(struct alloc_headers *headers, uint32_t tgid, bool glibc);
-void alloc_headers_deinit(struct alloc_headers *headers);
-/* Reads the size words of @chunks by what is known of them, and learns the key. May wait for whoever provides the
- * pages, for ever: alloc_look.h. -ESRCH, -EPERM, -ENOMEM. */
+/* Reads the headers of @chunks, and learns the key. May wait for whoever provides the pages, for ever: alloc_look.h.
+ * -ESRCH, -EPERM, -ENOMEM. */
 int alloc_headers_read(struct alloc_headers *headers, struct alloc_header *chunks, size_t count) must_use;
-/* Remembers what was read of all addresses that are followed, and calls @gone for each that is free. -ENOMEM. */
-int alloc_headers_take(struct alloc_headers *headers, const struct alloc_header *chunks, size_t count,
-		       void (*gone)(void *ctx, uint64_t address), void *ctx) must_use;
 
 /* One chunk as read: @words are the two before and the two behind the address (prev_size, size, first, second). Pure. */
 struct alloc_chunk {
 	uint64_t address;
 	uint64_t words[4];
-	uint64_t size_before; /* the size word when it was first seen, 0 = now */
+	uint64_t bytes;	      /* that were asked for */
 	uint64_t next_size;   /* of the chunk behind it, 0 = not read */
 	uint64_t key;
 };
 bool alloc_chunk_is_free(const struct alloc_chunk *chunk);
+
+/* Memory that is read before and behind an address. */
+#define ALLOC_AROUND_BYTES 8192u
+/* Whether there is no chunk at words[@at], its two first words, but one that begins before it and ends behind it. @words:
+ * @count of them, from an address that is a multiple of 16 on. Whoever goes from chunk to chunk, no matter where he began,
+ * comes to the chunks that are there: most of those that began before decide. False where too few come so far. Pure. */
+bool alloc_chunk_is_inside(const uint64_t *words, size_t count, size_t at);
 /* Where the next chunk's size word is; 0 = the size makes no sense, or it is mapped by itself. */
 uint64_t alloc_chunk_next(const struct alloc_chunk *chunk);
 

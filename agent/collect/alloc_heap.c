@@ -43,7 +43,7 @@ struct site {
 };
 
 struct tracked {
-	uint64_t address;
+	struct alloc_followed at;
 	uint64_t birth_ns;
 	uint64_t gone_ns; /* in the window under way; 0 = still followed */
 	uint64_t content, same_since_ns; /* a hash of its first words, 0 = not known */
@@ -117,7 +117,7 @@ static int find_site(struct alloc_heap *heap, uint64_t stack, uint32_t *ret)
 
 int alloc_heap_birth(struct alloc_heap *heap, const struct alloc_birth *birth)
 {
-	struct tracked tracked = { .address = birth->address, .birth_ns = birth->time_ns };
+	struct tracked tracked = { .at = { birth->address, birth->bytes }, .birth_ns = birth->time_ns };
 	struct pending pending = { .birth = *birth };
 	int rc = find_site(heap, birth->stack, &pending.site);
 
@@ -165,13 +165,13 @@ size_t alloc_heap_tracked(const struct alloc_heap *heap)
 	return heap->tracked_at.count;
 }
 
-size_t alloc_heap_addresses(const struct alloc_heap *heap, uint64_t *ret, size_t max)
+size_t alloc_heap_followed(const struct alloc_heap *heap, struct alloc_followed *ret, size_t max)
 {
 	size_t count = 0;
 
 	for (size_t i = 0; i < heap->tracked.count && count < max; i++)
 		if (!heap->tracked.data[i].gone_ns)
-			ret[count++] = heap->tracked.data[i].address;
+			ret[count++] = heap->tracked.data[i].at;
 	return count;
 }
 
@@ -230,7 +230,9 @@ static void observe(struct alloc_heap *heap, const struct alloc_window *window)
 		uint64_t from_ns = tracked->birth_ns > window->open_ns ? tracked->birth_ns : window->open_ns;
 		uint64_t to_ns = observed_until(tracked, window);
 
-		if (from_ns < to_ns && !window->blind)
+		/* What ended unseen was gone when the window opened. To count it as watched would make all others
+		 * seem to live the longer, the more are found so. */
+		if (from_ns < to_ns && !window->blind && (tracked->seen || !tracked->gone_ns))
 			add_risk(site, (double)(from_ns - tracked->birth_ns),
 				 (double)(to_ns - tracked->birth_ns), window->dilation);
 		if (tracked->gone_ns && tracked->seen) {
@@ -253,7 +255,7 @@ static void forget_gone(struct alloc_heap *heap)
 	for (size_t i = 0; i < heap->tracked.count; i++) {
 		struct tracked tracked = heap->tracked.data[i];
 
-		if (tracked.gone_ns || u64map_put(&heap->tracked_at, tracked.address, kept) < 0)
+		if (tracked.gone_ns || u64map_put(&heap->tracked_at, tracked.at.address, kept) < 0)
 			continue;
 		heap->tracked.data[kept++] = tracked;
 	}
@@ -288,13 +290,13 @@ void alloc_heap_thin(struct alloc_heap *heap, size_t max, void (*dropped)(void *
 	share = counts ? share_of_each(counts, heap->sites.count, max) : 0;
 	for (size_t i = 0; counts && i < heap->tracked.count; i++) {
 		struct tracked *tracked = &heap->tracked.data[i];
-		const double chance = (double)hash_combine(heap->until_ns, tracked->address) * 0x1p-64;
+		const double chance = (double)hash_combine(heap->until_ns, tracked->at.address) * 0x1p-64;
 
 		if (chance * counts[tracked->site] < share)
 			continue;
 		tracked->gone_ns = heap->until_ns;
 		heap->sites.data[tracked->site].followed--;
-		dropped(ctx, tracked->address);
+		dropped(ctx, tracked->at.address);
 	}
 	forget_gone(heap);
 }

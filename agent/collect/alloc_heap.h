@@ -55,7 +55,8 @@ struct alloc_birth {
 	uint64_t address;
 };
 int alloc_heap_birth(struct alloc_heap *heap, const struct alloc_birth *birth) must_use;
-/* A followed address was freed (seen), or turns out to be free already (not seen). False: not followed. */
+/* A followed address was freed at @time_ns (seen), or is found to have been free since before the window under way or to
+ * come (not seen): nobody could have seen it end there. False: not followed. */
 bool alloc_heap_gone(struct alloc_heap *heap, uint64_t address, uint64_t time_ns, bool seen);
 /* What a hash of its first words is at @time_ns. */
 void alloc_heap_looked(struct alloc_heap *heap, uint64_t address, uint64_t content, uint64_t time_ns);
@@ -67,8 +68,13 @@ void alloc_heap_close(struct alloc_heap *heap, const struct alloc_window *window
 void alloc_heap_thin(struct alloc_heap *heap, size_t max, void (*dropped)(void *ctx, uint64_t address), void *ctx);
 
 size_t alloc_heap_tracked(const struct alloc_heap *heap);
-/* Followed addresses, in any order: at most @max; returns the number. */
-size_t alloc_heap_addresses(const struct alloc_heap *heap, uint64_t *ret, size_t max);
+/* An address that is followed, and what was asked for there. */
+struct alloc_followed {
+	uint64_t address;
+	uint64_t bytes;
+};
+/* In any order: at most @max; returns the number. */
+size_t alloc_heap_followed(const struct alloc_heap *heap, struct alloc_followed *ret, size_t max);
 
 /* How much of what one site allocated around one time is still in use. */
 struct alloc_live {

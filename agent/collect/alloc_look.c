@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "agent/base/clock.h"
+#include "agent/base/hash.h"
 #include "agent/base/io.h"
 
 #define ANSWER_NS (5 * NS_PER_S) /* a busy machine is no hostile target */
@@ -33,16 +34,20 @@ static _Noreturn void read_all(const struct alloc_wish *wish, struct alloc_seen 
 static int share(struct alloc_look *look, const struct alloc_wish *wish)
 {
 	const size_t blocks = wish->large ? wish->large->blocks.count : 0;
-	const size_t bytes = sizeof(struct alloc_seen) + wish->address_count * sizeof(struct alloc_header) +
+	const size_t bytes = sizeof(struct alloc_seen) + wish->followed_count * sizeof(struct alloc_header) +
 			     blocks * sizeof(struct alloc_large_block);
 	struct alloc_seen *seen = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
 	if (seen == MAP_FAILED)
 		return -ENOMEM;
 	seen->headers = (struct alloc_header *)(seen + 1);
-	seen->header_count = wish->address_count;
-	for (size_t i = 0; i < wish->address_count; i++)
-		seen->headers[i].address = wish->addresses[i];
+	seen->header_count = wish->followed_count;
+	for (size_t i = 0; i < wish->followed_count; i++)
+		seen->headers[i] = (struct alloc_header){
+			.address = wish->followed[i].address,
+			.bytes = wish->followed[i].bytes,
+			.around = (hash_combine(wish->followed[i].address, 0) + wish->turn) % (wish->turns + !wish->turns) == 0,
+		};
 	seen->blocks = (struct alloc_large_block *)(seen->headers + seen->header_count);
 	seen->block_count = blocks;
 	if (blocks)

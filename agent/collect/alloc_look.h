@@ -12,6 +12,7 @@
 #include "agent/base/err.h"
 #include "agent/collect/alloc_check.h"
 #include "agent/collect/alloc_headers.h"
+#include "agent/collect/alloc_heap.h"
 #include "agent/collect/alloc_large.h"
 
 /* Shared with the child. */
@@ -38,8 +39,9 @@ struct alloc_wish {
 	const struct alloc_place *place;
 	const struct module_file *file; /* the code is compared; NULL = not */
 	struct alloc_headers *headers;
-	const uint64_t *addresses; /* whose headers are looked at */
-	size_t address_count;
+	const struct alloc_followed *followed; /* whose headers are looked at */
+	size_t followed_count;
+	uint32_t turn, turns; /* the chunks around an address are looked at in one look of @turns */
 	const struct alloc_large *large; /* NULL = none */
 };
 

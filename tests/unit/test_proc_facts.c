@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <errno.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -7,6 +8,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -161,6 +163,41 @@ static void facts_of_a_real_child(void **state)
 	(void)close(gate[1]);
 }
 
+/* Two programs on one CPU: each waits while the other runs. */
+static void waits_for_a_cpu(void **state)
+{
+	uint64_t waited_ns = 0, before_ns = 7;
+	cpu_set_t one, all;
+	pid_t children[2];
+
+	assert_int_equal(proc_facts_run_delay((uint32_t)getpid(), 0, &before_ns), -E2BIG);
+	assert_int_equal(before_ns, 7);
+	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+	CPU_ZERO(&one);
+	for (int cpu = 0; cpu < CPU_SETSIZE && !CPU_COUNT(&one); cpu++)
+		if (CPU_ISSET(cpu, &all))
+			CPU_SET(cpu, &one);
+	assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
+	for (int i = 0; i < 2; i++) {
+		children[i] = fork();
+		if (children[i] == 0)
+			(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+		for (volatile uint64_t turns = 0; children[i] == 0;)
+			turns++;
+	}
+	assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);
+	for (int i = 0; i < 6000 && waited_ns < 20 * NS_PER_MS; i++) {
+		assert_int_equal(proc_facts_run_delay((uint32_t)children[0], 1, &waited_ns), 0);
+		clock_sleep_ns(10 * NS_PER_MS);
+	}
+	for (int i = 0; i < 2; i++) {
+		(void)kill(children[i], SIGKILL);
+		assert_int_equal(waitpid(children[i], NULL, 0), children[i]);
+	}
+	assert_true(waited_ns >= 20 * NS_PER_MS);
+	assert_int_equal(proc_facts_run_delay((uint32_t)children[0], 1, &before_ns), -ESRCH);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -169,6 +206,7 @@ int main(void)
 		cmocka_unit_test(only_three_variables_are_kept),
 		cmocka_unit_test(starts_compare_at_the_resolution_of_proc),
 		cmocka_unit_test(facts_of_a_real_child),
+		cmocka_unit_test(waits_for_a_cpu),
 	};
 
 	return cmocka_run_group_tests_name("proc_facts", tests, NULL, NULL);
