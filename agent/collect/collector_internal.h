@@ -127,7 +127,7 @@ void collector_drain(struct collector *c);
 
 /* Adds every process of /proc that is not known and ends those that are gone. */
 void follow_scan(struct collector *c);
-/* Feeds the CPU time of every living process. */
+/* Feeds every living process, those that began a moment ago too, and behind them the CPU time of each. */
 void follow_cpu(struct collector *c);
 /* Asks for the modules of @proc; urgently, and for their tables, of one that is sampled. */
 void follow_ask(struct collector *c, const struct proc *proc, bool urgent);

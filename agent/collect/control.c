@@ -255,7 +255,7 @@ static void on_want(struct collector *c)
 		c->listed = true;
 		control_send_status(c);
 	}
-	if (want->what == WANT_CPU)
+	if (want->what == WANT_LIVES)
 		follow_cpu(c);
 	for (uint32_t i = 0; i < want->count; i++) {
 		uint64_t id = want->ids[i];

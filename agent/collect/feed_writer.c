@@ -97,12 +97,9 @@ int feed_write_proc(struct feed_writer *writer, const struct proc *proc, uint64_
 	return write_parts(writer, FEED_PROC, &record, sizeof(record), writer->scratch, at);
 }
 
-int feed_write_proc_cpu(struct feed_writer *writer, uint32_t proc, uint64_t cpu_ns, bool last)
+int feed_write_proc_cpu(struct feed_writer *writer, uint32_t proc, uint64_t time_ns, uint64_t cpu_ns)
 {
-	struct feed_proc_cpu record = { .time_ns = clock_monotonic_ns(),
-					.cpu_ns = cpu_ns,
-					.proc = proc,
-					.last = last };
+	struct feed_proc_cpu record = { .time_ns = time_ns, .cpu_ns = cpu_ns, .proc = proc };
 
 	return write_parts(writer, FEED_PROC_CPU, &record, sizeof(record), NULL, 0);
 }

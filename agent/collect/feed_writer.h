@@ -32,7 +32,7 @@ int feed_write_epoch(struct feed_writer *writer, uint64_t epoch, const uint8_t b
 int feed_write_clock(struct feed_writer *writer, uint64_t collector_cpu_ns, const struct bpf_costs *costs) must_use;
 int feed_write_module(struct feed_writer *writer, const struct module *module) must_use;
 int feed_write_proc(struct feed_writer *writer, const struct proc *proc, uint64_t seen_ns) must_use;
-int feed_write_proc_cpu(struct feed_writer *writer, uint32_t proc, uint64_t cpu_ns, bool last) must_use;
+int feed_write_proc_cpu(struct feed_writer *writer, uint32_t proc, uint64_t time_ns, uint64_t cpu_ns) must_use;
 int feed_write_proc_exit(struct feed_writer *writer, const struct proc *proc) must_use;
 int feed_write_stack(struct feed_writer *writer, const struct stack *stack) must_use;
 int feed_write_sample(struct feed_writer *writer, const struct feed_sample *sample) must_use;

@@ -588,21 +588,33 @@ void follow_scan(struct collector *c)
 			follow_end(c, proc, now_ns);
 }
 
+static void feed_cpu(struct collector *c, uint32_t proc, uint64_t time_ns, uint64_t cpu_ns)
+{
+	if (feed_write_proc_cpu(&c->feed, proc, time_ns, cpu_ns) < 0)
+		c->own_outcomes[OUTCOME_feed_full]++;
+}
+
 void follow_cpu(struct collector *c)
 {
-	struct proc *proc, *next;
+	uint64_t begin_ns = clock_monotonic_ns();
+	struct proc *proc;
 	size_t at = 0;
 
-	for (proc = proc_table_next(c->procs, &at); proc; proc = next) {
+	collector_drain(c);
+	while ((proc = proc_table_next(c->procs, &at)))
+		if (!proc->engaged)
+			follow_engage(c, proc);
+	samples_feed_rest(c);
+	at = 0;
+	while ((proc = proc_table_next(c->procs, &at))) {
 		struct proc_facts facts;
 
-		next = proc_table_next(c->procs, &at);
 		if (proc_facts_read_stat(proc->tgid, &facts) < 0 ||
 		    !proc_facts_same_start(facts.start_boottime_ns, proc->start_boottime_ns))
 			facts.cpu_ns = 0; /* gone: its exit follows */
-		if (feed_write_proc_cpu(&c->feed, proc->id, facts.cpu_ns, !next) < 0)
-			c->own_outcomes[OUTCOME_feed_full]++;
+		feed_cpu(c, proc->id, clock_monotonic_ns(), facts.cpu_ns);
 	}
+	feed_cpu(c, 0, begin_ns, 0);
 }
 
 static int by_mappings(const void *a, const void *b)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "agent/base/channel.h"
+#include "agent/base/clock.h"
 #include "agent/session/continuous.h"
 #include "agent/session/sessions_internal.h"
 
@@ -14,6 +15,9 @@
  * to two samples for each that was asked for a second. */
 #define OFF_THRESHOLD_MIN_NS (1 * NS_PER_MS)
 #define OFF_THRESHOLD_MAX_NS (50 * NS_PER_MS)
+
+#define ASK_AGAIN_NS   (20 * NS_PER_MS)
+#define ANSWER_WAIT_NS NS_PER_S
 
 static bool is_wanting(const struct session *session)
 {
@@ -168,4 +172,22 @@ void demand_want(struct sessions *s, enum control_want_kind what, const uint64_t
 	memcpy(want.ids, ids, count * sizeof(*ids));
 	/* Lost when the channel is full: whoever misses something asks again. */
 	(void)send_to_collector(s, &want, sizeof(want));
+}
+
+bool demand_lives_are_told(struct sessions *s, uint64_t since_ns)
+{
+	uint64_t now_ns = clock_monotonic_ns(), none = 0;
+	bool answered;
+	sessions_scope(s);
+
+	if (s->feed.lives_told_ns >= since_ns)
+		return true;
+	/* One question for all who wait; a collector that is slow is not asked ever faster. */
+	answered = s->feed.lives_told_ns >= s->peers.lives_asked_ns;
+	if (now_ns - s->peers.lives_asked_ns > (answered ? ASK_AGAIN_NS : ANSWER_WAIT_NS)) {
+		s->peers.lives_asked_ns = now_ns;
+		demand_want(s, WANT_LIVES, &none, 0);
+	}
+	sessions_wake(s); /* the answer may be in the feed */
+	return false;
 }

@@ -146,8 +146,8 @@ static void on_proc_cpu(struct sessions *s, const struct ring_record *record)
 	process = live_tables_process(&s->tables, reading.proc);
 	if (process)
 		live_process_read_cpu(process, reading.time_ns, reading.cpu_ns);
-	if (reading.last)
-		s->feed.cpu_round_ns = reading.time_ns;
+	if (!reading.proc)
+		s->feed.lives_told_ns = reading.time_ns;
 }
 
 static void on_outcomes(struct sessions *s, const struct ring_record *record)

@@ -247,20 +247,14 @@ static int list_services(const struct sessions *s, const struct live_process **s
  * is away or slow leaves the figures of before. */
 static void refresh_cpus(struct sessions *s)
 {
-	uint64_t now_ns = clock_monotonic_ns(), give_up_ns = now_ns + CPUS_WAIT_NS, none = 0;
+	uint64_t now_ns = clock_monotonic_ns(), give_up_ns = now_ns + CPUS_WAIT_NS;
 	bool waits;
 
 	sessions_lock(s);
-	waits = s->peers.collector_fd >= 0 && s->feed.cpu_round_ns + LIVE_CPU_SPAN_NS < now_ns;
-	if (waits)
-		demand_want(s, WANT_CPU, &none, 0);
+	waits = s->peers.collector_fd >= 0 && s->feed.lives_told_ns + LIVE_CPU_SPAN_NS < now_ns;
 	sessions_unlock(s);
-	while (waits && clock_monotonic_ns() < give_up_ns) {
+	while (waits && !demand_lives_are_told(s, now_ns) && clock_monotonic_ns() < give_up_ns)
 		clock_sleep_ns(CPUS_WAIT_NS / 20);
-		sessions_lock(s);
-		waits = s->feed.cpu_round_ns < now_ns;
-		sessions_unlock(s);
-	}
 }
 
 /* A daemon that has just started is not to say that there is no service. */

@@ -24,6 +24,8 @@
 #define DEFAULT_FLUSH_NS   (10 * NS_PER_S)
 #define START_WAIT_NS	   (3 * NS_PER_S)
 #define FEED_LAG_NS	   (2 * NS_PER_S) /* polls of collector and server, and a busy host */
+#define LIVES_WAIT_NS	   (10 * NS_PER_S) /* for a collector that begins again, or has much to do */
+#define RESOLVE_TICK_NS	   (20 * NS_PER_MS)
 #define RUNTIME_LAG_NS	   (4 * NS_PER_S) /* until a young program's runtime is known */
 #define DEFAULT_SPAN_NS	   (600 * NS_PER_S)
 #define DEFAULT_DISK	   (2ull << 30)
@@ -382,26 +384,32 @@ static int start_new(struct sessions *s, const struct session_request *r,
 	return rc;
 }
 
-/* A process that has just started reaches us with the feed, a fraction of a second later: whoever
- * starts a program and asks for its profile at once must not be told that there is none. */
+/* A process that has just started reaches us with the feed, a moment later: whoever starts a program and asks
+ * for its profile at once must not be told that there is none, until the collector has said who lives. */
 static int resolve_patiently(struct sessions *s, const struct session_request *request,
 			     struct selector *ret, char name[SERVICE_NAME_SIZE], struct err *err)
 {
 	/* For memory and alloc the reader is asked what it is. */
 	bool by_runtime = request->type == PROFILE_BLOCK || request->type == PROFILE_MUTEX;
+	bool told = s->options.feed_fd < 0;
 	uint64_t begin_ns = clock_monotonic_ns();
 
 	for (;;) {
 		int rc = services_resolve(s, request->tenant, request->service, request->wait_s > 0,
 					  ret, name, err);
-		bool settled = rc == 0 ? !by_runtime || read_session_is_decided(s, request->tenant, ret)
-				       : rc != -ENOENT && rc != -ESRCH;
-		uint64_t limit_ns = rc == 0 ? RUNTIME_LAG_NS : FEED_LAG_NS;
+		uint64_t waited_ns = clock_monotonic_ns() - begin_ns;
 
-		if (settled || s->options.feed_fd < 0 ||
-		    clock_monotonic_ns() > begin_ns + limit_ns)
+		if (rc == 0 && (!by_runtime || s->options.feed_fd < 0 || waited_ns > RUNTIME_LAG_NS ||
+				read_session_is_decided(s, request->tenant, ret)))
+			return 0;
+		if (rc != 0 && (told || (rc != -ENOENT && rc != -ESRCH)))
 			return rc;
-		clock_sleep_ns(FEED_LAG_NS / 20);
+		if (rc != 0 && waited_ns > LIVES_WAIT_NS)
+			return err_set(err, EAGAIN, "AgentBusy", NULL,
+				       "the collector does not say what runs here; try again later");
+		told = rc != 0 && demand_lives_are_told(s, begin_ns); /* before the next look */
+		if (!told)
+			clock_sleep_ns(RESOLVE_TICK_NS);
 	}
 }
 

@@ -131,7 +131,7 @@ struct feed {
 	uint32_t stall_proc;	/* whose facts are waited for */
 	uint64_t stall_until_ns; /* 0 = no stall */
 	uint64_t no_stall_before_ns;
-	uint64_t cpu_round_ns; /* monotonic: when the CPU time of all processes was last read */
+	uint64_t lives_told_ns; /* monotonic: every process that lived then is known, and its CPU time */
 	struct clock_triple clock;
 	uint32_t cpu_count;
 	bool has_epoch, has_demand; /* such a record was read in this life of the server */
@@ -148,6 +148,7 @@ struct peers {
 	bool has_status;
 	bool has_listed; /* the processes that lived when the collector began are known */
 	uint64_t patience_ns; /* monotonic: until then whoever asks for processes waits for them */
+	uint64_t lives_asked_ns; /* monotonic: when the collector was last asked for them (demand_ask_lives()) */
 	struct control_status status;
 	uint64_t loaded_ns; /* monotonic: the collector loaded programs until then; 0 = never */
 	struct control_demand demand_sent;
@@ -340,6 +341,8 @@ void demand_cpu(struct control_demand *demand, uint32_t rate_hz, bool fast);
 /* Somebody wants waits at @rate_hz. */
 void demand_waits(struct control_demand *demand, uint32_t rate_hz);
 void demand_want(struct sessions *s, enum control_want_kind what, const uint64_t *ids, unsigned count);
+/* Is every process known that lived at @since_ns (monotonic)? If not, the collector is asked. Takes the lock. */
+bool demand_lives_are_told(struct sessions *s, uint64_t since_ns);
 /* Which sessions want @process, cached in it. */
 void demand_match(const struct sessions *s, struct live_process *process);
 

@@ -87,10 +87,11 @@ struct control_target {
 };
 
 #define CONTROL_WANT_MAX 512
-enum control_want_kind { WANT_STACK = 1, WANT_MODULE = 2, WANT_PROC = 3, WANT_ALL = 4, WANT_CPU = 5, WANT_ALLOC = 6 };
+enum control_want_kind { WANT_STACK = 1, WANT_MODULE = 2, WANT_PROC = 3, WANT_ALL = 4, WANT_LIVES = 5, WANT_ALLOC = 6 };
 struct control_want {
 	struct channel_head head;
-	uint32_t what; /* enum control_want_kind; ALL: modules and processes, CPU: FEED_PROC_CPU of all; count 0.
+	uint32_t what; /* enum control_want_kind; ALL: modules and processes, LIVES: processes that began a moment ago, then
+			* FEED_PROC_CPU of all; count 0.
 			* ALLOC: FEED_ALLOC of these processes, whether they can be observed */
 	uint32_t count;
 	uint64_t ids[CONTROL_WANT_MAX];

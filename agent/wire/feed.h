@@ -30,7 +30,7 @@ enum feed_kind {
 	FEED_OUTCOMES = 8,  /* every second in which a counter moved */
 	FEED_DEMAND = 9,    /* what is sampled has changed */
 	FEED_GAP = 10,	    /* the collector was away */
-	FEED_PROC_CPU = 12,	/* CPU time of every process: at start and when asked (WANT_CPU) */
+	FEED_PROC_CPU = 12,	/* CPU time of every process: at start and when asked (WANT_LIVES) */
 	FEED_ALLOC = 13,	/* allocations of a process: a period, or why they are not observed */
 	FEED_COSTS = 14,	/* before every FEED_CLOCK */
 };
@@ -114,8 +114,8 @@ struct feed_proc_exit {
 struct feed_proc_cpu {
 	uint64_t time_ns; /* monotonic */
 	uint64_t cpu_ns;  /* user and system time of the process so far, at USER_HZ */
-	uint32_t proc;
-	uint32_t last; /* 1 = the last record of this round */
+	uint32_t proc;	  /* 0 = the end of a round: every process that lived at time_ns came before */
+	uint32_t reserved;
 };
 
 enum feed_alloc_what {

@@ -94,7 +94,7 @@ static int start(struct fixture *f, char id[SESSION_ID_SIZE], struct err *err)
 		return rc;
 	strcpy(id, info.id);
 	session_info_deinit(&info);
-	return sessions_wait_started(f->sessions, "default", id, 5 * NS_PER_S, err);
+	return sessions_wait_started(f->sessions, "default", id, 60 * NS_PER_S, err);
 }
 
 static void samples(struct fixture *f, int count)
@@ -114,7 +114,7 @@ static struct session_info finish(struct fixture *f, const char *id)
 	bool stopped;
 
 	assert_int_equal(sessions_delete(f->sessions, "default", id, &stopped, &err), 0);
-	assert_int_equal(sessions_wait(f->sessions, "default", id, 10 * NS_PER_S, &err), 0);
+	assert_int_equal(sessions_wait(f->sessions, "default", id, 60 * NS_PER_S, &err), 0);
 	assert_int_equal(sessions_get(f->sessions, "default", id, &info, &err), 0);
 	return info;
 }
@@ -157,7 +157,7 @@ static void test_full_disk(void **state)
 	clock_sleep_ns(300 * NS_PER_MS);
 	fill_disk(f);
 	samples(f, 20000);
-	assert_int_equal(sessions_wait(f->sessions, "default", second, 10 * NS_PER_S, &err), 0);
+	assert_int_equal(sessions_wait(f->sessions, "default", second, 60 * NS_PER_S, &err), 0);
 	assert_int_equal(sessions_get(f->sessions, "default", second, &info, &err), 0);
 	assert_int_equal(info.status, SESSION_FAILED);
 	assert_non_null(strstr(info.failure, "full"));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/feed_view.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +11,7 @@
 #include <cmocka.h>
 
 #include "agent/base/clock.h"
+#include "symbolize/symbol_index.h"
 
 void feed_view_init(struct feed_view *view, int feed_fd)
 {
@@ -156,6 +158,7 @@ static void on_outcomes(struct feed_view *view, const struct ring_record *record
 
 static void on_record(struct feed_view *view, const struct ring_record *record)
 {
+	struct feed_proc_cpu reading;
 	const void *tail;
 	uint64_t sum_ns;
 	size_t tail_len;
@@ -212,7 +215,10 @@ static void on_record(struct feed_view *view, const struct ring_record *record)
 		view->sample_count++;
 		break;
 	case FEED_PROC_CPU:
-		break; /* readings of CPU time: looked at where services are listed */
+		assert_int_equal(feed_decode(record->data, record->len, &reading, sizeof(reading), &tail, &tail_len), 0);
+		if (!reading.proc)
+			view->lives_told_ns = reading.time_ns;
+		break;
 	default:
 		fail_msg("a record of kind %u", record->kind);
 	}
@@ -309,4 +315,58 @@ void feed_view_check(struct feed_view *view)
 		feed_view_run(view, 200);
 	assert_int_equal(missing_modules(view), 0);
 	assert_int_equal(missing_stacks(view), 0);
+}
+
+const struct view_proc *feed_view_await_exit(struct feed_view *view, pid_t pid)
+{
+	const struct view_proc *proc = NULL;
+
+	for (int i = 0; i < 600 && (!proc || !proc->exit_ns); i++) {
+		feed_view_run(view, 100);
+		proc = feed_view_tgid(view, (uint32_t)pid);
+	}
+	assert_non_null(proc);
+	assert_true(proc->exit_ns > 0);
+	feed_view_run(view, 300);
+	return feed_view_tgid(view, (uint32_t)pid);
+}
+
+/* ---- names ------------------------------------------------------------------------------------- */
+
+static struct symbol_index *names_index;
+static char names_path[256]; /* whose names they are */
+
+const char *feed_view_function(const struct feed_view *view, uint64_t frame, const char *path)
+{
+	struct symbol_frame names[SYMBOL_INLINE_MAX];
+	const struct view_module *module =
+		feed_view_module(view, prof_frame_module_id(frame));
+	uint64_t fo = prof_frame_offset(frame) - !!(frame & PROF_FRAME_RETURN);
+	int count;
+
+	if (prof_frame_kind(frame) != PROF_FRAME_MODULE || !module ||
+	    strcmp(module->path, path) != 0)
+		return "";
+	if (strcmp(names_path, path) != 0) {
+		cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+		Elf *elf = elf_version(EV_CURRENT) == EV_NONE ? NULL : elf_begin(fd, ELF_C_READ, NULL);
+
+		symbol_index_destroy(names_index);
+		names_index = NULL;
+		assert_int_equal(symbol_index_build(elf, NULL, &names_index), 0);
+		(void)elf_end(elf);
+		(void)snprintf(names_path, sizeof(names_path), "%s", path);
+	}
+	count = symbol_index_find(names_index, fo, names);
+	return count ? names[count - 1].function : "";
+}
+
+bool feed_view_has_function(const struct feed_view *view, uint64_t stack_id, const char *path, const char *name)
+{
+	const struct view_stack *stack = feed_view_stack(view, stack_id);
+
+	for (uint16_t i = 0; stack && i < stack->fixed.frame_count; i++)
+		if (strcmp(feed_view_function(view, stack->frames[i], path), name) == 0)
+			return true;
+	return false;
 }

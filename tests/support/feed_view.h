@@ -46,6 +46,7 @@ struct feed_view {
 	struct feed_sample *samples;
 	size_t sample_count;
 	uint64_t outcomes[PROF_OUTCOMES_MAX];
+	uint64_t lives_told_ns; /* of the last FEED_PROC_CPU that ends a round */
 };
 
 void feed_view_init(struct feed_view *view, int feed_fd);
@@ -61,6 +62,11 @@ const struct view_proc *feed_view_proc(const struct feed_view *view, uint32_t pr
 const struct view_stack *feed_view_stack(const struct feed_view *view, uint64_t stack);
 /* The newest life of @tgid. */
 const struct view_proc *feed_view_tgid(const struct feed_view *view, uint32_t tgid);
+/* Reads until the end of @pid is in the feed, and what was sampled of it; its last life. */
+const struct view_proc *feed_view_await_exit(struct feed_view *view, pid_t pid);
+/* The function of the file at @path in which @frame lies, "" if in none. */
+const char *feed_view_function(const struct feed_view *view, uint64_t frame, const char *path);
+bool feed_view_has_function(const struct feed_view *view, uint64_t stack_id, const char *path, const char *name);
 /* Fails the test if a sample refers to a process never sent, or to a stack or a module that is not sent
  * within 20 s (their records may come after the samples that name them). */
 void feed_view_check(struct feed_view *view);

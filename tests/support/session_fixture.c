@@ -131,7 +131,7 @@ void session_fixture_start(struct session_fixture *f, const struct session_reque
 	assert_int_equal(info.status, SESSION_RUNNING);
 	session_info_deinit(&info);
 	if (!request->wait_s &&
-	    sessions_wait_started(f->sessions, request->tenant, id, 5 * NS_PER_S, &err) < 0)
+	    sessions_wait_started(f->sessions, request->tenant, id, 60 * NS_PER_S, &err) < 0)
 		fail_msg("%s", err.text);
 }
 
@@ -152,7 +152,7 @@ void session_fixture_stop(struct session_fixture *f, const char *id)
 
 	assert_int_equal(sessions_delete(f->sessions, "default", id, &stopped, &err), 0);
 	assert_true(stopped);
-	if (sessions_wait(f->sessions, "default", id, 10 * NS_PER_S, &err) < 0)
+	if (sessions_wait(f->sessions, "default", id, 60 * NS_PER_S, &err) < 0)
 		fail_msg("%s", err.text);
 }
 

@@ -284,7 +284,7 @@ static void a_missing_file_is_told(void **state)
 	(void)snprintf(path, sizeof(path), "/tmp/profd-no-such-recording");
 	start_replay(&played, false, false);
 	wait.fd = played.control;
-	assert_int_equal(poll(&wait, 1, 5000), 1);
+	assert_int_equal(poll(&wait, 1, 60000), 1);
 	assert_int_equal(channel_receive(played.control, &message), 1);
 	assert_int_equal(((struct channel_head *)message.data)->kind, CONTROL_FAILED);
 	assert_non_null(strstr(((struct control_failed *)message.data)->text, path));

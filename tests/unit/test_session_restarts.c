@@ -25,7 +25,7 @@ static void test_ends_by_time(void **state)
 	session_fixture_samples(f, 1, 1, 5);
 	/* Delivered now, but from after the end. */
 	fake_feed_sample(&f->feed, 1, 1, 1, clock_monotonic_ns() + 2 * NS_PER_S, PERIOD_99);
-	assert_int_equal(sessions_wait(f->sessions, "default", id, 5 * NS_PER_S, &err), 0);
+	assert_int_equal(sessions_wait(f->sessions, "default", id, 60 * NS_PER_S, &err), 0);
 	assert_in_range(clock_monotonic_ns() - begin_ns, NS_PER_S, 3 * NS_PER_S);
 	info = session_fixture_get(f, id);
 	assert_int_equal(info.status, SESSION_COMPLETED);
@@ -56,7 +56,7 @@ static void test_waits_for_a_process(void **state)
 						      .comm = "late",
 						      .exe = "/usr/bin/late",
 						      .cgroup = "/" });
-	assert_int_equal(sessions_wait_started(f->sessions, "default", id, 5 * NS_PER_S, &err), 0);
+	assert_int_equal(sessions_wait_started(f->sessions, "default", id, 60 * NS_PER_S, &err), 0);
 	session_fixture_samples(f, 9, 1, 4);
 	session_fixture_stop(f, id);
 	info = session_fixture_get(f, id);
@@ -67,7 +67,7 @@ static void test_waits_for_a_process(void **state)
 	request.service = "never";
 	request.wait_s = 1;
 	session_fixture_start(f, &request, id);
-	assert_int_equal(sessions_wait(f->sessions, "default", id, 5 * NS_PER_S, &err), 0);
+	assert_int_equal(sessions_wait(f->sessions, "default", id, 60 * NS_PER_S, &err), 0);
 	info = session_fixture_get(f, id);
 	assert_int_equal(info.status, SESSION_FAILED);
 	assert_non_null(strstr(info.failure, "waitSeconds"));
@@ -85,7 +85,7 @@ static void test_a_process_that_exits(void **state)
 	session_fixture_start(f, &request, id);
 	session_fixture_samples(f, 3, 1, 4);
 	fake_feed_exit(&f->feed, 3);
-	assert_int_equal(sessions_wait(f->sessions, "default", id, 5 * NS_PER_S, &err), 0);
+	assert_int_equal(sessions_wait(f->sessions, "default", id, 60 * NS_PER_S, &err), 0);
 	info = session_fixture_get(f, id);
 	assert_int_equal(info.status, SESSION_COMPLETED);
 	assert_int_equal(info.sample_count, 4);
