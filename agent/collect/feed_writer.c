@@ -67,7 +67,7 @@ int feed_write_module(struct feed_writer *writer, const struct module *module)
 {
 	struct feed_module record = { .key = module->key,
 				      .module = module->id,
-				      .kind = (uint8_t)module->kind,
+				      .kind = module->gone ? FEED_MODULE_GONE : (uint8_t)module->kind,
 				      .build_id_len = module->build_id_len };
 	size_t at = 0;
 

@@ -52,6 +52,7 @@ struct module {
 	uint64_t size_bytes, inode_changed_ns; /* of the file when it was opened (st_ctim); 0 = never */
 	uint64_t checked_ns; /* when it was last compared with them, CLOCK_MONOTONIC */
 	bool missed;	    /* it was gone before it could be opened */
+	bool gone;	    /* before its names could be read, though it was indexed */
 	bool slow;	    /* its file system may not answer: only a copy of the file is read, nothing else asked */
 	uint64_t used_ns;   /* when a stack last went through it, CLOCK_MONOTONIC */
 	uint8_t build_id_len;

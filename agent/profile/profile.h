@@ -83,6 +83,7 @@ struct profile_mapping {
 	uint8_t build_id_len;
 	uint8_t build_id[32];
 	uint64_t key; /* stable identity of the module */
+	bool unread; /* its file was gone, or could not be read, when it was met */
 };
 
 struct profile_function {

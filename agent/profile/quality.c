@@ -35,6 +35,30 @@ static double percent(double part, double whole)
 	return whole > 0 ? 100 * part / whole : 0;
 }
 
+/* Frames of files that nobody could read are told apart from those that a debug package would name. */
+static int note_unread(const struct profile *p, struct profile_quality *ret)
+{
+	cleanup_free bool *seen = calloc(p->mapping_count, sizeof(*seen));
+	const char *path = "";
+	uint32_t count = 0;
+
+	if (!seen)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < p->frame_count; i++) {
+		uint32_t mapping = p->frames[i].mapping;
+
+		if (p->frames[i].kind != PROFILE_FRAME_UNKNOWN || !p->mappings[mapping].unread || seen[mapping])
+			continue;
+		seen[mapping] = true;
+		if (!count++)
+			path = profile_string(p, p->mappings[mapping].path);
+	}
+	if (count)
+		quality_note(ret, "no names in files that were gone, or could not be read, when they were met: %u, %.70s", count,
+			     *path ? path : "not even known by its path");
+	return 0;
+}
+
 int quality_of_frames(const struct profile *p, struct profile_quality *ret)
 {
 	cleanup_free struct stack_facts *facts = calloc(p->node_count, sizeof(*facts));
@@ -60,7 +84,7 @@ int quality_of_frames(const struct profile *p, struct profile_quality *ret)
 	ret->truncated_pct = percent(truncated, samples);
 	ret->unknown_frame_pct = percent(unknown, frames);
 	ret->guessed_frame_pct = percent(guessed, frames);
-	return 0;
+	return note_unread(p, ret);
 }
 
 static void add_note(struct profile_quality *quality, const char *text)

@@ -8,7 +8,8 @@
 
 /* Fills truncated_pct (of samples), unknown_frame_pct and guessed_frame_pct (of frames, each
  * weighted by the samples that hold it; markers are no frames). Samples weigh by their first value,
- * a count for every type but wall. All are 0 for an empty profile. -ENOMEM, @ret untouched. */
+ * a count for every type but wall. All are 0 for an empty profile. Notes that files could not be read in which
+ * unknown frames lie. -ENOMEM. */
 int quality_of_frames(const struct profile *p, struct profile_quality *ret) must_use;
 
 /* Appends a note unless it is there already or there is no room. */

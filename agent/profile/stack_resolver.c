@@ -99,6 +99,7 @@ static struct module make_module(struct stack_resolver *r, uint32_t id)
 	(void)snprintf(module.name, sizeof(module.name), "%.*s", (int)len, len ? base : "module");
 	mapping.path = string_id(r, found.path ? found.path : "");
 	mapping.key = found.key;
+	mapping.unread = found.kind == FEED_MODULE_UNREADABLE || found.kind == FEED_MODULE_GONE;
 	if (found.build_id && found.build_id_len <= sizeof(mapping.build_id)) {
 		mapping.build_id_len = found.build_id_len;
 		memcpy(mapping.build_id, found.build_id, found.build_id_len);

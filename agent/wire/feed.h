@@ -64,6 +64,7 @@ enum feed_module_kind {
 	FEED_MODULE_VDSO = 3,
 	FEED_MODULE_JIT = 4,	/* one per process: offsets are addresses; key from (host, pid, start) */
 	FEED_MODULE_UNREADABLE = 5, /* the file could not be opened or is not ELF */
+	FEED_MODULE_GONE = 6,	/* ELF, known by its key, but gone before its names could be read */
 };
 
 #define FEED_BUILD_ID_MAX 32

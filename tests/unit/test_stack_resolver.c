@@ -15,7 +15,7 @@
 #include "bpf/profiler.h"
 #include "tests/support/profile_text.h"
 
-enum { APP = 1, LIBC = 2, KERNEL = 3, JIT = 4 };
+enum { APP = 1, LIBC = 2, KERNEL = 3, JIT = 4, UNREADABLE = 5, GONE = 6 };
 
 #define AT(module, offset)   prof_frame_module(module, offset, 0)
 #define CALL(module, offset) prof_frame_module(module, offset, PROF_FRAME_RETURN)
@@ -29,6 +29,8 @@ static bool find_module(void *ctx, uint32_t module, struct stack_module *ret)
 		[LIBC] = { 200, "/lib/libc.so.6", NULL, 0, FEED_MODULE_ELF },
 		[KERNEL] = { 300, "[kernel]", NULL, 0, FEED_MODULE_KERNEL },
 		[JIT] = { 400, "", NULL, 0, FEED_MODULE_JIT },
+		[UNREADABLE] = { 500, "/tmp/a.out", NULL, 0, FEED_MODULE_UNREADABLE },
+		[GONE] = { 600, "/tmp/b.out", NULL, 0, FEED_MODULE_GONE },
 	};
 
 	if (module >= ARRAY_SIZE(table) || !table[module].kind)
@@ -195,6 +197,25 @@ static void test_stacks(void **state)
 static const struct profile_frame *leaf(const struct profile *p)
 {
 	return &p->frames[p->nodes[p->node_count - 1].frame];
+}
+
+static void test_files_that_nobody_could_read(void **state)
+{
+	const uint64_t app[] = { AT(APP, 0x99) }, both[] = { AT(GONE, 1), CALL(UNREADABLE, 2), CALL(UNREADABLE, 5) };
+	const char *const notes[] = { "", "no names in files that were gone, or could not be read, when they were met: 2, /tmp/a.out" };
+
+	for (unsigned i = 0; i < 2; i++) {
+		cleanup(profile) struct profile *p = NULL;
+		struct fixture f;
+
+		setup(&f, 0);
+		add(&f, app, 1, NULL, 0);
+		if (i)
+			add(&f, both, ARRAY_SIZE(both), NULL, 0);
+		p = finish(&f);
+		assert_int_equal(p->quality.note_count, i);
+		assert_string_equal(p->quality.notes[0], notes[i]);
+	}
 }
 
 static void test_frame_facts(void **state)
@@ -492,6 +513,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_stacks),
+		cmocka_unit_test(test_files_that_nobody_could_read),
 		cmocka_unit_test(test_frame_facts),
 		cmocka_unit_test(test_kinds_and_packages),
 		cmocka_unit_test(test_each_place_is_asked_once),
