@@ -59,10 +59,11 @@ static void first_sight(struct collector *c, const struct proc *proc, const stru
 		module_want_rows(module);
 	if (module->state != MODULE_SEEN)
 		return;
+	module->names_later = true;
 	if (collector_active(c))
 		module_index_ask(c->index, module, true);
 	else
-		module->names_later = module->rows_later = true;
+		module->rows_later = true;
 }
 
 static int stat_mapped(uint32_t tgid, const struct mapping *mapping, struct stat *ret)
@@ -650,7 +651,7 @@ static void name_deleted(struct collector *c, const struct proc *proc, const str
 	if (stat_mapped(proc->tgid, mapping, &st) < 0 || st.st_nlink)
 		return;
 	module->origin = follow_origin(proc, mapping);
-	module_index_name(c->index, module);
+	(void)module_index_name(c->index, module);
 }
 
 void follow_want_rows(struct collector *c)

@@ -18,6 +18,8 @@
 #define ANSWER_TIMEOUT_NS (30 * NS_PER_S)
 #define TRIES_MAX	  3
 #define QUEUED_FLIGHT_MAX 4 /* of the queue, so that an urgent one waits for few before it */
+#define KEPT_MAX	  128
+#define KEPT_NS		  (3 * NS_PER_S) /* longer than the samples of a program that has ended are on their way */
 
 VEC_DEFINE(u32, uint32_t);
 
@@ -36,6 +38,7 @@ struct module_index {
 	struct module_index_sink sink;
 	int channel_fd;
 	struct wait_vec flight; /* sent, or to be sent first: urgent ones and those of a dead symbolizer */
+	struct wait_vec kept;	/* answered, without names: what is sampled may be gone when they are wanted */
 	struct u32_vec queue;	/* module ids, in order, from queue_at on */
 	size_t queue_at;
 	size_t queue_holes; /* 0 instead of an id: it has overtaken the rest */
@@ -69,13 +72,23 @@ static void wait_close(struct wait *wait)
 	wait->fd = -1;
 }
 
+static void drop_wait(struct wait_vec *waits, size_t at)
+{
+	wait_close(&waits->data[at]);
+	waits->count--;
+	memmove(&waits->data[at], &waits->data[at + 1], (waits->count - at) * sizeof(*waits->data));
+}
+
 void module_index_destroy(struct module_index *index)
 {
 	if (!index)
 		return;
-	for (size_t i = 0; i < index->flight.count; i++)
-		wait_close(&index->flight.data[i]);
+	while (index->flight.count)
+		drop_wait(&index->flight, index->flight.count - 1);
+	while (index->kept.count)
+		drop_wait(&index->kept, index->kept.count - 1);
 	wait_vec_deinit(&index->flight);
+	wait_vec_deinit(&index->kept);
 	u32_vec_deinit(&index->queue);
 	if (index->channel_fd >= 0)
 		(void)close(index->channel_fd);
@@ -169,14 +182,6 @@ static void accept_answer(struct module_index *index, struct module *module,
 	index->sink.indexed(index->sink.ctx, module, table_fd, answer->table_bytes);
 }
 
-static void drop_wait(struct module_index *index, size_t at)
-{
-	wait_close(&index->flight.data[at]);
-	index->flight.count--;
-	memmove(&index->flight.data[at], &index->flight.data[at + 1],
-		(index->flight.count - at) * sizeof(*index->flight.data));
-}
-
 /* ---- asking ------------------------------------------------------------------------------------ */
 
 static void push_wait(struct module_index *index, struct module *module, int fd)
@@ -187,8 +192,8 @@ static void push_wait(struct module_index *index, struct module *module, int fd)
 	module->state = MODULE_ASKED;
 	if (fstat(fd, &st) == 0) {
 		module_opened(module, &st);
-		/* Nobody can open it again once its processes are gone. A copy has no name either. */
-		module->names_later = module->names_later && (st.st_nlink || module->slow);
+		/* Nobody can open it again once its processes are gone; and a file is not copied for its names alone. */
+		module->names_later = module->names_later && (module->slow ? module->rows_later : st.st_nlink != 0);
 	}
 	if (!module->file.generation) /* /proc does not say it */
 		module->file.generation = module_files_generation(fd, &module->file);
@@ -196,6 +201,38 @@ static void push_wait(struct module_index *index, struct module *module, int fd)
 		wait_close(&wait);
 		module->state = MODULE_SEEN;
 	}
+}
+
+/* Its file stays open for a while: the first stack through it may come when its process and its name are gone. */
+static void keep_file(struct module_index *index, const struct module *module, int fd_take, uint64_t now_ns)
+{
+	struct wait kept = { .module = module->id, .fd = fd_take, .sent_ns = now_ns };
+
+	if (index->kept.count == KEPT_MAX)
+		drop_wait(&index->kept, 0);
+	if (wait_vec_push(&index->kept, kept) < 0)
+		wait_close(&kept);
+}
+
+/* -ENOENT: it is not kept. */
+static int take_kept(struct module_index *index, const struct module *module)
+{
+	for (size_t i = 0; i < index->kept.count; i++) {
+		int fd = index->kept.data[i].fd;
+
+		if (index->kept.data[i].module != module->id)
+			continue;
+		index->kept.data[i].fd = -1;
+		drop_wait(&index->kept, i);
+		return fd;
+	}
+	return -ENOENT;
+}
+
+static void close_kept(struct module_index *index, uint64_t now_ns)
+{
+	while (index->kept.count && now_ns - index->kept.data[0].sent_ns >= KEPT_NS)
+		drop_wait(&index->kept, 0);
 }
 
 /* Of JIT code there is a device where it is a file, mapped: a jitdump. */
@@ -208,11 +245,12 @@ static bool is_slow(const struct module *module)
 
 static void open_file(struct module_index *index, struct module *module)
 {
-	int fd;
+	int fd = take_kept(index, module);
 
 	module->slow = is_slow(module);
 	module->state = MODULE_ASKED;
-	fd = module->slow ? -EXDEV : module_files_open(module, false);
+	if (fd < 0)
+		fd = module->slow ? -EXDEV : module_files_open(module, false);
 	if (fd == -EXDEV)
 		fd = slow_files_ask(index->slow, module, clock_monotonic_ns());
 	else if (fd >= 0)
@@ -279,15 +317,16 @@ void module_index_ask(struct module_index *index, struct module *module, bool ur
 		module->state = MODULE_ASKED;
 }
 
-void module_index_name(struct module_index *index, struct module *module)
+bool module_index_name(struct module_index *index, struct module *module)
 {
 	if (!module->names_later)
-		return;
+		return true;
 	module->names_later = false;
 	if (module->state != MODULE_READY)
-		return; /* on its way */
+		return true; /* on its way */
 	module->state = MODULE_SEEN;
 	module_index_ask(index, module, true);
+	return module->state != MODULE_READY;
 }
 
 static int send_request(struct module_index *index, struct wait *wait, uint64_t now_ns)
@@ -366,7 +405,7 @@ static void give_up_late_ones(struct module_index *index, uint64_t now_ns)
 
 		if (!wait->sent_ns || now_ns - wait->sent_ns < ANSWER_TIMEOUT_NS)
 			continue;
-		drop_wait(index, i);
+		drop_wait(&index->flight, i);
 		give_up(index, module, -ETIMEDOUT);
 	}
 }
@@ -374,6 +413,7 @@ static void give_up_late_ones(struct module_index *index, uint64_t now_ns)
 void module_index_pump(struct module_index *index, uint64_t now_ns)
 {
 	give_up_late_ones(index, now_ns);
+	close_kept(index, now_ns);
 	take_slow_files(index, now_ns);
 	while (index->channel_fd >= 0) {
 		size_t at;
@@ -416,7 +456,7 @@ void module_index_set_peer(struct module_index *index, int channel_fd)
 		wait->sent_ns = 0;
 		if (++wait->tries < TRIES_MAX)
 			continue;
-		drop_wait(index, i);
+		drop_wait(&index->flight, i);
 		log_warn("the symbolizer died %d times with %s: its frames stay without names",
 			 TRIES_MAX, module->path);
 		give_up(index, module, -EIO);
@@ -429,7 +469,7 @@ static void on_indexed(struct module_index *index, const struct channel_message 
 {
 	const struct control_indexed *answer = (const void *)message->data;
 	struct module *module;
-	const struct wait *wait;
+	struct wait *wait;
 	bool wanted_since;
 	int error;
 
@@ -442,7 +482,9 @@ static void on_indexed(struct module_index *index, const struct channel_message 
 			continue;
 		wanted_since = (wait->names_later && !module->names_later) ||
 			       (wait->rows_later && !module->rows_later);
-		drop_wait(index, i);
+		if (module->names_later && !module->rows_later && !module->slow && answer->status >= 0)
+			keep_file(index, module, take_fd(&wait->fd), clock_monotonic_ns());
+		drop_wait(&index->flight, i);
 		error = answer->status;
 		if (error >= 0)
 			error = answer->key || module->key ? 0 : -EPROTO;
@@ -465,7 +507,7 @@ static void on_names_want(struct module_index *index, const struct channel_messa
 	struct module *module = module_table_get(index->modules, want->request);
 
 	if (module)
-		module_index_name(index, module);
+		(void)module_index_name(index, module);
 }
 
 static void on_debug_want(struct module_index *index, const struct channel_message *message)

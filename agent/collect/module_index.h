@@ -38,8 +38,9 @@ int module_index_fd(const struct module_index *index);
 /* Asks for a module that nobody asked for (others are left alone). An urgent one overtakes the rest, also when
  * it was asked for before, and is opened now, because its process may be gone in a millisecond. */
 void module_index_ask(struct module_index *index, struct module *module, bool urgent);
-/* A stack goes through @module: from now on it has names too. Read from the file at its origin, now. */
-void module_index_name(struct module_index *index, struct module *module);
+/* A stack goes through @module: from now on it has names too. Read from the file at its origin, now. False: that
+ * cannot be opened any more. */
+bool module_index_name(struct module_index *index, struct module *module);
 /* Sends what there is room for; gives up on what is unanswered for too long. */
 void module_index_pump(struct module_index *index, uint64_t now_ns);
 /* Handles what has arrived, at most @max messages, because publishing a table takes milliseconds. The

@@ -56,7 +56,10 @@ static void name_module(struct collector *c, const struct proc *proc, struct mod
 	}
 	module->names_later = false;
 	mapped->names_later = true;
-	module_index_name(c->index, mapped);
+	if (module_index_name(c->index, mapped))
+		return;
+	module->gone = true;
+	(void)!samples_feed_module(c, module);
 }
 
 /* The module a frame is attributed to. Its table is asked for again if it had to give way. */

@@ -292,7 +292,7 @@ static void names_come_when_they_are_wanted(void **state)
 	module_index_pump(f->index, 1);
 	request = next_request(f);
 	assert_int_equal(request->names_later, 1);
-	module_index_name(f->index, module);
+	assert_true(module_index_name(f->index, module));
 	assert_null(next_request(f));
 	answer(f, module->id, 0, 77, -1);
 	module_table_charge(f->modules, module, 100);
@@ -304,7 +304,7 @@ static void names_come_when_they_are_wanted(void **state)
 	module->flags |= INDEXED_ROWS;
 	answer(f, module->id, 0, 77, -1);
 	assert_int_equal(module->flags, INDEXED_ROWS | INDEXED_FP);
-	module_index_name(f->index, module);
+	assert_true(module_index_name(f->index, module));
 	module_index_ask(f->index, other, false);
 	module_index_pump(f->index, 3);
 	assert_int_equal(next_request(f)->names_later, 1);
@@ -397,6 +397,37 @@ static void names_of_deleted_files_do_not_wait(void **state)
 	(void)close(fd);
 }
 
+/* The program may be gone, and its file with it, when the first stack through it is read. */
+static void what_was_indexed_stays_open_for_its_names(void **state)
+{
+	struct fixture *f = *state;
+
+	for (unsigned late = 0; late < 2; late++) {
+		char path[] = "/tmp/profd-kept-XXXXXX";
+		const struct control_index *request;
+		struct module *module;
+		int fd = mkstemp(path);
+
+		assert_true(fd >= 0);
+		(void)close(fd);
+		module = real_module(f, path);
+		module->names_later = true;
+		module_index_ask(f->index, module, true);
+		module_index_pump(f->index, 1);
+		request = next_request(f);
+		assert_true(request && request->want_rows && request->names_later);
+		answer(f, module->id, 0, 77 + late, -1);
+		assert_int_equal(unlink(path), 0);
+		if (late)
+			module_index_pump(f->index, clock_monotonic_ns() + 4 * NS_PER_S);
+		assert_true(module_index_name(f->index, module) == !late);
+		module_index_pump(f->index, clock_monotonic_ns());
+		request = next_request(f);
+		assert_true(late ? !request : request && !request->names_later);
+		assert_int_equal(module->state, late ? MODULE_READY : MODULE_ASKED);
+	}
+}
+
 static void silence_is_given_up(void **state)
 {
 	struct fixture *f = *state;
@@ -462,6 +493,7 @@ int main(void)
 		TEST(names_come_when_they_are_wanted),
 		TEST(tables_come_when_something_is_sampled),
 		TEST(names_of_deleted_files_do_not_wait),
+		TEST(what_was_indexed_stays_open_for_its_names),
 		TEST(silence_is_given_up),
 		TEST(debug_files_are_looked_for_and_lies_ignored),
 	};
