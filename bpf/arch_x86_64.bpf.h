@@ -206,6 +206,14 @@ static __always_inline uint32_t arch_moves_bytes(uint64_t number)
 	}
 }
 
+/* The kernel's functions of these calls, by which it is met that they end (fs/read_write.c, fs/splice.c, net/socket.c;
+ * arch/x86/include/asm/syscall_wrapper.h: each takes the saved registers). */
+#define ARCH_BYTE_CALLS(CALL)                                                                      \
+	CALL(read) CALL(write) CALL(pread64) CALL(pwrite64) CALL(readv) CALL(writev)               \
+	CALL(preadv) CALL(pwritev) CALL(preadv2) CALL(pwritev2)                                    \
+	CALL(sendfile64) CALL(splice) CALL(tee) CALL(copy_file_range)                              \
+	CALL(sendto) CALL(recvfrom) CALL(sendmsg) CALL(recvmsg)
+
 /* Is the first argument of this system call, which may wait for I/O, the file or socket? */
 static __always_inline bool arch_names_file(uint64_t number)
 {

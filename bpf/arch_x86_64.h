@@ -26,6 +26,9 @@
 #define ARCH_REG_R8    8u
 #define ARCH_REG_THIRD ARCH_REG_RBX /* followed where unwind rules say where it is saved */
 
+/* What the kernel calls its function of a system call, before the name: arch/x86/include/asm/syscall_wrapper.h. */
+#define ARCH_CALL_PREFIX "__x64_sys_"
+
 /* User addresses end below 2^56 with five-level page tables; everything above is the kernel's. */
 #define ARCH_USER_END (1ull << 56)
 

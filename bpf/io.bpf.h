@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Bytes read and written. A call that moves n bytes is recorded always if n is at least the threshold t,
  * else with probability n / t, and then with the value t: the expected value is n. The threshold is the
- * CPU's own and follows what is moved, so that a CPU records a bounded number of calls a second; it is
- * decided by what came before, so that the present call has no part in it.
+ * CPU's own and follows what is moved, so that a CPU records a bounded number of calls a second, all of them where there
+ * are no more; it is decided by what came before, so that the present call has no part in it.
  *
  * What a thread has moved is also counted, every call of it: that is exact, and samples say where
  * (PROF_SAMPLE_MOVED, sent by offcpu.bpf.h at both ends of a session and of the thread).
  *
  * Where a call ends is the only place that sees what was moved, for every kind of file and also without
- * waiting; the kernel lets no cheaper hook be attached everywhere. Every system call of the host takes the
- * longer way meanwhile, so it is attached only while somebody wants bytes. What io_uring moves is told by a
- * tracepoint of its own, in the thread that asked for it or in one of the kernel's that works for its process. */
+ * waiting: the end of the kernel's function of each call that moves bytes (fexit), which no other call pays for. Where
+ * the kernel refuses that, the end of every system call, and all of the host take the longer way meanwhile. Either is
+ * attached only while somebody wants bytes. What io_uring moves is told by a tracepoint of its own, in the thread that
+ * asked for it or in one of the kernel's that works for its process. */
 #ifndef PROFD_BPF_IO_BPF_H
 #define PROFD_BPF_IO_BPF_H
 
@@ -19,26 +20,32 @@
 #define IO_WINDOW_NS	100000000ull
 #define IO_PER_WINDOW	100u
 #define IO_BURST	400u /* calls in a window that double the threshold at once */
-#define IO_THRESHOLD_MIN 4096u
+#define IO_THRESHOLD_MIN 4096u /* if it is any */
 #define IO_THRESHOLD_MAX (1u << 30) /* the most that one call moves is twice that */
 
 static __always_inline uint64_t io_threshold(struct io_rate *rate, uint64_t now_ns, uint64_t bytes)
 {
+	uint64_t threshold = rate->threshold;
+
 	if (now_ns - rate->since_ns >= IO_WINDOW_NS) {
-		rate->threshold = rate->bytes / IO_PER_WINDOW;
+		threshold = rate->bytes / IO_PER_WINDOW;
+		if (rate->calls <= IO_PER_WINDOW)
+			threshold = 0;
+		else if (threshold < IO_THRESHOLD_MIN)
+			threshold = IO_THRESHOLD_MIN;
 		rate->since_ns = now_ns;
-		rate->bytes = rate->count = 0;
+		rate->bytes = rate->calls = rate->count = 0;
 	}
 	if (rate->count >= IO_BURST) {
-		rate->threshold *= 2;
+		threshold = threshold ? threshold * 2 : IO_THRESHOLD_MIN;
 		rate->count = 0;
 	}
-	if (rate->threshold > IO_THRESHOLD_MAX)
-		rate->threshold = IO_THRESHOLD_MAX;
+	if (threshold > IO_THRESHOLD_MAX)
+		threshold = IO_THRESHOLD_MAX;
+	rate->threshold = threshold;
 	rate->bytes += bytes;
-	if (rate->threshold < IO_THRESHOLD_MIN)
-		rate->threshold = IO_THRESHOLD_MIN;
-	return rate->threshold;
+	rate->calls++;
+	return threshold;
 }
 
 /* Value of a call that moved @bytes, 0: not recorded. */
@@ -89,24 +96,26 @@ static __always_inline void io_count(struct task_struct *task, uint64_t bytes)
 		outcome_count(OUTCOME_uncounted);
 }
 
-/* Everything before the walk. Returns the scratch to walk in, or NULL: nothing to record. */
-static __always_inline struct scratch *io_begin(struct io_call call, bool with_loop)
+/* Counts a call of the current thread that moved @bytes; the value to record it with, 0: not. */
+static __always_inline uint64_t io_choose(uint64_t bytes)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	uint32_t tgid = task->tgid;
+
+	if (target_wants(bpf_map_lookup_elem(&targets, &tgid), PROF_WANT_IO))
+		return 0;
+	io_count(task, bytes);
+	return io_value(bytes, bpf_ktime_get_ns());
+}
+
+/* Everything before the walk. Returns the scratch to walk in, or NULL. */
+static __always_inline struct scratch *io_begin(struct io_call call, uint64_t value, bool with_loop)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	const struct arch_regs *regs = call.regs;
-	struct prof_target *target;
 	uint32_t tgid = task->tgid;
-	struct scratch *s;
-	uint64_t value;
+	struct scratch *s = scratch_enter(&io_scratch);
 
-	target = bpf_map_lookup_elem(&targets, &tgid);
-	if (target_wants(target, PROF_WANT_IO))
-		return NULL;
-	io_count(task, call.moved);
-	value = io_value(call.moved, bpf_ktime_get_ns());
-	if (!value)
-		return NULL;
-	s = scratch_enter(&io_scratch);
 	if (!s) {
 		outcome_count(OUTCOME_scratch_busy);
 		return NULL;
@@ -129,7 +138,7 @@ static __always_inline struct scratch *io_begin(struct io_call call, bool with_l
 		return s;
 	}
 	arch_start_unwind(&s->at, &s->regs);
-	walk_begin(s, tgid, target, with_loop);
+	walk_begin(s, tgid, bpf_map_lookup_elem(&targets, &tgid), with_loop);
 	return s;
 }
 
@@ -143,10 +152,11 @@ static __always_inline struct io_call io_of_exit(struct pt_regs *regs, long move
 	return call;
 }
 
-static __always_inline void io_record(struct io_call call)
+static __attribute__((noinline)) int io_record(const struct arch_regs *regs, uint64_t moved, uint64_t value,
+					       struct file *file, uint32_t detail)
 {
-	struct cost_timer timer = cost_begin(PROF_PROGRAM_IO);
-	struct scratch *s = call.detail ? io_begin(call, true) : NULL;
+	struct io_call call = { .regs = regs, .detail = detail, .moved = moved, .file = file };
+	struct scratch *s = io_begin(call, value, true);
 
 	if (s) {
 		if (s->going)
@@ -154,14 +164,91 @@ static __always_inline void io_record(struct io_call call)
 		walked_send(s);
 		scratch_leave(s);
 	}
+	return 0;
+}
+
+static __always_inline void io_take(struct io_call call)
+{
+	struct cost_timer timer = cost_begin(PROF_PROGRAM_IO);
+	uint64_t value = call.detail ? io_choose(call.moved) : 0;
+
+	if (value)
+		io_record(call.regs, call.moved, value, call.file, call.detail);
 	cost_end(&timer);
 }
+
+/* ---- at the ends of the calls that move bytes ------------------------------------------------ */
+
+/* The program is there once for each of the kernel's functions, and a verifier takes a walk apart in 30 ms. So a call that
+ * is to be recorded raises the interrupt of offcpu.bpf.h, in which one program walks for all: it comes at once, while
+ * the call is still at its end. */
+static __always_inline bool io_owe(uint64_t moved, uint64_t value)
+{
+	uint32_t zero = 0;
+	struct io_owed *owed = bpf_map_lookup_elem(&io_owed, &zero);
+
+	if (!owed)
+		return false;
+	if (owed->tid)
+		outcome_count(OUTCOME_resume_missed); /* one that was preempted between these lines */
+	owed->moved = moved;
+	owed->value = value;
+	asm volatile("" : : : "memory"); /* others raise the interrupt too */
+	owed->tid = (uint32_t)bpf_get_current_pid_tgid();
+	if (off_raise_interrupt())
+		return true;
+	owed->tid = 0;
+	return false;
+}
+
+static __always_inline void io_note(struct io_call call)
+{
+	struct cost_timer timer;
+	uint64_t value;
+
+	if (!call.detail)
+		return;
+	timer = cost_begin(PROF_PROGRAM_IO);
+	value = io_choose(call.moved);
+	if (value && !io_owe(call.moved, value))
+		outcome_count(OUTCOME_resume_missed);
+	cost_end(&timer);
+}
+
+#define IO_CALL(name)                                                                              \
+	SEC("fexit/" ARCH_CALL_PREFIX #name)                                                       \
+	int BPF_PROG(io_##name, struct pt_regs *regs, long moved)                                  \
+	{                                                                                          \
+		io_note(io_of_exit(regs, moved));                                                  \
+		return 0;                                                                          \
+	}
+
+ARCH_BYTE_CALLS(IO_CALL)
+
+/* Its time is that of the program that it interrupts. */
+SEC("tp_btf/irq_work_entry")
+int BPF_PROG(io_resume, int vector)
+{
+	uint32_t zero = 0;
+	struct io_owed *owed = bpf_map_lookup_elem(&io_owed, &zero);
+	struct io_call call;
+
+	if (!owed || !owed->tid || owed->tid != (uint32_t)bpf_get_current_pid_tgid())
+		return 0;
+	owed->tid = 0;
+	call = io_of_exit((struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf()), owed->moved);
+	if (call.detail)
+		io_record(call.regs, call.moved, owed->value, NULL, call.detail);
+	return 0;
+}
+
+/* ---- at the end of every system call --------------------------------------------------------- */
 
 SEC("tp_btf/sys_exit")
 int BPF_PROG(io_exit, struct pt_regs *regs, long moved)
 {
 	if (moved > 0)
-		io_record(io_of_exit(regs, moved));
+		io_take(io_of_exit(regs, moved));
 	return 0;
 }
 
@@ -174,11 +261,13 @@ int BPF_PROG(io_exit_compat, struct pt_regs *regs, long moved)
 	struct io_call call = io_of_exit(regs, moved);
 	struct cost_timer timer;
 	struct scratch *s;
+	uint64_t value;
 
 	if (!call.detail)
 		return 0;
 	timer = cost_begin(PROF_PROGRAM_IO);
-	s = io_begin(call, false);
+	value = io_choose(call.moved);
+	s = value ? io_begin(call, value, false) : NULL;
 	if (s) {
 		if (s->going)
 			walk_compat(s, io_walk_turn);
@@ -223,19 +312,18 @@ SEC("tp_btf/io_uring_complete")
 int BPF_PROG(io_ring_done, void *ring, struct io_kiocb *request)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct io_call call = { 0 };
 	int32_t moved;
 
 	if (!bpf_core_field_exists(struct io_kiocb, cqe))
 		return 0; /* before v5.19 the request is not told */
 	moved = BPF_CORE_READ(request, cqe.res);
-	if (moved <= 0)
-		return 0;
-	call.moved = moved;
-	call.detail = io_ring_moves_bytes(BPF_CORE_READ(request, opcode));
-	call.file = BPF_CORE_READ(request, file);
-	call.regs = (const struct arch_regs *)bpf_task_pt_regs(task);
-	io_record(call);
+	if (moved > 0)
+		io_take((struct io_call){
+			.regs = (const struct arch_regs *)bpf_task_pt_regs(task),
+			.detail = io_ring_moves_bytes(BPF_CORE_READ(request, opcode)),
+			.moved = moved,
+			.file = BPF_CORE_READ(request, file),
+		});
 	return 0;
 }
 

@@ -243,7 +243,8 @@ struct {
 struct io_rate {
 	uint64_t since_ns; /* of the window */
 	uint64_t bytes;	   /* moved in it */
-	uint64_t threshold;
+	uint64_t calls;	   /* that moved them */
+	uint64_t threshold; /* 0: every call */
 	uint64_t count; /* recorded since the threshold was set */
 };
 
@@ -253,6 +254,20 @@ struct {
 	__type(key, uint32_t);
 	__type(value, struct io_rate);
 } io_rates SEC(".maps");
+
+/* A call that is to be recorded, see io.bpf.h. */
+struct io_owed {
+	uint64_t moved; /* bytes */
+	uint64_t value; /* to record it with */
+	uint32_t tid;	/* 0 = none */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, uint32_t);
+	__type(value, struct io_owed);
+} io_owed SEC(".maps");
 
 /* Bytes that a thread has moved, all of them, since this was first wanted of its process. */
 struct io_moved {

@@ -307,11 +307,48 @@ static int set_disk(struct bpf_agent *agent, bool on)
 	return rc;
 }
 
+static int set_calls(struct bpf_agent *agent, bool on)
+{
+	const struct bpf_object_skeleton *skeleton = agent->waits->skeleton;
+	int rc = set_link(agent->waits->progs.io_resume, &agent->waits->links.io_resume, on);
+
+	for (int i = 0; i < skeleton->prog_cnt && rc == 0; i++) {
+		struct bpf_program *program = *skeleton->progs[i].prog;
+
+		if (bpf_load_is_call(program) && bpf_program__autoload(program))
+			rc = set_link(program, skeleton->progs[i].link, on);
+	}
+	return rc;
+}
+
+/* At the ends of the calls that move bytes where the kernel lets programs in there, else of every system call. */
+static int set_ends(struct bpf_agent *agent, bool on)
+{
+	struct profiler_bpf *waits = agent->waits;
+	int rc;
+
+	if (bpf_load_has_calls(&agent->features)) {
+		rc = set_calls(agent, on);
+		if (rc == 0)
+			return 0;
+		(void)set_calls(agent, false);
+		agent->features.found[FEATURE_FEXIT] = false;
+		log_warn("programs at the ends of the kernel's functions cannot be attached, taking the end of every "
+			 "system call: %s", strerror(-rc));
+	}
+	return bpf_program__autoload(waits->progs.io_exit)
+		       ? set_link(waits->progs.io_exit, &waits->links.io_exit, on)
+		       : set_link(waits->progs.io_exit_compat, &waits->links.io_exit_compat, on);
+}
+
+bool bpf_agent_io_is_by_call(const struct bpf_agent *agent)
+{
+	return bpf_load_has_calls(&agent->features);
+}
+
 int bpf_agent_set_io(struct bpf_agent *agent, bool on)
 {
 	struct err err = { 0 };
-	struct bpf_program *program;
-	struct bpf_link **link;
 	int rc;
 
 	if (!on && !agent->waits)
@@ -323,13 +360,7 @@ int bpf_agent_set_io(struct bpf_agent *agent, bool on)
 		log_debug("%s", err.text);
 		return rc;
 	}
-	program = agent->waits->progs.io_exit;
-	link = &agent->waits->links.io_exit;
-	if (!bpf_program__autoload(program)) {
-		program = agent->waits->progs.io_exit_compat;
-		link = &agent->waits->links.io_exit_compat;
-	}
-	rc = set_link(program, link, on);
+	rc = set_ends(agent, on);
 	if (rc == 0 && bpf_program__autoload(agent->waits->progs.io_ring_done))
 		rc = set_link(agent->waits->progs.io_ring_done, &agent->waits->links.io_ring_done, on);
 	return rc == 0 ? set_disk(agent, on) : rc;

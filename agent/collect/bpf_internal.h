@@ -48,6 +48,10 @@ bool bpf_load_has_offcpu(const struct features *features);
 bool bpf_load_has_wakers(const struct features *features);
 /* And those of the kernel's locks? */
 bool bpf_load_has_locks(const struct features *features);
+/* And those at the ends of the calls that move bytes? */
+bool bpf_load_has_calls(const struct features *features);
+/* Is it one of them? */
+bool bpf_load_is_call(const struct bpf_program *program);
 
 /* Closes the descriptors of all tables. */
 void bpf_tables_close(struct bpf_agent *agent);

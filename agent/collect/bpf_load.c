@@ -3,6 +3,7 @@
  */
 #include "agent/collect/bpf_internal.h"
 
+#include <bpf/btf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
 #include <linux/bpf.h>
@@ -118,6 +119,38 @@ static bool has_block_layer(const struct features *features)
 	       libbpf_find_vmlinux_btf_id("block_rq_issue", BPF_TRACE_RAW_TP) > 0;
 }
 
+bool bpf_load_is_call(const struct bpf_program *program)
+{
+	return bpf_program__expected_attach_type(program) == BPF_TRACE_FEXIT;
+}
+
+bool bpf_load_has_calls(const struct features *features)
+{
+	return bpf_load_has_wakers(features) && features_has(features, FEATURE_IRQ_WORK) &&
+	       features_has(features, FEATURE_FEXIT);
+}
+
+/* Calls that the kernel is built without are left out. */
+static int set_calls(const struct bpf_agent *agent, struct profiler_bpf *skel, bool waits)
+{
+	bool possible = waits && bpf_load_has_calls(&agent->features);
+	struct btf *btf = possible ? btf__load_vmlinux_btf() : NULL;
+	struct bpf_program *program;
+	const char *function;
+	int rc = 0;
+
+	bpf_object__for_each_program(program, skel->obj)
+	{
+		if (rc || !bpf_load_is_call(program))
+			continue;
+		function = bpf_program__section_name(program) + strlen("fexit/");
+		rc = bpf_program__set_autoload(program,
+					       btf && btf__find_by_name_kind(btf, function, BTF_KIND_FUNC) > 0);
+	}
+	btf__free(btf);
+	return rc;
+}
+
 static int set_features(const struct bpf_agent *agent, struct profiler_bpf *skel, bool waits)
 {
 	const struct features *features = &agent->features;
@@ -138,6 +171,7 @@ static int set_features(const struct bpf_agent *agent, struct profiler_bpf *skel
 		{ skel->progs.off_sweep, offcpu, true },
 		{ skel->progs.off_exit, offcpu, true },
 		{ skel->progs.off_waking, offcpu, true },
+		{ skel->progs.io_resume, bpf_load_has_calls(features), true },
 		{ skel->progs.io_exit, offcpu && loop, true },
 		{ skel->progs.io_exit_compat, offcpu && !loop, true },
 		{ skel->progs.io_ring_done, has_io_uring(features), true },
@@ -163,7 +197,7 @@ static int set_features(const struct bpf_agent *agent, struct profiler_bpf *skel
 		if (rc)
 			return rc;
 	}
-	return 0;
+	return set_calls(agent, skel, waits);
 }
 
 /* Maps that only the programs of waits use are theirs, all others but the constants are shared. */
@@ -171,6 +205,7 @@ static int set_maps(const struct bpf_agent *agent, struct profiler_bpf *skel, bo
 {
 	struct bpf_map *const own[] = { skel->maps.off_states, skel->maps.kick_rings, skel->maps.switch_scratch,
 					skel->maps.sweep_scratch, skel->maps.io_scratch, skel->maps.io_rates,
+					skel->maps.io_owed,
 					skel->maps.lock_waits, skel->maps.io_moved, skel->maps.disk_requests,
 					skel->maps.disk_stretches };
 	struct bpf_map *map, *from;
@@ -276,7 +311,8 @@ static int load(struct bpf_agent *agent, const enum feature *optional, size_t co
 
 int bpf_load_waits(struct bpf_agent *agent, struct err *err)
 {
-	static const enum feature optional[] = { FEATURE_TASK_WORK, FEATURE_LOCK_CONTENTION, FEATURE_IRQ_WORK };
+	static const enum feature optional[] = { FEATURE_TASK_WORK, FEATURE_FEXIT, FEATURE_LOCK_CONTENTION,
+						 FEATURE_IRQ_WORK };
 	int rc = agent->waits ? 0 : load(agent, optional, ARRAY_SIZE(optional), true, &agent->waits);
 
 	agent->charged_bytes = 0; /* asked again */

@@ -159,6 +159,7 @@ static void tell_demand(struct collector *c, uint32_t types)
 	c->told.rate_hz = c->rate_hz;
 	c->told.fast_hz = c->fast_hz;
 	c->told.types = types;
+	c->told.by_call = types & PROF_WANT_IO && bpf_agent_io_is_by_call(c->bpf);
 	c->told.off_threshold_ns = types & PROF_WANT_OFFCPU ? c->off_threshold_ns : 0;
 	if (memcmp(&before, &c->told, sizeof(before)) == 0)
 		return;

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "agent/base/io.h"
+#include "bpf/arch_x86_64.h"
 
 /* Each probe returns 0, or a negative errno that feature_refused() turns into a sentence. */
 struct probe {
@@ -98,21 +99,26 @@ static int try_helper(enum bpf_prog_type type, enum bpf_func_id helper)
 	return rc > 0 ? 0 : rc < 0 ? rc : -EOPNOTSUPP;
 }
 
-/* Loads `return 0` on the tracepoint with this BTF type. */
-static int try_tracepoint(const struct btf *btf, const char *type)
+/* Loads `return 0` for the function or the tracepoint with this BTF type. Its descriptor, the caller's. */
+static int load_empty(const struct btf *btf, const char *type, uint32_t kind, enum bpf_attach_type attach_type)
 {
 	const struct bpf_insn code[] = {
 		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0 },
 		{ .code = BPF_JMP | BPF_EXIT },
 	};
-	LIBBPF_OPTS(bpf_prog_load_opts, opts, .expected_attach_type = BPF_TRACE_RAW_TP);
-	cleanup_close int fd = -1;
-	int id = btf ? btf__find_by_name_kind(btf, type, BTF_KIND_TYPEDEF) : -ENOENT;
+	LIBBPF_OPTS(bpf_prog_load_opts, opts, .expected_attach_type = attach_type);
+	int id = btf ? btf__find_by_name_kind(btf, type, kind) : -ENOENT;
 
 	if (id < 0)
 		return -EOPNOTSUPP;
 	opts.attach_btf_id = (uint32_t)id;
-	fd = bpf_prog_load(BPF_PROG_TYPE_TRACING, "probe", "GPL", code, ARRAY_SIZE(code), &opts);
+	return bpf_prog_load(BPF_PROG_TYPE_TRACING, "probe", "GPL", code, ARRAY_SIZE(code), &opts);
+}
+
+static int try_tracepoint(const struct btf *btf, const char *type)
+{
+	cleanup_close int fd = load_empty(btf, type, BTF_KIND_TYPEDEF, BPF_TRACE_RAW_TP);
+
 	return fd < 0 ? fd : 0;
 }
 
@@ -218,6 +224,19 @@ static int try_task_work(const struct btf *btf)
 	return try_loop(btf);
 }
 
+/* Kernels take such programs and then cannot let them in: only attaching one tells. That of a call that hardly anybody
+ * makes. */
+static int try_fexit(const struct btf *btf)
+{
+	cleanup_close int program = load_empty(btf, ARCH_CALL_PREFIX "tee", BTF_KIND_FUNC, BPF_TRACE_FEXIT);
+	cleanup_close int link = program < 0 ? program : bpf_raw_tracepoint_open(NULL, program);
+
+	/* who may load programs of this kind but not these is refused by the kernel, not for want of a capability */
+	if (link == -EPERM && try_tp_btf(btf) == 0)
+		return -EOPNOTSUPP;
+	return link < 0 ? link : try_loop(btf);
+}
+
 static const struct probe probes[FEATURE_MAX] = {
 	[FEATURE_BTF] = { "btf", true, "", "a kernel with CONFIG_DEBUG_INFO_BTF=y is needed",
 			  try_btf },
@@ -261,6 +280,8 @@ static const struct probe probes[FEATURE_MAX] = {
 				      "kernel 5.19 or newer has it", try_lock_contention },
 	[FEATURE_TASK_WORK] = { "task_work", false, "stacks end where they are paged out",
 				"kernel 6.18 or newer has it", try_task_work },
+	[FEATURE_FEXIT] = { "fexit", false, "io sessions slow every system call of the host",
+			    "this kernel lets no program in at the end of its functions", try_fexit },
 };
 
 /* Debian and others let kernel.perf_event_paranoid above 2 refuse perf events to all but

@@ -46,7 +46,7 @@ static const uint64_t *host_samples_of(const struct sessions *s, const struct se
 /* ---- beginning ------------------------------------------------------------------------------- */
 
 /* What a session does to the host beyond its own target, and what it cannot see. */
-static void note_costs(struct session *session)
+static void note_costs(struct session *session, const struct feed_demand *demand)
 {
 	if (session->wants & (PROF_WANT_WAKERS | PROF_WANT_LOCKS))
 		recorder_note(session->recorder,
@@ -58,12 +58,15 @@ static void note_costs(struct session *session)
 	if (!(session->wants & PROF_WANT_IO))
 		return;
 	recorder_note(session->recorder,
-		      "bytes are exact for each thread; for each stack they are estimated from sampled calls, "
-		      "as are operations");
+		      "bytes are exact for each thread, and for each stack while every call was recorded; else they are "
+		      "estimated from sampled calls, as operations are");
 	if (session->wants & PROF_WANT_PATHS)
 		recorder_note(session->recorder, "waits that did not end inside of the session have no path");
-	recorder_note(session->recorder, "while the session runs every system call of the host takes longer "
-					 "(about 0.1 us)");
+	recorder_note(session->recorder,
+		      demand->by_call ? "bytes are taken where the calls that move them end (fexit): no others take "
+					"longer; those under way when the session began are not counted"
+				      : "bytes are taken where system calls end: while the session runs every one of the "
+					"host takes longer (about 0.1 us)");
 }
 
 /* Of the BPF programs that the session's type is taken by. */
@@ -102,7 +105,7 @@ static void begin_sampling(struct sessions *s, struct session *session, uint64_t
 	quality->clock = s->feed.clock;
 	if (session->wants & SWEPT_TYPES)
 		s->peers.sweep_due = true;
-	note_costs(session);
+	note_costs(session, &s->feed.demand);
 	session_life_note_restraint(session, &s->feed.demand);
 	set_phase(s, session, PHASE_SAMPLING);
 }

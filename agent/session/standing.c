@@ -210,7 +210,7 @@ int standing_check(struct sessions *s, const struct continuous_source *source, e
 
 	if (type == PROFILE_IO)
 		return err_set(err, ENOTSUP, "ProfileTypeUnavailable", "profileTypes",
-			       "io makes every system call of the host take longer while it is taken: on demand only");
+			       "io may make every system call of the host take longer while it is taken: on demand only");
 	if (source->selector.kind == SELECTOR_HOST)
 		return err_set(err, ENOTSUP, "ProfileTypeUnavailable", "profileTypes",
 			       "%s is taken of one service at a time: name it instead of *", word);

@@ -199,7 +199,7 @@ struct feed_demand {
 	uint32_t rate_hz;  /* of the host sampler from now on, 0 = off */
 	uint32_t fast_hz;  /* of the threads of processes with PROF_WANT_FAST, 0 = as of others */
 	uint32_t types;	   /* bits of enum prof_want */
-	uint32_t reserved;
+	uint32_t by_call;  /* 1: bytes are taken at the ends of the calls that move them, 0: of every system call */
 	uint64_t off_threshold_ns; /* of waits, in force while types has OFFCPU */
 };
 

@@ -290,7 +290,7 @@ static void test_each_feature_missing(void **state)
 {
 	static const char *const features[] = { "hardware_cycles", "task_btf", "task_pt_regs", "task_storage",
 						"vma_walk", "irq_work", "uprobe_multi", "uprobe_session",
-						"thread_events", "lock_contention", "task_work" };
+						"thread_events", "lock_contention", "task_work", "fexit" };
 
 	assert_int_equal(FEATURE_MAX, ARRAY_SIZE(features) + 5); /* four are required; bpf_loop has a test */
 

@@ -1,24 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0
 """Judges what a test machine printed on its console: shares and completeness of truth_nofp's profile, samples of a CPU
-that came online later, whole ledgers while it was away, waits for a disk."""
+that came online later, whole ledgers while it was away, waits for a disk, bytes by stack and by thread, taken at the ends of
+the calls that move them."""
 
+import collections
 import json
+import re
 import sys
 
 kernel, path = sys.argv[1:]
 with open(path, errors="replace") as f:
     text = f.read().replace("\r", "")
+COPIED = 8 << 20  # bytes that tests/vm/init reads from /dev/loop0 and writes to a pipe
+
+
+def folded_of(lines):
+    """[(frames root first, value)]"""
+    stacks = [line.rsplit(" ", 1) for line in lines.splitlines() if " " in line]
+    return [(stack.split(";"), int(value)) for stack, value in stacks]
+
+
+def bytes_are_exact(io, paths, means, threads):
+    assert re.search(r"^fexit +yes", text, re.M), "no programs at the ends of functions"
+    assert any("(fexit)" in note for note in io["quality"]["notes"]), f"how bytes are taken: {io['quality']}"
+    for place in ("/dev/loop0", "pipe:["):
+        moved = [value for stack, value in folded_of(paths) if stack[0].startswith(place)]
+        assert moved == [COPIED], f"{place}: {moved} bytes by stack: {paths}"
+    due = json.loads(means[means.index("{"):])
+    moved = collections.Counter()
+    for stack, value in folded_of(threads):
+        # requests of io_uring that would wait are moved by a thread of the kernel, which has a name of its own
+        moved[stack[0] in due or stack[0].startswith("iou-wrk-")] += value
+    assert moved[True] == due["steady"] + due["passing"], f"{moved}, {due}"
+
+
 try:
     went, back = text.split("=== went\n")[1].split("=== result")[0].split("=== back\n")
     back, io = back.split("=== io\n")
     back, ledger = back.split("=== ledger\n")
+    io, paths = io.split("=== paths\n")
+    paths, means = paths.split("=== means\n")
+    means, threads = means.split("=== threads\n")
     back, ledger, io = map(json.loads, (back, ledger, io))
     result = json.loads(text.split("=== result\n")[1].split("=== folded")[0])
     folded, truth = text.split("=== folded\n")[1].split("=== end")[0].split("=== truth\n")
     # What the program says of itself: on an emulated CPU its slices end late by their own amounts.
     truth = json.loads(truth[truth.index("{"):])
-    stacks = [line.rsplit(" ", 1) for line in folded.splitlines() if " " in line]
-    stacks = [(stack.split(";"), int(value)) for stack, value in stacks]
+    stacks = folded_of(folded)
     total = sum(value for _, value in stacks)
     assert went.strip() == "0, then 0-1", f"CPUs online: {went}"
     assert back["status"] == "completed" and back["sampleCount"] > 20, f"on a CPU that came back: {back}"
@@ -26,7 +54,8 @@ try:
     for t in ledger["threads"]:
         parts = t["userNs"] + t["kernelNs"] + t["runqueueNs"] + t["preemptedNs"] + sum(t["blockedNs"].values())
         assert t["elapsedNs"] > 3e9 and abs(parts / t["elapsedNs"] - 1) < 0.01, f"while a CPU went: {t}"
-    assert io["status"] == "completed" and io["breakdown"]["disk"].get("loop0 device"), f"reads of a disk: {io}"
+    assert io["status"] == "completed" and io["breakdown"]["disk"].get("loop1 device"), f"reads of a disk: {io}"
+    bytes_are_exact(io, paths, means, threads)
     assert result["status"] == "completed", result
     assert total and result["sampleCount"] > 200, f"{result['sampleCount']} samples"
     complete = 100 * sum(v for s, v in stacks if "main" in s) / total
