@@ -47,6 +47,16 @@ static uint32_t most_of(const struct decode *d, enum settled_column column)
 	return (uint32_t)bytes_left(&d->columns[column]);
 }
 
+/* Integers of a column: a level of more than 127 takes two bytes. */
+static uint32_t varints_of(const struct decode *d, enum settled_column column)
+{
+	uint32_t count = 0;
+
+	for (const uint8_t *at = d->columns[column].at; at < d->columns[column].end; at++)
+		count += *at < 0x80;
+	return count;
+}
+
 static uint64_t take(struct decode *d, enum settled_column column)
 {
 	return bytes_varint(&d->columns[column]);
@@ -213,7 +223,7 @@ static int decode_walk(struct decode *d)
 
 static int decode_nodes(struct decode *d)
 {
-	uint32_t count = most_of(d, COLUMN_NODE_UPS) + 1;
+	uint32_t count = varints_of(d, COLUMN_NODE_UPS) + 1;
 
 	d->parents = calloc(count, sizeof(*d->parents));
 	d->node_frames = calloc(count, sizeof(*d->node_frames));

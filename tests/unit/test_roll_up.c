@@ -82,14 +82,15 @@ static uint64_t stack_id(uint32_t group, uint32_t i)
 	return hash_mix64(1 + group * STACKS + i);
 }
 
-/* Few ways at each level, so that stacks share their beginnings; every tenth is of another outcome. */
+/* Few ways at each level, so that stacks share their beginnings; some are as deep as stacks get; every tenth is of
+ * another outcome. */
 static void make_stacks(struct buf *out, uint32_t group)
 {
 	struct chunk_stack stacks[STACKS];
-	uint64_t frames[STACKS][20];
+	static uint64_t frames[STACKS][FEED_FRAMES_MAX];
 
 	for (uint32_t i = 0; i < STACKS; i++) {
-		uint16_t count = (uint16_t)(1 + draw(20));
+		uint16_t count = (uint16_t)(i % 16 == 5 ? FEED_FRAMES_MAX - draw(20) : 1 + draw(20));
 
 		for (uint16_t j = 0; j < count; j++)
 			frames[i][j] = j % 7 == 6 ? prof_frame_address(PROF_FRAME_KERNEL, draw(5) << 40 | 77, 0)
