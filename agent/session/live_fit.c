@@ -38,7 +38,7 @@ static double give_of(const struct live_part *part, double common, double sum)
 {
 	double error = fmax(part->error, ERROR_MIN);
 
-	return error * error * held_by(part) / sum + common * common;
+	return error * error * held_by(part) / sum + (part->ends ? 0 : common * common);
 }
 
 void live_fit_parts(struct live_part *parts, size_t count, double common, double least, double most)
@@ -78,15 +78,16 @@ static const struct chunk_attr *live_attr(const struct recording *recording, con
 	return attr && attr->type == PROF_SAMPLE_ALLOC ? attr : NULL;
 }
 
-static int add(struct live_fit *fit, const struct chunk_event *event, double error)
+static int add(struct live_fit *fit, const struct chunk_event *event, const struct chunk_attr *attr)
 {
+	const struct live_part part = { .error = (double)attr->object / 1000, .ends = attr->holder, .scale = 1 };
 	uint64_t at = fit->parts.count;
 	int rc = 0;
 
 	if (!u64map_get(&fit->part_at, key_of(event), &at)) {
 		rc = u64map_put(&fit->part_at, key_of(event), at);
 		if (rc == 0)
-			rc = live_parts_vec_push(&fit->parts, (struct live_part){ .error = error, .scale = 1 });
+			rc = live_parts_vec_push(&fit->parts, part);
 	}
 	if (rc == 0) {
 		fit->parts.data[at].bytes += (double)event->value;
@@ -112,7 +113,7 @@ int live_fit_recording(struct live_fit *fit, const struct recording *recording, 
 
 		exact |= attr && attr->state == FEED_ALLOC_EXACT;
 		if (attr && attr->state == FEED_ALLOC_LIVE)
-			rc = add(fit, event, (double)attr->object / 1000);
+			rc = add(fit, event, attr);
 	}
 	/* Blocks with mappings of their own are no matter of estimates, nor of room for them. */
 	if (exact)

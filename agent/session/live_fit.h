@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Estimates of what is in use, made to agree with what is known exactly: all of it together is no more than the heap
  * holds, and no less than the heap has grown by while it was observed. Where the estimates are outside of that each site
- * gives way as its own error has it (a large and uncertain one most, one of many samples hardly), and all of them as far
- * as they share one: the path of steepest ascent of their joint likelihood, from the estimates to the bound. */
+ * gives way as its own error has it (a large and uncertain one most, one of many samples hardly), and those that share one
+ * as far as they do. What a window stands for is such an error where nothing was seen to end. Where blocks are freed
+ * again it cancels: how many are allocated and how soon they end are off by the same factor. That is the path of
+ * steepest ascent of their joint likelihood, from the estimates to the bound. */
 #ifndef PROFD_SESSION_LIVE_FIT_H
 #define PROFD_SESSION_LIVE_FIT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "agent/base/cleanup.h"
@@ -19,11 +22,12 @@ struct chunk_event;
 struct live_part {
 	double bytes, objects;
 	double error; /* relative standard error, of its own */
+	bool ends;    /* some of it was seen to end */
 	double scale; /* what its bytes were multiplied by */
 };
 
-/* @common: the standard error that all have in common. @least and @most bound the sum of the blocks, each of which holds
- * some bytes more than was asked for. Pure. */
+/* @common: the standard error that all parts have in common of which nothing ended. @least and @most bound the sum of the
+ * blocks, each of which holds some bytes more than was asked for. Pure. */
 void live_fit_parts(struct live_part *parts, size_t count, double common, double least, double most);
 
 VEC_DEFINE(live_parts, struct live_part);

@@ -57,6 +57,17 @@ static void test_too_little(void **state)
 	assert_true(parts[0].scale > 4.5 && parts[1].scale > 4 && parts[1].scale < 6);
 }
 
+/* A leak and a cache, seen at a third of the rate at which they allocate: the cache's blocks are seen to end as seldom. */
+static void test_a_cache_keeps_its_size(void **state)
+{
+	struct live_part parts[] = { part(16 * MB, 0.27), part(2 * MB, 0.86) };
+
+	parts[1].ends = true;
+	live_fit_parts(parts, ARRAY_SIZE(parts), 0.57, 60 * MB, 70 * MB);
+	assert_true(fabs(parts[0].bytes + parts[1].bytes - 60 * MB) < 0.1 * MB);
+	assert_true(parts[1].scale > 1 && parts[1].scale < 1.5);
+}
+
 /* Blocks hold more than was asked for. */
 static void test_small_blocks(void **state)
 {
@@ -73,6 +84,7 @@ int main(void)
 		cmocka_unit_test(test_too_much),
 		cmocka_unit_test(test_a_cache_is_not_squeezed),
 		cmocka_unit_test(test_too_little),
+		cmocka_unit_test(test_a_cache_keeps_its_size),
 		cmocka_unit_test(test_small_blocks),
 	};
 
