@@ -11,9 +11,12 @@
 #define HOUR_MINUTES 60u
 
 enum { WHOLE_SAMPLES = 1, VALUES_FOLLOW = 2, FLAGS = 3 };
-/* What all of a pair is made of first. BRIEF: minutes of the attributes that are in one only, MINUTES: the first of a key,
- * STEPS: the same as a step from that of the key before, GAPS: from one minute of a key to the next. */
-enum { PAIRS, COUNTS, VALUES2, VALUES, ATTRS, BRIEF, RANKS, MINUTES, STEPS, GAPS, COLUMNS };
+#define MANY_MINUTES 8u /* of a key: gaps between so many are another distribution */
+
+/* What all of a pair is made of first. BRIEF: minutes of the attributes that are in one only, RANKS: of a pair's first key,
+ * RANK_STEPS: of its others, MINUTES: the first of a key, STEPS: the same as a step from that of the key before, GAPS: from one
+ * minute of a key to the next, MANY_GAPS: of keys with many. */
+enum { PAIRS, COUNTS, VALUES2, VALUES, ATTRS, BRIEF, RANKS, RANK_STEPS, MINUTES, STEPS, GAPS, MANY_GAPS, COLUMNS };
 
 static int by_key(const void *a, const void *b)
 {
@@ -98,7 +101,7 @@ static size_t first_new(const struct chunk_hour_sum *sums, size_t count)
 /* Those of threads that come and go are in one minute only: they follow the others, by their minute, and are told by their
  * place in it. */
 struct used { /* an attribute */
-	uint32_t attr, keys;
+	uint32_t attr;
 	uint8_t first, last; /* minutes */
 };
 VEC_DEFINE(used, struct used);
@@ -108,8 +111,7 @@ static bool is_brief(const struct used *used)
 	return used->first == used->last;
 }
 
-/* Those that many keys have are told by small numbers. */
-static int by_use(const void *a, const void *b)
+static int by_length(const void *a, const void *b)
 {
 	const struct used *x = a, *y = b;
 
@@ -117,8 +119,6 @@ static int by_use(const void *a, const void *b)
 		return is_brief(x) ? 1 : -1;
 	if (is_brief(x) && x->first != y->first)
 		return x->first < y->first ? -1 : 1;
-	if (!is_brief(x) && x->keys != y->keys)
-		return x->keys > y->keys ? -1 : 1;
 	return x->attr < y->attr ? -1 : x->attr > y->attr;
 }
 
@@ -132,14 +132,13 @@ static int find_used(const struct chunk_hour_sum *sums, size_t count, struct use
 		struct used *used;
 
 		if (!u64map_get(places, sums[i].sum.attr, &at)) {
-			rc = used_vec_push(ret, (struct used){ sums[i].sum.attr, 0, minute, minute });
+			rc = used_vec_push(ret, (struct used){ sums[i].sum.attr, minute, minute });
 			if (rc == 0)
 				rc = u64map_put(places, sums[i].sum.attr, at);
 			if (rc < 0)
 				break;
 		}
 		used = &ret->data[at];
-		used->keys += !i || !same_key(&sums[i - 1], &sums[i]);
 		used->first = minute < used->first ? minute : used->first;
 		used->last = minute > used->last ? minute : used->last;
 	}
@@ -155,7 +154,7 @@ static int rank_attrs(const struct chunk_hour_sum *sums, size_t count, struct bu
 	uint64_t rank = 0, lasting = 0;
 
 	if (rc == 0 && used.count)
-		qsort(used.data, used.count, sizeof(*used.data), by_use);
+		qsort(used.data, used.count, sizeof(*used.data), by_length);
 	for (size_t i = 0; i < used.count && rc == 0; i++) {
 		const struct used *one = &used.data[i];
 
@@ -173,6 +172,82 @@ static int rank_attrs(const struct chunk_hour_sum *sums, size_t count, struct bu
 	return rc;
 }
 
+/* ---- numbers that are mostly 1 ------------------------------------------------------------------ */
+
+/* For each that is not: how many ones before it << 1 | (it is not 2), then what it is if so: 0, or itself - 2. At the end are ones. */
+struct ones {
+	struct bytes *in;
+	uint64_t run;	/* so many ones, */
+	uint64_t value; /* then this */
+	bool ends;	/* there is no such */
+};
+
+static void put_one(struct buf *out, uint64_t *run, uint64_t value)
+{
+	if (value == 1) {
+		++*run;
+		return;
+	}
+	buf_add_varint(out, *run << 1 | (value != 2));
+	if (value != 2)
+		buf_add_varint(out, value ? value - 2 : 0);
+	*run = 0;
+}
+
+static void read_run(struct ones *ones)
+{
+	uint64_t head;
+
+	ones->ends = !bytes_left(ones->in);
+	ones->run = UINT64_MAX;
+	if (ones->ends)
+		return;
+	head = bytes_varint(ones->in);
+	ones->run = head >> 1;
+	ones->value = head & 1 ? bytes_varint(ones->in) : 0;
+	if (!(head & 1) || ones->value)
+		ones->value += 2;
+}
+
+static struct ones open_ones(struct bytes *in)
+{
+	struct ones ones = { .in = in };
+
+	read_run(&ones);
+	return ones;
+}
+
+static uint64_t take_one(struct ones *ones)
+{
+	uint64_t value = ones->value;
+
+	if (ones->run) {
+		ones->run--;
+		return 1;
+	}
+	read_run(ones);
+	return value;
+}
+
+/* The sum of the next @count. */
+static uint64_t take_ones(struct ones *ones, uint64_t count)
+{
+	uint64_t sum = 0;
+
+	while (count) {
+		uint64_t run = ones->run < count ? ones->run : count;
+
+		ones->run -= run;
+		sum += run;
+		count -= run;
+		if (count) {
+			sum += take_one(ones);
+			count--;
+		}
+	}
+	return sum;
+}
+
 /* ---- encoding -------------------------------------------------------------------------------- */
 
 static void encode_minutes(struct buf columns[COLUMNS], const struct chunk_hour_sum *sums, size_t count, bool step,
@@ -183,24 +258,28 @@ static void encode_minutes(struct buf columns[COLUMNS], const struct chunk_hour_
 	else
 		buf_add_varint(&columns[MINUTES], sums[0].minute);
 	for (size_t i = 1; i < count; i++)
-		buf_add_varint(&columns[GAPS], sums[i].minute - sums[i - 1].minute - 1);
+		buf_add_varint(&columns[count < MANY_MINUTES ? GAPS : MANY_GAPS], sums[i].minute - sums[i - 1].minute - 1);
 }
 
 static void encode_keys(struct buf columns[COLUMNS], const struct chunk_hour_sum *sums, size_t count,
 			const struct u64map *ranks, size_t steps_from)
 {
 	struct chunk_hour_sum before = { 0 };
-	uint64_t rank = 0;
+	uint64_t rank = 0, rank_before = 0, single = 0;
 
 	for (size_t i = 0, end, key = 0; i < count; i = end, key++) {
 		for (end = i + 1; end < count && same_key(&sums[i], &sums[end]);)
 			end++;
 		(void)u64map_get(ranks, sums[i].sum.attr, &rank);
 		buf_add_varint(&columns[PAIRS], sums[i].sum.pair - before.sum.pair);
-		buf_add_varint(&columns[RANKS], rank);
-		buf_add_varint(&columns[COUNTS], end - i);
+		if (key && sums[i].sum.pair == before.sum.pair)
+			buf_add_svarint(&columns[RANK_STEPS], (int64_t)(rank - rank_before));
+		else
+			buf_add_varint(&columns[RANKS], rank);
+		put_one(&columns[COUNTS], &single, end - i);
 		encode_minutes(columns, &sums[i], end - i, key >= steps_from, before.minute);
 		before = sums[i];
+		rank_before = rank;
 	}
 }
 
@@ -208,6 +287,7 @@ void chunk_encode_hour(struct buf *out, struct chunk_hour_sum *sums, size_t coun
 {
 	__attribute__((__cleanup__(u64map_deinit))) struct u64map ranks = { 0 };
 	struct buf columns[COLUMNS] = { 0 };
+	uint64_t single = 0;
 	size_t steps_from;
 	unsigned flags;
 	int64_t one;
@@ -223,8 +303,7 @@ void chunk_encode_hour(struct buf *out, struct chunk_hour_sum *sums, size_t coun
 		out->error = rc;
 	encode_keys(columns, sums, count, &ranks, steps_from);
 	for (size_t i = 0; i < count; i++) {
-		buf_add_varint(&columns[VALUES2],
-			       sums[i].sum.value2 / (flags & WHOLE_SAMPLES ? SAMPLE : 1));
+		put_one(&columns[VALUES2], &single, sums[i].sum.value2 / (flags & WHOLE_SAMPLES ? SAMPLE : 1));
 		if (!(flags & VALUES_FOLLOW))
 			buf_add_svarint(&columns[VALUES], sums[i].sum.value);
 	}
@@ -238,10 +317,11 @@ void chunk_encode_hour(struct buf *out, struct chunk_hour_sum *sums, size_t coun
 
 struct decode {
 	struct bytes columns[COLUMNS];
+	struct ones counts, values2;
 	unsigned flags;
 	uint64_t one;
 	uint64_t steps_from; /* key */
-	uint64_t first;	     /* minute of the key before */
+	uint64_t first, rank; /* of the key before */
 	uint32_t *attrs;     /* owned */
 	size_t attr_count, lasting; /* the first are those that are told by their place among all */
 	size_t brief[HOUR_MINUTES + 1]; /* by minute: the first of those that are told by their place in it */
@@ -262,7 +342,11 @@ static int open_columns(const void *data, size_t len, struct decode *d)
 	d->flags = (unsigned)bytes_varint(&in);
 	d->one = (uint64_t)bytes_svarint(&in);
 	d->steps_from = bytes_varint(&in);
-	return d->flags > FLAGS ? -EPROTO : chunk_decode_columns(&in, d->columns, COLUMNS);
+	if (d->flags > FLAGS || chunk_decode_columns(&in, d->columns, COLUMNS) < 0)
+		return -EPROTO;
+	d->counts = open_ones(&d->columns[COUNTS]);
+	d->values2 = open_ones(&d->columns[VALUES2]);
+	return 0;
 }
 
 static int open_attrs(struct decode *d)
@@ -306,12 +390,12 @@ static bool is_spent(const struct decode *d, unsigned columns)
 	for (unsigned i = 0; i < columns; i++)
 		if (d->columns[i].failed || bytes_left(&d->columns[i]))
 			return false;
-	return true;
+	return d->counts.ends && d->values2.ends;
 }
 
 static void take_sum(struct decode *d, struct chunk_sum *sum)
 {
-	sum->value2 = bytes_varint(&d->columns[VALUES2]);
+	sum->value2 = take_one(&d->values2);
 	if (d->flags & VALUES_FOLLOW)
 		sum->value = (int64_t)((d->flags & WHOLE_SAMPLES ? sum->value2 : sum->value2 / SAMPLE) *
 				       d->one);
@@ -322,19 +406,22 @@ static void take_sum(struct decode *d, struct chunk_sum *sum)
 }
 
 /* The minutes of one pair and attr. */
-static int take_key(struct decode *d, uint32_t pair, bool step)
+static int take_key(struct decode *d, uint32_t pair, bool same_pair, bool step)
 {
-	uint64_t rank = bytes_varint(&d->columns[RANKS]), count = bytes_varint(&d->columns[COUNTS]);
+	uint64_t rank = same_pair ? d->rank + (uint64_t)bytes_svarint(&d->columns[RANK_STEPS])
+				  : bytes_varint(&d->columns[RANKS]);
+	uint64_t count = take_one(&d->counts);
 	uint64_t minute = step ? d->first + (uint64_t)bytes_svarint(&d->columns[STEPS]) : bytes_varint(&d->columns[MINUTES]);
 	struct chunk_hour_sum one = { .sum = { .pair = pair } };
 	int rc = 0;
 
 	d->first = minute;
+	d->rank = rank;
 	if (!count || count > HOUR_MINUTES || minute >= HOUR_MINUTES || !find_attr(d, rank, minute, &one.sum.attr))
 		return -EPROTO;
 	for (uint64_t i = 0; i < count && rc == 0; i++) {
 		if (i)
-			minute += bytes_varint(&d->columns[GAPS]) + 1;
+			minute += bytes_varint(&d->columns[count < MANY_MINUTES ? GAPS : MANY_GAPS]) + 1;
 		take_sum(d, &one.sum);
 		if (minute >= HOUR_MINUTES)
 			return -EPROTO;
@@ -354,8 +441,10 @@ int chunk_decode_hour(const void *data, size_t len, uint32_t from, uint32_t to, 
 	if (rc == 0)
 		rc = open_attrs(&d);
 	for (; rc == 0 && bytes_left(&d.columns[PAIRS]); key++) {
-		pair += bytes_varint(&d.columns[PAIRS]);
-		rc = pair > UINT32_MAX ? -EPROTO : take_key(&d, (uint32_t)pair, key >= d.steps_from);
+		uint64_t step = bytes_varint(&d.columns[PAIRS]);
+
+		pair += step;
+		rc = pair > UINT32_MAX ? -EPROTO : take_key(&d, (uint32_t)pair, key && !step, key >= d.steps_from);
 	}
 	return rc < 0 ? rc : is_spent(&d, COLUMNS) ? 0 : -EPROTO;
 }
@@ -363,7 +452,7 @@ int chunk_decode_hour(const void *data, size_t len, uint32_t from, uint32_t to, 
 /* Values that follow from the samples are a multiplication, and of all minutes nobody asks which they were. */
 static void take_all(struct decode *d, uint64_t count, struct chunk_sum *to)
 {
-	uint64_t samples = 0;
+	uint64_t samples;
 
 	if (d->flags != (WHOLE_SAMPLES | VALUES_FOLLOW)) {
 		for (uint64_t i = 0; i < count; i++) {
@@ -375,8 +464,7 @@ static void take_all(struct decode *d, uint64_t count, struct chunk_sum *to)
 		}
 		return;
 	}
-	for (uint64_t i = 0; i < count; i++)
-		samples += bytes_varint(&d->columns[VALUES2]);
+	samples = take_ones(&d->values2, count);
 	to->value = (int64_t)((uint64_t)to->value + samples * d->one);
 	to->value2 += samples * SAMPLE;
 }
@@ -390,7 +478,7 @@ int chunk_decode_hour_pairs(const void *data, size_t len, chunk_sum_fn *visit, v
 	int rc = open_columns(data, len, &d);
 
 	for (; rc == 0 && bytes_left(&d.columns[PAIRS]); any = true) {
-		uint64_t step = bytes_varint(&d.columns[PAIRS]), count = bytes_varint(&d.columns[COUNTS]);
+		uint64_t step = bytes_varint(&d.columns[PAIRS]), count = take_one(&d.counts);
 
 		pair += step;
 		if (pair > UINT32_MAX || count > HOUR_MINUTES)

@@ -37,6 +37,8 @@ void recording_destroy(struct recording *recording)
 	attrs_vec_deinit(&recording->attrs);
 	events_vec_deinit(&recording->events);
 	reading_forget(&recording->readings);
+	pair_places_deinit(&recording->places);
+	buf_deinit(&recording->shared);
 	u64map_deinit(&recording->event_at);
 	u64map_deinit(&recording->needed);
 	u64map_deinit(&recording->pairs_used);
@@ -321,12 +323,56 @@ void recording_add_up(struct recording *recording)
 	recording->added_up = true;
 }
 
+/* Hours tell pairs by their place. */
+static int add_placed(const struct add_sum *add, struct chunk_sum sum)
+{
+	const struct pair_numbers_vec *pairs = &add->recording->places.pairs;
+
+	if (sum.pair >= pairs->count)
+		return -EPROTO;
+	sum.pair = pairs->data[sum.pair];
+	return add_sum((void *)(uintptr_t)add, &sum);
+}
+
+static int add_hour_pair(void *ctx, const struct chunk_sum *sum)
+{
+	return add_placed(ctx, *sum);
+}
+
 static int add_hour_sum(void *ctx, const struct chunk_hour_sum *sum)
 {
 	const struct add_sum *hour = ctx;
-	struct add_sum add = { hour->recording, hour->minute_ns + sum->minute * MINUTE_NS, hour->keep };
+	const struct add_sum add = { hour->recording, hour->minute_ns + sum->minute * MINUTE_NS, hour->keep };
 
-	return add_sum(&add, &sum->sum);
+	return add_placed(&add, sum->sum);
+}
+
+/* Those of one series are the same from hour to hour. */
+static int find_places(struct recording *recording, const struct store_window *window)
+{
+	struct buf *shared = &recording->shared;
+
+	if (shared->len == window->shared_len && (!shared->len || memcmp(shared->data, window->shared, shared->len) == 0))
+		return 0;
+	shared->len = 0;
+	buf_add(shared, window->shared, window->shared_len);
+	if (shared->error)
+		return shared->error;
+	return pair_places_decode(&recording->places, window->shared, window->shared_len);
+}
+
+static int add_hour(const struct add_sum *add, const struct store_window *window, uint64_t first, uint64_t end)
+{
+	void *ctx = (void *)(uintptr_t)add;
+	int rc = find_places(add->recording, window);
+
+	if (rc < 0)
+		return rc;
+	/* A view at a lower rate is drawn minute by minute. */
+	return add->recording->added_up && add->keep >= 1 && first == 0 && end >= 60
+		       ? chunk_decode_hour_pairs(window->data, window->len, add_hour_pair, ctx)
+		       : chunk_decode_hour(window->data, window->len, (uint32_t)(first < 60 ? first : 60),
+					   (uint32_t)(end < 60 ? end : 60), add_hour_sum, ctx);
 }
 
 int recording_add_window(struct recording *recording, const struct store_window *window,
@@ -340,14 +386,8 @@ int recording_add_window(struct recording *recording, const struct store_window 
 	int rc;
 
 	recording->windowed = recording->sums = true;
-	if (window->minute_count)
-		/* A view at a lower rate is drawn minute by minute. */
-		rc = recording->added_up && keep >= 1 && first == 0 && end >= 60
-			     ? chunk_decode_hour_pairs(window->data, window->len, add_sum, &add)
-			     : chunk_decode_hour(window->data, window->len, (uint32_t)(first < 60 ? first : 60),
-						 (uint32_t)(end < 60 ? end : 60), add_hour_sum, &add);
-	else
-		rc = chunk_decode_window(window->data, window->len, add_sum, &add);
+	rc = window->minute_count ? add_hour(&add, window, first, end)
+				  : chunk_decode_window(window->data, window->len, add_sum, &add);
 	if (rc != -EPROTO)
 		return rc;
 	recording->damaged++;

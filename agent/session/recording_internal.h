@@ -5,6 +5,7 @@
 
 #include "agent/base/u64map.h"
 #include "agent/base/vec.h"
+#include "agent/session/pair_places.h"
 #include "agent/session/reading_profile.h"
 #include "agent/session/recording.h"
 #include "agent/session/recording_tree.h"
@@ -57,6 +58,8 @@ struct recording {
 	struct recording_trees_vec trees;
 	bool sums;	      /* events are sums of minutes: realtime, value2 counts */
 	bool added_up;	      /* events are by pair, of all minutes and attributes */
+	struct pair_places places; /* of the hour that was added last */
+	struct buf shared;	   /* from which they were read */
 	struct u64map event_at; /* single samples: seed -> how many were seen */
 	struct u64map needed; /* windowed: stack ids of the pairs that occur */
 	struct u64map pairs_used;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "agent/base/vec.h"
+#include "agent/session/pair_places.h"
 #include "agent/session/settled.h"
 
 #define HOUR_NS	     (3600 * NS_PER_S)
@@ -21,6 +22,9 @@ struct series {
 	uint32_t minute_count; /* of @minutes, once they are packed */
 	struct buf data;
 	struct chunk_parts parts; /* of data */
+	struct pair_places places;
+	bool any_places; /* they have been read */
+	struct buf shared; /* the same as bytes */
 };
 VEC_DEFINE(series, struct series);
 
@@ -42,6 +46,8 @@ static void roll_deinit(struct roll *roll)
 		free(roll->series.data[i].type);
 		free(roll->series.data[i].owners);
 		buf_deinit(&roll->series.data[i].data);
+		pair_places_deinit(&roll->series.data[i].places);
+		buf_deinit(&roll->series.data[i].shared);
 	}
 	series_vec_deinit(&roll->series);
 	hour_sums_vec_deinit(&roll->sums);
@@ -66,7 +72,8 @@ static int find_series(struct roll *roll, const struct store_window *window, str
 			return 0;
 		}
 	}
-	rc = series_vec_push(&roll->series, (struct series){ .data = { .max = STORE_CHUNK_MAX } });
+	rc = series_vec_push(&roll->series, (struct series){ .data = { .max = STORE_CHUNK_MAX },
+							     .shared = { .max = STORE_CHUNK_MAX } });
 	if (rc < 0)
 		return rc;
 	series = &roll->series.data[roll->series.count - 1];
@@ -117,8 +124,13 @@ struct add {
 static int add_hour_sum(void *ctx, const struct chunk_hour_sum *sum)
 {
 	const struct add *add = ctx;
+	const struct pair_numbers_vec *pairs = &add->roll->at->places.pairs;
+	struct chunk_hour_sum one = *sum;
 
-	return hour_sums_vec_push(&add->roll->sums, *sum);
+	if (one.sum.pair >= pairs->count)
+		return -EPROTO;
+	one.sum.pair = pairs->data[one.sum.pair];
+	return hour_sums_vec_push(&add->roll->sums, one);
 }
 
 static int add_sum(void *ctx, const struct chunk_sum *sum)
@@ -135,6 +147,13 @@ static int add_sums(void *ctx, const struct store_window *window)
 
 	if (!is_series(roll->at, window))
 		return 0; /* other owners */
+	if (!roll->at->any_places) {
+		int rc = pair_places_decode(&roll->at->places, window->shared, window->shared_len);
+
+		if (rc < 0)
+			return rc;
+		roll->at->any_places = true;
+	}
 	if (window->minute_count)
 		return chunk_decode_hour(window->data, window->len, 0, HOUR_MINUTES, add_hour_sum, &add);
 	return chunk_decode_window(window->data, window->len, add_sum, &add);
@@ -153,6 +172,26 @@ static int read_hour(const struct roll *roll, struct store_window_query *query, 
 	return rc == -EPROTO || (rc == 0 && damaged) ? -EUCLEAN : rc;
 }
 
+static int by_pair(const void *a, const void *b)
+{
+	const struct chunk_hour_sum *x = a, *y = b;
+
+	return x->sum.pair < y->sum.pair ? -1 : x->sum.pair > y->sum.pair;
+}
+
+/* Pairs by their place; those that are new to the series get theirs in the order of their numbers. */
+static int place_sums(struct hour_sums_vec *sums, struct series *series)
+{
+	int rc = 0;
+
+	if (sums->count)
+		qsort(sums->data, sums->count, sizeof(*sums->data), by_pair);
+	for (size_t i = 0; i < sums->count && rc == 0; i++)
+		rc = pair_places_add(&series->places, sums->data[i].sum.pair, &sums->data[i].sum.pair);
+	pair_places_encode(&series->places, &series->shared);
+	return rc < 0 ? rc : series->shared.error;
+}
+
 static int roll_series(struct roll *roll, struct series *series)
 {
 	struct store_window_query query = { .service = series->service, .type = series->type,
@@ -162,6 +201,8 @@ static int roll_series(struct roll *roll, struct series *series)
 	roll->at = series;
 	roll->sums.count = 0;
 	rc = read_hour(roll, &query, add_sums);
+	if (rc == 0)
+		rc = place_sums(&roll->sums, series);
 	if (rc < 0)
 		return rc;
 	pack_minutes(series);
@@ -248,6 +289,8 @@ static int write_hour(const struct roll *roll, struct err *err)
 						    .data = series->data.data,
 						    .len = series->data.len,
 						    .ends = { series->parts.ends, series->parts.count },
+						    .shared = series->shared.data,
+						    .shared_len = series->shared.len,
 						    .minutes = series->minutes,
 						    .minute_count = series->minute_count };
 	}

@@ -19,11 +19,14 @@
  *   window     (data of struct store_window) n, then by column, ascending by (pair, attr): n * pair step,
  *              n * attr, n * value zz, n * value2; the ids are the day's
  *   hour       (data of an hour) flags, value of a sample zz, key k, bytes of each column, then by column, ascending by
- *              (pair, attr), n keys of m sums: n * pair step, n * sums, m * value2 (/ 1024 if flag 1), m * value zz
- *              (absent if flag 2: value2 / 1024 * value of a sample), attrs of the hour (step zz): by how many keys they have,
- *              then those that are in one minute only, by that minute; the minutes of these (step), n * place among the
- *              former, or their number + place among those of the key's first minute, the first k keys' first minute, the
- *              other keys' as a step zz from that of the key before, (m - n) * steps from one minute of a key to the next - 1
+ *              (pair, attr), n keys of m sums, each pair told by its place (pair_places.h): n * pair step, n * sums (ones), m *
+ *              value2 (/ 1024 if flag 1; ones), m * value zz (absent if flag 2: value2 / 1024 * value of a sample), attrs
+ *              of the hour (step zz), last those that are in one minute only, by that minute; the minutes of these (step);
+ *              place of the attr, of those of one minute: number of the others + place among those of the key's first: of the first
+ *              key of a pair, of others as a step zz from the key before; the first k keys' first minute, the other keys' as a
+ *              step zz from that of the key before, (m - n) * steps from one minute of a key to the next - 1: of keys of
+ *              fewer than 8 minutes, of others. Of "ones" each number that is not 1: ones before it << 1 | (it is not 2), then
+ *              it - 2 if so, 0 for 0
  *   SETTLED    settled.h
  *   DETAIL     (single samples of continuous profiling, while they are kept) to its end: series u64, minute since 1970,
  *              bytes of the rest: flags, value of all zz (if flag 2), keys n, samples m, then by column: n * pair step,

@@ -27,7 +27,7 @@ static const char schema[] =
 	"BEGIN IMMEDIATE;"
 	"CREATE TABLE meta (k TEXT PRIMARY KEY, v INTEGER) WITHOUT ROWID;"
 	"CREATE TABLE series (id INTEGER PRIMARY KEY, service TEXT NOT NULL, type TEXT NOT NULL,"
-	"  owners TEXT NOT NULL, sum INTEGER NOT NULL, UNIQUE (service, type, owners));"
+	"  owners TEXT NOT NULL, sum INTEGER NOT NULL, shared BLOB, UNIQUE (service, type, owners));"
 	"CREATE TABLE dict (seq INTEGER PRIMARY KEY, kind INTEGER NOT NULL, z BLOB NOT NULL,"
 	"  sum INTEGER NOT NULL);"
 	/* part 0 is the whole minute, others are added to it */
@@ -310,7 +310,7 @@ static int find_series(sqlite3 *db, const struct store_window *window, int64_t *
 {
 	static const char *const texts[] = {
 		"INSERT OR IGNORE INTO series (service, type, owners, sum) VALUES (?1, ?2, ?3, "
-		"checksum(?1, ?2, ?3))",
+		"checksum(?1, ?2, ?3, NULL))",
 		"SELECT id FROM series WHERE service = ?1 AND type = ?2 AND owners = ?3",
 	};
 	int rc = 0;
@@ -331,16 +331,16 @@ static int find_series(sqlite3 *db, const struct store_window *window, int64_t *
 	return rc == 1 ? 0 : rc < 0 ? rc : -EIO;
 }
 
-static int drop_parts(sqlite3 *db, int64_t series, int64_t ts, struct err *err)
+static int drop_where(sqlite3 *db, const char *text, int64_t a, int64_t b, struct err *err)
 {
 	cleanup(stmt) sqlite3_stmt *stmt = NULL;
-	int rc = sqlite_db_prepare(db, "DELETE FROM win WHERE series = ?1 AND ts = ?2", &stmt, err);
+	int rc = sqlite_db_prepare(db, text, &stmt, err);
 
 	if (rc < 0)
 		return rc;
-	(void)sqlite3_bind_int64(stmt, 1, series);
-	(void)sqlite3_bind_int64(stmt, 2, ts);
-	return sqlite_db_step(db, stmt, "folding the history", err);
+	(void)sqlite3_bind_int64(stmt, 1, a);
+	(void)sqlite3_bind_int64(stmt, 2, b);
+	return sqlite_db_step(db, stmt, "clearing the history", err);
 }
 
 static int pack_window(const struct store_window *window, const struct store_ends *ends, void **ret, size_t *ret_len,
@@ -366,7 +366,7 @@ static int put_window(sqlite3 *db, const struct store_window *window, struct err
 	int rc = find_series(db, window, &series, err);
 
 	if (rc == 0 && window->whole)
-		rc = drop_parts(db, series, ts, err);
+		rc = drop_where(db, "DELETE FROM win WHERE series = ?1 AND ts = ?2", series, ts, err);
 	if (rc == 0)
 		rc = sqlite_db_prepare(db, insert, &stmt, err);
 	if (rc == 0)
@@ -438,15 +438,23 @@ int sqlite_history_append(struct sqlite_history *history, const struct store_day
 /* ---- rolling up --------------------------------------------------------------------------------
  */
 
-static int drop_where(sqlite3 *db, const char *text, int64_t a, int64_t b, struct err *err)
+static int put_shared(sqlite3 *db, int64_t series, const struct store_window *window, struct err *err)
 {
+	static const struct store_ends none = { 0 };
 	cleanup(stmt) sqlite3_stmt *stmt = NULL;
-	int rc = sqlite_db_prepare(db, text, &stmt, err);
+	cleanup_free void *packed = NULL;
+	size_t len;
+	int rc = sqlite_db_prepare(db,
+				   "UPDATE series SET shared = ?2, sum = checksum(service, type, owners, length(?2)) "
+				   "WHERE id = ?1",
+				   &stmt, err);
 
+	if (rc == 0)
+		rc = packed_make(window->shared, window->shared_len, &none, &packed, &len);
 	if (rc < 0)
-		return rc;
-	(void)sqlite3_bind_int64(stmt, 1, a);
-	(void)sqlite3_bind_int64(stmt, 2, b);
+		return err_set(err, -rc, "StoreUnavailable", NULL, "what hours of the history share is too large");
+	(void)sqlite3_bind_int64(stmt, 1, series);
+	(void)sqlite3_bind_blob64(stmt, 2, packed, len, SQLITE_STATIC);
 	return sqlite_db_step(db, stmt, "rolling up the history", err);
 }
 
@@ -463,6 +471,8 @@ static int put_hour(sqlite3 *db, const struct store_window *window, struct err *
 	minutes_encode(&minutes, window->minutes, window->minute_count);
 	if (rc == 0 && minutes.error)
 		rc = err_set(err, -minutes.error, NULL, NULL, "no memory to roll up the history");
+	if (rc == 0 && window->shared)
+		rc = put_shared(db, series, window, err);
 	if (rc == 0)
 		rc = sqlite_db_prepare(db, insert, &stmt, err);
 	if (rc == 0)

@@ -204,9 +204,9 @@ static void bind_query(sqlite3_stmt *stmt, const struct store_window_query *quer
 #define SERIES_WANTED                                                                              \
 	" WHERE (:tenant IS NULL OR instr(s.owners, :tenant)) AND"                                 \
 	" (:service IS NULL OR s.service = :service) AND (:type IS NULL OR s.type = :type)"
-#define SERIES_VALID "s.sum = checksum(s.service, s.type, s.owners)"
+#define SERIES_VALID "s.sum = checksum(s.service, s.type, s.owners, length(s.shared))"
 
-/* Of one hour: its row, and the rows of its minutes. %s: the data, or NULL. */
+/* Of one hour: its row, and the rows of its minutes. %s: the data and what its series shares, or nothing. */
 static const char hour_rows[] =
 	"SELECT s.service, s.type, s.owners, h.sum = checksum(h.id, h.minutes) AND " SERIES_VALID
 	", length(h.z), %s, h.minutes"
@@ -217,7 +217,7 @@ static const char minute_rows[] =
 	", length(w.z), %s, w.ts, w.part, w.samples, w.lost, w.value, w.profiled"
 	" FROM series s CROSS JOIN win w ON w.series = s.id" SERIES_WANTED
 	" AND w.ts >= :from AND w.ts < :to ORDER BY w.ts";
-enum { COLUMN_VALID = 3, COLUMN_BYTES, COLUMN_DATA, COLUMN_OWN };
+enum { COLUMN_VALID = 3, COLUMN_BYTES, COLUMN_DATA, COLUMN_SERIES, COLUMN_SHARED, COLUMN_OWN };
 
 struct windows {
 	const struct reader *reader;
@@ -226,6 +226,9 @@ struct windows {
 	int64_t from_s, to_s; /* of the query, inside the day */
 	store_window_fn *visit;
 	void *ctx;
+	int64_t series; /* whose @shared is; 0 = of none */
+	void *shared;
+	size_t shared_len;
 	unsigned damaged;
 	bool refused; /* by the visitor, not by damage */
 };
@@ -234,6 +237,7 @@ static void close_windows(struct windows *windows)
 {
 	(void)sqlite3_finalize(windows->hours);
 	(void)sqlite3_finalize(windows->minutes);
+	free(windows->shared);
 }
 
 static int prepare(struct windows *windows, const char *format, const char *data, sqlite3_stmt **ret,
@@ -242,7 +246,7 @@ static int prepare(struct windows *windows, const char *format, const char *data
 	char text[SQL_SIZE];
 	int rc;
 
-	(void)snprintf(text, sizeof(text), format, windows->query->with_data ? data : "NULL");
+	(void)snprintf(text, sizeof(text), format, windows->query->with_data ? data : "NULL, NULL, NULL");
 	rc = sqlite_db_prepare(windows->reader->db, text, ret, err);
 	if (rc == 0)
 		bind_query(*ret, windows->query);
@@ -253,10 +257,10 @@ static int open_windows(struct windows *windows, const struct store_day *day, st
 {
 	const struct store_window_query *query = windows->query;
 	int64_t begin = (int64_t)day->day * S_PER_DAY, from, to;
-	int rc = prepare(windows, hour_rows, "h.z", &windows->hours, err);
+	int rc = prepare(windows, hour_rows, "h.z, s.id, s.shared", &windows->hours, err);
 
 	if (rc == 0)
-		rc = prepare(windows, minute_rows, "w.z", &windows->minutes, err);
+		rc = prepare(windows, minute_rows, "w.z, s.id, s.shared", &windows->minutes, err);
 	from = (int64_t)(query->from_ns / NS_PER_S);
 	to = query->to_ns ? (int64_t)((query->to_ns + NS_PER_S - 1) / NS_PER_S) : INT64_MAX;
 	windows->from_s = from > begin ? from : begin;
@@ -329,6 +333,44 @@ static int read_hour(sqlite3_stmt *stmt, int64_t hour_s, struct store_minute min
 	return 0;
 }
 
+/* What the hours of the row's series share: read again when the series is another. */
+static int read_shared(struct windows *windows, sqlite3_stmt *stmt)
+{
+	int64_t series = sqlite3_column_int64(stmt, COLUMN_SERIES);
+	int rc = 0;
+
+	if (series == windows->series)
+		return 0;
+	free(windows->shared);
+	windows->shared = NULL;
+	windows->shared_len = 0;
+	windows->series = 0;
+	if (sqlite3_column_type(stmt, COLUMN_SHARED) != SQLITE_NULL)
+		rc = packed_open(windows->reader->packed, sqlite3_column_blob(stmt, COLUMN_SHARED),
+				 (size_t)sqlite3_column_bytes(stmt, COLUMN_SHARED), &windows->shared, &windows->shared_len);
+	if (rc == 0)
+		windows->series = series;
+	return rc;
+}
+
+static int read_data(struct windows *windows, sqlite3_stmt *stmt, void **ret, struct store_window *window)
+{
+	int rc = read_shared(windows, stmt);
+
+	/* Minutes can be read without it. */
+	if (rc == -EUCLEAN && stmt == windows->minutes) {
+		windows->damaged++;
+		rc = 0;
+	}
+	if (rc == 0)
+		rc = packed_open(windows->reader->packed, sqlite3_column_blob(stmt, COLUMN_DATA),
+				 (size_t)sqlite3_column_bytes(stmt, COLUMN_DATA), ret, &window->len);
+	window->data = *ret;
+	window->shared = windows->shared;
+	window->shared_len = windows->shared_len;
+	return rc;
+}
+
 static int visit_row(struct windows *windows, sqlite3_stmt *stmt, int64_t hour_s)
 {
 	struct store_minute minutes[HOUR_MINUTES];
@@ -346,13 +388,11 @@ static int visit_row(struct windows *windows, sqlite3_stmt *stmt, int64_t hour_s
 	else if (rc == 0)
 		read_minute(stmt, &window);
 	if (rc == 0 && windows->query->with_data)
-		rc = packed_open(windows->reader->packed, sqlite3_column_blob(stmt, COLUMN_DATA),
-				 (size_t)sqlite3_column_bytes(stmt, COLUMN_DATA), &data, &window.len);
+		rc = read_data(windows, stmt, &data, &window);
 	if (rc == -EUCLEAN) {
 		windows->damaged++;
 		return 0;
 	}
-	window.data = data;
 	if (rc == 0)
 		rc = window.minute_count && !windows->query->with_data
 			     ? hand_out_minutes(windows, &window)

@@ -146,6 +146,10 @@ struct store_window {
 	const void *data; /* uncompressed, as STORE_CHUNK_MAX */
 	size_t len;
 	struct store_ends ends; /* when written: of data, if somebody says */
+	/* Kept once for all hours of the service, type, owners and day, whose data cannot be read without it. Rolling up replaces
+	 * it (NULL = leaves it); read with the data. */
+	const void *shared;
+	size_t shared_len;
 	uint64_t bytes; /* when read: on the disk, its share of an hour's */
 	const struct store_minute *minutes; /* of an hour: those with data, ascending; NULL = of none */
 	uint32_t minute_count;		    /* 0 = a minute or a part of one */

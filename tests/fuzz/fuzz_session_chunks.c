@@ -182,8 +182,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	}
 	if (data[0] == KIND_WINDOW || data[0] == KIND_HOUR) {
+		/* Hostile bytes are also what the places of pairs are read from. */
 		const struct store_window window = { .minute_count = data[0] == KIND_HOUR,
-						     .data = data + 1, .len = size - 1 };
+						     .data = data + 1, .len = size - 1,
+						     .shared = data + 1, .shared_len = size - 1 };
 
 		check(recording_add_window(recording, &window, 0, 3600 * NS_PER_S, 0.5) == 0);
 		add_up(&window);

@@ -13,6 +13,7 @@
 #include "agent/base/clock.h"
 #include "agent/base/hash.h"
 #include "agent/base/u64map.h"
+#include "agent/session/pair_places.h"
 #include "agent/session/recorder.h"
 #include "agent/session/roll_up.h"
 #include "agent/session/session_chunks.h"
@@ -192,6 +193,7 @@ struct digest {
 	uint64_t pairs[GROUPS * PAIRS], attrs[GROUPS * ATTRS];
 	struct chunk_pair pair_ids[GROUPS * PAIRS];
 	const struct store_window *window;
+	struct pair_places places; /* of the window, if it is an hour */
 	uint64_t sums, totals;
 	unsigned settled, pieces;
 };
@@ -269,7 +271,8 @@ static uint64_t stack_hash(const struct digest *d, uint64_t id)
 static int see_sum(void *ctx, const struct chunk_hour_sum *sum)
 {
 	struct digest *d = ctx;
-	uint64_t key = hash_combine(hash_combine(d->pairs[sum->sum.pair], d->attrs[sum->sum.attr]),
+	uint32_t pair = d->window->minute_count ? d->places.pairs.data[sum->sum.pair] : sum->sum.pair;
+	uint64_t key = hash_combine(hash_combine(d->pairs[pair], d->attrs[sum->sum.attr]),
 				    d->window->from_ns / MINUTE + sum->minute);
 
 	key = hash_bytes(d->window->service, strlen(d->window->service), key);
@@ -323,6 +326,7 @@ static int see_window(void *ctx, const struct store_window *window)
 	struct digest *d = ctx;
 
 	d->window = window;
+	assert_int_equal(pair_places_decode(&d->places, window->shared, window->shared_len), 0);
 	if (window->minute_count)
 		check_pairs(window);
 	return window->minute_count ? chunk_decode_hour(window->data, window->len, 0, 60, see_sum, d)
@@ -359,6 +363,7 @@ static struct digest digest_of(struct store_fixture *f, uint64_t from_ns, uint64
 	u64map_deinit(&d.stacks);
 	u64map_deinit(&d.processes);
 	u64map_deinit(&d.modules);
+	pair_places_deinit(&d.places);
 	return d;
 }
 
@@ -377,6 +382,106 @@ static void roll(struct store_fixture *f, unsigned hour)
 }
 
 /* ---- tests ------------------------------------------------------------------------------------- */
+
+struct seen_hour {
+	uint64_t all, pairs;
+	size_t count;
+	uint32_t from, to;
+};
+
+static uint64_t weight(const struct chunk_sum *sum, uint32_t minute)
+{
+	uint64_t key = hash_combine(hash_combine(sum->pair, sum->attr), minute);
+
+	return hash_mix64(key) * (uint64_t)sum->value + hash_mix64(key + 1) * sum->value2;
+}
+
+static int see_hour_sum(void *ctx, const struct chunk_hour_sum *sum)
+{
+	struct seen_hour *seen = ctx;
+
+	assert_true(sum->minute >= seen->from && sum->minute < seen->to);
+	seen->all += weight(&sum->sum, sum->minute);
+	seen->count++;
+	return 0;
+}
+
+static int see_hour_pair(void *ctx, const struct chunk_sum *sum)
+{
+	((struct seen_hour *)ctx)->pairs += weight(sum, 0);
+	return 0;
+}
+
+/* Threads that last and threads of one minute, minutes with one sample and with many, few minutes of a key and all. */
+static void draw_sums(struct chunk_hour_sum sums[], size_t count, bool whole)
+{
+	for (size_t i = 0; i < count; i++) {
+		const uint64_t n = draw(4) ? 1 : draw(50);
+		const uint32_t minute = (uint32_t)draw(60);
+		const bool brief = draw(3) == 0;
+
+		sums[i].minute = minute;
+		sums[i].sum.pair = (uint32_t)(brief || draw(3) ? draw(200) : draw(3));
+		sums[i].sum.attr = (uint32_t)(brief ? 1000 - 10 * minute + draw(4) : draw(5) * draw(5));
+		sums[i].sum.value = (int64_t)(n * PERIOD);
+		sums[i].sum.value2 = whole ? n * 1024 : draw(3) ? draw(5) : draw(1ull << 60);
+	}
+}
+
+static void test_an_hour_as_bytes(void **state)
+{
+	static struct chunk_hour_sum sums[4000];
+
+	for (size_t count = 0; count <= ARRAY_SIZE(sums); count = count * 2 + 1) {
+		struct seen_hour all = { .to = 60 }, part = { .from = 17, .to = 43 }, expect = { .to = 60 };
+		cleanup_buf struct buf out = { 0 };
+		uint64_t in_part = 0;
+
+		draw_sums(sums, count, count % 4 == 3);
+		for (size_t i = 0; i < count; i++) {
+			struct chunk_sum of_pair = sums[i].sum;
+
+			of_pair.attr = 0;
+			expect.all += weight(&sums[i].sum, sums[i].minute);
+			expect.pairs += weight(&of_pair, 0);
+			if (sums[i].minute >= part.from && sums[i].minute < part.to)
+				in_part += weight(&sums[i].sum, sums[i].minute);
+		}
+		chunk_encode_hour(&out, sums, count, NULL);
+		assert_int_equal(chunk_decode_hour(out.data, out.len, 0, 60, see_hour_sum, &all), 0);
+		assert_int_equal(chunk_decode_hour(out.data, out.len, 17, 43, see_hour_sum, &part), 0);
+		assert_int_equal(chunk_decode_hour_pairs(out.data, out.len, see_hour_pair, &all), 0);
+		assert_true(all.all == expect.all && all.pairs == expect.pairs && part.all == in_part);
+		/* A cut is damage, whatever it cuts. */
+		for (size_t len = 0; len < out.len; len += 1 + out.len / 50)
+			assert_int_equal(chunk_decode_hour(out.data, len, 0, 60, see_hour_sum, &all), -EPROTO);
+	}
+}
+
+static void test_places_of_pairs(void **state)
+{
+	static const uint32_t pairs[] = { 7, 8, 9, 100, 7, 3, UINT32_MAX, 0, 100 }, at[] = { 0, 1, 2, 3, 0, 4, 5, 6, 3 };
+	struct pair_places places = { 0 }, again = { 0 };
+	cleanup_buf struct buf out = { 0 };
+	uint32_t place = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(pairs); i++) {
+		assert_int_equal(pair_places_add(&places, pairs[i], &place), 0);
+		assert_int_equal(place, at[i]);
+	}
+	pair_places_encode(&places, &out);
+	assert_int_equal(pair_places_decode(&again, out.data, out.len), 0);
+	assert_int_equal(again.pairs.count, 7);
+	assert_memory_equal(again.pairs.data, places.pairs.data, 7 * sizeof(*again.pairs.data));
+	assert_int_equal(pair_places_add(&again, 3, &place), 0);
+	assert_int_equal(place, 4);
+	assert_int_equal(pair_places_add(&again, 4, &place), 0);
+	assert_int_equal(place, 7);
+	assert_int_equal(pair_places_decode(&again, "\x80", 1), -EPROTO);
+	assert_int_equal(again.pairs.count, 0);
+	pair_places_deinit(&places);
+	pair_places_deinit(&again);
+}
 
 static void test_an_hour_holds_what_its_minutes_held(void **state)
 {
@@ -555,6 +660,8 @@ int main(void)
 		test(test_part_of_an_hour),
 		test(test_rolling_up_saves_room),
 		test(test_stacks_outlive_their_hour),
+		test(test_an_hour_as_bytes),
+		test(test_places_of_pairs),
 	};
 
 	return cmocka_run_group_tests_name("roll_up", tests, NULL, NULL);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A day file with bits flipped: what is read is right or missing, never wrong, and the rest of the day is still
- * there. Files of the first version are read and written on. */
+ * there. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -96,7 +96,7 @@ static void write_hour(struct fixture *f, unsigned hour, const struct store_chun
 {
 	struct store_minute minutes[SERVICES][PER_HOUR];
 	struct store_window windows[SERVICES];
-	uint8_t data[SERVICES][BYTES];
+	uint8_t data[SERVICES][BYTES], shared[SERVICES][BYTES];
 	char names[SERVICES][16];
 	struct err err = { 0 };
 
@@ -110,10 +110,12 @@ static void write_hour(struct fixture *f, unsigned hour, const struct store_chun
 		}
 		(void)snprintf(names[service], sizeof(names[0]), "service-%u", service);
 		fill(number_of(hour, 59, service), data[service]);
+		fill(number_of(HOURS, hour, service), shared[service]);
 		windows[service] = (struct store_window){
 			.service = names[service], .type = "cpu", .owners = ",default:19,",
 			.from_ns = START + hour * 60 * MINUTE, .data = data[service], .len = BYTES,
-			.minutes = minutes[service], .minute_count = PER_HOUR
+			.shared = shared[service], .shared_len = BYTES, .minutes = minutes[service],
+			.minute_count = PER_HOUR
 		};
 	}
 	if (store_history_roll(f->on.store, &day, START + hour * 60 * MINUTE, PIECES, chunk, NULL, windows,
@@ -165,6 +167,11 @@ static int see_window(void *ctx, const struct store_window *window)
 		fill(number_of(hour, window->minute_count ? 59 : (unsigned)(minute % 60), service), expected);
 		assert_int_equal(window->len, BYTES);
 		assert_memory_equal(window->data, expected, BYTES);
+	}
+	if (window->data && window->minute_count) {
+		fill(number_of(HOURS, HOURS - 1, service), expected);
+		assert_int_equal(window->shared_len, BYTES);
+		assert_memory_equal(window->shared, expected, BYTES);
 	}
 	seen->windows[hour] += window->minute_count ? window->minute_count : 1;
 	if (!window->minute_count)

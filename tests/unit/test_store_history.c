@@ -164,6 +164,15 @@ static void test_spans(void **state)
 	assert_int_equal(store_history_spans(f->store, &week, &own, 10 * MINUTE, see_span, NULL, &err), -ENOENT);
 }
 
+static int see_shared(void *ctx, const struct store_window *window)
+{
+	const char *expect = ctx;
+
+	assert_int_equal(window->shared_len, strlen(expect));
+	assert_memory_equal(window->shared ? window->shared : "", expect, window->shared_len);
+	return 0;
+}
+
 /* An hour takes the place of its minutes, and the dictionary that of the pieces that are not kept. */
 static void test_hours(void **state)
 {
@@ -174,7 +183,7 @@ static void test_hours(void **state)
 	const struct store_minute parts[] = { { 0, 60000, 1, 0, 10 }, { 59, 8000, 2, 1, 21 } };
 	const struct store_chunk dictionary = { STORE_CHUNK_STACKS, "dict", 4 };
 	struct store_window hour = window_of("web", ",a:19,", 0, true, "hour");
-	struct store_window_query query = { .tenant = "a" };
+	struct store_window_query query = { .tenant = "a" }, with_data = { .tenant = "a", .with_data = true };
 	cleanup_buf struct buf seen = { 0 };
 	struct err err = { 0 };
 	int chunks = 0;
@@ -190,6 +199,16 @@ static void test_hours(void **state)
 	assert_int_equal(store_history_dictionary(f->store, &week, count_chunk, &chunks, NULL, &err), 0);
 	assert_int_equal(chunks, 2);
 	check_spans(f, query, "web@0:0-0 n=1 v=10 web@50:59-59 n=2 v=21 web@60:60-60 n=1 v=10 ");
+	/* What its series' hours share comes with all of them, and stays when an hour brings none. */
+	assert_int_equal(store_history_windows(f->store, &week, &with_data, see_shared, (char[]){ "" }, NULL, &err), 0);
+	hour.shared = "shared";
+	hour.shared_len = 6;
+	assert_int_equal(store_history_roll(f->store, &week, START, 1, NULL, NULL, &hour, 1, &err), 0);
+	assert_int_equal(store_history_windows(f->store, &week, &with_data, see_shared, (char[]){ "shared" }, NULL, &err), 0);
+	hour.shared = NULL;
+	hour.shared_len = 0;
+	assert_int_equal(store_history_roll(f->store, &week, START, 1, NULL, NULL, &hour, 1, &err), 0);
+	assert_int_equal(store_history_windows(f->store, &week, &with_data, see_shared, (char[]){ "shared" }, NULL, &err), 0);
 }
 
 static int see_day(void *ctx, const struct store_day *day, uint64_t bytes)
