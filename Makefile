@@ -146,8 +146,7 @@ fuzz: $(addprefix fuzz-time-,$(or $(T),$(FUZZERS))) ## fuzz all targets for 10 s
 fuzz-time-%: $(O)/fuzz/%
 	@$(call fuzz_run,-max_total_time=$(S))
 
-check-long: $(O)/tests/bpf/test_reader_go $(O)/tests/unit/test_store_crash ## 1,000 kills, packages, the README's first minute on a bare host, Go programs of all versions, all allocators (as root)
-	PROFD_TEST_KILLS=1000 $(O)/tests/unit/test_store_crash
+check-long: ## 1,000 kills, all allocators, Go programs of all versions, packages, the README's first minute on a bare host (as root)
 	tests/long/run
 
 fuzz-replay: $(FUZZERS:%=fuzz-replay-%) ## every fuzz target over its corpus and 2,000 fresh inputs
@@ -189,7 +188,7 @@ lint: ## include directions, sizes, headers alone, SPDX, formatting, static anal
 		-D__x86_64__ '-DLIBBPF_OPTS(type,name,...)=struct type name' \
 		'-DcJSON_ArrayForEach(e,a)=while ((e = cJSON_next(a)))'  $(filter-out %.bpf.c,$(filter %.c,$(C_FILES)))
 	shellcheck -x tools/quickstart tools/test tools/build_ui tools/check_tree tools/check_format tools/check_headers .ci/run \
-		tools/packaging/deb tests/vm/run tools/bench/run tests/long/run tests/long/package tests/long/bare tests/long/in-root \
+		tools/packaging/deb tests/vm/run tools/bench/run tests/long/run tests/long/kills tests/long/package tests/long/bare tests/long/in-root \
 		tests/long/in-machine
 	@echo "ok lint"
 

@@ -85,10 +85,11 @@ export class Explorer {
 		this.root.dataset.ready = 'true';
 		if (first) return this.readAddress();
 		this.rebuild();
-		this.view.zoom(nodeOfPath(this.model, zoomed).node, false);
+		this.view.zoom(nodeOfPath(this.model, zoomed).node);
 		this.view.selected = nodeOfPath(this.model, selected).node;
 		this.view.scroll = scroll;
 		this.view.clampScroll();
+		this.view.paint();
 		this.drawTree(this.view.selected);
 		this.drawPath();
 	}
@@ -115,11 +116,12 @@ export class Explorer {
 
 	/** Runs a change of filters or sides and finds the reader's place again. */
 	change(action) {
+		this.settle();
 		const path = pathText(this.model, this.view.zoomed);
 		action();
 		this.rebuild();
 		const found = nodeOfPath(this.model, path);
-		this.view.zoom(found.node, false);
+		this.view.zoom(found.node);
 		this.select(found.node, false);
 		this.drawPath();
 		this.writeAddress(true);
@@ -144,16 +146,21 @@ export class Explorer {
 
 	select(node, announce) {
 		this.view.selected = node;
-		if (node >= 0) {
-			this.table.select(this.model.fn[node], true);
-			this.drawTree(node);
-			if (this.mode === 'tree') this.lines.select(node);
-			if (announce) {
-				this.view.scrollTo(this.model.level[node]);
-				this.showDetails(node, null);
-			}
+		this.follow();
+		if (node >= 0 && announce) {
+			this.view.scrollTo(this.model.level[node]);
+			this.showDetails(node, null);
 		}
 		this.view.paint();
+	}
+
+	/** Table, tree and reader go to the selected frame. */
+	follow() {
+		const { selected } = this.view;
+		if (selected < 0) return;
+		this.table.select(this.model.fn[selected], true);
+		this.drawTree(selected);
+		if (this.mode === 'tree') this.lines.select(selected);
 	}
 
 	selectFunction(f) {
@@ -164,13 +171,30 @@ export class Explorer {
 
 	zoom(node, push, isBack) {
 		if (node < 0) return;
+		this.settle();
 		this.closeFloats();
 		if (push && !isBack) this.history.push(this.view.zoomed);
-		this.view.zoom(node, true);
-		this.select(node, false);
+		this.view.selected = node;
+		this.view.zoom(node);
+		this.view.draw(); // in the event itself: it is on screen with the next frame
 		this.drawPath();
-		this.writeAddress(push);
+		this.later(() => {
+			this.writeAddress(push);
+			this.follow();
+		});
 		say(`Zoomed to ${this.describe(node)}`);
+	}
+
+	/** For what a zoom does not wait for: it runs when the next frame is on screen, or when something else is done before. */
+	later(run) {
+		this.waiting = run;
+		requestAnimationFrame(() => setTimeout(() => { if (this.waiting === run) this.settle(); }));
+	}
+
+	settle() {
+		const run = this.waiting;
+		this.waiting = null;
+		run?.();
 	}
 
 	back() {
@@ -338,6 +362,7 @@ export class Explorer {
 	/* ---- address ------------------------------------------------------------------------------- */
 
 	writeAddress(push) {
+		this.settle();
 		const { view, table } = this;
 		const hash = writeFragment({ zoom: view.zoomed ? pathText(this.model, view.zoomed) : '', query: this.query, filters: this.filters, panes: this.mode,
 			sort: table.sort === this.sortDefault ? '' : table.sort, flipped: view.flipped, inverted: this.inverted, byShare: view.byShare, side: this.side, sandwich: this.sandwich });
@@ -348,6 +373,7 @@ export class Explorer {
 
 	readAddress() {
 		if (!this.base) return;
+		this.waiting = null;
 		const s = readFragment(location.hash), { view, table } = this;
 		Object.assign(this, { filters: s.filters, side: s.side, sandwich: s.sandwich, inverted: s.inverted });
 		table.sort = s.sort === 'delta' && !this.base.delta ? this.sortDefault : s.sort || this.sortDefault;
@@ -360,7 +386,7 @@ export class Explorer {
 		const found = nodeOfPath(this.model, s.zoom);
 		if (!found.complete) this.hits.textContent = 'The linked frame is not in this profile; its nearest caller is shown.';
 		view.resize();
-		view.zoom(found.node, false);
+		view.zoom(found.node);
 		this.select(found.node, false);
 		this.drawPath();
 	}

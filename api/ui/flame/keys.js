@@ -62,6 +62,7 @@ function withControl(x, e, at) {
 export function pressed(x, e) {
 	document.documentElement.dataset.keys = '';
 	if (!x.model || document.querySelector('dialog[open]')) return;
+	x.settle();
 	const typing = ['INPUT', 'SELECT', 'TEXTAREA'].includes(e.target.tagName);
 	if (e.key === 'Escape' && (!typing || e.target === x.input)) {
 		e.preventDefault();

@@ -70,12 +70,15 @@ export const functionModule = (m, f) => m.doc.strings[m.doc.fn.module[f]];
 export const functionFile = (m, f) => m.doc.strings[m.doc.fn.file[f]];
 export const nodeName = (m, i) => functionName(m, m.fn[i]);
 
-/** Index in row of the first node whose right edge lies beyond x. */
-export function firstBeyond(m, row, x) {
-	let low = 0, high = row.length;
+/** Index in row, at or behind `from`, of the first node whose right edge lies beyond x; what is near is found first. */
+export function firstBeyond(m, row, x, from = 0) {
+	const ends = at => m.x[row[at]] + m.w[row[at]] <= x;
+	let low = from, step = 1;
+	for (; low + step <= row.length && ends(low + step - 1); step *= 2) low += step;
+	let high = Math.min(row.length, low + step - 1);
 	while (low < high) {
 		const mid = (low + high) >> 1;
-		if (m.x[row[mid]] + m.w[row[mid]] > x) high = mid; else low = mid + 1;
+		if (ends(mid)) low = mid + 1; else high = mid;
 	}
 	return low;
 }

@@ -46,9 +46,9 @@ function attachCanvas(x) {
 		const moved = drag?.moved;
 		drag = null;
 		if (moved || !x.model) return;
+		x.tree.focus({ preventScroll: true }); // before anything changes that a focus would have laid out first
 		x.menu.hidden = true;
 		const node = at(e);
-		x.tree.focus({ preventScroll: true });
 		if (node >= 0) x.zoom(node, node !== view.zoomed);
 	});
 	canvas.addEventListener('contextmenu', e => { e.preventDefault(); x.openMenu(at(e), e.clientX, e.clientY); });
@@ -71,6 +71,7 @@ export function attachPointer(x) {
 	});
 	document.addEventListener('pointerdown', e => {
 		delete document.documentElement.dataset.keys;
+		x.settle();
 		if (!x.menu.contains(e.target)) x.menu.hidden = true;
 	});
 }

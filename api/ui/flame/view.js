@@ -8,7 +8,6 @@ import { shortName, visible } from './names.js';
 
 export const ROW = 20;
 const LETTERS_MIN = 3;
-const MOTION_MS = 120, FRAME_MS = 17;
 
 const HUES = {
 	light: ['#f9b1bb', '#f8b59e', '#ebbe8a', '#d4c988', '#b5d398', '#96d9b4', '#82d9d3', '#86d5ee', '#9dccfd', '#bcc2fe', '#d8b8f1', '#eeb2d9'],
@@ -37,7 +36,6 @@ export class FlameView {
 		this.flipped = false;
 		this.byShare = false;
 		this.dark = false;
-		this.motion = null;
 	}
 
 	show(model) {
@@ -61,33 +59,18 @@ export class FlameView {
 		this.paint();
 	}
 
-	/** Zooms to a node and keeps it in sight. */
-	zoom(node, animate) {
+	/** Zooms to a node and keeps it in sight; the caller draws. */
+	zoom(node) {
 		const m = this.model;
 		this.zoomed = node;
+		this.from = m.x[node];
+		this.to = this.from + m.w[node];
 		this.scrollTo(m.level[node]);
-		const target = [m.x[node], m.x[node] + m.w[node]], start = [this.from, this.to];
-		const token = this.motion = {}, begin = performance.now();
-		const to = t => {
-			this.from = start[0] + (target[0] - start[0]) * t * (2 - t);
-			this.to = start[1] + (target[1] - start[1]) * t * (2 - t);
-		};
-		const step = now => {
-			if (this.motion !== token) return;
-			const t = Math.min(1, (now - begin + FRAME_MS) / MOTION_MS); // the first frame moves already
-			to(t);
-			this.draw();
-			if (t < 1) requestAnimationFrame(step);
-		};
-		if (animate && !matchMedia('(prefers-reduced-motion: reduce)').matches) return requestAnimationFrame(step);
-		to(1);
-		this.paint();
 	}
 
 	/** Free horizontal window, by wheel and keys; stays inside the whole. */
 	window(from, to) {
 		const m = this.model, span = Math.min(m.w[0], Math.max(to - from, m.w[0] * 1e-9));
-		this.motion = null;
 		this.from = Math.min(Math.max(0, from), m.w[0] - span);
 		this.to = this.from + span;
 		this.paint();
@@ -208,7 +191,7 @@ export class FlameView {
 			if (width >= 1 || x > right + 1 || x >= this.width) break;
 			right = x + width;
 			hit ||= this.hits !== null && this.hits[m.fn[node]] === 1;
-			const next = firstBeyond(m, row, this.from + (Math.floor(x) + 1) / scale);
+			const next = firstBeyond(m, row, this.from + (Math.floor(x) + 1) / scale, k);
 			if (next > k + 1) {
 				for (let i = k; this.hits && !hit && i < next; i++) hit = this.hits[m.fn[row[i]]] === 1;
 				right = Math.max(right, Math.floor(x) + 1);

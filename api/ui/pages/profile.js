@@ -43,7 +43,7 @@ function processSplit(s) {
 	const rows = (s.processes || []).filter(p => p.value).sort((a, b) => b.value - a.value);
 	if (rows.length < 2) return null;
 	const to = p => { const u = new URL(location.href); u.searchParams.set('where', 'pid:' + p.pid); return u.pathname + u.search; };
-	return h('details', { class: 'no-print' }, h('summary', {}, `${plural(rows.length, 'process').replace('processs', 'processes')}; the largest has ${percent(rows[0].value, s.totalValue)}`),
+	return h('details', { class: 'no-print' }, h('summary', {}, `${plural(rows.length, 'process', 'processes')}; the largest has ${percent(rows[0].value, s.totalValue)}`),
 		h('div', { class: 'scroll' }, h('table', { class: 'list' }, h('thead', {}, h('tr', {}, ['Process', 'Program', 'Share', 'Value'].map((t, i) => h('th', { scope: 'col', class: i > 1 ? 'n' : null }, t)))),
 			h('tbody', {}, rows.slice(0, 100).map(p => h('tr', {}, h('td', { class: 'n c' }, link(to(p), String(p.pid))), h('td', {}, visible(p.exe || '')),
 				h('td', { class: 'n' }, bar('meter', 100 * p.value / s.totalValue, ''), percent(p.value, s.totalValue)), h('td', { class: 'n' }, value(p.value, s.unit))))))));

@@ -36,7 +36,7 @@ const withCode = text => text.split('`').map((part, i) => i % 2 ? h('code', {}, 
 
 function lead(name, service, type, sessions) {
 	const newest = sessions.items.find(s => s.status !== 'failed' && s.topFunctions?.length);
-	const now = HOST.includes(name) ? 'is the whole machine' : service ? `uses ${service.cpus.toFixed(2)} CPUs in ${plural(service.processes.length, 'process').replace('processs', 'processes')}` : 'does not run now';
+	const now = HOST.includes(name) ? 'is the whole machine' : service ? `uses ${service.cpus.toFixed(2)} CPUs in ${plural(service.processes.length, 'process', 'processes')}` : 'does not run now';
 	if (!newest) return `${name === '*' ? 'host' : visible(name)} ${now}. No ${type} profile of it in this time yet.`;
 	const top = newest.topFunctions[0];
 	return `${name === '*' ? 'host' : visible(name)} ${now}; ${percent(top.selfPct, 100)} of its ${noun(type)} was in ${visible(shortName(top.funcName))} itself when last profiled.`;
@@ -190,7 +190,7 @@ class ServicePage {
 
 	drawProcesses(service) {
 		if (!service) return this.processes.replaceChildren();
-		this.processes.replaceChildren(h('details', {}, h('summary', {}, plural(service.processes.length, 'process').replace('processs', 'processes')),
+		this.processes.replaceChildren(h('details', {}, h('summary', {}, plural(service.processes.length, 'process', 'processes')),
 			h('div', { class: 'scroll' }, h('table', { class: 'list' }, h('thead', {}, h('tr', {}, ['Pid', 'Program', 'Runtime', 'Started'].map(t => h('th', { scope: 'col' }, t)))),
 				h('tbody', {}, service.processes.slice(0, 500).map(p => h('tr', {}, h('td', {}, String(p.pid)), h('td', {}, visible(p.exe || '')), h('td', {}, p.runtime || ''), h('td', {}, ago(p.startedAt)))))))));
 	}

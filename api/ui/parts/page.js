@@ -68,7 +68,7 @@ export function ago(time) {
 	return h('time', { datetime: time, title: `${at.toLocaleString()} (${time})` }, words);
 }
 
-export const plural = (n, word) => `${n.toLocaleString('en')} ${word}${n === 1 ? '' : 's'}`;
+export const plural = (n, word, words = word + 's') => `${n.toLocaleString('en')} ${n === 1 ? word : words}`;
 export const capital = text => text.charAt(0).toUpperCase() + text.slice(1);
 
 /** A button whose work shows in itself: disabled while it runs, its errors in `trouble`. */
