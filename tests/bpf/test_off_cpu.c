@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 
 #include <cmocka.h>
 
@@ -380,6 +381,7 @@ static void test_never_switches_and_killed(void **state)
 {
 	uint64_t cpu = 0, queued = 0, elapsed = 0;
 	bool ended = false;
+	siginfo_t info;
 
 	start(NULL, busy, NULL);
 	/* whichever thread is the last to end counts as nobody's: its target has gone with the process */
@@ -395,7 +397,8 @@ static void test_never_switches_and_killed(void **state)
 	assert_int_equal(sum("spin", PROF_OFF_BLOCKED, 0), 0);
 	assert_false(ended);
 	assert_int_equal(kill(pid, SIGKILL), 0);
-	bpf_recording_poll(&recording, agent, 100);
+	assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
+	bpf_recording_poll(&recording, agent, 20);
 	assert_true(counted("busy", &cpu, &queued, &elapsed, &ended));
 	assert_true(ended);
 	/* the first sweep began its one wait, the second cut it, the kill has ended it */

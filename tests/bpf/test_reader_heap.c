@@ -2,6 +2,7 @@
 /* Walking glibc's heaps from outside, against the books of the program itself
  * (tests/workloads/heap_shapes.c). */
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -128,19 +129,24 @@ static void test_refused(void **state)
 	struct reader_peer reader;
 	struct read_collect c;
 	struct program p;
+	int ends[2];
+	char byte;
 	pid_t pid;
 
 	assert_int_equal(system(bare), 0);
 	reader_peer_start(&reader);
 	assert_int_equal(ask(&reader, INT32_MAX, &c), -ESRCH);
 	read_collect_deinit(&c);
+	assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
 	pid = fork();
 	if (pid == 0) {
 		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 		execl(PROGRAM "-bare", PROGRAM "-bare", NULL);
 		_exit(127);
 	}
-	(void)usleep(50000);
+	(void)close(ends[1]);
+	assert_int_equal(read(ends[0], &byte, 1), 0); /* closed by its exec */
+	(void)close(ends[0]);
 	assert_int_equal(ask(&reader, pid, &c), -EOPNOTSUPP);
 	assert_non_null(strstr(reader.text, "no heap of glibc"));
 	read_collect_deinit(&c);

@@ -20,13 +20,15 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "asleep.h"
+
 #define NOINLINE __attribute__((noinline, noclone))
 /* Keeps the call from being the last thing, so that the caller's frame stays. */
 #define AFTER __asm__ volatile("" ::: "memory")
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t condition = PTHREAD_COND_INITIALIZER;
-static pthread_barrier_t started;
+static unsigned begun;
 static volatile unsigned long spins;
 
 NOINLINE void wait_mutex(void)
@@ -140,7 +142,7 @@ static void *thread_main(void *arg)
 	const struct situation *s = arg;
 
 	(void)pthread_setname_np(pthread_self(), s->name);
-	(void)pthread_barrier_wait(&started);
+	__atomic_fetch_add(&begun, 1, __ATOMIC_RELEASE);
 	first_level(s->f, 100);
 	return NULL;
 }
@@ -161,7 +163,6 @@ int main(int argc, char **argv)
 
 	(void)pthread_attr_init(&attr);
 	(void)pthread_attr_setstacksize(&attr, 64 << 10);
-	(void)pthread_barrier_init(&started, NULL, (unsigned)(count + more + 1));
 	(void)pthread_mutex_lock(&lock);
 	for (int i = 0; i < count; i++)
 		if (pthread_create(&thread, &attr, thread_main, (void *)&all[i]) != 0)
@@ -169,8 +170,7 @@ int main(int argc, char **argv)
 	for (int i = 0; i < more; i++)
 		if (pthread_create(&thread, &attr, thread_main, (void *)&all[1]) != 0)
 			return 1;
-	(void)pthread_barrier_wait(&started);
-	(void)usleep(100000);
+	await_asleep(&begun, (unsigned)(count + more), 1);
 	(void)puts("ready");
 	(void)fflush(stdout);
 	for (;;)

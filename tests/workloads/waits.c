@@ -7,9 +7,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "asleep.h"
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static sem_t never;
 static int pipe_fds[2];
+static unsigned begun;
 
 __attribute__((noinline)) static int wait_lock(void)
 {
@@ -46,6 +49,7 @@ static void *run(void *arg)
 {
 	int (*const *wait)(void) = arg;
 
+	__atomic_fetch_add(&begun, 1, __ATOMIC_RELEASE);
 	return (*wait)() < 0 ? arg : NULL;
 }
 
@@ -61,7 +65,7 @@ int main(void)
 	for (size_t i = 0; i < sizeof(waits) / sizeof(waits[0]); i++)
 		if (pthread_create(&thread, NULL, run, (void *)&waits[i]))
 			return 1;
-	usleep(100000);
+	await_asleep(&begun, sizeof(waits) / sizeof(waits[0]), 0);
 	(void)puts("ready");
 	(void)fflush(stdout);
 	for (;;)

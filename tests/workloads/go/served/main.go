@@ -5,6 +5,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -119,6 +120,19 @@ func contend(n int) {
 	}
 }
 
+var dump [1 << 20]byte
+
+// Until every goroutine but the caller's waits: whoever reads them from now on finds them where they stay.
+func settle() {
+	for {
+		text := dump[:runtime.Stack(dump[:], true)]
+		if bytes.Count(text, []byte("[runn")) <= 1 {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
 func handle(path string, work func(n int)) {
 	http.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 		n, _ := strconv.Atoi(r.URL.Query().Get("n"))
@@ -135,6 +149,7 @@ func main() {
 		for i := 0; i < n; i++ {
 			go leak()
 		}
+		settle()
 	})
 	handle("/keep", keep)
 	handle("/waste", waste)
@@ -148,6 +163,7 @@ func main() {
 	if err != nil {
 		panic(err)
 	}
+	settle()
 	fmt.Println("ready")
 	fmt.Println(listener.Addr().(*net.TCPAddr).Port)
 	http.Serve(listener, nil)

@@ -14,6 +14,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"flag"
 	"fmt"
@@ -24,6 +25,7 @@ import (
 	"runtime/pprof"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -35,6 +37,8 @@ var (
 	profile = flag.Bool("profile", true, "turn on the block and mutex profiles")
 	forever = make(chan int)
 	sink    [][]byte
+	waiting int32 // of recursive()
+	dump    [1 << 20]byte
 )
 
 type tree struct{ left, right *tree }
@@ -82,6 +86,7 @@ func recursive(n int) {
 		recursive(n - 1)
 		return
 	}
+	atomic.AddInt32(&waiting, 1)
 	<-forever
 }
 
@@ -405,6 +410,21 @@ func serve() {
 	}
 }
 
+// Until all wait that shall. Of very many, or of some that never do, what is listed is not looked at.
+func settle() {
+	for atomic.LoadInt32(&waiting) < int32(*many) {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(50 * time.Millisecond)
+	for *many <= 1000 && *churn == 0 {
+		text := dump[:runtime.Stack(dump[:], true)]
+		if bytes.Count(text, []byte("[runn")) <= 1 {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
 func main() {
 	runtime.MemProfileRate = 4096
 	flag.Parse()
@@ -421,6 +441,6 @@ func main() {
 		contend()
 	}
 	startChurn()
-	time.Sleep(50 * time.Millisecond)
+	settle()
 	serve()
 }
