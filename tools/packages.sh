@@ -15,6 +15,25 @@ test_packages="libcmocka-dev g++ binutils python3 python3-jsonschema python3-ven
 # shellcheck disable=SC2034 # read by who sources this
 long_packages="libjemalloc2 libtcmalloc-minimal4 libmimalloc2.0 musl-tools python3-dev"
 
+# patiently COMMAND...: a download may break off: up to four tries.
+patiently() {
+	for pause in 5 20 60; do
+		"$@" && return 0
+		echo "$1 failed; trying again in $pause s" >&2
+		sleep "$pause"
+	done
+	"$@"
+}
+
+# apt_patiently DO...: with lists as they are now, where the first try with those that are there fails.
+apt_patiently() {
+	apt-get -o Acquire::Retries=3 -qq "$@" || patiently apt_renewed "$@"
+}
+
+apt_renewed() {
+	apt-get -o Acquire::Retries=3 -qq update && apt-get -o Acquire::Retries=3 -qq "$@"
+}
+
 # install_missing PACKAGE...: says what it installs; nothing to do and nothing said when all are there.
 install_missing() {
 	missing=
@@ -43,11 +62,10 @@ install_missing() {
 	fi
 	echo "installing:$missing"
 	export DEBIAN_FRONTEND=noninteractive
-	apt-get update -qq
 	# Slim images have no man pages, not even the folder that a JDK links into.
 	mkdir -p /usr/share/man/man1
 	# shellcheck disable=SC2086 # a list of words on purpose
-	apt-get install -y -qq --no-install-recommends $missing >/dev/null
+	patiently apt_renewed install -y --no-install-recommends $missing >/dev/null
 }
 
 # newer_go: Debian's Go cannot fetch other releases of Go, which the tests do: the first one comes as a module, into
@@ -58,6 +76,7 @@ newer_go() {
 	if [ ! -x "build/go-$release/bin/go" ]; then
 		echo "installing: Go $release into build/, since $(go env GOVERSION) cannot fetch others"
 		mkdir -p build
+		patiently go mod download "golang.org/toolchain@v0.0.1-go$release.linux-$(go env GOARCH)" || return 1
 		folder=$(go mod download -json "golang.org/toolchain@v0.0.1-go$release.linux-$(go env GOARCH)" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
 		rm -rf "build/go-$release.new" && cp -r "${folder:?it could not be downloaded}" "build/go-$release.new" || return 1
 		# Modules keep no modes.

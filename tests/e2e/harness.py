@@ -9,9 +9,11 @@ import http.client
 import json
 import math
 import os
+import random
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -52,6 +54,18 @@ def wait_until(predicate, seconds, what):
     raise Failure(f"timed out after {seconds} s waiting for {what}")
 
 
+def free_port():
+    """One on which nobody listens, of those that the kernel does not give to whoever wants any: until it is used nobody
+    else gets it."""
+    with open("/proc/sys/net/ipv4/ip_local_port_range") as f:
+        beyond = int(f.read().split()[0])
+    for port in random.SystemRandom().sample(range(10000, max(beyond, 20000)), 100):
+        with contextlib.suppress(OSError), socket.socket() as s:
+            s.bind(("127.0.0.1", port))
+            return port
+    raise Failure("no free port")
+
+
 def band(share, samples):
     """Four standard deviations of a sampled share, in percentage points."""
     return 400 * math.sqrt(max(share * (1 - share), 1e-6) / max(samples, 1))
@@ -62,6 +76,21 @@ def cpu_ns(pid):
     with open(f"/proc/{pid}/stat") as f:
         fields = f.read().rsplit(") ", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) * 1e9 / os.sysconf("SC_CLK_TCK")
+
+
+def check_sampled(total, least, most, rate):
+    """A session's ns of CPU time are what its program used, which lies between the time from its begin on, as the program's
+    clock was read inside of it, and as it was read outside. But for five deviations of what is sampled of a program that has a
+    CPU half of the time."""
+    allowed = 0.02 + 5 * math.sqrt(0.5 / max(least * rate / 1e9, 1))
+    check((1 - allowed) * least <= total <= (1 + allowed) * most,
+          f"{total / 1e6:.0f} ms sampled of {least / 1e6:.0f} to {most / 1e6:.0f} ms, give or take {100 * allowed:.0f} %")
+
+
+def await_perf(process, path):
+    """Until `perf record` has opened its events: then it writes the head of its file @path."""
+    wait_until(lambda: process.poll() is not None or os.path.exists(path) and os.path.getsize(path), 60, "perf to record")
+    check(process.poll() is None, "perf has ended")
 
 
 class Answer:
@@ -109,7 +138,7 @@ class Daemon:
 
         self.reader = threading.Thread(target=read, daemon=True)
         self.reader.start()
-        check(ready.wait(30), "profd did not say where it listens: " + " | ".join(self.log))
+        check(ready.wait(120), "profd did not say where it listens: " + " | ".join(self.log))
         check(self.port or not self.expect_start, "profd ended at start: " + " | ".join(self.log))
         return self
 
@@ -121,7 +150,7 @@ class Daemon:
                         os.kill(pid, signal.SIGKILL)
             else:
                 self.process.send_signal(sig)
-            self.process.wait(30)
+            self.process.wait(120)
         if self.process:
             self.reader.join(5)
         return self.process.returncode if self.process else None
@@ -183,7 +212,7 @@ class Daemon:
         check(answer.status == 202, f"start: {answer}")
         session = answer.json()["id"]
         if not extra.get("waitSeconds"):
-            wait_until(lambda: self.get(f"{FAMILY_A}/{session}").json()["startedAt"], 20, "sampling to begin")
+            wait_until(lambda: self.get(f"{FAMILY_A}/{session}").json()["startedAt"], 60, "sampling to begin")
         return session
 
     def finish_profile(self, session, seconds=60, top=1000):
@@ -222,7 +251,7 @@ def lasted_ns(result):
     return (end - start).total_seconds() * 1e9
 
 
-def compile_workload(name, *flags, sources=None, compiler=None, output=None):
+def compile_workload(name, *flags, compiler=None, output=None):
     """Builds tests/workloads/NAME into build/workloads/OUTPUT and returns its path."""
     os.makedirs(WORKLOADS, exist_ok=True)
     source = os.path.join(ROOT, "tests/workloads", name)
@@ -255,20 +284,6 @@ def build_truth(frame_pointers=False):
     compile_workload("truth_lib.cpp", "-O2", flag, "-fPIC", "-shared", output=f"{suffix}/libtruth.so")
     return compile_workload("truth.cpp", "-O2", flag, "-L" + folder, "-ltruth", "-Wl,-rpath,$ORIGIN",
                             "-lpthread", output=f"{suffix}/truth_{suffix}")
-
-
-def npm_package(name, version, *beside):
-    """Folder of a package that only a test uses, with what it depends on and others beside it; fetched once, kept below build/."""
-    folder = os.path.join(ROOT, "build/test-npm", f"{name.replace('/', '+')}@{version}")
-    if not os.path.exists(folder):
-        check(shutil.which("npm"), "npm is not installed")
-        os.makedirs(os.path.dirname(folder), exist_ok=True)
-        fresh = tempfile.mkdtemp(dir=os.path.dirname(folder))
-        done = subprocess.run(["npm", "install", "--prefix", fresh, "--ignore-scripts", "--no-audit", "--no-fund",
-                               "--loglevel=error", f"{name}@{version}", *beside], capture_output=True, text=True)
-        check(done.returncode == 0, f"npm install {name}@{version}: {done.stderr[-500:]}")
-        os.replace(fresh, folder)
-    return os.path.join(folder, "node_modules", name)
 
 
 @contextlib.contextmanager

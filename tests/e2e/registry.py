@@ -13,13 +13,16 @@ from harness import BUILD, Failure
 NODE_VERSION = "22.22.0"  # where the host's own is older than the tools need
 
 
-def run_twice(command, **kwargs):
-    """Downloads may break off: three tries, then a failure with the tool's words."""
-    for attempt in range(3):
-        done = subprocess.run(command, capture_output=True, text=True, **kwargs)
+def run_patiently(command, **kwargs):
+    """Downloads may break off, or never end: four tries, then a failure with the tool's words."""
+    for pause in (5, 20, 60, 0):
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=240, **kwargs)
+        except subprocess.TimeoutExpired as late:
+            done = subprocess.CompletedProcess(command, None, "", str(late))
         if done.returncode == 0:
             return
-        time.sleep(5 * attempt)
+        time.sleep(pause)
     raise Failure(f"{' '.join(command)}: {done.stdout[-500:]} {done.stderr[-1500:]}")
 
 
@@ -44,8 +47,8 @@ def pypi(*requirements):
     def install(folder):
         # A virtual environment only lends its pip: what is installed lies in the folder itself.
         with tempfile.TemporaryDirectory() as venv:
-            run_twice([sys.executable, "-m", "venv", venv])
-            run_twice([os.path.join(venv, "bin/pip"), "install", "--quiet", "--disable-pip-version-check",
+            run_patiently([sys.executable, "-m", "venv", venv])
+            run_patiently([os.path.join(venv, "bin/pip"), "install", "--quiet", "--disable-pip-version-check",
                        "--target", folder, *requirements])
 
     return once(os.path.join(os.path.abspath(BUILD), "pypi", name), install)
@@ -64,7 +67,7 @@ def npm(*packages):
     name = "+".join(p.replace("/", "_") for p in packages)
 
     def install(folder):
-        run_twice(["npm", "install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", folder,
+        run_patiently(["npm", "install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", folder,
                    *packages], cwd=folder)
 
     return once(os.path.join(os.path.abspath(BUILD), "npm", name), install)

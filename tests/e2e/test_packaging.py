@@ -36,7 +36,8 @@ def promtool():
     program = os.path.join(folder, "usr/bin/promtool")
     if not os.path.exists(program):
         os.makedirs(folder, exist_ok=True)
-        run("sh", "-c", "apt-get download -qq prometheus && dpkg -x prometheus_*.deb . && rm prometheus_*.deb", cwd=folder)
+        run("sh", "-c", ". \"$0\"; apt_patiently download prometheus && dpkg -x prometheus_*.deb . && rm prometheus_*.deb",
+            os.path.join(ROOT, "tools/packages.sh"), cwd=folder)
     return program
 
 

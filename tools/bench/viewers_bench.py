@@ -14,8 +14,8 @@ import statistics
 import threading
 
 from browser import Page, Site
-from harness import BUILD, FAMILY_A, Daemon, check, compile_workload, npm_package, own_name, running, wait_until
-from registry import once, run_twice
+from harness import BUILD, FAMILY_A, Daemon, check, compile_workload, own_name, running, wait_until
+from registry import npm, once, run_patiently
 from test_flame_page import page_html
 
 SPEEDSCOPE, D3_FLAME_GRAPH, D3 = "1.25.0", "5.0.0", "7.9.0"
@@ -167,7 +167,7 @@ def write_grafana(size, nodes, totals):
 def install_grafana(folder):
     with open(os.path.join(folder, "package.json"), "w", encoding="utf-8") as f:
         json.dump(GRAFANA, f)
-    run_twice(["npm", "install", "--legacy-peer-deps", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"], cwd=folder)
+    run_patiently(["npm", "install", "--legacy-peer-deps", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"], cwd=folder)
 
 
 def bundle_grafana():
@@ -176,7 +176,7 @@ def bundle_grafana():
     for name, text in (("grafana.jsx", GRAFANA_PAGE), ("assistant.js", "export const OpenAssistantButton = () => null;")):
         with open(os.path.join(FOLDER, name), "w", encoding="utf-8") as f:
             f.write(text)
-    run_twice([os.path.join(BUILD, "ui-tools/node_modules/.bin/esbuild"), "grafana.jsx", "--bundle", "--minify", "--format=esm",
+    run_patiently([os.path.join(BUILD, "ui-tools/node_modules/.bin/esbuild"), "grafana.jsx", "--bundle", "--minify", "--format=esm",
                "--outfile=grafana.js", "--loader:.woff2=empty", "--loader:.ttf=empty", "--alias:@grafana/assistant=./assistant.js",
                # its .mjs files import the default of CommonJS modules, which bundlers read as node does: the whole module
                "--alias:@grafana/flamegraph=" + os.path.join(modules, "@grafana/flamegraph/dist/cjs/index.cjs"),
@@ -187,9 +187,9 @@ def bundle_grafana():
 def prepare():
     """The viewers from npm and the data of each size, below build/."""
     os.makedirs(FOLDER, exist_ok=True)
-    shutil.copytree(os.path.join(npm_package("speedscope", SPEEDSCOPE), "dist/release"), os.path.join(FOLDER, "speedscope"),
+    shutil.copytree(os.path.join(npm(f"speedscope@{SPEEDSCOPE}"), "node_modules/speedscope/dist/release"), os.path.join(FOLDER, "speedscope"),
                     dirs_exist_ok=True)
-    d3 = npm_package("d3-flame-graph", D3_FLAME_GRAPH, f"d3@{D3}")
+    d3 = os.path.join(npm(f"d3-flame-graph@{D3_FLAME_GRAPH}", f"d3@{D3}"), "node_modules/d3-flame-graph")
     for name in ("d3-flamegraph.umd.min.js", "d3-flamegraph.css"):
         shutil.copy(os.path.join(d3, "dist", name), FOLDER)
     shutil.copy(os.path.join(os.path.dirname(d3), "d3/dist/d3.min.js"), FOLDER)
