@@ -66,9 +66,10 @@ class Page:
     def __exit__(self, kind, value, trace):
         try:
             self.send("Browser.close", session=None, timeout=5)
-        except (Failure, OSError):
+            self.process.wait(10)
+        except (Failure, OSError, subprocess.TimeoutExpired):
             self.process.kill()
-        self.process.wait(10)
+            self.process.wait()
         os.close(self.out)
         os.close(self.into)
         shutil.rmtree(self.profile, ignore_errors=True)
@@ -86,7 +87,7 @@ class Page:
         text, self.rest = self.rest.split(b"\0", 1)
         return json.loads(text)
 
-    def send(self, method, params=None, session="own", timeout=30):
+    def send(self, method, params=None, session="own", timeout=120):
         asked = self.post(method, params, session)
         deadline = time.monotonic() + timeout
         while True:
@@ -120,7 +121,7 @@ class Page:
               f"{expression}: {result.get('exceptionDetails', {}).get('exception', {}).get('description')}")
         return result["result"].get("value")
 
-    def wait(self, expression, what, seconds=60):
+    def wait(self, expression, what, seconds=120):
         end, last = time.monotonic() + seconds, ""
         while time.monotonic() < end:
             try:
@@ -221,7 +222,7 @@ class Site(Page):
         with open(os.path.join(PICTURES, name + ".png"), "wb") as f:
             f.write(self.picture())
 
-    def wait(self, expression, what, seconds=60):
+    def wait(self, expression, what, seconds=120):
         # An element by value would be an empty object, which is false here.
         super().wait(f"!!({expression})", what, seconds)
 

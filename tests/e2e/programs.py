@@ -9,7 +9,7 @@ import socket
 import subprocess
 import time
 
-from harness import ROOT, WORKLOADS, check, wait_until
+from harness import ROOT, WORKLOADS, check, free_port, wait_until
 
 GO_JSON = """
 package main
@@ -57,12 +57,6 @@ while True:
     text = json.dumps(sorted(json.loads(json.dumps(rows)), key=lambda row: row["values"][0]))
     zlib.crc32(text.encode())
 """
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def answers(port):

@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import time
 
-from harness import BUILD, FAMILY_A, ROOT, Daemon, build_truth, check, cpu_ns, main, running, wait_until
+from harness import BUILD, FAMILY_A, ROOT, Daemon, build_truth, check, check_sampled, cpu_ns, main, running, wait_until
 
 PROFD = os.path.join(BUILD, "profd")
 SAMPLE = os.path.join(ROOT, "tools/packaging/profd.conf")
@@ -115,6 +115,7 @@ def reload_keeps_sessions():
 
         write("[limits]\nconnections = 20\n")
         with Daemon("--config", path) as daemon:
+            before = cpu_ns(process.pid)
             session = daemon.start_profile(f"pid:{process.pid}", 600, rate=499)
             start, server = cpu_ns(process.pid), daemon.children()["profd-server"]
             collector = daemon.children()["profd-collect"]
@@ -137,12 +138,11 @@ def reload_keeps_sessions():
             check(daemon.get(f"{FAMILY_A}/{session}").json()["status"] == "running", "the session goes on")
             used = cpu_ns(process.pid) - start
             wait_until(lambda: cpu_ns(process.pid) - start > used + 3e9, 120, "the program to run")
-            used = cpu_ns(process.pid) - start
+            least = cpu_ns(process.pid) - start
             result = daemon.stop_profile(session)
             check(result["status"] == "completed" and result["quality"]["lost"] == 0, result["quality"])
-            # All of its time, also that around the reload; sampling error, and ends that are not read at one moment.
-            share = result["totalValue"] / used
-            check(0.85 < share < 1.15, f"{100 * share:.1f} % of the program's CPU time of {used / 1e9:.2f} s")
+            # all of its time, also that around the reload
+            check_sampled(result["totalValue"], least, cpu_ns(process.pid) - before, 499)
 
 
 def reload_of_what_is_never_profiled():
@@ -210,7 +210,7 @@ def secrets_are_files_and_credentials():
                 context = ssl.create_default_context(cadata=certificate)
                 context.check_hostname = False
                 try:
-                    with context.wrap_socket(socket.create_connection(("127.0.0.1", daemon.port), timeout=10)) as sock:
+                    with context.wrap_socket(socket.create_connection(("127.0.0.1", daemon.port), timeout=60)) as sock:
                         sock.sendall(f"GET /api/v1/keys HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
                                      f"Authorization: Bearer {token(secret)}\r\n\r\n".encode())
                         return int(sock.recv(4096).split()[1])

@@ -166,8 +166,11 @@ def family_c(talk, busy, idle):
     talk.say("GET", f"{V0}/non-existent-pipeline", status=404, code="UnknownPipelineName")
     talk.say("GET", f"{V0}/{busy}/samply_profile", status=400, code="NoSamplyProfile")
     talk.say("POST", f"{V0}/{busy}/samply_profile?ordinal=7", status=404, code="UnknownOrdinal")
-    talk.say("POST", f"{V0}/{busy}/samply_profile?duration_secs=2", status=202)
+    talk.say("POST", f"{V0}/{busy}/samply_profile?duration_secs=600", status=202)
     talk.say("POST", f"{V0}/{busy}/samply_profile?duration_secs=2", status=409, code="SamplyProfilingInProgress")
+    running_now = talk.say("GET", f"{A}/history?service={busy}&status=running").json()["items"]
+    wait_until(lambda: talk.daemon.get(f"{A}/{running_now[0]['id']}").json()["sampleCount"] > 20, 60, "samples")
+    talk.daemon.stop_profile(running_now[0]["id"])
     wait_until(lambda: talk.say("GET", f"{V0}/{busy}/samply_profile", status=200) if talk.daemon.request(
         "GET", f"{V0}/{busy}/samply_profile?latest=true").status == 200 else None, 60, "the Samply profile")
     talk.say("POST", f"{V0}/{idle}/samply_profile?duration_secs=600", status=202)

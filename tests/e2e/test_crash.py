@@ -3,6 +3,7 @@
 """Each process killed in mid-session, and the whole daemon killed many times under load: what is lost is what
 contract.md section 9 and the design allow, and it is stated."""
 
+import contextlib
 import os
 import random
 import shutil
@@ -10,24 +11,26 @@ import signal
 import tempfile
 import time
 
-from harness import FAMILY_A, Daemon, build_truth, check, cpu_ns, main, running, wait_until
+from harness import FAMILY_A, Daemon, build_truth, check, check_sampled, cpu_ns, main, running, wait_until
 
 RATE = 199
 
 
 def kill_one(comm, cpu_seconds=4):
-    """Kills one process in the middle of a session on a busy program: the finished result, its stacks, and
-    the CPU time that the program used meanwhile."""
+    """Kills one process in the middle of a session on a busy program: the finished result, its stacks when all
+    have names, and the CPU time that the program used meanwhile, at least and at most."""
     program = build_truth()
     with Daemon() as daemon, running(program, "600") as process:
+        before = cpu_ns(process.pid)
         session = daemon.start_profile(os.path.basename(program), 600, rate=RATE)
         start = cpu_ns(process.pid)
-        wait_until(lambda: daemon.get(f"{FAMILY_A}/{session}").json()["sampleCount"] > 100, 60, "samples")
+        count = more_samples(daemon, session, 0)
         victim = daemon.children()[comm]
         os.kill(victim, signal.SIGKILL)
-        wait_until(lambda: daemon.children().get(comm) not in (None, victim), 10, comm + " to come back")
+        wait_until(lambda: daemon.children().get(comm) not in (None, victim), 60, comm + " to come back")
+        more_samples(daemon, session, count)
         wait_until(lambda: cpu_ns(process.pid) - start > cpu_seconds * 1e9, 300, "the program to run")
-        used = cpu_ns(process.pid) - start
+        least = cpu_ns(process.pid) - start
 
         def stopped():
             try:
@@ -35,41 +38,49 @@ def kill_one(comm, cpu_seconds=4):
             except OSError:
                 return False  # the server itself is away
 
-        wait_until(stopped, 30, "the session to take the stop")
+        wait_until(stopped, 60, "the session to take the stop")
+        most = cpu_ns(process.pid) - before
         result = daemon.finish_profile(session)
         check(result["status"] == "completed", result)
-        return result, daemon.folded(session), used
+
+        def all_named():
+            stacks = daemon.folded(session)
+            return sum(v for s, v in stacks if "main" in s) > 0.97 * sum(v for _, v in stacks)
+
+        wait_until(all_named, 60, "names of all stacks")
+        return result, (least, most)
 
 
-def check_nothing_lost(result, used):
-    """All the CPU time is there, once. The band: sampling error, and the time to start and to stop."""
-    share = result["totalValue"] / used
-    check(0.93 < share < 1.08, f"{result['totalValue'] / 1e6:.0f} ms sampled of {used / 1e6:.0f} ms")
+def more_samples(daemon, session, than):
+    """Waits for 100 samples more than that, also while a process is away; how many there are."""
+    def taken():
+        with contextlib.suppress(OSError):
+            count = daemon.request("GET", f"{FAMILY_A}/{session}").json().get("sampleCount", 0)
+            return count if count > than + 100 else None
+
+    return wait_until(taken, 60, "samples")
 
 
 def symbolizer_killed():
-    result, stacks, used = kill_one("profd-symbols")
-    check_nothing_lost(result, used)
-    named = sum(v for s, v in stacks if "main" in s)
-    check(named > 0.97 * sum(v for _, v in stacks), "names are missing after the symbolizer came back")
+    result, used = kill_one("profd-symbols")
+    check_sampled(result["totalValue"], *used, RATE)
 
 
 def server_killed():
-    result, _, used = kill_one("profd-server")
-    check_nothing_lost(result, used)
+    result, used = kill_one("profd-server")
+    check_sampled(result["totalValue"], *used, RATE)
     check(result["quality"]["lost"] == 0, result["quality"])
 
 
 def collector_killed():
-    result, _, used = kill_one("profd-collect")
+    result, _ = kill_one("profd-collect")
     notes = " ".join(result["quality"].get("notes", []))
     check("collector" in notes or "gap" in notes, f"the gap is not stated: {result['quality']}")
-    check(result["totalValue"] > 0.5 * used, "sampling did not come back")
 
 
 def reader_killed():
-    result, _, used = kill_one("profd-reader")
-    check_nothing_lost(result, used)
+    result, used = kill_one("profd-reader")
+    check_sampled(result["totalValue"], *used, RATE)
 
 
 def daemon_killed_many_times():

@@ -9,14 +9,13 @@ import os
 import re
 import secrets
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
 import urllib.error
 import urllib.request
 
-from harness import FAMILY_A, ROOT, Daemon, check, compile_workload, cpu_ns, main, wait_until
+from harness import FAMILY_A, ROOT, Daemon, check, compile_workload, cpu_ns, free_port, main, wait_until
 
 LEAVES = {"leaf_a": 0.6, "leaf_b": 0.4}
 
@@ -111,9 +110,7 @@ def installed_later():
 @contextlib.contextmanager
 def debuginfod(folder, build_id):
     """A real server of the files in @folder; yields (url, requests()), the build-ids asked for."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
+    port = free_port()
     log = open(os.path.join(folder, "log"), "w+")
     server = subprocess.Popen(["debuginfod", "-v", "-d", os.path.join(folder, "db"), "-p", str(port), "-F", folder],
                               stdout=log, stderr=log, env=dict(os.environ, DEBUGINFOD_URLS=""))

@@ -59,7 +59,7 @@ def opened(data, name):
 
         def ask(*words):
             done = subprocess.run([node(), cli, *words, "--session", "test", "--json"], capture_output=True, text=True,
-                                  timeout=60, env=environment)
+                                  timeout=120, env=environment)
             return json.loads(done.stdout) if done.returncode == 0 and done.stdout else None
 
         # It starts a process of its own and gives that half a second; more may be needed.

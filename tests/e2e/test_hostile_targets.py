@@ -106,7 +106,7 @@ def test_memory_that_never_answers():
             liar("silent") as process:
         is_fine(daemon, fine)
         refused(ask(daemon, process.pid), "do not answer")
-        wait_until(lambda: "profd-reader" in daemon.children(), 20, "another reader")
+        wait_until(lambda: "profd-reader" in daemon.children(), 60, "another reader")
         is_fine(daemon, fine)
         check(process.poll() is None, "the target died of being read")
 

@@ -92,6 +92,7 @@ class Guarded(Daemon):
     def local(self, method, target, body=None):
         connection = http.client.HTTPConnection("localhost")
         connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.settimeout(90)
         connection.sock.connect(os.path.join(self.data_dir, "sock"))
         connection.request(method, target, json.dumps(body) if body else None, {"Content-Type": "application/json"})
         answer = connection.getresponse()

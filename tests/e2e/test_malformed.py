@@ -17,9 +17,10 @@ from harness import FAMILY_A, Answer, Daemon, check, main, running, wait_until
 FAMILY_B = "/api/v1/profiling"
 ABSENT = "sess-01jgz4w8x2m3n4p5q6r7s8t9v0"
 CONFIG = """[limits]
-header_timeout = 1s
-body_timeout = 1s
 body_bytes = 64K
+"""
+SHORT = """header_timeout = 1s
+body_timeout = 1s
 """
 
 GOOD = {"service": "sleep", "profileType": "cpu"}
@@ -161,7 +162,7 @@ PIPELINES = [
 ]
 
 
-def exchange(port, data, timeout=15):
+def exchange(port, data, timeout=60):
     """Sends bytes as they are; everything that comes back until the peer closes, or falls silent."""
     with socket.create_connection(("127.0.0.1", port), timeout=timeout) as sock:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -198,16 +199,16 @@ def check_problem(what, answer, status, code, field):
 
 
 @contextlib.contextmanager
-def short_limits():
-    """A daemon with short deadlines beside a program named sleep; afterwards its processes are the same ones
-    and nothing was started."""
+def watched(more=""):
+    """A daemon beside a program named sleep; afterwards its processes are the same ones and nothing was started. With SHORT
+    it does not wait for who is slow, so that nobody is to send anything else there."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "profd.conf")
         with open(path, "w") as f:
-            f.write(CONFIG)
+            f.write(CONFIG + more)
         with running("sleep", "600", ready=False), Daemon("--config", path) as daemon:
             wait_until(lambda: any(s["name"] == "sleep" for s in daemon.get(
-                "/api/v1/observability/services").json()["items"]), 20, "the service to be seen")
+                "/api/v1/observability/services").json()["items"]), 60, "the service to be seen")
             before = daemon.children()
             yield daemon
             check(daemon.get("/healthz").status == 200, "does not serve afterwards")
@@ -221,7 +222,7 @@ def shown(method, target, body):
 
 
 def refused_requests():
-    with short_limits() as daemon:
+    with watched() as daemon:
         for method, target, headers, body, status, code, field in REQUESTS:
             sent = {"Content-Type": "application/json", **headers} if isinstance(body, bytes) else headers
             answer = daemon.request(method, target, body, sent)
@@ -233,7 +234,7 @@ def refused_requests():
 
 
 def refused_pipelines():
-    with short_limits() as daemon:
+    with watched() as daemon:
         for method, target, status, code, details in PIPELINES:
             answer = daemon.request(method, target)
             check(answer.status == status, f"{method} {target}: {answer}")
@@ -246,9 +247,9 @@ def refused_pipelines():
 
 
 def unacceptable_answers():
-    with short_limits() as daemon, running("sha1sum", "/dev/zero", ready=False):
+    with watched() as daemon, running("sha1sum", "/dev/zero", ready=False):
         wait_until(lambda: any(s["name"] == "sha1sum" for s in daemon.get(
-            "/api/v1/observability/services").json()["items"]), 20, "the service to be seen")
+            "/api/v1/observability/services").json()["items"]), 60, "the service to be seen")
         session = daemon.profile("sha1sum", seconds=1)["id"]
         path = f"{FAMILY_A}/{session}/flamegraph"
         answer = daemon.request("GET", path, headers={"Accept": "image/gif"})
@@ -307,9 +308,9 @@ def bytes_on_the_wire():
         ("a huge header", raw("GET", "/healthz", "X-A: " + "y" * 300000), (431,)),
         ("a huge target", raw("GET", "/" + "y" * 300000), (414,)),
     ]
-    with short_limits() as daemon:
+    with watched(SHORT) as daemon:
         for what, data, statuses in rows:
-            answer = first_answer(exchange(daemon.port, data, timeout=5))
+            answer = first_answer(exchange(daemon.port, data))
             check(answer.status in statuses, f"{what}: {answer}")
 
 
@@ -324,29 +325,33 @@ def half_sent_requests():
         ("half a chunk", raw("POST", FAMILY_A + "/start", json_type, "Transfer-Encoding: chunked",
                              body=b'20\r\n{"serv')),
     ]
-    with short_limits() as daemon:
+    with watched(SHORT) as daemon:
         for what, data in rows:
             begin = time.monotonic()
             answer = first_answer(exchange(daemon.port, data))
             check_problem(what, answer, 408, "RequestTimeout", None)
-            check(0.5 < time.monotonic() - begin < 4, f"{what}: after {time.monotonic() - begin:.1f} s")
+            check(time.monotonic() - begin > 0.5, f"{what}: after {time.monotonic() - begin:.1f} s")
         # a byte now and then must not hold the connection: the deadline is absolute
-        with socket.create_connection(("127.0.0.1", daemon.port), timeout=10) as sock:
-            begin = time.monotonic()
-            with contextlib.suppress(OSError):
-                for byte in raw("GET", "/healthz", "X-Slow: " + "z" * 200):
-                    sock.sendall(bytes([byte]))
-                    time.sleep(0.05)
-                    check(time.monotonic() - begin < 5, "a dripping client is served for ever")
+        with socket.create_connection(("127.0.0.1", daemon.port), timeout=60) as sock:
+            sock.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
+
+            def is_cut():
+                try:
+                    sock.sendall(b"z")
+                except OSError:
+                    return True
+                return False
+
+            wait_until(is_cut, 60, "a dripping client to be cut off")
 
 
 def torn_connections():
     """Clients that leave at every byte of a request, and some that leave with a reset."""
     request = raw("POST", FAMILY_A + "/start", "Content-Type: application/json", "Content-Length: 30",
                   body=b'{"service":"sleep"')
-    with short_limits() as daemon:
+    with watched() as daemon:
         for cut in range(len(request)):
-            with socket.create_connection(("127.0.0.1", daemon.port), timeout=5) as sock:
+            with socket.create_connection(("127.0.0.1", daemon.port), timeout=60) as sock:
                 sock.sendall(request[:cut])
                 if cut % 2:
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -355,7 +360,7 @@ def torn_connections():
 def pipelined_requests():
     """Requests sent at once on one connection are answered in order, each by itself."""
     body = json.dumps(start_with(sampleRate=0)).encode()
-    with short_limits() as daemon:
+    with watched() as daemon:
         data = (raw("GET", "/healthz") + raw("GET", FAMILY_A + "/history?limit=0")
                 + raw("POST", FAMILY_A + "/start", "Content-Type: application/json",
                       f"Content-Length: {len(body)}", body=body)
@@ -367,10 +372,10 @@ def pipelined_requests():
 
 def many_idle_connections():
     """More connections than are served at a time: all others wait, and are served once idle ones time out."""
-    with short_limits() as daemon:
-        idle = [socket.create_connection(("127.0.0.1", daemon.port), timeout=10) for _ in range(300)]
+    with watched(SHORT) as daemon:
+        idle = [socket.create_connection(("127.0.0.1", daemon.port), timeout=60) for _ in range(300)]
         try:
-            check(daemon.get("/healthz", timeout=20).status == 200, "not served beside idle connections")
+            check(daemon.get("/healthz").status == 200, "not served beside idle connections")
         finally:
             for sock in idle:
                 sock.close()

@@ -44,11 +44,19 @@ class Truth:
         found = self.program.counters(), schedstats(self.program.pid)
         self.moments.append((begin, time.time(), *found))
 
+    @staticmethod
+    def ends(result):
+        return (datetime.datetime.fromisoformat(result[name].replace("Z", "+00:00")).timestamp()
+                for name in ("startedAt", "completedAt"))
+
+    def is_behind(self, result):
+        """A wait that goes on at the end has a quarter of a second to be counted by the program."""
+        _, ended = self.ends(result)
+        return self.moments[-1][0] >= ended + 0.25
+
     def around(self, result):
-        """The moments just inside of a session and those outside: ((first, last), (first, last)). A wait that goes on
-        at the end has a quarter of a second to be counted by the program."""
-        started, ended = (datetime.datetime.fromisoformat(result[name].replace("Z", "+00:00")).timestamp()
-                          for name in ("startedAt", "completedAt"))
+        """The moments just inside of a session and those outside: ((first, last), (first, last))."""
+        started, ended = self.ends(result)
         return ((next(m for m in self.moments if m[0] >= started), [m for m in self.moments if m[1] <= ended][-1]),
                 ([m for m in self.moments if m[1] <= started][-1], next(m for m in self.moments if m[0] >= ended + 0.25)))
 
@@ -74,12 +82,11 @@ def window(daemon, program, kinds, seconds=SECONDS, extra=None):
     for session in sessions.values():
         check(daemon.request("DELETE", f"{FAMILY_A}/{session}").status == 202, "the session does not stop")
 
-    stopped = time.monotonic()
-
     def ended():
+        """All of them, and looked at after the last one's end."""
         truth.look()
-        return time.monotonic() > stopped + 0.5 and all(
-            daemon.get(f"{FAMILY_A}/{session}").json()["status"] != "running" for session in sessions.values())
+        return all(result["status"] != "running" and truth.is_behind(result) for result in (
+            daemon.get(f"{FAMILY_A}/{session}?top=0").json() for session in sessions.values()))
 
     wait_until(ended, 60, "the sessions to end")
     return {kind: daemon.finish_profile(session) for kind, session in sessions.items()}, truth
@@ -112,7 +119,7 @@ def every_function_is_named(daemon, result, truth):
         found = daemon.folded(result["id"])
         return found if not any("[unknown] libc" in f for s, _ in found for f in s) else None
 
-    stacks = wait_until(named, 30, "libc's names")
+    stacks = wait_until(named, 60, "libc's names")
     states = daemon.folded(result["id"], "&groupBy=state")
     kinds = daemon.folded(result["id"], "&groupBy=wait")
     for name in (*WAITS, *HOGS):

@@ -11,8 +11,8 @@ import subprocess
 import tempfile
 import time
 
-from harness import FAMILY_A, Daemon, Failure, check, lasted_ns, main, wait_until
-from programs import build_go_source, free_port, load, postgres, started
+from harness import FAMILY_A, Daemon, Failure, check, free_port, lasted_ns, main, wait_until
+from programs import build_go_source, load, postgres, started
 
 SECONDS = 4
 JAVA = """
@@ -64,7 +64,7 @@ def service_of(daemon, pid):
                 return item["name"]
         return None
 
-    return wait_until(find, 30, f"the service of {pid}")
+    return wait_until(find, 60, f"the service of {pid}")
 
 
 def family(pid):

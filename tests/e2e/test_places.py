@@ -34,8 +34,8 @@ def stacks_of(*command, cpu_seconds=1.5, after_start=None):
         if after_start:
             after_start()
         pid = innermost(process.pid)
-        session = daemon.start_profile(f"pid:{pid}", 300, rate=199, waitSeconds=20)
-        wait_until(lambda: daemon.get(f"{FAMILY_A}/{session}").json()["startedAt"], 30, "sampling to begin")
+        session = daemon.start_profile(f"pid:{pid}", 300, rate=199, waitSeconds=60)
+        wait_until(lambda: daemon.get(f"{FAMILY_A}/{session}").json()["startedAt"], 60, "sampling to begin")
         start = cpu_ns(pid)
         wait_until(lambda: cpu_ns(pid) - start > cpu_seconds * 1e9, 120, "the program to run")
         daemon.stop_profile(session)

@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 
-from harness import ROOT, Daemon, check, main, own_name, running, wait_until
+from harness import ROOT, Daemon, check, free_port, main, own_name, running, wait_until
 from registry import pypi_import
 
 pypi_import("opentelemetry-proto==1.45.2", "protobuf==6.33.0")
@@ -33,7 +33,7 @@ OTLP_PATH, PYROSCOPE_PATH = "/v1development/profiles", "/push.v1.PusherService/P
 class Receiver:
     """Answers each request with the next of `script` (status, headers, body; None: hangs up), at last with 200."""
 
-    def __init__(self, port=0):
+    def __init__(self, port):
         self.script, self.requests = [], []
         receiver = self
 
@@ -56,7 +56,6 @@ class Receiver:
                 pass
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
-        self.port = self.server.server_address[1]
         self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
 
     def __enter__(self):
@@ -140,11 +139,6 @@ def pushing(folder, otlp_port, pyroscope_port):
                 f"[export pyro]\nkind = pyroscope\nurl = http://127.0.0.1:{pyroscope_port}/\n")
     with Daemon("--config", f"{folder}/profd.conf", data_dir=f"{folder}/data") as daemon:
         yield daemon
-
-
-def free_port():
-    with Receiver() as receiver:
-        return receiver.port
 
 
 def check_otlp(request, result, service):

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 
-from harness import WORKLOADS, Daemon, Skip, band, check, cpu_ns, main, running, wait_until
+from harness import WORKLOADS, Daemon, Skip, await_perf, band, check, cpu_ns, main, running, wait_until
 
 ROOTS = ("_start", "main", "__libc_start_main", "__libc_start_call_main", "clone3", "__clone3", "__GI___clone3",
          "start_thread", "ret_from_fork", "ret_from_fork_asm")
@@ -43,9 +43,10 @@ def is_complete(stack):
 
 def perf_stacks(pid, data):
     """Records until the process has used CPU_SECONDS: a busy machine only makes that last longer."""
-    start = cpu_ns(pid)
     perf = subprocess.Popen(["perf", "record", "-q", "-e", "cpu-clock:u", "-F", "99", "--call-graph", "dwarf,32768", "-p",
                              str(pid), "-o", data], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    await_perf(perf, data)
+    start = cpu_ns(pid)
     wait_until(lambda: cpu_ns(pid) - start > CPU_SECONDS * 1e9, 300, "the program to run")
     perf.send_signal(signal.SIGINT)
     perf.wait(120)

@@ -33,7 +33,7 @@ def record(folder, program):
         start = cpu_ns(process.pid)
         wait_until(lambda: cpu_ns(process.pid) - start > CPU_SECONDS * 1e9, 120, "the program to run")
         daemon.stop_profile(session)
-        return wait_until(lambda: shares(daemon.folded(session)), 30, "names")
+        return wait_until(lambda: shares(daemon.folded(session)), 60, "names")
 
 
 @contextlib.contextmanager
@@ -79,7 +79,7 @@ def recording_plays_without_privileges():
             session = daemon.start_profile(os.path.basename(program), 600, rate=199, waitSeconds=60)
             wait_until(lambda: daemon.get(f"{FAMILY_A}/{session}").json()["sampleCount"] > 200, 120, "the recording to play")
             daemon.stop_profile(session)
-            played = wait_until(lambda: shares(daemon.folded(session)), 30, "names")
+            played = wait_until(lambda: shares(daemon.folded(session)), 60, "names")
     check(set(played) == set(recorded), f"functions: {sorted(played)}, recorded {sorted(recorded)}")
     for leaf, share in recorded.items():
         check(abs(played[leaf] - share) < 0.12, f"{leaf}: {played[leaf]:.2f}, recorded {share:.2f}")

@@ -11,7 +11,8 @@ import signal
 import tempfile
 import time
 
-from harness import (FAMILY_A, Daemon, band, check, compile_workload, cpu_ns, main, own_name, running, wait_until)
+from harness import (FAMILY_A, Daemon, band, check, compile_workload, cpu_ns, lasted_ns, main, own_name, running,
+                     wait_until)
 
 FAMILY_B = "/api/v1/profiling"
 SHARES = {"parse_input": 0.4, "encode_output": 0.3, "hash_record": 0.2, "write_log": 0.1}
@@ -46,7 +47,7 @@ def start(daemon, service, tenant=None, key=None, status=202, **members):
 
 def known(daemon, service):
     wait_until(lambda: any(s["name"] == service for s in daemon.get(
-        "/api/v1/observability/services").json()["items"]), 20, f"{service} to be seen")
+        "/api/v1/observability/services").json()["items"]), 60, f"{service} to be seen")
 
 
 def run_for(process, seconds):
@@ -78,7 +79,7 @@ def life_of_a_session():
         check(partial["durationSeconds"] >= 1, f"time so far: {partial['durationSeconds']}")
         check(sum(v for _, v in daemon.folded(session)) >= partial["totalValue"], "partial flame graph")
         later = wait_until(lambda: (r := daemon.get(f"{FAMILY_A}/{session}").json())["sampleCount"]
-                           > partial["sampleCount"] and r, 20, "more samples")
+                           > partial["sampleCount"] and r, 60, "more samples")
         check(later["totalValue"] > partial["totalValue"], "the total did not grow")
         result = daemon.stop_profile(session)
         check(result["status"] == "completed" and result["stoppedEarly"] is True, f"{result}")
@@ -203,8 +204,8 @@ def waiting_for_a_service():
         with running(program):
             result = daemon.finish_profile(session["id"])
             check(result["status"] == "completed" and result["sampleCount"] > 20, f"{result}")
-            check(2 <= result["durationSeconds"] <= 3, f"{result['durationSeconds']} s")
-        wait_until(lambda: start_refused(daemon, service), 20, "the end of the process to be seen")
+            check(2 <= lasted_ns(result) / 1e9 < 10, f"{result['startedAt']} to {result['completedAt']}")
+        wait_until(lambda: start_refused(daemon, service), 60, "the end of the process to be seen")
         failed = start(daemon, service, waitSeconds=1, durationSeconds=1).json()["id"]
         result = daemon.finish_profile(failed)
         check(result["status"] == "failed" and result["failureReason"], f"{result}")
@@ -250,7 +251,7 @@ def tenants_see_their_own():
         other = start(daemon, service, tenant="blue", durationSeconds=1, sampleRate=49).json()["id"]
         as_red, as_blue = {"X-Tenant-ID": "red"}, {"X-Tenant-ID": "blue"}
         wait_until(lambda: all(daemon.get(f"{FAMILY_A}/{s}", headers=h).json()["status"] == "completed"
-                               for s, h in ((mine, as_red), (other, as_blue))), 30, "both to end")
+                               for s, h in ((mine, as_red), (other, as_blue))), 60, "both to end")
         for path in ("", "/flamegraph?format=json", "/heatmap"):
             answer = daemon.request("GET", f"{FAMILY_A}/{mine}{path}", headers=as_blue)
             absent = daemon.request("GET", f"{FAMILY_A}/{mine[:-1] + ('0' if mine[-1] != '0' else '1')}{path}",
@@ -286,9 +287,11 @@ def restarts_keep_sessions():
             check(baseline.status == 200, f"baseline: {baseline}")
             for sig in (signal.SIGTERM, signal.SIGKILL):
                 open_one = daemon.start_profile(service, 600)
+                run_for(process, 1)
+                least = wait_until(lambda s=open_one: (n := daemon.get(f"{FAMILY_A}/{s}").json()["sampleCount"]) > 50 and n,
+                                   60, "samples")
                 if sig == signal.SIGKILL:
                     time.sleep(11)  # what is older than the open window of 10 s is kept
-                run_for(process, 1)
                 daemon.stop(sig)
                 daemon.start()
                 again = daemon.get(f"{FAMILY_A}/{done['id']}?top=1000").json()
@@ -296,8 +299,8 @@ def restarts_keep_sessions():
                                "processes", "topFunctions"):
                     check(again[member] == done[member], f"{member} after {sig.name}: {again[member]}")
                 check(daemon.folded(done["id"]) == stacks, f"stacks after {sig.name}")
-                result = daemon.finish_profile(open_one, 30)
-                check(result["status"] == "completed" and result["sampleCount"] > 50, f"after {sig.name}: {result}")
+                result = daemon.finish_profile(open_one)
+                check(result["status"] == "completed" and result["sampleCount"] >= least, f"after {sig.name}: {result}")
                 check(result["durationSeconds"] < 300, f"real duration: {result['durationSeconds']}")
                 kept = daemon.get(f"{FAMILY_B}/baselines/{baseline.json()['baselineId']}").json()
                 check(kept["baselineLabel"] == "kept", f"baseline after {sig.name}: {kept}")
@@ -334,7 +337,8 @@ def regressions_of_known_programs():
         names = [r["funcName"] for r in worse["regressions"]]
         check(names == ["hash_record"], f"regressions {names}: {worse['summary']}")
         found = worse["regressions"][0]
-        check(abs(found["deltaPct"] - 13.3) < 4, f"delta {found['deltaPct']}, should be 13.3 points")
+        # five deviations of 1,400 samples on each side
+        check(abs(found["deltaPct"] - 13.3) < 8.5, f"delta {found['deltaPct']}, should be 13.3 points")
         low, high = found["confidenceInterval"]
         check(low <= found["deltaPct"] <= high and low > 0, f"interval {low}, {high}")
         check("hash_record" in worse["summary"], worse["summary"])
@@ -363,7 +367,7 @@ def regressions_of_known_programs():
         trend = daemon.get(f"{FAMILY_B}/trend?profileType=cpu&funcName=hash_record").json()
         check([i["baselineLabel"] for i in trend["items"]] == ["v1", "v2"], f"trend {trend}")
         values = [i["value"] for i in trend["items"]]
-        check(abs(values[0] - 20) < 4 and abs(values[1] - 33.3) < 4, f"trend {values}")
+        check(abs(values[0] - 20) < 5.5 and abs(values[1] - 33.3) < 6.5, f"trend {values}")
         answer = daemon.request("POST", FAMILY_B + "/diff", {"baseId": labels[0], "compareId": slower, "type": "cpu"})
         check(answer.status == 200 and answer.json()["functions"], f"diff: {answer}")
 
