@@ -206,7 +206,7 @@ static __always_inline void io_note(struct io_call call)
 	struct cost_timer timer;
 	uint64_t value;
 
-	if (!call.detail)
+	if (!call.detail || !config.io_by_call)
 		return;
 	timer = cost_begin(PROF_PROGRAM_IO);
 	value = io_choose(call.moved);

@@ -364,6 +364,7 @@ struct prof_config {
 	uint64_t lock_secret;	  /* what locks are told apart by without telling where they are */
 	uint32_t
 		sample_undecided; /* 1 while a session could want a process nobody has decided on */
+	uint32_t io_by_call; /* calls that move bytes are taken at their own ends */
 	uint32_t
 		self_tgid[4]; /* profd's own processes are sampled like any other; for accounting */
 };

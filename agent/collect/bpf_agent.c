@@ -67,6 +67,7 @@ int bpf_agent_create(const struct features *features, struct bpf_agent **ret, st
 	if (!agent)
 		return err_set(err, ENOMEM, NULL, NULL, "out of memory");
 	agent->features = *features;
+	call_ends_init(&agent->call_ends);
 	rc = libbpf_num_possible_cpus();
 	if (rc < 0)
 		return err_set(err, -rc, NULL, NULL, "the number of CPUs is unknown: %s",
@@ -105,6 +106,7 @@ void bpf_agent_destroy(struct bpf_agent *agent)
 		(void)close(agent->pending_fds[--agent->pending_count]);
 	bpf_ring_deinit(&agent->ring);
 	kick_rings_deinit(&agent->kicks);
+	call_ends_deinit(&agent->call_ends);
 	profiler_bpf__destroy(agent->waits);
 	profiler_bpf__destroy(agent->skel);
 	u64map_deinit(&agent->tables);
@@ -309,16 +311,23 @@ static int set_disk(struct bpf_agent *agent, bool on)
 
 static int set_calls(struct bpf_agent *agent, bool on)
 {
-	const struct bpf_object_skeleton *skeleton = agent->waits->skeleton;
-	int rc = set_link(agent->waits->progs.io_resume, &agent->waits->links.io_resume, on);
+	struct profiler_bpf *waits = agent->waits;
+	int programs[CALL_ENDS_MAX], rc;
+	struct bpf_program *program;
+	unsigned count = 0;
 
-	for (int i = 0; i < skeleton->prog_cnt && rc == 0; i++) {
-		struct bpf_program *program = *skeleton->progs[i].prog;
-
-		if (bpf_load_is_call(program) && bpf_program__autoload(program))
-			rc = set_link(program, skeleton->progs[i].link, on);
+	agent->skel->bss->config.io_by_call = on;
+	rc = set_link(waits->progs.io_resume, &waits->links.io_resume, on);
+	if (!on)
+		call_ends_close(&agent->call_ends);
+	if (!on || rc < 0)
+		return rc;
+	bpf_object__for_each_program(program, waits->obj)
+	{
+		if (bpf_load_is_call(program) && bpf_program__autoload(program) && count < CALL_ENDS_MAX)
+			programs[count++] = bpf_program__fd(program);
 	}
-	return rc;
+	return call_ends_open(&agent->call_ends, programs, count);
 }
 
 /* At the ends of the calls that move bytes where the kernel lets programs in there, else of every system call. */

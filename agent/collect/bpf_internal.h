@@ -7,6 +7,7 @@
 #include "agent/base/u64map.h"
 #include "agent/collect/bpf_agent.h"
 #include "agent/collect/bpf_ring.h"
+#include "agent/collect/call_ends.h"
 #include "agent/collect/kick_rings.h"
 #include "agent/collect/perf_events.h"
 #include "agent/collect/thread_events.h"
@@ -23,6 +24,7 @@ struct bpf_agent {
 	struct thread_events fast;
 	struct bpf_ring ring;
 	struct kick_rings kicks; /* empty until off-CPU programs are wanted */
+	struct call_ends call_ends; /* of calls that move bytes */
 	struct u64map tables;	 /* module id -> bytes charged for its table */
 	struct u64map table_fds; /* module id -> descriptor of its table, owned; not of all */
 	unsigned table_fds_max;

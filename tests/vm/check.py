@@ -20,7 +20,8 @@ def folded_of(lines):
     return [(stack.split(";"), int(value)) for stack, value in stacks]
 
 
-def bytes_are_exact(io, paths, means, threads):
+def bytes_are_exact(io, attached, paths, means, threads):
+    assert attached.strip() == "18, then 0", f"ends of calls: {attached}"
     assert re.search(r"^fexit +yes", text, re.M), "no programs at the ends of functions"
     assert any("(fexit)" in note for note in io["quality"]["notes"]), f"how bytes are taken: {io['quality']}"
     for place in ("/dev/loop0", "pipe:["):
@@ -38,7 +39,8 @@ try:
     went, back = text.split("=== went\n")[1].split("=== result")[0].split("=== back\n")
     back, io = back.split("=== io\n")
     back, ledger = back.split("=== ledger\n")
-    io, paths = io.split("=== paths\n")
+    io, attached = io.split("=== attached\n")
+    attached, paths = attached.split("=== paths\n")
     paths, means = paths.split("=== means\n")
     means, threads = means.split("=== threads\n")
     back, ledger, io = map(json.loads, (back, ledger, io))
@@ -55,7 +57,7 @@ try:
         parts = t["userNs"] + t["kernelNs"] + t["runqueueNs"] + t["preemptedNs"] + sum(t["blockedNs"].values())
         assert t["elapsedNs"] > 3e9 and abs(parts / t["elapsedNs"] - 1) < 0.01, f"while a CPU went: {t}"
     assert io["status"] == "completed" and io["breakdown"]["disk"].get("loop1 device"), f"reads of a disk: {io}"
-    bytes_are_exact(io, paths, means, threads)
+    bytes_are_exact(io, attached, paths, means, threads)
     assert result["status"] == "completed", result
     assert total and result["sampleCount"] > 200, f"{result['sampleCount']} samples"
     complete = 100 * sum(v for s, v in stacks if "main" in s) / total
