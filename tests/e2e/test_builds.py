@@ -36,9 +36,9 @@ class Build:
         self.path = os.path.join(FOLDER, name)
 
 
-# Of the stacks, though every build is a file that profd has never seen: all but a tick or two of some 470 that may come
-# inside execve(), where there is no user stack.
+# Of the stacks, though every build is a file that profd has never seen: all but a tick or two of some 470.
 WHOLE = 0.995
+TICK_NS = 1e9 / 199
 UNKNOWN_MAX = 0.005  # of the frames
 
 
@@ -162,10 +162,11 @@ def clean(frame):
 
 
 def problems(daemon, session, build):
-    stacks = [([clean(f) for f in s], v) for s, v in daemon.folded(session, f"&where=process:{build.name}")]
+    stacks = [([clean(f) for f in s], v) for s, v in daemon.folded(session, f"&where=process:{build.name}")
+              if not any("execve" in f for f in s)]  # there is no user stack yet
     total = sum(v for _, v in stacks)
     # only what the program does itself, not the loader's work before main
-    samples = total / 5.025e6
+    samples = total / TICK_NS
     if samples < 60:
         return [f"only {samples:.0f} samples"]
     found = []
@@ -182,13 +183,13 @@ def problems(daemon, session, build):
             found.append(f"names in a stripped program: {wrong}")
         # a tick may come before the mapping of a library is known
         bad = [(f, v) for s, v in stacks for f in s if f.startswith("[unknown]") and not re.fullmatch(r"\[unknown\] \S+\+0x[0-9a-f]+", f)]
-        if sum(v for _, v in bad) > (1 - WHOLE) * total:
+        if sum(v for _, v in bad) > max((1 - WHOLE) * total, 2.5 * TICK_NS):
             found.append(f"unknown frames without a place: {bad}")
     # a stack guessed by frame pointers reaches the entry too, but without its leaf's caller
     wrong = sum(v for s, v in whole for leaf, (_, chain, count) in build.truth.items()
                 if chain and leaf in s and s.count(chain) != count)
     complete = sum(v for _, v in whole) - wrong
-    if complete < WHOLE * total:
+    if total - complete > max((1 - WHOLE) * total, 2.5 * TICK_NS):
         found.append(f"{100 * complete / total:.1f} % of its stacks are complete and exact")
     if not build.shows & NAMES:
         return found

@@ -49,7 +49,7 @@ def waiting_for_input(program):
 
 def is_own_server(frames):
     """Goroutines that serve HTTP are there or not from one moment to the next."""
-    return any(f.startswith("net/http.(*conn)") or f.startswith("net/http.(*connReader)") for f in frames)
+    return any(f.startswith(("net/http.(*conn)", "net/http.(*connReader)", "net/http.(*Server).Serve")) for f in frames)
 
 
 def parse_dump(text):
@@ -79,6 +79,12 @@ def take(daemon, pid, kind="goroutine", **extra):
     return session["sessionId"]
 
 
+def await_names(daemon, session):
+    """A daemon that has just started looks at every file that the host runs: until it has seen ours."""
+    wait_until(lambda: any("main.park" in s["frames"] for s in analysis(daemon, session)["topStacks"]), 60,
+               "names of the program")
+
+
 def analysis(daemon, session, query=""):
     return daemon.get(f"{FAMILY_B}/sessions/{session}/analysis?limit=1000{query}").json()
 
@@ -99,6 +105,7 @@ def test_goroutines_equal_their_own_dump():
     with Daemon() as daemon, served() as (process, fetch):
         session = take(daemon, process.pid)
         theirs = parse_dump(fetch("/debug/pprof/goroutine?debug=2").decode())
+        await_names(daemon, session)
         result = analysis(daemon, session)
         ours = stacks_of(result)
         check(ours == theirs, difference(ours, theirs))
@@ -144,6 +151,7 @@ def test_a_planted_leak_is_all_that_is_new():
     with Daemon() as daemon, served() as (process, fetch):
         fetch("/gc")
         base = take(daemon, process.pid)
+        await_names(daemon, base)
         fetch("/leak?n=137")
         compare = take(daemon, process.pid)
         answer = daemon.request("POST", FAMILY_B + "/diff?frames=details",

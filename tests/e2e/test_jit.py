@@ -57,8 +57,9 @@ while True:
 """
 
 
-def profile(command, service, cpu_seconds=3, cwd=None, before_start=None):
-    """(stacks, samples) of @command once it has used @cpu_seconds."""
+def profile(command, service, name=None, cpu_seconds=3, cwd=None, before_start=None):
+    """(stacks, samples) of @command once it has used @cpu_seconds and its code has @name: a session is stored with the
+    names of its time, if they are known by then."""
     before = os.getcwd()
     with Daemon() as daemon:
         if cwd:
@@ -71,6 +72,7 @@ def profile(command, service, cpu_seconds=3, cwd=None, before_start=None):
                 session = daemon.start_profile(service or f"pid:{process.pid}", 300, rate=199)
                 start = cpu_ns(process.pid)
                 wait_until(lambda: cpu_ns(process.pid) - start > cpu_seconds * 1e9, 120, "the program to run")
+                wait_until(lambda: not name or share(daemon.folded(session), name) > 0.2, 60, f"the name {name}")
                 result = daemon.stop_profile(session)
                 with contextlib.suppress(OSError):
                     os.unlink(f"/tmp/perf-{process.pid}.map")
@@ -99,19 +101,19 @@ def check_own(stacks, samples, heavy="jitted heavy", light="jitted light"):
 
 def like_dotnet():
     """Its map's names have spaces, brackets and the tier of the code, its code lies in a memfd."""
-    check_own(*profile([compile_workload("jit.c", "-O2"), "300", "dotnet"], "jit"),
-              "void [app] Shop.Cart`1[System.__Canon]::Heavy(!0, int32)", "int32 [app] Shop.Cart::Light(int32[])")
+    heavy = "void [app] Shop.Cart`1[System.__Canon]::Heavy(!0, int32)"
+    check_own(*profile([compile_workload("jit.c", "-O2"), "300", "dotnet"], "jit", heavy), heavy, "int32 [app] Shop.Cart::Light(int32[])")
 
 
 def own_jitdump():
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
-        check_own(*profile([compile_workload("jit.c", "-O2"), "300", "jitdump"], "jit", cwd=folder))
+        check_own(*profile([compile_workload("jit.c", "-O2"), "300", "jitdump"], "jit", "jitted heavy", cwd=folder))
 
 
 def map_written_later():
     """Found within ten seconds, and then what was sampled before is named as well."""
-    check_own(*profile([compile_workload("jit.c", "-O2"), "300", "late"], "jit", cpu_seconds=14))
+    check_own(*profile([compile_workload("jit.c", "-O2"), "300", "late"], "jit", "jitted heavy", cpu_seconds=14))
 
 
 def without_map():
@@ -161,7 +163,7 @@ def java_with_map():
             f.write(JAVA)
         subprocess.run(["javac", "HotLoops.java"], check=True, cwd=folder)
         stacks, samples = profile(["java", "-XX:+PreserveFramePointer", "-XX:CompileCommand=quiet", "-XX:CompileCommand=dontinline,HotLoops::*",
-                                   "-cp", folder, "HotLoops"], None, before_start=dump)
+                                   "-cp", folder, "HotLoops"], None, "HotLoops.inner(int)", before_start=dump)
     check_share(stacks, samples, 0.75, "HotLoops.inner(int)")
     check_share(stacks, samples, 0.25, "HotLoops.cold(int)")
     hot = [(s, v) for s, v in stacks if any("HotLoops.inner" in f for f in s)]
@@ -186,7 +188,7 @@ def python_with_map():
         path = os.path.join(folder, "hot_loops.py")
         with open(path, "w") as f:
             f.write(PYTHON)
-        stacks, samples = profile([python, "-X", "perf", path], None)
+        stacks, samples = profile([python, "-X", "perf", path], None, "inner")
     check_share(stacks, samples, 0.75, "inner")
     check_share(stacks, samples, 0.25, "cold")
     hot = [(s, v) for s, v in stacks if "inner" in s]
@@ -226,7 +228,7 @@ def node_with_map():
     # of the compilers that this release has
     plain = [f"--no-{name}" for name in ("turbo-inlining", "maglev-inlining") if f"--{name} " in known]
     with tempfile.TemporaryDirectory() as folder:
-        stacks, samples = profile(["node", "--perf-basic-prof", *plain, write_script(folder)], None)
+        stacks, samples = profile(["node", "--perf-basic-prof", *plain, write_script(folder)], None, "hotInner")
     check_share(stacks, samples, 0.75, "hotInner")
     check_share(stacks, samples, 0.25, "coldOne")
     inside = sum(v for s, v in stacks if any("hotInner" in f for f in s) and any("hotThree" in f for f in s))

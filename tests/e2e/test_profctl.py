@@ -50,7 +50,7 @@ def profiles():
         check(re.match(r"profd \S+ at http.*\nstore +works\ncollector +works\nsymbolizer +works\n$", profctl(daemon, "status")), "status")
         check(profctl(daemon, "status", output="json")["ready"]["store"] is True, "status as JSON")
         wait_until(lambda: process.pid in [p["pid"] for s in profctl(daemon, "services", output="json")["items"]
-                                           for p in s["processes"]], 20, "the service to be listed")
+                                           for p in s["processes"]], 60, "the service to be listed")
         head, *rows = profctl(daemon, "services").splitlines()
         cpus = [float(row[:head.index("cpus") + 4].split()[-1]) for row in rows]
         check(any(row.startswith("truth_nofp") for row in rows) and cpus == sorted(cpus, reverse=True), f"services as a table, busiest first: {rows}")
@@ -90,9 +90,10 @@ def recording():
 def comparing():
     with Daemon() as daemon, running(build_truth(), "600") as process:
         first, second = (take(daemon, process, seconds=LEAST_S) for _ in range(2))
-        answer = profctl(daemon, "compare", first, second, output="json")
+        # at 99 % one comparison of equal profiles in some hundred finds a change
+        answer = profctl(daemon, "compare", first, second, "-c", "0.9999", output="json")
         check(answer["verdict"] == "unchanged" and not answer["regressions"], answer["summary"])
-        check("verdict    unchanged" in profctl(daemon, "compare", first, second, "-p", "2", "-c", "0.95"), "compare")
+        check("verdict    unchanged" in profctl(daemon, "compare", first, second, "-p", "2", "-c", "0.9999"), "compare")
         profctl(daemon, "compare", first, second, "--threshold", "many", status=2)
         profctl(daemon, "compare", first, "sess-00000000000000000000000000", status=1)
         check("leaf_a" in profctl(daemon, "diff", first, second, "--top", "1000"), "diff")
@@ -205,7 +206,7 @@ def doctor():
         seen = {c["check"]: c for c in json.loads(nobody.stdout)["checks"]}
         check(seen["feature btf"]["state"] == seen["privilege CAP_SYSLOG"]["state"] == "ok", seen)
         os.kill(daemon.process.pid, signal.SIGTERM)
-        daemon.process.wait(30)
+        daemon.process.wait(120)
         done = subprocess.run([PROFCTL, "--url", f"http://127.0.0.1:{daemon.port}", "doctor"], capture_output=True,
                               text=True)
         check(done.returncode == 1 and "not reached" in done.stdout and "feature btf" in done.stdout, f"{done}")

@@ -115,7 +115,7 @@ def curl(daemon, command):
 
 def take(daemon, service, kind="cpu", seconds=2):
     answer = daemon.request("POST", FAMILY_A + "/start", {
-        "service": service, "profileType": kind, "durationSeconds": seconds, "waitSeconds": 20})
+        "service": service, "profileType": kind, "durationSeconds": seconds, "waitSeconds": 60})
     check(answer.status == 202, f"start of {kind}: {answer}")
     return daemon.finish_profile(answer.json()["id"])
 
@@ -142,7 +142,7 @@ def observability_profiling():
         path = f"{FAMILY_A}/{begun['id']}"
         wait_until(lambda: daemon.get(path, headers=tenant).json()["sampleCount"] > 50, 60, "samples")
         check(daemon.request("DELETE", path, headers=tenant).status == 202, "stop")
-        wait_until(lambda: daemon.get(path, headers=tenant).json()["status"] != "running", 30, "the end")
+        wait_until(lambda: daemon.get(path, headers=tenant).json()["status"] != "running", 60, "the end")
         check_fields("ProfileResult", PROFILE_RESULT, daemon.get(path, headers=tenant).json())
 
         base, comparison = (take(daemon, service)["id"] for _ in range(2))
@@ -179,7 +179,7 @@ def profile_types():
     with go_program() as service, Daemon() as daemon:
         for kind in PROFILE_TYPES:
             answer = daemon.request("POST", FAMILY_A + "/start", {
-                "service": service, "profileType": kind, "durationSeconds": 1, "waitSeconds": 20})
+                "service": service, "profileType": kind, "durationSeconds": 1, "waitSeconds": 60})
             check(answer.status == 202, f"{kind}: {answer}")
             result = daemon.finish_profile(answer.json()["id"])
             check(result["profileType"] == kind, f"{kind}: {result}")
@@ -289,7 +289,7 @@ def samply_profile():
         take(daemon, name, seconds=1)
         example = ("curl -X POST 'https://api.example.com/v0/pipelines/{pipeline_name}/samply_profile"
                    "?ordinal=<ordinal>&duration_secs=<duration_secs>' \\\n -H 'Authorization: Bearer YOUR_TOKEN'")
-        command = example.replace("<ordinal>", "0").replace("<duration_secs>", "3")
+        command = example.replace("<ordinal>", "0").replace("<duration_secs>", "600")
         status, body = curl(daemon, command.replace("{pipeline_name}", name))
         check((status, body) == (202, ""), f"the page's example: {status} {body}")
         status, body = curl(daemon, command.replace("{pipeline_name}", name))
@@ -301,6 +301,9 @@ def samply_profile():
             "message": "Unknown pipeline name 'non-existent-pipeline'", "error_code": "UnknownPipelineName",
             "details": {"pipeline_name": "non-existent-pipeline"}}, f"{status} {body}")
         path = f"/v0/pipelines/{name}/samply_profile"
+        running_now = daemon.get(f"{FAMILY_A}/history?service={name}&status=running").json()["items"]
+        wait_until(lambda: daemon.get(f"{FAMILY_A}/{running_now[0]['id']}").json()["sampleCount"] > 20, 60, "samples")
+        daemon.stop_profile(running_now[0]["id"])
         first = wait_until(lambda: (a := daemon.request("GET", path + "?latest=true&ordinal=0")).status != 204 and a,
                            60, "the profile")
         check(first.status == 200 and first.headers["Content-Type"] == "application/gzip", f"{first}")

@@ -214,7 +214,9 @@ def waiting_for_a_service():
 def start_refused(daemon, service):
     answer = daemon.request("POST", FAMILY_A + "/start", {"service": service, "profileType": "cpu"})
     if answer.status == 202:
-        daemon.request("DELETE", f"{FAMILY_A}/{answer.json()['id']}")
+        path = f"{FAMILY_A}/{answer.json()['id']}"
+        daemon.request("DELETE", path)
+        wait_until(lambda: daemon.request("GET", path).json().get("status") != "running", 60, "its end")
         return False
     check(answer.status == 503 and answer.json()["error_code"] == "ServiceNotRunning", f"{answer}")
     check("Retry-After" in answer.headers, "503 without Retry-After")
