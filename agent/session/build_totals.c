@@ -42,21 +42,31 @@ static int read_thread(struct build *b, const struct chunk_attr *attr, const str
 	return thread_totals_read(b->totals, pid, attr->tid, &reading);
 }
 
-static int find_totals(struct build *b)
+/* Before samples are added: those of threads without a reading are ignored. */
+static int read_threads(struct build *b, unsigned type)
 {
 	const struct recording *recording = b->recording;
-	const struct profile_meta *meta = &b->options->meta;
 	int rc = 0;
 
-	if ((meta->type != PROFILE_OFFCPU && meta->type != PROFILE_WALL) || recording->sums)
-		return 0;
 	for (size_t i = 0; rc == 0 && i < recording->events.count; i++) {
 		const struct chunk_event *event = &recording->events.data[i];
 		const struct chunk_attr *attr = build_attr(recording, event->attr);
 
-		if (attr && attr->type == PROF_SAMPLE_THREAD)
+		if (attr && attr->type == type)
 			rc = read_thread(b, attr, event);
 	}
+	return rc;
+}
+
+static int find_totals(struct build *b)
+{
+	const struct recording *recording = b->recording;
+	const struct profile_meta *meta = &b->options->meta;
+	int rc;
+
+	if ((meta->type != PROFILE_OFFCPU && meta->type != PROFILE_WALL) || recording->sums)
+		return 0;
+	rc = read_threads(b, PROF_SAMPLE_THREAD);
 	for (size_t i = 0; rc == 0 && i < recording->events.count; i++) {
 		const struct chunk_event *event = &recording->events.data[i];
 		const struct chunk_attr *attr = build_attr(recording, event->attr);
@@ -75,17 +85,11 @@ static int find_moved(struct build *b)
 {
 	const struct recording *recording = b->recording;
 	const struct profile_meta *meta = &b->options->meta;
-	int rc = 0;
+	int rc;
 
 	if (meta->type != PROFILE_IO || recording->sums)
 		return 0;
-	for (size_t i = 0; rc == 0 && i < recording->events.count; i++) {
-		const struct chunk_event *event = &recording->events.data[i];
-		const struct chunk_attr *attr = build_attr(recording, event->attr);
-
-		if (attr && attr->type == PROF_SAMPLE_MOVED)
-			rc = read_thread(b, attr, event);
-	}
+	rc = read_threads(b, PROF_SAMPLE_MOVED);
 	for (size_t i = 0; rc == 0 && i < recording->events.count; i++) {
 		const struct chunk_event *event = &recording->events.data[i];
 		const struct chunk_attr *attr = build_attr(recording, event->attr);

@@ -148,7 +148,7 @@ struct peers {
 	bool has_status;
 	bool has_listed; /* the processes that lived when the collector began are known */
 	uint64_t patience_ns; /* monotonic: until then whoever asks for processes waits for them */
-	uint64_t lives_asked_ns; /* monotonic: when the collector was last asked for them (demand_ask_lives()) */
+	uint64_t lives_asked_ns; /* monotonic: when the collector was last asked for them (demand_lives_are_told()) */
 	struct control_status status;
 	uint64_t loaded_ns; /* monotonic: the collector loaded programs until then; 0 = never */
 	struct control_demand demand_sent;
