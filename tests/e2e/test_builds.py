@@ -3,6 +3,7 @@
 programs by several compilers, optimizations, links and kinds of debug information. All run under one profile
 of the whole host."""
 
+import contextlib
 import csv
 import os
 import re
@@ -161,9 +162,29 @@ def clean(frame):
     return re.sub(r"\(.*", "", frame).replace("truth_plain::", "").replace("rust::", "")
 
 
+def stacks_of(daemon, session, build):
+    return [([clean(f) for f in s], v) for s, v in daemon.folded(session, f"&where=process:{build.name}")
+            if not any("execve" in f for f in s)]  # there is no user stack yet
+
+
+def exact_ns(stacks, build):
+    """Time in stacks that are complete, and of a leaf that has its chain."""
+    # the entry of a stripped C program has no name, but what it calls is the C library's
+    entry = (lambda f: f in ENTRIES) if build.shows & NAMES else (lambda f: "__libc_start" in f)
+    whole = [(s, v) for s, v in stacks if any(map(entry, s[:2]))]
+    # a stack guessed by frame pointers reaches the entry too, but without its leaf's caller
+    wrong = sum(v for s, v in whole for leaf, (_, chain, count) in build.truth.items()
+                if chain and leaf in s and s.count(chain) != count)
+    return sum(v for _, v in whole) - wrong
+
+
+def unknown_ns(stacks):
+    """Time by the share of a stack's frames that have no name."""
+    return sum(v * sum(f.startswith("[unknown]") for f in s) / len(s) for s, v in stacks)
+
+
 def problems(daemon, session, build):
-    stacks = [([clean(f) for f in s], v) for s, v in daemon.folded(session, f"&where=process:{build.name}")
-              if not any("execve" in f for f in s)]  # there is no user stack yet
+    stacks = stacks_of(daemon, session, build)
     total = sum(v for _, v in stacks)
     # only what the program does itself, not the loader's work before main
     samples = total / TICK_NS
@@ -171,13 +192,9 @@ def problems(daemon, session, build):
         return [f"only {samples:.0f} samples"]
     found = []
     if build.shows & NAMES:
-        whole = [(s, v) for s, v in stacks if any(f in ENTRIES for f in s[:2])]
-        unknown = sum(v * sum(f.startswith("[unknown]") for f in s) / len(s) for s, v in stacks)
-        if unknown > UNKNOWN_MAX * total:
-            found.append(f"{100 * unknown / total:.1f} % of its frames have no name")
+        if unknown_ns(stacks) > UNKNOWN_MAX * total:
+            found.append(f"{100 * unknown_ns(stacks) / total:.1f} % of its frames have no name")
     else:
-        # a C program's entry has no name, but what it calls is the C library's
-        whole = [(s, v) for s, v in stacks if any("__libc_start" in f for f in s[:2])]
         wrong = {f for s, _ in stacks for f in s if any(leaf in f for leaf in build.truth)}
         if wrong:
             found.append(f"names in a stripped program: {wrong}")
@@ -185,10 +202,7 @@ def problems(daemon, session, build):
         bad = [(f, v) for s, v in stacks for f in s if f.startswith("[unknown]") and not re.fullmatch(r"\[unknown\] \S+\+0x[0-9a-f]+", f)]
         if sum(v for _, v in bad) > max((1 - WHOLE) * total, 2.5 * TICK_NS):
             found.append(f"unknown frames without a place: {bad}")
-    # a stack guessed by frame pointers reaches the entry too, but without its leaf's caller
-    wrong = sum(v for s, v in whole for leaf, (_, chain, count) in build.truth.items()
-                if chain and leaf in s and s.count(chain) != count)
-    complete = sum(v for _, v in whole) - wrong
+    complete = exact_ns(stacks, build)
     if total - complete > max((1 - WHOLE) * total, 2.5 * TICK_NS):
         found.append(f"{100 * complete / total:.1f} % of its stacks are complete and exact")
     if not build.shows & NAMES:
@@ -217,13 +231,14 @@ def wrong_lines(daemon, session, build):
     return found
 
 
-def every_build():
+@contextlib.contextmanager
+def profiled():
+    """Yields (daemon, session, the builds) when each has run."""
     shutil.rmtree(FOLDER, ignore_errors=True)
     os.makedirs(FOLDER)
     table = builds()
     for build in table:
         build.how(build.path)
-    failed = []
     with Daemon() as daemon:
         session = daemon.start_profile("*", 600, rate=199)
         waiting = list(table)
@@ -234,6 +249,12 @@ def every_build():
             running[0].wait()
             running.pop(0)
         daemon.stop_profile(session)
+        yield daemon, session, table
+
+
+def every_build():
+    failed = []
+    with profiled() as (daemon, session, table):
         for build in table:
             found = problems(daemon, session, build)
             print(f"  {build.name}: {'; '.join(found) or 'right'}")

@@ -63,24 +63,35 @@ def perf_stacks(pid, data):
     return stacks
 
 
-def compare(*command):
-    """@command runs long enough; perf and profd follow its process."""
-    if not shutil.which("perf"):
-        raise Skip("perf is not installed")
-    with Daemon() as daemon, running(*command, ready=False) as process, tempfile.TemporaryDirectory() as folder:
-        session = daemon.start_profile(f"pid:{process.pid}", 600, rate=99)
-        theirs = perf_stacks(process.pid, os.path.join(folder, "perf.data"))
+def of_both(pid):
+    """User stacks of the process, which runs long enough, in one span: ([(stack, ns)], stacks of perf), root first."""
+    with Daemon() as daemon, tempfile.TemporaryDirectory() as folder:
+        session = daemon.start_profile(f"pid:{pid}", 600, rate=99)
+        theirs = perf_stacks(pid, os.path.join(folder, "perf.data"))
         result = daemon.stop_profile(session)
         # The names of a C library with its debug file may take their time on a busy host.
         wait_until(lambda: any(is_complete(s) for s, _ in daemon.folded(result["id"])), 60, "names of the outermost functions")
         # what was interrupted in user mode, as perf was asked for
         ours = [(s, v) for s, v in daemon.folded(result["id"]) if not any(f.startswith(KERNEL_ENTRIES) for f in s)]
     check(len(theirs) > 100, f"perf took {len(theirs)} samples")
+    return ours, theirs
+
+
+def complete_shares(ours, theirs):
+    """Of the stacks, those that reach the program's or the thread's entry."""
+    return (sum(v for s, v in ours if is_complete(s)) / sum(v for _, v in ours),
+            sum(is_complete(s) for s in theirs) / len(theirs))
+
+
+def compare(*command):
+    if not shutil.which("perf"):
+        raise Skip("perf is not installed")
+    with running(*command, ready=False) as process:
+        ours, theirs = of_both(process.pid)
     total = sum(v for _, v in ours)
     samples = round(total * 99 / 1e9)
     check(samples > 100, f"profd took {samples} samples")
-    complete = sum(v for s, v in ours if is_complete(s)) / total
-    reference = sum(is_complete(s) for s in theirs) / len(theirs)
+    complete, reference = complete_shares(ours, theirs)
     both = (complete + reference) / 2  # if the two are alike
     allowed = (band(both, len(theirs)) + band(both, samples)) / 100
     print(f"  {command[0]}: complete {100 * complete:.1f} %, perf {100 * reference:.1f} %")
@@ -100,7 +111,8 @@ def compare(*command):
               f"{name}: {100 * got:.1f} % here, {100 * share:.1f} % in perf; ours: {mine.most_common(12)}")
 
 
-def clang_compiling():
+def clang_command():
+    """It compiles for minutes."""
     os.makedirs(WORKLOADS, exist_ok=True)
     source = os.path.join(WORKLOADS, "large.cpp")
     with open(source, "w") as f:
@@ -109,7 +121,11 @@ def clang_compiling():
             f.write(f"template <int N> struct s{i} {{ std::map<int, std::vector<std::string>> m; std::regex r; }};\n"
                     f"int f{i}(const std::string &x) {{ s{i}<{i}> v; std::sort(v.m[1].begin(), v.m[1].end());"
                     f" return std::regex_match(x, std::regex(\"a+{i}\")) + (int)v.m.size(); }}\n")
-    compare("clang++-14" if shutil.which("clang++-14") else "clang-14", "-x", "c++", "-O2", "-c", source, "-o", "/dev/null")
+    return ["clang++-14" if shutil.which("clang++-14") else "clang-14", "-x", "c++", "-O2", "-c", source, "-o", "/dev/null"]
+
+
+def clang_compiling():
+    compare(*clang_command())
 
 
 def python():

@@ -16,6 +16,7 @@ import tempfile
 import time
 
 import allocations_bench
+import completeness_bench
 import coverage_bench
 import goroutines_bench
 import history_bench
@@ -369,6 +370,12 @@ def ready(_):
     stacks_bench.ready(absolute, lambda daemon: cpu_s(pids_of(daemon)))
 
 
+def complete(_):
+    """Stacks that are whole, of known programs of many builds and of clang, node and postgres, beside perf."""
+    completeness_bench.known(absolute)
+    completeness_bench.others(absolute)
+
+
 def tables(_):
     """Unwind tables in the kernel beside the .eh_frame they were made from."""
     stacks_bench.tables(row)
@@ -400,7 +407,7 @@ def viewers(_):
     viewers_bench.run(row, absolute)
 
 
-BENCHES = [names, goroutines, allocations, coverage, leaks, slow_leaks, busy, busy_fp, idle, switches, waits, memory, memory_after, services, loss, startup, restart, otel, otel_mixed, libbpf, sampled, unseen, storm, throughput, high_rate, ready, tables, history, verdicts, api, viewers, lives]
+BENCHES = [names, goroutines, allocations, coverage, leaks, slow_leaks, busy, busy_fp, idle, switches, waits, memory, memory_after, services, loss, startup, restart, otel, otel_mixed, libbpf, sampled, unseen, storm, throughput, high_rate, ready, complete, tables, history, verdicts, api, viewers, lives]
 
 
 def main():
