@@ -32,7 +32,7 @@ LDLIBS   := -lbpf -ldw -lelf -lcjson -lmicrohttpd -lsqlite3 -lzstd -lz -lcurl-gn
 	-l:libiberty.a -lpthread -lm
 
 # ---- sources ---------------------------------------------------------------------------------
-DIRS     := agent/base agent/wire agent/collect agent/reader agent/profile agent/session agent/store \
+DIRS     := agent/base agent/wire agent/collect agent/reader agent/profile agent/recording agent/session agent/store \
 	symbolize api api/render
 LIB_SRC  := $(foreach d,$(DIRS),$(wildcard $(d)/*.c)) $(filter-out agent/main.c,$(wildcard agent/*.c))
 CTL_SRC  := $(wildcard tools/profctl/*.c)

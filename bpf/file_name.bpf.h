@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* The name of the file, or the peer of the socket, that a call reads or writes, as frames behind the kernel stack's
- * (PROF_FRAME_NAME, decoded by agent/session/file_name.h): so it is sent once, like a stack, and kept like one.
+ * (PROF_FRAME_NAME, decoded by agent/recording/file_name.h): so it is sent once, like a stack, and kept like one.
  * bpf_d_path() may not be used here, so the directories are followed up to the root of the mounts, component by
  * component: what a process in a mount namespace of its own calls by a name has that name. Read without locks: a
  * rename in this very moment may show parts of both. */

@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "agent/base/hash.h"
+#include "agent/recording/roll_up.h"
+#include "agent/recording/wait_types.h"
 #include "agent/session/continuous.h"
-#include "agent/session/roll_up.h"
-#include "agent/session/wait_types.h"
 #include "agent/session/watch.h"
 
 #define DAY_PAIRS_MAX	2000000u

@@ -8,8 +8,8 @@
 #include "agent/base/hash.h"
 #include "agent/base/log.h"
 #include "agent/base/vec.h"
+#include "agent/recording/recording.h"
 #include "agent/session/continuous.h"
-#include "agent/session/recording.h"
 
 #define STRETCHES_A_DAY (uint32_t)(CONTINUOUS_DAY_NS / DETAIL_STRETCH_NS)
 

@@ -11,8 +11,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "agent/recording/session_chunks.h"
 #include "agent/session/history.h"
-#include "agent/session/session_chunks.h"
 #include "agent/store/store.h"
 
 #define DETAIL_KIND	     "detail"	       /* records: one of each stretch */

@@ -289,7 +289,7 @@ static bool on_sample(struct sessions *s, const struct ring_record *record)
 				s->slots[i * 64 + (unsigned)__builtin_ctzll(left)];
 
 			if (session)
-				session_life_take(s, session, &sample, process);
+				session_take(s, session, &sample, process);
 		}
 	}
 	continuous_take(s, process, &sample);

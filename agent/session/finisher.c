@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "agent/session/continuous.h"
-#include "agent/session/session_chunks.h"
+#include "agent/recording/session_chunks.h"
 #include "agent/session/session_record.h"
 #include "agent/session/standing.h"
 #include "agent/session/sessions_internal.h"

@@ -4,7 +4,7 @@
 #ifndef PROFD_SESSION_READ_JOB_H
 #define PROFD_SESSION_READ_JOB_H
 
-#include "agent/session/reading_chunk.h"
+#include "agent/recording/reading_chunk.h"
 #include "agent/session/session.h"
 
 struct read_job {

@@ -3,7 +3,7 @@
 #ifndef PROFD_SESSION_READING_GROUPS_H
 #define PROFD_SESSION_READING_GROUPS_H
 
-#include "agent/session/reading_chunk.h"
+#include "agent/recording/reading_chunk.h"
 #include "agent/session/recorder.h"
 
 /* Ids of stacks: no two readings of a session share any. @at: number of the process in its round. */

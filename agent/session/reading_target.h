@@ -4,7 +4,7 @@
 #define PROFD_SESSION_READING_TARGET_H
 
 #include "agent/base/vec.h"
-#include "agent/session/session_chunks.h"
+#include "agent/recording/session_chunks.h"
 
 #define READ_PROCESSES_MAX 4096u /* of one session */
 

@@ -10,8 +10,8 @@
 #ifndef PROFD_SESSION_RECORDER_H
 #define PROFD_SESSION_RECORDER_H
 
+#include "agent/recording/session_chunks.h"
 #include "agent/session/live_tables.h"
-#include "agent/session/session_chunks.h"
 #include "agent/store/store.h"
 
 #define RECORDER_PENDING_MAX 65536u /* events; more seal themselves */

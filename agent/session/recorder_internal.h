@@ -4,7 +4,7 @@
 #ifndef PROFD_SESSION_RECORDER_INTERNAL_H
 #define PROFD_SESSION_RECORDER_INTERNAL_H
 
-#include "agent/session/reading_chunk.h"
+#include "agent/recording/reading_chunk.h"
 #include "agent/session/recorder.h"
 
 #define OUTCOME_UNKNOWN	      0xff

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "agent/base/hash.h"
-#include "agent/session/reading_chunk.h"
+#include "agent/recording/reading_chunk.h"
 #include "agent/session/recorder_internal.h"
 #include "bpf/profiler.h"
 

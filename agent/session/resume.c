@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "agent/profile/quality.h"
+#include "agent/recording/reading_chunk.h"
 #include "agent/session/continuous.h"
-#include "agent/session/reading_chunk.h"
 #include "agent/session/session_record.h"
 #include "agent/session/sessions_internal.h"
 

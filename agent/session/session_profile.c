@@ -4,8 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "agent/recording/recording.h"
 #include "agent/session/continuous.h"
-#include "agent/session/recording.h"
 #include "agent/session/session_record.h"
 #include "agent/session/sessions_internal.h"
 

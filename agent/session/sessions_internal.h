@@ -15,12 +15,12 @@
 #include "agent/base/clock.h"
 #include "agent/base/log.h"
 #include "agent/base/ring.h"
+#include "agent/recording/names_client.h"
+#include "agent/recording/reader_client.h"
 #include "agent/session/detail.h"
 #include "agent/session/live_tables.h"
-#include "agent/session/names_client.h"
 #include "agent/session/profile_cache.h"
 #include "agent/session/read_session.h"
-#include "agent/session/reader_client.h"
 #include "agent/session/recorder.h"
 #include "agent/session/service_rules.h"
 #include "agent/session/session.h"
@@ -311,8 +311,9 @@ uint32_t session_sampled_hz(const struct session *session, const struct feed_dem
 /* Whether an event counts at @rate_hz, and with which values: the sum's expectation stays the same. */
 bool session_thin(uint32_t rate_hz, uint64_t seed, struct thinning *thinning,
 		  const struct feed_sample *sample, int64_t *value, uint64_t *value2);
-void session_life_take(struct sessions *s, struct session *session, const struct feed_sample *sample,
-		       const struct live_process *process);
+/* Gives the session what it takes of the sample; fails it when that does not fit in memory. */
+void session_take(struct sessions *s, struct session *session, const struct feed_sample *sample,
+		  const struct live_process *process);
 /* A process exited, appeared, or the sampler changed. */
 void session_life_saw_exit(struct sessions *s, const struct live_process *process);
 void session_life_saw_process(struct sessions *s, struct live_process *process, uint64_t now_ns);

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "agent/profile/quality.h"
+#include "agent/recording/recording.h"
 #include "agent/session/continuous.h"
-#include "agent/session/recording.h"
 #include "agent/session/window_functions.h"
 
 void spans_note_damaged_day(const struct store_day *day, const struct err *err)

@@ -5,7 +5,7 @@
 #ifndef PROFD_SESSION_STATE_SUMS_H
 #define PROFD_SESSION_STATE_SUMS_H
 
-#include "agent/session/reading.h"
+#include "agent/recording/reading.h"
 
 #define STATE_SUMS_ITEMS_MAX 65536u /* distinct waits; who sums hands them on before */
 

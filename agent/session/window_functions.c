@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "agent/base/hash.h"
-#include "agent/session/recording_internal.h"
-#include "agent/session/settled.h"
+#include "agent/recording/recording_internal.h"
+#include "agent/recording/settled.h"
 #include "bpf/profiler.h"
 
 #define NOT_SEEN UINT32_MAX

@@ -5,7 +5,7 @@
 #define PROFD_SESSION_WINDOW_FUNCTIONS_H
 
 #include "agent/profile/function_sums.h"
-#include "agent/session/recording.h"
+#include "agent/recording/recording.h"
 
 struct window_functions;
 

@@ -7,10 +7,10 @@
 #include <string.h>
 
 #include "agent/profile/quality.h"
-#include "agent/session/recording.h"
-#include "agent/session/session_chunks.h"
+#include "agent/recording/recording.h"
+#include "agent/recording/session_chunks.h"
+#include "agent/recording/settled.h"
 #include "agent/session/session_record.h"
-#include "agent/session/settled.h"
 #include "agent/session/window_functions.h"
 
 #define KIND_RECORD  8

@@ -15,8 +15,8 @@
 #include "agent/base/clock.h"
 #include "agent/base/hash.h"
 #include "agent/profile/heatmap.h"
+#include "agent/recording/roll_up.h"
 #include "agent/session/continuous.h"
-#include "agent/session/roll_up.h"
 #include "tests/support/session_fixture.h"
 
 #define MINUTE (60 * NS_PER_S)

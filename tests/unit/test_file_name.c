@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "agent/session/file_name.h"
+#include "agent/recording/file_name.h"
 #include "bpf/profiler.h"
 
 static uint64_t words[300];

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "agent/profile/interval.h"
-#include "agent/session/sample_variance.h"
+#include "agent/recording/sample_variance.h"
 #include "bpf/profiler.h"
 
 #define RUNS  2000

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "agent/base/cleanup.h"
-#include "agent/session/live_fit.h"
+#include "agent/recording/live_fit.h"
 
 #define MB 1e6
 #define BLOCK 104 /* of glibc: it holds what it was asked for */

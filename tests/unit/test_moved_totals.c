@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "agent/session/moved_totals.h"
+#include "agent/recording/moved_totals.h"
 
 #define S   1000000000ull
 #define PID 7u

@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "agent/base/channel.h"
-#include "agent/session/reader_client.h"
+#include "agent/recording/reader_client.h"
 
 enum act { ACT_ANSWER, ACT_REFUSE, ACT_STRANGER_FIRST, ACT_MALFORMED, ACT_LATE, ACT_HANG, ACT_DIE };
 

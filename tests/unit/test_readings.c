@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "agent/session/reading_chunk.h"
+#include "agent/recording/reading_chunk.h"
 #include "agent/session/state_sampler.h"
 #include "agent/session/state_sums.h"
 #include "bpf/profiler.h"

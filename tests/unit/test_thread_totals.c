@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "agent/session/thread_totals.h"
+#include "agent/recording/thread_totals.h"
 
 #define S  1000000000ll
 #define MS 1000000ll

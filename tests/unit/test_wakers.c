@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "agent/session/wakers.h"
+#include "agent/recording/wakers.h"
 
 static void test_last_within(void **state)
 {

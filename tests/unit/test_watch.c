@@ -11,7 +11,7 @@
 
 #include "agent/base/clock.h"
 #include "agent/base/hash.h"
-#include "agent/session/session_chunks.h"
+#include "agent/recording/session_chunks.h"
 #include "agent/session/watch.h"
 #include "tests/support/session_fixture.h"
 

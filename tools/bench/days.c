@@ -20,8 +20,8 @@
 #include "agent/base/hash.h"
 #include "agent/base/u64map.h"
 #include "agent/base/vec.h"
-#include "agent/session/roll_up.h"
-#include "agent/session/session_chunks.h"
+#include "agent/recording/roll_up.h"
+#include "agent/recording/session_chunks.h"
 
 #define MINUTE_NS  (60 * NS_PER_S)
 #define DAY_NS	   (86400 * NS_PER_S)

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Estimates of what is in use, made to agree with what is known exactly: all of it together is no more than the heap
+ * holds, and no less than the heap has grown by while it was observed. Where the estimates are outside of that each site
+ * gives way as its own error has it (a large and uncertain one most, one of many samples hardly), and those that share one
+ * as far as they do. What a window stands for is such an error where nothing was seen to end. Where blocks are freed
+ * again it cancels: how many are allocated and how soon they end are off by the same factor. That is the path of
+ * steepest ascent of their joint likelihood, from the estimates to the bound. */
+#ifndef PROFD_RECORDING_LIVE_FIT_H
+#define PROFD_RECORDING_LIVE_FIT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "agent/base/cleanup.h"
+#include "agent/base/u64map.h"
+#include "agent/base/vec.h"
+
+struct recording;
+struct chunk_event;
+
+/* What one site has in use. */
+struct live_part {
+	double bytes, objects;
+	double error; /* relative standard error, of its own */
+	bool ends;    /* some of it was seen to end */
+	double scale; /* what its bytes were multiplied by */
+};
+
+/* @common: the standard error that all parts have in common of which nothing ended. @least and @most bound the sum of the
+ * blocks, each of which holds some bytes more than was asked for. Pure. */
+void live_fit_parts(struct live_part *parts, size_t count, double common, double least, double most);
+
+VEC_DEFINE(live_parts, struct live_part);
+
+struct live_fit {
+	struct live_parts_vec parts;
+	struct u64map part_at; /* pair and attr -> index of parts */
+	double scale;	       /* of all together */
+};
+
+/* Fits what the recording has in use; nothing where the heap's total is not known. @fit zeroed by the caller, who calls
+ * live_fit_deinit() whatever comes back. -ENOMEM. */
+int live_fit_recording(struct live_fit *fit, const struct recording *recording, double common) must_use;
+/* What an event's value is to be multiplied by. */
+double live_fit_scale(const struct live_fit *fit, const struct chunk_event *event);
+void live_fit_deinit(struct live_fit *fit);
+
+#endif

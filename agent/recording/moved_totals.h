@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What each thread has read and written (PROF_SAMPLE_MOVED) against what was sampled of it. The difference of two
+ * readings is exact, to the byte; the samples of a thread are scaled to it, and what none of them stands for is a
+ * rest of its own. Pure. */
+#ifndef PROFD_RECORDING_MOVED_TOTALS_H
+#define PROFD_RECORDING_MOVED_TOTALS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "agent/base/cleanup.h"
+#include "agent/recording/thread_lives.h"
+
+struct moved_totals;
+
+struct moved_totals *moved_totals_create(void); /* NULL: no memory */
+void moved_totals_destroy(struct moved_totals *totals);
+CLEANUP_DEFINE(moved_totals, struct moved_totals *, moved_totals_destroy);
+
+/* In order of time, counts[0] = bytes. Of a thread that began before the span the first reading is where its count
+ * begins. -ENOMEM. */
+int moved_totals_read(struct moved_totals *totals, uint32_t pid, uint32_t tid,
+		      const struct thread_reading *reading) must_use;
+/* A sample that stands for so many bytes. Threads without a reading are ignored. */
+void moved_totals_add(struct moved_totals *totals, uint32_t pid, uint32_t tid, int64_t bytes);
+/* After all readings and samples. */
+void moved_totals_settle(struct moved_totals *totals, uint64_t from_ns, uint64_t to_ns);
+/* What the next sample of the thread counts; over all of them the sum is exact. */
+int64_t moved_totals_scale(struct moved_totals *totals, uint32_t pid, uint32_t tid, int64_t bytes);
+/* What no sample of the thread stands for, once; 0 = nothing, not known, or taken. */
+int64_t moved_totals_take_rest(struct moved_totals *totals, uint32_t pid, uint32_t tid);
+
+#endif

@@ -1,0 +1,444 @@
+// SPDX-License-Identifier: Apache-2.0
+/* From a session's data to its profile. */
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "agent/profile/lock_site.h"
+#include "agent/profile/quality.h"
+#include "agent/profile/stack_resolver.h"
+#include "agent/recording/build_internal.h"
+#include "agent/recording/file_name.h"
+#include "agent/recording/moved_totals.h"
+#include "agent/recording/thread_totals.h"
+#include "bpf/profiler.h"
+
+static bool find_module(void *ctx, uint32_t id, struct stack_module *ret)
+{
+	const struct recording *recording = ctx;
+	const struct module *module;
+
+	if (id >= recording->modules.count || !recording->modules.data[id].path)
+		return false;
+	module = &recording->modules.data[id];
+	*ret = (struct stack_module){ module->key, module->path, module->build_id,
+				      module->build_id_len, module->kind };
+	return true;
+}
+
+static int fill_ids(struct ids_vec *ids, size_t count)
+{
+	int rc = ids_vec_reserve(ids, count + 1);
+
+	for (size_t i = 0; rc == 0 && i < count; i++)
+		ids->data[i] = NO_NODE;
+	ids->count = rc == 0 ? count : 0;
+	return rc;
+}
+
+uint32_t build_text(struct build *b, const char *text)
+{
+	return profile_builder_string(b->builder, text, strlen(text));
+}
+
+uint32_t build_marker(struct build *b, const char *text)
+{
+	struct profile_function function = { .name = build_text(b, text) };
+	struct profile_frame frame = { .kind = PROFILE_FRAME_MARKER };
+
+	frame.function = profile_builder_function(b->builder, &function);
+	return profile_builder_node(b->builder, 0, profile_builder_frame(b->builder, &frame));
+}
+
+/* The frames and behind them the file's name, if there is one. false: there is a stack, but its frames are missing. */
+static bool find_raw_stack(const struct recording *recording, uint64_t id, struct stack_frames *ret)
+{
+	const struct stack *stack;
+	uint64_t at;
+
+	*ret = (struct stack_frames){ 0 };
+	if (!id)
+		return true;
+	if (!u64map_get(&recording->stack_at, id, &at))
+		return false;
+	stack = &recording->stacks.data[at];
+	*ret = (struct stack_frames){ recording->frames.data + stack->first, stack->count };
+	return true;
+}
+
+static bool find_stack(const struct recording *recording, uint64_t id, struct stack_frames *ret)
+{
+	bool whole = find_raw_stack(recording, id, ret);
+
+	ret->count = file_name_at(ret->frames, ret->count);
+	return whole;
+}
+
+/* String id of the file or peer behind a kernel stack; 0 = there is none, or it was not asked for. */
+static uint32_t file_of(struct build *b, uint32_t pair)
+{
+	char text[FILE_NAME_SIZE];
+	struct stack_frames stack;
+	size_t code;
+
+	if (pair >= b->files.count)
+		return 0;
+	if (b->files.data[pair] != NO_NODE)
+		return b->files.data[pair];
+	(void)find_raw_stack(b->recording, b->recording->pairs.data[pair].kernel, &stack);
+	if (!stack.count)
+		return b->files.data[pair] = 0;
+	code = file_name_at(stack.frames, stack.count);
+	file_name_text(stack.frames + code, stack.count - code, text);
+	return b->files.data[pair] = text[0] ? build_text(b, text) : 0;
+}
+
+static bool is_heap(const struct build *b)
+{
+	return b->options->meta.type == PROFILE_MEMORY || b->options->meta.type == PROFILE_ALLOC;
+}
+
+/* What allocates in C++ is who says new, not operator new. */
+static struct stack_frames without_allocator(const struct build *b, struct stack_frames stack)
+{
+	struct name_frame names[NAMES_INLINE_MAX];
+	struct stack_module module;
+
+	while (b->names && stack.count > 1 && prof_frame_kind(stack.frames[0]) == PROF_FRAME_MODULE &&
+	       find_module((void *)(uintptr_t)b->recording, prof_frame_module_id(stack.frames[0]), &module)) {
+		uint64_t offset = prof_frame_offset(stack.frames[0]);
+
+		if ((stack.frames[0] & PROF_FRAME_RETURN) && offset)
+			offset--;
+		if (b->names->find(b->names->ctx, module.key, offset, names) < 1 ||
+		    strncmp(names[0].function, "operator new", strlen("operator new")) != 0)
+			break;
+		stack.frames++;
+		stack.count--;
+	}
+	return stack;
+}
+
+static int node_of(struct build *b, uint32_t pair, uint32_t *ret)
+{
+	struct stack_frames user, kernel;
+	struct recording_tree *tree;
+	bool whole;
+	int rc;
+
+	if (pair >= b->nodes.count) {
+		*ret = build_marker(b, "[unknown]");
+		return 0;
+	}
+	if (b->nodes.data[pair] != NO_NODE) {
+		*ret = b->nodes.data[pair];
+		return 0;
+	}
+	if (pair == CHUNK_PAIR_OVERFLOW) {
+		*ret = b->nodes.data[pair] = build_marker(b, PROFILE_TRUNCATED);
+		return 0;
+	}
+	tree = recording_trees_find(&b->recording->trees, pair);
+	if (tree) {
+		rc = recording_tree_node(tree, b->resolver, pair, ret, &whole);
+		if (rc == 0 && !*ret)
+			*ret = build_marker(b, whole ? "[no stack]" : "[unknown]");
+		b->nodes.data[pair] = rc == 0 ? *ret : NO_NODE;
+		return rc;
+	}
+	whole = find_stack(b->recording, b->recording->pairs.data[pair].user, &user);
+	whole &= find_stack(b->recording, b->recording->pairs.data[pair].kernel, &kernel);
+	if (is_heap(b))
+		user = without_allocator(b, user);
+	if (!user.count && !kernel.count)
+		*ret = whole ? build_marker(b, "[no stack]") : build_marker(b, "[unknown]");
+	else {
+		rc = stack_resolver_node(b->resolver, user, kernel, ret);
+		if (rc < 0)
+			return rc;
+	}
+	b->nodes.data[pair] = *ret;
+	return 0;
+}
+
+/* Finds out for every futex of the session which function waits for it. */
+static int find_locks(struct build *b)
+{
+	const struct recording *recording = b->recording;
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < recording->events.count; i++) {
+		const struct chunk_event *event = &recording->events.data[i];
+		const struct chunk_attr *attr = event->attr < recording->attrs.count
+							? &recording->attrs.data[event->attr]
+							: NULL;
+		uint32_t node;
+
+		if (!attr || !build_attrs_has_lock(b, attr) || prof_sample_is_reading(attr->type))
+			continue;
+		rc = node_of(b, event->pair, &node);
+		if (rc == 0)
+			rc = lock_names_wait(&b->locks, attr->process, attr->object,
+					     attr->detail == PROF_DETAIL_KERNEL_LOCK
+						     ? lock_site_kernel(b->builder, node)
+						     : lock_site(b->builder, node),
+					     event->value);
+	}
+	for (size_t i = 0; rc == 0 && i < recording->attrs.count; i++) {
+		const struct chunk_attr *attr = &recording->attrs.data[i];
+
+		if (b->options->meta.type == PROFILE_MUTEX && attr->type != PROF_SAMPLE_WAKER)
+			rc = lock_names_thread(&b->locks, attr->process, attr->tid, attr->comm);
+	}
+	return rc;
+}
+
+/* Time comes from the waits, bytes and operations from the calls that moved some; of those that move none
+ * (fsync) the wait is all there is. */
+static void values_of_io(const struct chunk_attr *attr, const struct chunk_event *event,
+			 int64_t ret[PROFILE_VALUES_MAX])
+{
+	bool moved = attr && attr->type == PROF_SAMPLE_IO;
+
+	if (moved || (attr && attr->detail == PROF_DETAIL_SYNC))
+		ret[IO_VALUE_OPERATIONS] = (int64_t)(event->value2 + 512) / 1024;
+	ret[moved ? IO_VALUE_BYTES : IO_VALUE_DELAY] = event->value;
+}
+
+/* One event's values in the order of its type. */
+static void values_of(enum profile_type type, bool sums, const struct chunk_attr *attr,
+		      const struct chunk_event *event, int64_t ret[PROFILE_VALUES_MAX])
+{
+	memset(ret, 0, PROFILE_VALUES_MAX * sizeof(*ret));
+	if (type == PROFILE_IO) {
+		values_of_io(attr, event, ret);
+		return;
+	}
+	if (profile_type_info(type)->value_count == 1) {
+		ret[0] = event->value;
+		return;
+	}
+	ret[0] = type == PROFILE_CPU && !sums ? 1 : (int64_t)(event->value2 + 512) / 1024;
+	ret[1] = event->value;
+}
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+static int find_wakers(struct build *b)
+{
+	const struct recording *recording = b->recording;
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < recording->events.count; i++) {
+		const struct chunk_event *event = &recording->events.data[i];
+		const struct chunk_attr *attr = build_attr(recording, event->attr);
+
+		if (attr && attr->type == PROF_SAMPLE_WAKER)
+			rc = wakers_add(&b->wakers, &(struct waking){ .process = attr->process,
+								       .tid = attr->tid,
+								       .time_ns = event->time_ns,
+								       .pair = event->pair });
+	}
+	wakers_sort(&b->wakers);
+	return rc;
+}
+
+/* Below a wait the stack of who ended it, the other way round: so both ends meet. What an interrupt
+ * interrupted did not wake anybody. */
+static int add_waker(struct build *b, const struct chunk_attr *attr, const struct chunk_event *event,
+		     uint32_t *node)
+{
+	struct profile_frame frame = { .kind = PROFILE_FRAME_MARKER };
+	struct profile_function function = { 0 };
+	struct stack_frames user, kernel;
+	uint32_t pair, top, interrupt;
+	int rc;
+
+	if (attr->type != PROF_SAMPLE_OFFCPU || attr->state >> 4 != PROF_OFF_BLOCKED ||
+	    !build_totals_is_exact(attr, event) ||
+	    !wakers_find(&b->wakers, attr->process, attr->tid, event->time_ns - (uint64_t)event->value,
+			 event->time_ns, &pair) ||
+	    pair >= b->recording->pairs.count)
+		return 0;
+	(void)find_stack(b->recording, b->recording->pairs.data[pair].user, &user);
+	(void)find_stack(b->recording, b->recording->pairs.data[pair].kernel, &kernel);
+	function.name = build_text(b, "[woken by]");
+	frame.function = profile_builder_function(b->builder, &function);
+	*node = top = profile_builder_node(b->builder, *node,
+					   profile_builder_frame(b->builder, &frame));
+	rc = stack_resolver_turned(b->resolver, kernel, node);
+	interrupt = rc < 0 ? 0 : lock_site_interrupt(b->builder, *node, top);
+	if (interrupt)
+		*node = interrupt;
+	if (rc < 0 || interrupt)
+		return rc;
+	return stack_resolver_turned(b->resolver, user, node);
+}
+
+/* Of types that waits are in, where samples are single ones. */
+static bool has_variance(const struct build *b)
+{
+	enum profile_type type = b->options->meta.type;
+
+	return !b->recording->sums && (type == PROFILE_OFFCPU || type == PROFILE_WALL || type == PROFILE_BLOCK ||
+				       type == PROFILE_MUTEX || type == PROFILE_IO);
+}
+
+static int add_event(struct build *b, const struct chunk_event *stored,
+		     const struct chunk_attr *attr)
+{
+	const struct recording *recording = b->recording;
+	int64_t values[PROFILE_VALUES_MAX];
+	struct chunk_event event = *stored;
+	struct profile_event timed = { 0 };
+	int rc = node_of(b, event.pair, &timed.node);
+
+	if (rc == 0 && attr && b->wakers.wakings.count)
+		rc = add_waker(b, attr, stored, &timed.node);
+	if (rc < 0)
+		return rc;
+	if (attr)
+		event.value = build_totals_scale(b, attr, stored);
+	if (attr && attr->type == PROF_SAMPLE_ALLOC) {
+		event.value = (int64_t)((double)event.value * live_fit_scale(&b->fit, stored));
+		event.value2 = (uint64_t)((double)event.value2 * live_fit_scale(&b->fit, stored));
+	}
+	timed.attrs = build_attrs_find(b, event.attr, file_of(b, event.pair));
+	values_of(b->options->meta.type, recording->sums, attr, &event, values);
+	profile_builder_estimate(b->builder, timed.node, timed.attrs, values,
+				 attr && has_variance(b) ? sample_variance(&b->variance, attr, stored, (double)event.value)
+							  : 0);
+	timed.value = values[profile_type_info(b->options->meta.type)->value_index];
+	if (!b->options->events || !timed.value)
+		return 0;
+	timed.time_ns = clock_to_realtime_ns(&recording->quality.clock, event.time_ns);
+	profile_builder_event(b->builder, &timed);
+	return 0;
+}
+
+static int add_events(struct build *b)
+{
+	const struct recording *recording = b->recording;
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < recording->events.count; i++) {
+		const struct chunk_attr *attr =
+			build_attr(recording, recording->events.data[i].attr);
+
+		if (!attr || (!prof_sample_is_reading(attr->type) && attr->type != PROF_SAMPLE_WAKER))
+			rc = add_event(b, &recording->events.data[i], attr);
+	}
+	build_totals_add_rests(b);
+	return rc;
+}
+
+static bool lend_stack(void *ctx, uint64_t id, struct stack_frames *ret)
+{
+	const struct build *b = ctx;
+
+	return find_stack(b->recording, id, ret);
+}
+
+static uint32_t lend_process(void *ctx, uint32_t id)
+{
+	return build_attrs_process(ctx, id);
+}
+
+static int add_readings(struct build *b, unsigned *damaged)
+{
+	const struct reading_lender lender = {
+		b, lend_stack, lend_process, { (void *)(uintptr_t)b->recording, find_module }
+	};
+
+	return reading_build(&b->recording->readings, b->options->meta.type, b->options->bare, &lender,
+			     b->names, b->builder, damaged);
+}
+
+/* Tells the name source which frames will be asked for. */
+static int prefetch(const struct build *b)
+{
+	const struct recording *recording = b->recording;
+	struct recording_tree *tree;
+	int rc = stack_resolver_prefetch(b->resolver, recording->frames.data, recording->frames.count);
+
+	for (size_t i = 0; rc == 0 && recording->trees.count && i < recording->events.count; i++) {
+		tree = recording_trees_find(&recording->trees, recording->events.data[i].pair);
+		if (tree)
+			recording_tree_want(tree, recording->events.data[i].pair);
+	}
+	for (size_t i = 0; rc == 0 && i < recording->trees.count; i++)
+		rc = recording_tree_begin(&recording->trees.data[i], b->resolver);
+	return rc;
+}
+
+static int build_profile(struct build *b, struct profile **ret)
+{
+	unsigned damaged = b->recording->damaged;
+	const struct recording *recording = b->recording;
+	struct profile_quality quality = b->options->quality;
+	int rc = fill_ids(&b->nodes, recording->pairs.count);
+
+	if (rc == 0)
+		rc = fill_ids(&b->files, b->options->paths ? recording->pairs.count : 0);
+	if (rc == 0)
+		rc = fill_ids(&b->attrs, recording->attrs.count);
+	if (rc == 0)
+		rc = fill_ids(&b->processes, recording->processes.count);
+	if (rc == 0)
+		rc = prefetch(b);
+	if (rc == 0)
+		rc = find_locks(b);
+	if (rc == 0)
+		rc = build_totals_find(b);
+	if (rc == 0)
+		rc = find_wakers(b);
+	if (rc == 0 && b->options->meta.type == PROFILE_MEMORY)
+		rc = live_fit_recording(&b->fit, recording, b->options->quality.probes.rel_err);
+	if (rc == 0)
+		rc = add_events(b);
+	if (rc == 0 && recording->readings.count)
+		rc = add_readings(b, &damaged);
+	if (rc < 0)
+		return rc;
+	if (b->fit.scale != 1 && b->options->meta.type == PROFILE_MEMORY)
+		quality_note(&quality, "what was estimated to be in use was fitted into what the heap holds: %.0f %% of it",
+			     100 * b->fit.scale);
+	if (damaged)
+		quality_note(&quality, "%u damaged pieces of the stored data were left out",
+			     damaged);
+	if (recording->dropped)
+		quality_note(&quality, "%llu events beyond the limit were left out",
+			     (unsigned long long)recording->dropped);
+	return profile_builder_finish(b->builder, &quality, ret);
+}
+
+int recording_build(const struct recording *recording, const struct recording_options *options,
+		    const struct name_source *names, struct profile **ret)
+{
+	struct stack_modules modules = { (void *)(uintptr_t)recording, find_module };
+	cleanup(profile_builder) struct profile_builder *builder =
+		profile_builder_create(&options->meta, options->nodes_max);
+	cleanup(thread_totals) struct thread_totals *totals = thread_totals_create();
+	cleanup(moved_totals) struct moved_totals *moved = moved_totals_create();
+	cleanup(stack_resolver) struct stack_resolver *resolver = NULL;
+	struct build b = { .recording = recording,
+			   .options = options,
+			   .builder = builder,
+			   .names = names,
+			   .totals = totals,
+			   .moved = moved };
+	int rc = -ENOMEM;
+
+	if (builder && totals && moved)
+		resolver = b.resolver = stack_resolver_create(builder, &modules, names, 0);
+	if (resolver)
+		rc = build_profile(&b, ret);
+	live_fit_deinit(&b.fit);
+	ids_vec_deinit(&b.nodes);
+	ids_vec_deinit(&b.files);
+	ids_vec_deinit(&b.attrs);
+	ids_vec_deinit(&b.processes);
+	lock_names_deinit(&b.locks);
+	wakers_deinit(&b.wakers);
+	return rc;
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* struct recording, shared by recording.c (decoding) and recording_build.c (the profile, with build_internal.h). */
+#ifndef PROFD_RECORDING_RECORDING_INTERNAL_H
+#define PROFD_RECORDING_RECORDING_INTERNAL_H
+
+#include "agent/base/u64map.h"
+#include "agent/base/vec.h"
+#include "agent/recording/pair_places.h"
+#include "agent/recording/reading_profile.h"
+#include "agent/recording/recording.h"
+#include "agent/recording/recording_tree.h"
+#include "agent/recording/session_chunks.h"
+
+#define RECORDING_MODULES_MAX (1u << 18)
+
+struct module {
+	uint64_t key;
+	uint8_t kind, build_id_len;
+	uint8_t build_id[FEED_BUILD_ID_MAX];
+	char *path; /* owned, NULL = not known */
+};
+
+struct process {
+	uint32_t tgid;
+	uint64_t started_at_ns;
+	char *comm, *exe, *service; /* owned, NULL = not known */
+};
+
+struct stack {
+	size_t first; /* in frames */
+	uint16_t count;
+	uint8_t outcome;
+};
+
+VEC_DEFINE(modules, struct module);
+VEC_DEFINE(processes, struct process);
+VEC_DEFINE(stacks, struct stack);
+VEC_DEFINE(frames, uint64_t);
+VEC_DEFINE(pairs, struct chunk_pair);
+VEC_DEFINE(attrs, struct chunk_attr);
+VEC_DEFINE(events, struct chunk_event);
+
+struct recording {
+	struct modules_vec modules;
+	struct processes_vec processes;
+	struct u64map stack_at; /* stack id -> index of stacks */
+	struct stacks_vec stacks;
+	struct frames_vec frames;
+	struct pairs_vec pairs;
+	struct attrs_vec attrs;
+	struct events_vec events;
+	struct reading_bytes_vec readings;
+	struct chunk_quality quality;
+	uint64_t dropped; /* events beyond RECORDING_EVENTS_MAX */
+	unsigned damaged;
+	bool windowed;	      /* windows come first: only what they need is kept */
+	bool keeps_trees;     /* stacks of settled pieces stay trees: they are not in @stacks */
+	struct recording_trees_vec trees;
+	bool sums;	      /* events are sums of minutes: realtime, value2 counts */
+	bool added_up;	      /* events are by pair, of all minutes and attributes */
+	struct pair_places places; /* of the hour that was added last */
+	struct buf shared;	   /* from which they were read */
+	struct u64map event_at; /* single samples: seed -> how many were seen */
+	struct u64map needed; /* windowed: stack ids of the pairs that occur */
+	struct u64map pairs_used;
+	size_t used_until; /* of events, in pairs_used */
+	/* of the chunk being added */
+	uint32_t seq_end;
+	struct names_client *names;
+};
+
+#endif
