@@ -113,6 +113,7 @@ int handle_services(struct http_call *call)
 	json_out_close(&json, ']');
 	json_out_null(&json, "nextCursor");
 	json_out_uint(&json, "total", list.count);
+	json_out_uint(&json, "hostCpus", list.host_cpus);
 	json_out_close(&json, '}');
 	call->answer->content_type = "application/json";
 	service_list_deinit(&list);

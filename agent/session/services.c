@@ -295,6 +295,7 @@ int sessions_services(struct sessions *s, const char *tenant, struct service_lis
 		service_list_deinit(&list);
 		return err_set(err, -rc, NULL, NULL, "no memory to list services");
 	}
+	list.host_cpus = s->feed.cpu_count;
 	*ret = list;
 	return 0;
 }

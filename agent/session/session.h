@@ -170,6 +170,7 @@ struct service_info {
 struct service_list {
 	struct service_info *items; /* owned; by name */
 	uint32_t count;
+	uint32_t host_cpus; /* of the host, online */
 };
 int sessions_services(struct sessions *s, const char *tenant, struct service_list *ret,
 		      struct err *err) must_use;

@@ -148,12 +148,15 @@ def test_sums_and_recursion():
         check(not page.errors, page.errors)
 
 
+def click_on(page, name):
+    page.click(*page.run(f"""(() => {{ const m = app.model, n = largestOf([...Array(m.functions).keys()].find(
+        f => functionName(m, f) === '{name}')), b = view.box(n), r = part('canvas').getBoundingClientRect();
+        return [r.left + b.left + b.width / 2, r.top + b.top + 8]; }})()"""))
+
+
 def test_zoom_and_back():
     with Shown(document(SMALL)) as page:
-        box = json.loads(page.run("""(() => { const m = app.model, n = largestOf([...Array(m.functions).keys()].find(
-            f => functionName(m, f) === 'json')), b = view.box(n), r = part('canvas').getBoundingClientRect();
-            return JSON.stringify([r.left + b.left + b.width / 2, r.top + b.top + 8]); })()"""))
-        page.click(*box)
+        click_on(page, "json")
         check(zoomed(page) == "json", f"one click zooms, at {zoomed(page)}")
         check(page.run("view.to - view.from") == 50, "the click itself draws the whole zoom")
         page.wait("part('tree').getAttribute('aria-activedescendant') === 'n' + view.zoomed && document.querySelector('.functions [aria-selected=true]')"
@@ -170,6 +173,16 @@ def test_zoom_and_back():
         page.wait("document.documentElement?.dataset.ready === 'true'", "the page")
         page.run(WORDS)
         check(zoomed(page) == "json", f"a link opens the same view, at {zoomed(page)}")
+
+
+def test_quality_with_reasons():
+    quality = {"samples": 95, "lost": 5, "truncatedPct": 2.5, "unknownFramePct": 1, "unwindErrors": {"no_rows": 3}, "notes": ["sampled at 50 per second for a while"]}
+    with Shown(document(SMALL, quality=quality)) as page:
+        check("95 samples · 5 lost · cut 2.5 % · unknown 1.0 %" in page.run("part('quality').textContent").replace("\u00a0", " "), "losses are in sight")
+        check(page.run("part('quality').querySelector('summary > .bad') !== null"), "and marked")
+        page.run("part('quality').querySelector('summary').click()")
+        for words in ("debug package", "the walk did not reach", "no rows: 3", "sampled at 50 per second"):
+            check(page.run(f"[...part('quality').querySelectorAll('li')].some(e => e.checkVisibility() && e.textContent.includes('{words}'))"), f"the reason: {words}")
 
 
 def test_link_to_a_frame_that_is_gone():
@@ -432,6 +445,21 @@ def test_phone_dark_and_paper():
         page.send("Emulation.setEmulatedMedia", {"features": []})
         page.run("turnTheme()")
         check(not page.errors, page.errors)
+
+
+def test_large_text():
+    """For readers who have set their browser to letters twice as large."""
+    with Shown(document(SMALL)) as page:
+        address = page.run("location.href")
+        page.send("Page.setFontSizes", {"fontSizes": {"standard": 32, "fixed": 26}})
+        page.open(address)
+        page.wait("document.documentElement?.dataset.ready === 'true'", "the page")
+        page.run(WORDS)
+        page.settle()
+        check(page.run("[ROW, getComputedStyle(document.body).fontSize]") == [40, "28px"], "rows and letters grow")
+        click_on(page, "json")
+        check(zoomed(page) == "json", f"a click is where it is seen, at {zoomed(page)}")
+        page.send("Page.setFontSizes", {"fontSizes": {"standard": 16, "fixed": 13}})
 
 
 def test_empty():

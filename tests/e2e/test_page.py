@@ -15,7 +15,7 @@ import urllib.parse
 import xml.dom.minidom
 
 from browser import Site
-from harness import FAMILY_A, ROOT, Daemon, Failure, Skip, check, main, running, wait_until
+from harness import BUILD, FAMILY_A, ROOT, Daemon, Failure, Skip, check, main, running, wait_until
 from registry import npm
 
 EVIL = '"><img src=x onerror=window.hacked=1> </script>\u202eevil'
@@ -33,6 +33,37 @@ def known(daemon, name):
         items = daemon.get("/api/v1/observability/services").json()["items"]
         return any(s["name"] == name for s in items)
     wait_until(there, 60, f"service {name}")
+
+
+# Three processes on one CPU: two of one name take it from each other, and two threads of the third wait, and wait again for the CPU.
+WORKERS = """
+import ctypes, os, threading, time
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+heard, told = os.pipe()
+def called(name):
+ with open(f'/proc/self/task/{threading.get_native_id()}/comm', 'w') as f: f.write(name)
+ os.write(told, b'.')
+def hog():
+ while True: pass
+def patient():
+ os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+ while True: time.sleep(.001)
+def second():
+ called('page-second')
+ patient()
+def both():
+ threading.Thread(target=second).start()
+ patient()
+for name, work in (('page-hog', hog), ('page-patient', both)):
+ if not os.fork():
+  ctypes.CDLL(None).prctl(1, 9)
+  called(name)
+  work()
+called('page-hog')
+for _ in range(4): os.read(heard, 1)
+print('ready', flush=True)
+hog()
+"""
 
 
 GRAPH = "document.querySelector('.graph')?.dataset.final === 'true' && !document.querySelector('.graph').hidden"
@@ -141,6 +172,44 @@ def from_the_list_to_the_graph():
             check(not asked and not page.errors, f"it asks for {asked}, {page.errors}")
 
 
+def group_by(page, what):
+    """Divides the graph and gives what it is divided into: {name of a frame below the root: its share in %}."""
+    page.run(f"(s => {{ s.value = '{what}'; s.dispatchEvent(new Event('change')); }})(document.querySelector('[aria-label=\"Group by\"]'))")
+    page.wait(f"location.search.includes('groupBy={what}') && {GRAPH}", f"the graph by {what}")
+    labels = page.run("[...document.querySelectorAll('[role=treeitem][aria-level=\"2\"]')].map(e => e.getAttribute('aria-label').replace(/\\u00a0/g, ' '))")
+    parts = [re.match(r"(.*), (?:< )?([\d.]+) % of time off CPU, self ", label).groups() for label in labels]
+    check(abs(sum(float(share) for _, share in parts) - 100) < 1, f"by {what} they are not the whole: {parts}")
+    return {name: float(share) for name, share in parts}
+
+
+def by_whom_and_in_which_state():
+    with running(sys.executable, "-c", WORKERS, env={"OTEL_SERVICE_NAME": "page-split"}) as workers, Daemon() as daemon, Site(daemon) as page:
+        known(daemon, "page-split")
+        session = daemon.start_profile("page-split", 600, "offcpu", rate=999)
+
+        def off_cpu():
+            return daemon.get(f"{FAMILY_A}/{session}").json().get("breakdown", {}).get("state", {})
+
+        wait_until(lambda: len(off_cpu()) == 3, 60, "time in all three states")
+        daemon.stop_profile(session)
+        page.visit(f"/p/{session}", GRAPH)
+        check(re.search(r"[\d.]+ % blocked \(sleep .*% on the run queue · [\d.]+ % preempted", page.text().replace("\u00a0", " ")), page.text()[:900])
+        page.shoot("offcpu")
+        pids = {p["pid"]: p for s in daemon.get("/api/v1/observability/services").json()["items"] if s["name"] == "page-split" for p in s["processes"]}
+        check(len(pids) == 3 and workers.pid in pids, pids)
+        check(set(group_by(page, "process")) == {"page-hog", "page-patient"}, "by name of the process")
+        each = group_by(page, "pid")
+        check(sorted(name.split()[0] for name in each) == ["page-hog", "page-hog", "page-patient"] and {int(re.search(r"\((\d+)\)$", name)[1]) for name in each} == set(pids), f"each process: {each}")
+        check(set(group_by(page, "thread")) == {"page-hog", "page-patient", "page-second"}, "by name of the thread")
+        threads = group_by(page, "tid")
+        check(len(threads) == 4 and f"page-hog ({workers.pid})" in threads and any(t.startswith("page-second (") for t in threads), f"each thread: {threads}")
+        states, sums = group_by(page, "state"), off_cpu()
+        for state, value in sums.items():
+            check(abs(states[state] - 100 * value / sum(sums.values())) < 0.1, f"{states}, the API says {sums}")
+        page.shoot("offcpu-by-state")
+        page.clean()
+
+
 def stopping_keeps_what_there_is():
     with Daemon() as daemon, busy("page-stop"), Site(daemon) as page:
         known(daemon, "page-stop")
@@ -209,6 +278,8 @@ def comparison_and_baseline():
         page.press("Check")
         page.wait("document.querySelector('.card .verdict')", "the verdict")
         check("no regression" in page.text(".card .verdict"), page.text(".card"))
+        page.run("[...document.querySelectorAll('.card a')].find(a => a.textContent === 'Open the comparison').click()")
+        page.wait("location.search.includes('base=bl-') && document.querySelector('.verdict')", "a baseline on one side")
         page.visit("/trend?type=cpu&function=_PyEval_EvalFrameDefault&service=page-cmp")
         page.wait("document.querySelector('.chart canvas')", "the chart")
         check(page.run("document.querySelectorAll('[aria-label=Values] tbody tr').length") == 1, "one baseline, one row")
@@ -278,8 +349,12 @@ def continuous_and_two_times():
 
 
 def words_for_what_is_missing():
-    with Daemon() as daemon, Site(daemon) as page:
+    with tempfile.TemporaryDirectory() as folder, Daemon("--socket", os.path.join(folder, "s")) as daemon, Site(daemon) as page:
         known(daemon, "kernel")
+        page.visit("/", "document.querySelector('.name')")
+        check(re.search(rf" of {os.cpu_count()} CPUs busy", page.text(".lead")) and not page.run("document.querySelector('.note.warn:not([hidden])')"), page.text()[:300])
+        subprocess.run([os.path.join(BUILD, "profctl"), "--socket", os.path.join(folder, "s"), "stop", "--all"], check=True, capture_output=True)
+        page.visit("/", "document.querySelector('.note.warn:not([hidden])')?.textContent.startsWith('Sampling was stopped by an administrator')")
         for path, word in (("/s/kernel?type=goroutine", "goroutine cannot be taken of this service now: "), ("/p/sess-00000000000000000000000000", "no such profile"), ("/s/nobody", "does not run"), ("/baselines", "No baseline yet"), ("/findings", "Nothing was found"), ("/settings", "administrators"),
                            ("/status", "costs"), ("/compare", "Choose two")):
             page.visit(path)
@@ -346,13 +421,16 @@ def sign_in_with_a_key():
         page.clean(expected=("401", "404"))
 
 
+PAGES = (("/", "document.querySelector('.name')"), ("/p/{}", GRAPH), ("/s/page-phone", "document.querySelector('form')"),
+         ("/baselines", "document.querySelector('h1')"), ("/status", "document.querySelector('.card')"), ("/settings", "document.querySelector('h2')"))
+
+
 def phone_dark_and_keyboard():
     with Daemon() as daemon, busy("page-phone"), Site(daemon, width=400, height=800) as page:
         known(daemon, "page-phone")
         session = daemon.profile("page-phone", seconds=1, kind="wall")["id"]
-        for path, ready in (("/", "document.querySelector('.name')"), (f"/p/{session}", GRAPH), ("/s/page-phone", "document.querySelector('form')"),
-                            ("/baselines", "document.querySelector('h1')"), ("/status", "document.querySelector('.card')"), ("/settings", "document.querySelector('h2')")):
-            page.visit(path, ready)
+        for path, ready in PAGES:
+            page.visit(path.format(session), ready)
             page.settle()
             width = page.run("document.documentElement.scrollWidth")
             check(width <= 400, f"{path} is {width} px wide")
@@ -364,7 +442,18 @@ def phone_dark_and_keyboard():
                 page.run("(s => { s.value = 'state'; s.dispatchEvent(new Event('change')); })(document.querySelector('[aria-label=\"Group by\"]'))")
                 page.wait("location.search.includes('groupBy=state')", "the grouping in the address")
                 page.wait(GRAPH + " && [...document.querySelectorAll('.functions td:first-child')].some(t => t.textContent === '[on CPU]')", "the time by state")
-            page.shoot("phone" + path.replace("/", "-").replace(session, "profile"))
+            page.shoot("phone" + path.replace("/", "-").format("profile"))
+        # the same with letters twice as large
+        page.send("Page.setFontSizes", {"fontSizes": {"standard": 32, "fixed": 26}})
+        for path, ready in PAGES:
+            page.visit(path.format(session), ready)
+            page.settle()
+            width, letters = page.run("[document.documentElement.scrollWidth, getComputedStyle(document.body).fontSize]")
+            check(width <= 400 and letters == "28px", f"{path} is {width} px wide with letters of {letters}")
+            cut = page.run("[...document.querySelectorAll('main button, main a, nav a, h1')].filter(e => e.checkVisibility() && e.scrollWidth > e.clientWidth + 1 && e.clientWidth).map(e => e.textContent)")
+            check(not cut, f"{path}: cut off: {cut}")
+            page.shoot("large" + path.replace("/", "-").format("profile"))
+        page.send("Page.setFontSizes", {"fontSizes": {"standard": 16, "fixed": 13}})
         light = page.picture()
         page.run("document.querySelector('.top .right button').click()")
         page.settle()
@@ -404,7 +493,7 @@ def barriers():
             page.settle()
             if path == f"/g/{threads}":
                 said = page.text()
-                check("States" in said and "since" in said and "All, by stack" in said, said[:600])
+                check("States" in said and "As many as in" in said and "All, by stack" in said, said[:600])
             page.run(axe + "; true")
             judge("light", path, ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"])
             page.run("document.querySelector('.top .right button').click()")
@@ -417,5 +506,5 @@ def barriers():
 
 
 if __name__ == "__main__":
-    main(modules_under_node, from_the_list_to_the_graph, stopping_keeps_what_there_is, hostile_service_name,
+    main(modules_under_node, from_the_list_to_the_graph, by_whom_and_in_which_state, stopping_keeps_what_there_is, hostile_service_name,
          comparison_and_baseline, continuous_and_two_times, words_for_what_is_missing, sign_in_with_a_key, phone_dark_and_keyboard, barriers)

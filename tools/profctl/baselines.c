@@ -94,7 +94,7 @@ int command_baseline_list(const struct arguments *args)
 
 int command_baseline_get(const struct arguments *args)
 {
-	struct table table = { .headings = { "self%", "cum%", "function", "module" },
+	struct table table = { .headings = { "self%", "cum%", "module", "function" },
 			       .right = { true, true },
 			       .columns = 4 };
 	cleanup(json) cJSON *answer = NULL;
@@ -119,8 +119,8 @@ int command_baseline_get(const struct arguments *args)
 			break;
 		table_addf(&table, "%.2f", output_number(f, "selfPct"));
 		table_addf(&table, "%.2f", output_number(f, "cumulativePct"));
-		table_addf(&table, "%.100s", output_text(f, "funcName"));
 		table_add(&table, output_text(f, "package"));
+		table_add(&table, output_text(f, "funcName"));
 	}
 	return table_print(&table) < 0;
 }

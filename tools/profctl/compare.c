@@ -22,16 +22,16 @@ static void add_functions(struct table *table, const cJSON *list, const char *wh
 		table_addf(table, "%.2f", output_number(f, "comparisonPct"));
 		table_addf(table, "%+.2f", output_number(f, "deltaPct"));
 		table_add(table, output_text(f, "change"));
-		table_addf(table, "%.100s", output_text(f, "funcName"));
 		table_add(table, output_text(f, "package"));
+		table_add(table, output_text(f, "funcName"));
 	}
 }
 
 static int print_functions(const cJSON *worse, const char *worse_word, const cJSON *better,
 			   const char *better_word)
 {
-	struct table table = { .headings = { "", "base%", "now%", "points", "change", "function",
-					     "module" },
+	struct table table = { .headings = { "", "base%", "now%", "points", "change", "module",
+					     "function" },
 			       .right = { false, true, true, true },
 			       .columns = 7 };
 
@@ -127,7 +127,7 @@ static int print_stacks(const struct arguments *args, const cJSON *diff)
 
 static int print_moved(const struct arguments *args, const cJSON *diff)
 {
-	struct table table = { .headings = { "base%", "now%", "points", "function", "module" },
+	struct table table = { .headings = { "base%", "now%", "points", "module", "function" },
 			       .right = { true, true, true },
 			       .columns = 5 };
 	uint32_t listed = 0;
@@ -139,8 +139,8 @@ static int print_moved(const struct arguments *args, const cJSON *diff)
 		table_addf(&table, "%.2f", output_number(f, "basePct"));
 		table_addf(&table, "%.2f", output_number(f, "comparisonPct"));
 		table_addf(&table, "%+.2f", output_number(f, "deltaPct"));
-		table_addf(&table, "%.100s", output_text(f, "funcName"));
 		table_add(&table, output_text(f, "package"));
+		table_add(&table, output_text(f, "funcName"));
 	}
 	return table_print(&table) < 0;
 }

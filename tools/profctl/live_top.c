@@ -180,18 +180,20 @@ static void draw(const struct live *live)
 	const struct picture *to = &live->pictures[live->count - 1];
 	const struct picture *from = live->count > 1 ? &live->pictures[0] : NULL;
 	const cJSON *before = from ? from->session : NULL;
-	double total = output_number(to->session, "totalValue") - output_number(before, "totalValue");
+	double largest = 0, total = output_number(to->session, "totalValue") - output_number(before, "totalValue");
 	double span_s = from ? (double)(to->at_ns - from->at_ns) / 1e9
 			     : output_number(to->session, "durationSeconds");
 
 	listed = make_rows(live, before, to->session, rows);
+	for (size_t i = 0; i < listed; i++)
+		largest = rows[i].self > largest ? rows[i].self : largest;
 	room = room > LINES_AROUND ? room - LINES_AROUND : 1;
 	(void)fputs(SCREEN_CLEAR, stdout);
 	print_head(live, before, to->session, total, span_s);
 	for (size_t i = 0; i < listed && i < room; i++) {
 		char value[64];
 
-		output_value(rows[i].self, output_text(to->session, "unit"), value, sizeof(value));
+		output_value_as(rows[i].self, largest, output_text(to->session, "unit"), value, sizeof(value));
 		table_addf(&table, "%.2f", total > 0 ? 100 * rows[i].self / total : 0);
 		table_addf(&table, "%.2f", total > 0 ? 100 * rows[i].cumulative / total : 0);
 		table_add(&table, value);

@@ -46,6 +46,16 @@ static int text_width(const char *text)
 	return width;
 }
 
+/* Bytes of the first @columns of them. */
+static int text_bytes(const char *text, int columns)
+{
+	int at = 0;
+
+	while (text[at] && (((unsigned char)text[at] & 0xc0) == 0x80 || columns-- > 0))
+		at++;
+	return at;
+}
+
 static int terminal_width(void)
 {
 	struct winsize size;
@@ -61,7 +71,7 @@ static void print_cell(const char *text, int width, bool right, bool last, int r
 
 	if (last && !right) {
 		if (room > 8 && text_width(text) > room)
-			(void)printf("%.*s…\n", room - 1, text);
+			(void)printf("%.*s…\n", text_bytes(text, room - 1), text);
 		else
 			(void)printf("%s\n", text);
 		return;
@@ -118,7 +128,7 @@ const char *output_paint(enum paint paint)
 	return codes[paint];
 }
 
-void output_value(double value, const char *unit, char *out, size_t size)
+void output_value_as(double value, double largest, const char *unit, char *out, size_t size)
 {
 	static const struct {
 		const char *unit;
@@ -133,7 +143,7 @@ void output_value(double value, const char *unit, char *out, size_t size)
 
 	for (size_t i = 0; i < ARRAY_SIZE(steps); i++)
 		if (!strcmp(steps[i].unit, unit) &&
-		    (value >= steps[i].scale || value <= -steps[i].scale)) {
+		    (largest >= steps[i].scale || largest <= -steps[i].scale)) {
 			(void)snprintf(out, size, "%.2f %s", value / steps[i].scale,
 				       steps[i].suffix);
 			return;
@@ -142,6 +152,11 @@ void output_value(double value, const char *unit, char *out, size_t size)
 		       !strcmp(unit, "nanoseconds") ? " ns"
 		       : !strcmp(unit, "bytes")	    ? " B"
 						    : "");
+}
+
+void output_value(double value, const char *unit, char *out, size_t size)
+{
+	output_value_as(value, value, unit, out, size);
 }
 
 void output_json(const cJSON *json)

@@ -32,6 +32,8 @@ enum paint { PAINT_NONE, PAINT_BOLD, PAINT_GOOD, PAINT_WARNING, PAINT_BAD };
 const char *output_paint(enum paint paint);
 /* "1.23 s", "45.6 MiB", "1234" by unit (nanoseconds, bytes, count). */
 void output_value(double value, const char *unit, char *out, size_t size);
+/* The same in the unit that fits @largest, for columns that are read down. */
+void output_value_as(double value, double largest, const char *unit, char *out, size_t size);
 void output_json(const cJSON *json);
 /* Text of a member, "" if absent; number of a member, 0 if absent. */
 const char *output_text(const cJSON *object, const char *name);

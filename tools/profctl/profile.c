@@ -31,20 +31,21 @@ static void print_quality(const cJSON *session)
 
 static int print_top(const cJSON *session)
 {
-	struct table table = { .headings = { "self%", "cum%", "self", "function", "module" },
+	struct table table = { .headings = { "self%", "cum%", "self", "module", "function" },
 			       .right = { true, true, true, false, false },
 			       .columns = 5 };
 	const char *unit = output_text(session, "unit");
-	const cJSON *f;
+	const cJSON *f, *functions = cJSON_GetObjectItem(session, "topFunctions");
+	double largest = output_number(cJSON_GetArrayItem(functions, 0), "selfValue"); /* sorted by it */
 	char value[64];
 
-	cJSON_ArrayForEach(f, cJSON_GetObjectItem(session, "topFunctions")) {
-		output_value(output_number(f, "selfValue"), unit, value, sizeof(value));
+	cJSON_ArrayForEach(f, functions) {
+		output_value_as(output_number(f, "selfValue"), largest, unit, value, sizeof(value));
 		table_addf(&table, "%.2f", output_number(f, "selfPct"));
 		table_addf(&table, "%.2f", output_number(f, "cumulativePct"));
 		table_add(&table, value);
-		table_addf(&table, "%.100s", output_text(f, "funcName"));
 		table_add(&table, output_text(f, "package"));
+		table_add(&table, output_text(f, "funcName"));
 	}
 	return table_print(&table) < 0;
 }

@@ -21,9 +21,9 @@ static int set_sampling(const struct arguments *args, bool enabled)
 	else if (enabled)
 		(void)printf("sampling is on\n");
 	else
-		(void)printf("sampling is stopped: %.0f profiles ended with what they had; "
+		(void)printf("sampling is stopped: %.0f profile%s ended with what they had; "
 			     "profctl resume lets it go on\n",
-			     output_number(answer, "ended"));
+			     output_number(answer, "ended"), output_number(answer, "ended") == 1 ? "" : "s");
 	return 0;
 }
 

@@ -39,10 +39,11 @@ static int print_analysis(const cJSON *analysis)
 	(void)printf("goroutines %.0f", output_number(analysis, "goroutineCount"));
 	cJSON_ArrayForEach(state, cJSON_GetObjectItem(analysis, "states"))
 		(void)printf(", %d %s", state->valueint, state->string);
-	(void)printf("\ngrowth     %.2f times %s\n\n",
-		     output_number(analysis, "goroutineGrowthRate"),
-		     *output_text(analysis, "comparedWith") ? output_text(analysis, "comparedWith")
-							    : "(nothing to compare with)");
+	if (*output_text(analysis, "comparedWith"))
+		(void)printf("\ngrowth     %.2f times the %.0f of %s\n\n", output_number(analysis, "goroutineGrowthRate"),
+			     output_number(analysis, "previousGoroutineCount"), output_text(analysis, "comparedWith"));
+	else
+		(void)printf("\ngrowth     nothing earlier to compare with\n\n");
 	add_stacks(&table, cJSON_GetObjectItem(analysis, "suspectedLeaks"), "leak?");
 	add_stacks(&table, cJSON_GetObjectItem(analysis, "deadlockCandidates"), "stuck?");
 	add_stacks(&table, cJSON_GetObjectItem(analysis, "blockedGoroutines"), "blocked");

@@ -43,6 +43,9 @@ export async function copy(text, what) {
 	say(`${what} copied`);
 }
 
+/** How much larger than usual the reader wants text: the size of letters that the browser is set to. */
+export const textScale = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
+
 /** Shows a floating element near a point, inside the window. */
 export function place(element, x, y) {
 	element.hidden = false;

@@ -140,7 +140,7 @@ export class Explorer {
 		const m = this.model, kids = children(m, i).length;
 		if (m.delta) return `${visible(nodeName(m, i))}, from ${percent(m.baseTotal[i], m.baseTotal[0])} to ${percent(m.total[i], m.total[0])}, ` +
 			`${m.delta[i] >= 0 ? 'plus' : 'minus'} ${Math.abs(m.delta[i]).toFixed(2)} percentage points`;
-		return `${visible(nodeName(m, i))}, ${percent(m.total[i], m.doc.total)} of ${noun(m.doc.type)}, ` +
+		return `${visible(nodeName(m, i))}, ${percent(m.total[i], m.doc.total)} of ${noun(m.doc.type, m.doc.value)}, ` +
 			`self ${percent(m.self[i], m.doc.total)}, ${kids} callee${kids === 1 ? '' : 's'}`;
 	}
 

@@ -3,6 +3,8 @@
 const TIMES = [[1, 'ns'], [1e3, 'µs'], [1e6, 'ms'], [1e9, 's'], [6e10, 'min'], [3.6e12, 'h']];
 const SIZES = [[1, 'B'], [1024, 'KiB'], [1024 ** 2, 'MiB'], [1024 ** 3, 'GiB'], [1024 ** 4, 'TiB']];
 
+export const capital = text => text.charAt(0).toUpperCase() + text.slice(1);
+
 /** One unit for a whole column, chosen by its largest value. */
 export function unitFor(kind, largest) {
 	const steps = kind === 'nanoseconds' ? TIMES : kind === 'bytes' ? SIZES : [[1, '']];
@@ -37,10 +39,12 @@ export function points(delta) {
 	return delta > 0 ? '▲\u00a0+' + text : '▼\u00a0\u2212' + text;
 }
 
-/** Seconds as people write them. */
+const SPANS = [[86400, 'd', 3600, 'h'], [3600, 'h', 60, 'min'], [60, 'min', 1, 's']];
+
+/** Seconds as people write them: the largest unit and, unless it is none, the one below. */
 export function duration(seconds) {
-	if (seconds < 60) return (seconds < 10 ? Math.round(seconds * 10) / 10 : Math.round(seconds)) + '\u00a0s';
-	const minutes = Math.floor(seconds / 60);
-	if (minutes < 60) return minutes + '\u00a0min\u00a0' + Math.round(seconds % 60) + '\u00a0s';
-	return Math.floor(minutes / 60) + '\u00a0h\u00a0' + minutes % 60 + '\u00a0min';
+	if (seconds > 0 && seconds < 0.95) return Math.max(1, Math.round(seconds * 1000)) + '\u00a0ms';
+	if (seconds < 59.5) return (seconds < 9.95 ? Math.round(seconds * 10) / 10 : Math.round(seconds)) + '\u00a0s';
+	const [size, name, part, partName] = SPANS.find(([step]) => Math.round(seconds) >= step), parts = Math.round(seconds / part), rest = parts % (size / part);
+	return Math.floor(parts * part / size) + '\u00a0' + name + (rest ? `\u00a0${rest}\u00a0${partName}` : '');
 }

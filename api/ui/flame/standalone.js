@@ -2,7 +2,8 @@
 // The page of format=html: one profile inside the file itself. No request is made; it opens from a disk.
 import { h, restoreTheme, turnTheme } from './dom.js';
 import { Explorer } from './explorer.js';
-import { qualityWords } from './words.js';
+import { visible } from './names.js';
+import { qualityLine } from './quality.js';
 
 async function readData() {
 	const text = document.getElementById('data').textContent.trim();
@@ -33,14 +34,13 @@ let explorer = null;
 
 async function main() {
 	restoreTheme();
-	const doc = await readData(), quality = qualityWords(doc.quality), words = document.getElementById('sentence');
+	const doc = await readData(), words = document.getElementById('sentence');
 	explorer = new Explorer(document.getElementById('main'), {
 		sentence: text => { words.textContent = text; },
 		tools: [h('button', { type: 'button', title: 'Dark or light', onclick: turnTheme }, 'Theme'), downloads(doc)],
 	});
-	document.getElementById('quality').replaceChildren(h('span', { class: quality.level, title: quality.reasons.join('\n') }, quality.text),
-		(doc.pruned.nodes ? ` · ${doc.pruned.nodes.toLocaleString('en')} small frames merged` : '') +
-		` · ${doc.service}${doc.host ? ' on ' + doc.host : ''}${doc.from ? ' · ' + new Date(doc.from).toLocaleString() : ''}`);
+	document.getElementById('quality').replaceChildren(qualityLine(doc.quality), h('p', {}, `${visible(doc.service)}${doc.host ? ' on ' + visible(doc.host) : ''}${doc.from ? ' · ' + new Date(doc.from).toLocaleString() : ''}` +
+		(doc.pruned.nodes ? ` · ${doc.pruned.nodes.toLocaleString('en')} small frames merged` : '')));
 	explorer.setData(doc);
 	document.documentElement.dataset.ready = 'true';
 }

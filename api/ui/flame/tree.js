@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The whole profile as a tree that is opened line by line: a treegrid whose rows exist only while they are in sight.
-import { h } from './dom.js';
+import { h, textScale } from './dom.js';
 import { number, percent, points, unitFor } from './format.js';
 import { children, nodeName, stackOf } from './model.js';
 import { shortName, visible } from './names.js';
 
-const LINE = 26;
+const LINE = 26 * textScale();
 const INDENT = 14;
 
 export class CallTree {

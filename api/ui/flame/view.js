@@ -2,11 +2,12 @@
 // The canvas. Its cost depends on pixels, not on nodes: in each visible row a binary search finds the left edge, and a
 // node narrower than a pixel starts a run that jumps to the first node behind the next pixel. The canvas is never
 // taller than the window; rows are scrolled in code, so that no browser limit is met however deep the stacks are.
-import { isDark } from './dom.js';
+import { isDark, textScale } from './dom.js';
 import { firstBeyond, fnv, functionModule, functionName, nodeAt } from './model.js';
 import { shortName, visible } from './names.js';
 
-export const ROW = 20;
+const TEXT = 12 * textScale(); // px
+export const ROW = Math.round(20 * textScale());
 const LETTERS_MIN = 3;
 
 const HUES = {
@@ -145,7 +146,7 @@ export class FlameView {
 		this.dark = isDark(); // once: asking for each frame took most of the time
 		const grey = GREY[this.dark ? 'dark' : 'light'], scale = this.width / (this.to - this.from || 1);
 		c.clearRect(0, 0, this.width, this.height);
-		c.font = '12px system-ui, -apple-system, "Segoe UI", sans-serif';
+		c.font = TEXT + 'px system-ui, -apple-system, "Segoe UI", sans-serif';
 		c.textBaseline = 'middle';
 		this.letter ??= c.measureText('abcdefghijklmnopqrstuvwxyz').width / 26;
 		const end = Math.min(m.depth, this.scroll + this.rowsInSight + 1);

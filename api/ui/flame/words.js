@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a profile says in words: the first sentence, the quality line. No DOM here.
-import { duration, percent, value } from './format.js';
+import { capital, duration, percent, value } from './format.js';
 import { functionName } from './model.js';
 import { shortName, visible } from './names.js';
 
 const NOUNS = { cpu: 'CPU time', offcpu: 'time off CPU', wall: 'time', block: 'blocked time', mutex: 'lock waiting',
 	memory: 'live memory', alloc: 'allocated memory', goroutine: 'goroutines', io: 'I/O time' };
 
-export const noun = type => NOUNS[type] || type;
+/** Of types with more than one value, the others. */
+const VALUE_NOUNS = { samples: 'samples', events: 'waits', contentions: 'contentions', inuse_objects: 'live objects', alloc_objects: 'allocated objects', operations: 'I/O operations', bytes: 'I/O' };
+
+export const noun = (type, which) => VALUE_NOUNS[which] || NOUNS[type] || type;
 
 /** "12.3 s of CPU time in 30 s (0.41 CPUs): most by itself in f, 31 %." */
 export function sentence(base, model, totals) {
@@ -17,9 +20,8 @@ export function sentence(base, model, totals) {
 	let best = -1;
 	for (let f = 0; f < model.functions; f++)
 		if (f !== model.fn[0] && d.fn.kind[f] !== 0 && (best < 0 || totals.self[f] > totals.self[best])) best = f;
-	const whole = d.unit === 'count' ? `${value(d.total * d.scale, d.unit)} ${noun(d.type)}`
-		: `${value(d.total * d.scale, d.unit)} of ${noun(d.type)} in ${duration(d.durationSeconds)}`;
-	const cpus = d.type === 'cpu' && d.durationSeconds ? ` (${(d.total * d.scale / 1e9 / d.durationSeconds).toFixed(2)} CPUs)` : '';
+	const whole = `${value(d.total * d.scale, d.unit)} ${d.unit === 'count' ? '' : 'of '}${noun(d.type, d.value)}${d.rate ? ` in ${duration(d.durationSeconds)}` : ''}`;
+	const cpus = d.type === 'cpu' && d.unit === 'nanoseconds' && d.durationSeconds ? ` (${(d.total * d.scale / 1e9 / d.durationSeconds).toFixed(2)} CPUs)` : '';
 	const top = best < 0 || !totals.self[best] ? '.'
 		: `: most by itself in ${visible(shortName(functionName(model, best), d.fn.kind[best]))}, ${percent(totals.self[best], model.total[0])}.`;
 	const kept = model !== base ? ` The view holds ${percent(model.total[0], base.total[0])} of it.` : '';
@@ -30,7 +32,7 @@ function comparison(m) {
 	const d = m.doc, per = d.rate ? ' per second' : '', seconds = d.rate ? [d.base.durationSeconds || 1, d.durationSeconds || 1] : [1, 1];
 	const before = m.baseTotal[0] * d.base.scale / seconds[0], after = d.total * d.scale / seconds[1];
 	const change = before ? ` (${after >= before ? '+' : '\u2212'}${Math.abs(100 * (after - before) / before).toFixed(1)}\u00a0%)` : '';
-	return `${noun(d.type)}${per}: ${value(before, d.unit)} before, ${value(after, d.unit)} after${change}. Orange frames gained share, blue ones lost; width is the mean of both.`;
+	return `${capital(noun(d.type, d.value))}${per}: ${value(before, d.unit)} before, ${value(after, d.unit)} after${change}. Orange frames gained share, blue ones lost; width is the mean of both.`;
 }
 
 /** What a share of 1 % and more of a quality object means, and what helps. */

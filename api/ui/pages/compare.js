@@ -4,9 +4,10 @@ import { h } from '../flame/dom.js';
 import { Explorer } from '../flame/explorer.js';
 import { percent, points } from '../flame/format.js';
 import { shortName, visible } from '../flame/names.js';
+import { qualityLine } from '../flame/quality.js';
 import { PROFILING, get } from '../parts/api.js';
 import { exportMenu } from '../parts/exports.js';
-import { heading, link, notice, plural, qualityLine } from '../parts/page.js';
+import { heading, link, notice, plural } from '../parts/page.js';
 import { list } from '../parts/list.js';
 
 const WORDS = { new: 'new', gone: 'gone' };

@@ -3,9 +3,10 @@
 import { copy, h } from '../flame/dom.js';
 import { duration, percent } from '../flame/format.js';
 import { visible } from '../flame/names.js';
+import { qualityLine } from '../flame/quality.js';
 import { B, get, post } from '../parts/api.js';
 import { list } from '../parts/list.js';
-import { bar, heading, link, notice, plural, qualityLine } from '../parts/page.js';
+import { bar, heading, link, notice, plural } from '../parts/page.js';
 
 function counts(title, words, total) {
 	const rows = Object.entries(words).sort((a, b) => b[1] - a[1]);
@@ -29,8 +30,8 @@ export async function show(content, id) {
 		const a = await get(`${B}/sessions/${encodeURIComponent(id)}/analysis`, { limit: 100, system: system || null });
 		const longest = Math.max(0, ...a.topStacks.map(s => s.maxWaitSeconds || 0)), most = Object.entries(a.waitReasons || {}).sort((x, y) => y[1] - x[1])[0];
 		head.head.textContent = `${visible(a.service)} · goroutines and threads`;
-		head.say(`${a.goroutineCount.toLocaleString('en')} goroutines or threads in ${plural(a.stackCount, 'stack')}` + (most?.[0] ? `, ${most[1].toLocaleString('en')} wait in ${visible(most[0])}` : '') + (longest ? `, the longest for ${duration(longest)}` : '') + '.');
-		const growth = a.previousGoroutineCount === null ? 'There is nothing earlier to compare with.' : [`${a.goroutineGrowthRate >= 1 ? '+' : '\u2212'}${Math.abs(100 * (a.goroutineGrowthRate - 1)).toFixed(1)}\u00a0% since `,
+		head.say(`${plural(a.goroutineCount, 'goroutine or thread', 'goroutines or threads')} in ${plural(a.stackCount, 'stack')}` + (most?.[0] ? `, ${most[1].toLocaleString('en')} wait in ${visible(most[0])}` : '') + (longest ? `, the longest for ${duration(longest)}` : '') + '.');
+		const growth = a.previousGoroutineCount === null ? 'There is nothing earlier to compare with.' : [a.goroutineCount === a.previousGoroutineCount ? 'As many as in ' : `${a.goroutineGrowthRate >= 1 ? '+' : '\u2212'}${Math.abs(100 * (a.goroutineGrowthRate - 1)).toFixed(1)}\u00a0% since `,
 			link((a.comparedWith.startsWith('bl-') ? '/baselines#' : '/g/') + a.comparedWith, a.comparedWith), ` (${a.previousGoroutineCount.toLocaleString('en')}).`];
 		const other = new URL(location.href);
 		if (system) other.searchParams.delete('system'); else other.searchParams.set('system', 'true');

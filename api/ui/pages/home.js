@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // All services of the host: what each costs now, and one button to look into it.
 import { h } from '../flame/dom.js';
+import { capital } from '../flame/format.js';
 import { visible } from '../flame/names.js';
-import { A, PROFILING, get, poll, text } from '../parts/api.js';
+import { A, PROFILING, get, poll, readiness, text } from '../parts/api.js';
 import { columnTitle } from '../parts/list.js';
 import { agentCost, parseMetrics } from '../parts/metrics.js';
 import { ago, bar, heading, link, notice, plural, servicePath } from '../parts/page.js';
@@ -12,10 +13,10 @@ import { startButton } from '../parts/start.js';
 const SORTS = { cpus: (a, b) => b.cpus - a.cpus || a.name.localeCompare(b.name), name: (a, b) => a.name.localeCompare(b.name),
 	processes: (a, b) => b.processes.length - a.processes.length || a.name.localeCompare(b.name) };
 
-function summary(items, filter) {
+function summary(items, cpus, filter) {
 	if (!items.length) return 'No service is known yet.';
 	const busy = items.reduce((sum, s) => sum + (s.cpus || 0), 0), top = [...items].sort(SORTS.cpus)[0];
-	return `${plural(items.length, 'service')}, ${busy.toFixed(2)} CPUs busy` +
+	return `${plural(items.length, 'service')}, ${busy.toFixed(2)}${cpus ? ` of ${cpus}` : ''} CPUs busy` +
 		(top.cpus > 0 ? `, most in ${visible(top.name)} (${top.cpus.toFixed(2)})` : '') + (filter ? '; the list is filtered' : '') + '.';
 }
 
@@ -30,15 +31,15 @@ export async function show(content) {
 	const head = heading('Services', 'Asking the daemon…'), trouble = notice();
 	const filter = h('input', { type: 'search', class: 'grow', placeholder: 'Filter by name, unit, runtime, pid', 'aria-label': 'Filter services', autocomplete: 'off', spellcheck: 'false' });
 	const body = h('tbody', {}), rows = new Map(), newest = new Map(), lines = new Map();
-	let items = [], sort = 'cpus';
+	let items = [], sort = 'cpus', hostCpus = 0;
 	filter.value = new URLSearchParams(location.hash.slice(1)).get('q') || '';
 
 	const headers = [['name', 'Service'], [null, 'From', 'wide'], [null, 'Runtime', 'wide'], ['processes', 'Processes', 'n wide'], ['cpus', 'CPUs now', 'n'], [null, 'Last hour', 'wide'],
 		[null, 'Types', 'wide'], [null, 'Last profile', 'wide'], [null, '(Start)']].map(([key, text, style]) => h('th', { scope: 'col', class: style },
 		key ? h('button', { type: 'button', 'data-sort': key, onclick: () => { sort = key; draw(); } }, text) : columnTitle(text)));
 	const table = h('table', { class: 'list', 'aria-label': 'Services' }, h('thead', {}, h('tr', {}, headers)), body);
-	const empty = h('div', { class: 'note', hidden: true }), cost = h('p', { class: 'foot' });
-	content.append(head.element, trouble.element, h('div', { class: 'row' }, filter, startButton('*', trouble, 'Profile the whole host 30\u00a0s')),
+	const empty = h('div', { class: 'note', hidden: true }), amiss = h('div', { class: 'note warn', role: 'status', hidden: true }), cost = h('p', { class: 'foot' });
+	content.append(head.element, trouble.element, amiss, h('div', { class: 'row' }, filter, startButton('*', trouble, 'Profile the whole host 30\u00a0s')),
 		h('div', { class: 'scroll' }, table), empty, cost);
 
 	const matches = s => {
@@ -59,8 +60,7 @@ export async function show(content) {
 		}
 		r.processes.textContent = s.processes.length;
 		r.processes.title = s.processes.slice(0, 20).map(p => `${p.pid} ${p.exe || ''}`).join('\n');
-		const cores = navigator.hardwareConcurrency || 1;
-		r.cpus.replaceChildren(bar('meter', 100 * Math.sqrt(s.cpus / cores), ''), h('span', { class: 'figure' }, s.cpus < 0.005 && s.cpus > 0 ? '<\u00a00.01' : s.cpus.toFixed(2)));
+		r.cpus.replaceChildren(bar('meter', 100 * Math.sqrt(s.cpus / (hostCpus || 1)), ''), h('span', { class: 'figure' }, s.cpus < 0.005 && s.cpus > 0 ? '<\u00a00.01' : s.cpus.toFixed(2)));
 		const last = newest.get(s.name);
 		r.last.replaceChildren(last ? h('a', { href: '/p/' + last.id }, last.status === 'running' ? h('span', { class: 'badge on' }, '● running') : ago(last.createdAt)) : '–', last ? ` ${last.profileType}` : '');
 		const line = lines.get(s.name);
@@ -77,10 +77,10 @@ export async function show(content) {
 		}
 		const shown = items.filter(matches).sort(SORTS[sort]).map(row);
 		if (shown.length !== body.children.length || shown.some((r, i) => body.children[i] !== r)) body.replaceChildren(...shown);
-		head.say(summary(items, filter.value.trim()));
+		head.say(summary(items, hostCpus, filter.value.trim()));
 		empty.hidden = shown.length > 0;
 		empty.textContent = items.length ? 'No service matches the filter.'
-			: 'Nothing needs to be installed in a program: it appears here as soon as the agent has seen it. If this stays empty, the agent cannot see the host: /readyz says why.';
+			: 'Nothing needs to be installed in a program: it appears here as soon as the agent has seen it. If this stays empty, the agent cannot see the host; what is amiss is said above and on the page Agent.';
 	}
 	filter.addEventListener('input', () => {
 		history.replaceState(null, '', filter.value ? '#q=' + encodeURIComponent(filter.value) : location.pathname + location.search);
@@ -88,8 +88,10 @@ export async function show(content) {
 	});
 	if (location.hash.startsWith('#q')) filter.focus();
 	poll(async () => {
-		const [services, sessions] = await Promise.all([get(A + '/services'), get(PROFILING + '/history', { limit: 100, top: 0 })]);
-		items = services.items;
+		const [services, sessions, ready] = await Promise.all([get(A + '/services'), get(PROFILING + '/history', { limit: 100, top: 0 }), readiness()]);
+		({ items, hostCpus } = services);
+		amiss.hidden = !ready.reason;
+		amiss.textContent = ready.reason ? visible(capital(ready.reason)) + '.' : '';
 		newest.clear();
 		for (const s of sessions.items) if (!newest.has(s.service)) newest.set(s.service, s);
 		const hadFocus = document.activeElement;

@@ -4,14 +4,15 @@ import { h, say } from '../flame/dom.js';
 import { Explorer } from '../flame/explorer.js';
 import { duration, percent, value } from '../flame/format.js';
 import { shortName, visible } from '../flame/names.js';
+import { qualityLine } from '../flame/quality.js';
 import { noun } from '../flame/words.js';
 import { B, PROFILING, get, poll, post, remove } from '../parts/api.js';
 import { exportMenu } from '../parts/exports.js';
-import { groupSelect, UNGROUPED, wholeLink } from '../parts/group.js';
+import { groupSelect, UNGROUPED, valueSelect, wholeLink } from '../parts/group.js';
 import { heatBox } from '../parts/heat.js';
 import { linesOf } from '../parts/lines.js';
 import { list } from '../parts/list.js';
-import { action, ago, bar, errorWords, heading, link, notice, plural, qualityLine, servicePath } from '../parts/page.js';
+import { action, ago, bar, errorWords, heading, link, notice, plural, servicePath } from '../parts/page.js';
 import { startProfile } from '../parts/start.js';
 
 const GRAPH_SAMPLES = 200; // a graph of fewer misleads while the session still runs
@@ -36,6 +37,17 @@ function facts(s) {
 	return h('p', { class: 'facts' }, link(servicePath(s.service, '?type=' + s.profileType), visible(s.service)), ` · ${s.profileType} · ${duration((s.durationNanos ?? s.durationSeconds * 1e9) / 1e9)}${rate} · `,
 		ago(s.startedAt || s.createdAt), s.host ? ` · on ${visible(s.host)}` : '', s.continuous ? ' · continuous' : '', s.stoppedEarly ? ' · stopped early' : '',
 		Object.entries(s.labels || {}).map(([k, v]) => h('span', { class: 'badge' }, `${visible(k)}=${visible(v)}`)), ` · ${s.id}`);
+}
+
+const STATES = [['blocked', 'blocked'], ['runqueue', 'on the run queue'], ['preempted', 'preempted']];
+
+/** Where time off the CPU went: its three states, and what most of the blocked time waited for. */
+function stateSplit(s) {
+	const states = s.breakdown?.state || {}, off = s.unit === 'nanoseconds' && STATES.reduce((sum, [state]) => sum + (states[state] || 0), 0);
+	if (!['offcpu', 'wall'].includes(s.profileType) || !off) return '';
+	const waits = Object.entries(s.breakdown.wait || {}).sort((a, b) => b[1] - a[1]).slice(0, 3).map(([wait, v]) => `${visible(wait)} ${percent(v, s.totalValue)}`).join(', ');
+	const parts = STATES.filter(([state]) => states[state]).map(([state, text]) => `${percent(states[state], s.totalValue)} ${text}` + (state === 'blocked' && waits ? ` (${waits})` : ''));
+	return h('p', { class: 'facts' }, (s.totalValue > off ? [`${percent(s.totalValue - off, s.totalValue)} on a CPU`, ...parts] : parts).join(' · '));
 }
 
 /** Share of each process, and a link to look at one of them alone. */
@@ -79,18 +91,27 @@ class ProfilePage {
 	}
 
 	async refresh() {
-		const s = this.session = await get(`${PROFILING}/${encodeURIComponent(this.id)}`);
+		const s = this.session = await this.read();
 		this.head.head.textContent = `${visible(s.service)} · ${s.profileType}`;
 		document.title = `${visible(s.service)} ${s.profileType} · profd`;
-		this.facts.replaceChildren(facts(s), qualityLine(s.quality));
+		this.facts.replaceChildren(facts(s), stateSplit(s), qualityLine(s.quality));
 		if (s.status === 'running') await this.showRunning(s);
 		else await this.showEnd(s);
 		return s.status === 'running';
 	}
 
+	/** The profile by the value that is looked at; one of input and output that nothing waited for has only bytes. */
+	async read() {
+		const ask = value => get(`${PROFILING}/${encodeURIComponent(this.id)}`, { value }), asked = new URLSearchParams(location.search).get('value');
+		const s = await ask(asked || this.value);
+		if (asked || this.value || s.profileType !== 'io' || s.totalValue || !s.sampleCount || s.status !== 'completed') return s;
+		this.value = 'bytes';
+		return ask(this.value);
+	}
+
 	async showRunning(s) {
 		const done = s.startedAt ? (s.durationNanos ?? s.durationSeconds * 1e9) / 1e9 : 0, all = s.requestedDurationSeconds || 1;
-		this.head.say(s.startedAt ? `Running: ${duration(Math.max(0, all - done))} left, ${plural(s.sampleCount, 'sample')} so far.` : `Waiting for the first process of ${visible(s.service)}.`);
+		this.head.say(s.startedAt ? `Running: ${duration(Math.max(0, Math.ceil(all - done)))} left, ${plural(s.sampleCount, 'sample')} so far.` : `Waiting for the first process of ${visible(s.service)}.`);
 		const outer = h('div', { class: 'progress', role: 'progressbar', 'aria-valuemin': '0', 'aria-valuemax': '100', 'aria-valuenow': String(Math.round(100 * Math.min(1, done / all))), 'aria-label': 'Time of the profile' });
 		outer.append(bar('', 100 * done / all, '').firstChild);
 		this.state.replaceChildren(outer, this.graph.hidden ? partialTop(s) || '' : '');
@@ -103,7 +124,8 @@ class ProfilePage {
 
 	async showEnd(s) {
 		this.buttons.replaceChildren(this.again(s), ...(s.status === 'completed' ? [this.compareButton(s), ...this.baselineButton(s)] : []), this.removeButton());
-		this.split.replaceChildren(processSplit(s) || '');
+		const main = !this.value && !new URLSearchParams(location.search).has('value'); // the sums by process and over time are of the type's main value
+		this.split.replaceChildren(main && processSplit(s) || '');
 		if (s.status === 'failed') {
 			this.head.say('This profile failed.');
 			this.state.replaceChildren(h('div', { class: 'note bad' }, h('p', {}, visible(s.failureReason || 'No reason was recorded.'))));
@@ -121,7 +143,7 @@ class ProfilePage {
 		if (s.profileType === 'goroutine') this.buttons.prepend(link('/g/' + s.id, 'States and waits', { class: 'button' }));
 		if (!this.extras) {
 			this.extras = true;
-			this.split.append(heatBox(s, location.href));
+			if (main) this.split.append(heatBox(s, location.href));
 			if (s.profileType === 'wall') this.showLedger();
 		}
 		await this.draw(s, false);
@@ -178,11 +200,12 @@ class ProfilePage {
 
 	async draw(s, partial) {
 		const address = `${PROFILING}/${encodeURIComponent(this.id)}/flamegraph`;
-		const group = groupOf(s), grouped = extra => dataQuery(group && !new URLSearchParams(location.search).has('groupBy') ? { ...extra, groupBy: group } : extra);
+		const group = groupOf(s), asked = new URLSearchParams(location.search), own = { ...group && !asked.has('groupBy') && { groupBy: group }, ...this.value && { value: this.value } };
+		const grouped = extra => dataQuery({ ...extra, ...own });
 		const doc = await get(address + grouped({ format: 'flame' }));
 		this.drawnTotal = s.totalValue;
 		this.graph.hidden = false;
-		this.explorer ??= new Explorer(this.graph, { tools: [groupSelect(group), exportMenu(() => address + grouped()), wholeLink(doc)], lines: linesOf(() => address + grouped()),
+		this.explorer ??= new Explorer(this.graph, { tools: [groupSelect(group, Object.keys(s.breakdown || {})), valueSelect(s.profileType, asked.get('value') || this.value), exportMenu(() => address + grouped()), wholeLink(doc)], lines: linesOf(() => address + grouped()),
 			sentence: text => { if (this.session.status !== 'running') this.head.say(text); },
 			share: async () => {
 				if (!this.session.flameGraphUrl) throw new Error('only a finished profile can be shared');

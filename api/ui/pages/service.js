@@ -2,17 +2,18 @@
 // One service: what can be profiled, what was, and starting more.
 import { h } from '../flame/dom.js';
 import { Explorer } from '../flame/explorer.js';
-import { duration, percent, value } from '../flame/format.js';
+import { capital, duration, percent, value } from '../flame/format.js';
 import { shortName, visible } from '../flame/names.js';
+import { qualityLine } from '../flame/quality.js';
 import { noun } from '../flame/words.js';
 import { A, PROFILING, get, poll } from '../parts/api.js';
 import { continuousSwitch } from '../parts/continuous.js';
 import { exportMenu } from '../parts/exports.js';
-import { groupSelect, UNGROUPED, wholeLink } from '../parts/group.js';
+import { groupSelect, UNGROUPED, valueSelect, wholeLink } from '../parts/group.js';
 import { heatBox, historyHeat } from '../parts/heat.js';
 import { linesOf } from '../parts/lines.js';
 import { columnTitle } from '../parts/list.js';
-import { ago, capital, heading, link, notice, plural, qualityLine, servicePath } from '../parts/page.js';
+import { ago, heading, link, notice, plural, servicePath } from '../parts/page.js';
 import { startForm } from '../parts/start.js';
 import { rateWords, timeline } from '../parts/timeline.js';
 
@@ -47,7 +48,7 @@ function sessionRow(s, chosen, changed) {
 	box.checked = chosen.includes(s.id);
 	box.addEventListener('change', () => changed(s.id, box.checked));
 	const top = s.topFunctions?.[0];
-	return h('tr', {}, h('td', {}, box), h('td', { class: 'c' }, link('/p/' + s.id, ago(s.startedAt || s.createdAt))),
+	return h('tr', {}, h('td', { class: 'c' }, box), h('td', { class: 'c' }, link('/p/' + s.id, ago(s.startedAt || s.createdAt))),
 		h('td', {}, h('span', { class: 'badge ' + (s.status === 'failed' ? 'bad' : s.status === 'running' ? 'on' : '') }, s.status + (s.continuous ? ', continuous' : ''))),
 		h('td', { class: 'n wide' }, duration((s.durationNanos ?? s.durationSeconds * 1e9) / 1e9)), h('td', { class: 'n' }, s.status === 'failed' ? '' : value(s.totalValue, s.unit)),
 		h('td', { class: 'n wide' }, s.sampleCount.toLocaleString('en')),
@@ -97,7 +98,7 @@ class ServicePage {
 		if (state === this.typesDrawn) return;
 		this.typesDrawn = state;
 		this.tabs.replaceChildren(...types.map(t => h('a', { href: turned({ type: t.type === 'cpu' ? null : t.type }), 'aria-current': t.type === this.type ? 'page' : null,
-			'aria-disabled': t.available ? null : 'true', title: t.available ? null : visible(t.reason || '') }, t.type)));
+			'aria-disabled': t.available ? null : 'true', title: t.available ? capital(noun(t.type)) : visible(t.reason || '') }, t.type)));
 		const mine = types.find(t => t.type === this.type);
 		this.reason.replaceChildren(mine && !mine.available ? h('div', { class: 'note warn' }, h('p', {}, `${this.type} cannot be taken of this service now: ${visible(mine.reason || 'no reason was given')}`))
 			: mine?.hint ? h('div', { class: 'note' }, h('p', {}, withCode(capital(mine.hint)))) : '');
@@ -134,7 +135,8 @@ class ServicePage {
 	async drawWindow(sessions) {
 		if (!this.window || this.explorer) return;
 		const [start, end] = this.window.map(ms => new Date(ms).toISOString()), asked = { service: this.name, profileType: this.type, start, end };
-		const group = address().get('groupBy'), whole = address().get('maxNodes'), view = { ...group && group !== UNGROUPED && { groupBy: group }, ...whole && { maxNodes: whole } };
+		const group = address().get('groupBy'), which = address().get('value'), whole = address().get('maxNodes');
+		const view = { ...group && group !== UNGROUPED && { groupBy: group }, ...which && { value: which }, ...whole && { maxNodes: whole } };
 		const path = PROFILING + '/window/flamegraph', doc = await get(path, { ...asked, ...view, format: 'flame' });
 		const words = h('p', { class: 'lead' }), head = h('div', { class: 'row' }, h('b', {}, `${new Date(start).toLocaleString()} to ${new Date(end).toLocaleString()}`),
 			link(this.beside(-1), 'Earlier', { class: 'button', title: 'The time before, of the same length ([)' }), link(this.beside(1), 'Later', { class: 'button', title: 'The time after, of the same length (])' }),
@@ -145,10 +147,10 @@ class ServicePage {
 		this.graph.hidden = false;
 		this.heat.after(head, words, qualityLine(doc.quality), inside ? heatBox(inside, '/p/' + inside.id) : '');
 		const source = () => path + '?' + new URLSearchParams({ ...asked, ...view });
-		this.explorer = new Explorer(this.graph, { sentence: text => { words.textContent = text; }, tools: [groupSelect(group === UNGROUPED ? '' : group), exportMenu(source), wholeLink(doc)], lines: linesOf(source),
+		this.explorer = new Explorer(this.graph, { sentence: text => { words.textContent = text; }, tools: [groupSelect(group === UNGROUPED ? '' : group), valueSelect(this.type, which), exportMenu(source), wholeLink(doc)], lines: linesOf(source),
 			share: async () => {
 				const merged = await get(PROFILING + '/history', { service: this.name, profileType: this.type, from: start, to: end, merge: true, limit: 1, top: 0 });
-				return new URL(merged.flameGraphUrl + (group ? '&groupBy=' + group : ''), location.href).href;
+				return new URL(merged.flameGraphUrl + (group ? '&groupBy=' + group : '') + (which ? '&value=' + encodeURIComponent(which) : ''), location.href).href;
 			}, keys: [['[ ]', 'the time before, after, of the same length'], ['x', 'keep this time as base of a comparison']] });
 		this.explorer.setData(doc);
 	}
@@ -177,7 +179,7 @@ class ServicePage {
 		};
 		this.history.replaceChildren(h('h2', {}, `${this.type} profiles`), h('div', { class: 'row' }, spans, compare),
 			sessions.items.length ? h('div', { class: 'scroll' }, h('table', { class: 'list' }, h('thead', {}, h('tr', {}, ['(Choose)', 'Taken', 'State', 'Duration', 'Total', 'Samples', 'Top function by itself']
-				.map((t, i) => h('th', { scope: 'col', class: i === 3 || i === 5 ? 'n wide' : i === 4 ? 'n' : null }, columnTitle(t))))), h('tbody', {}, sessions.items.map(s => sessionRow(s, this.chosen, changed)))))
+				.map((t, i) => h('th', { scope: 'col', class: i === 3 || i === 5 ? 'n wide' : i === 4 ? 'n' : i < 2 ? 'c' : null }, columnTitle(t))))), h('tbody', {}, sessions.items.map(s => sessionRow(s, this.chosen, changed)))))
 				: h('div', { class: 'note' }, `No ${this.type} profile of ${visible(this.name)} in this time. Start one above, or choose a longer time.`),
 			sessions.total > sessions.items.length ? h('p', { class: 'facts' }, `The newest ${sessions.items.length} of ${sessions.total}.`) : '');
 	}

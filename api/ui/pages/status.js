@@ -3,7 +3,7 @@
 import { h } from '../flame/dom.js';
 import { duration, value } from '../flame/format.js';
 import { visible } from '../flame/names.js';
-import { get, poll, text } from '../parts/api.js';
+import { get, poll, readiness, text } from '../parts/api.js';
 import { list } from '../parts/list.js';
 import { heading, notice } from '../parts/page.js';
 import { agentCost, parseMetrics, sum } from '../parts/metrics.js';
@@ -24,7 +24,7 @@ export async function show(content) {
 	content.append(head.element, trouble.element, body);
 	let before = null;
 	poll(async () => {
-		const [m, ready, version] = [parseMetrics(await text('/metrics')), await get('/readyz'), await get('/version')];
+		const [m, ready, version] = [parseMetrics(await text('/metrics')), await readiness(), await get('/version')];
 		const one = name => sum(m, name), { cpu, up, lost } = agentCost(m), now = { cpu, up };
 		const recent = before && up > before.up ? (cpu - before.cpu) / (up - before.up) : null;
 		before = now;

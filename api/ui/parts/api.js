@@ -12,6 +12,7 @@ export class ApiError extends Error {
 		this.code = body?.error_code || '';
 		this.details = body?.details || {};
 		this.retryAfter = retryAfter;
+		this.body = body;
 	}
 }
 
@@ -39,6 +40,11 @@ export async function get(path, parameters) {
 	for (const [name, v] of Object.entries(parameters || {})) if (v !== undefined && v !== null && v !== '') query.set(name, v);
 	const text = query.toString();
 	return (await send('GET', path + (text ? '?' + text : ''))).json();
+}
+
+/** What works of the daemon; an answer also where it is not ready. */
+export async function readiness() {
+	try { return await get('/readyz'); } catch (e) { if (e.status !== 503 || !e.body?.status) throw e; return e.body; }
 }
 
 export async function text(path) { return (await send('GET', path)).text(); }

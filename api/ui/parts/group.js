@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much of the data a graph has, and by what it is divided: the attribute becomes the frames below the root.
+// How much of the data a graph has, which of its values it shows, and by what it is divided: the attribute becomes the
+// frames below the root.
 import { h } from '../flame/dom.js';
 
 export const UNGROUPED = 'none';
-const GROUPS = [['', 'Not grouped'], ['process', 'By process'], ['thread', 'By thread name'], ['tid', 'By thread'], ['state', 'By state'], ['wait', 'By wait']];
+const GROUPS = [['', 'Not grouped'], ['process', 'By process name'], ['pid', 'By process'], ['thread', 'By thread name'], ['tid', 'By thread'], ['state', 'By state'], ['wait', 'By wait']];
+const MORE_GROUPS = { kind: 'By kind', lock: 'By lock', holder: 'By holder', createdBy: 'By creator' }; // of those profiles that say it
+
+/** Types with more than one value worth a graph, the main one first. */
+const VALUES = { io: [['delay', 'Time'], ['bytes', 'Bytes'], ['operations', 'Operations']], block: [['delay', 'Time'], ['contentions', 'Contentions']], mutex: [['delay', 'Time'], ['contentions', 'Contentions']],
+	memory: [['inuse_space', 'Bytes'], ['inuse_objects', 'Objects']], alloc: [['alloc_space', 'Bytes'], ['alloc_objects', 'Objects']] };
 
 const NODES_MAX = '2000000'; // of the API
 
@@ -15,13 +21,21 @@ export function wholeLink(doc) {
 	return h('a', { class: 'button', href: to.href }, `Load ${doc.pruned.nodes.toLocaleString('en')} small frames too`);
 }
 
-/** @param now what the graph is grouped by, '' = nothing. The choice goes into the address. */
-export function groupSelect(now) {
-	const pick = h('select', { 'aria-label': 'Group by' }, GROUPS.map(([v, t]) => h('option', { value: v, selected: v === now }, t)));
+/** A choice that goes into the address, where '' is written as `none`. */
+function select(label, parameter, choices, now, none) {
+	const pick = h('select', { 'aria-label': label }, choices.map(([v, t]) => h('option', { value: v, selected: v === now }, t)));
 	pick.addEventListener('change', () => {
 		const to = new URL(location.href);
-		to.searchParams.set('groupBy', pick.value || UNGROUPED);
+		to.searchParams.set(parameter, pick.value || none);
 		location.assign(to);
 	});
 	return pick;
 }
+
+/** @param now what the graph is grouped by, '' = nothing; known: names of attributes that the profile has */
+export function groupSelect(now, known = []) {
+	return select('Group by', 'groupBy', GROUPS.concat(Object.entries(MORE_GROUPS).filter(([name]) => known.includes(name) || name === now)), now, UNGROUPED);
+}
+
+/** Which of the type's values the graph shows; '' where there is no choice. */
+export function valueSelect(type, now) { return VALUES[type] ? select('Value', 'value', VALUES[type], now || VALUES[type][0][0]) : ''; }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pieces that several pages share.
 import { h, say } from '../flame/dom.js';
+import { capital } from '../flame/format.js';
 import { visible } from '../flame/names.js';
-import { qualityWords } from '../flame/words.js';
 import { ApiError } from './api.js';
 
 export const link = (href, text, attributes) => h('a', { href, ...attributes }, text);
@@ -20,7 +20,7 @@ export function heading(title, lead) {
 /** What a failed request means for the reader, in words. */
 export function errorWords(e) {
 	if (!(e instanceof ApiError)) return 'This page failed: ' + e.message;
-	const text = visible(e.message.charAt(0).toUpperCase() + e.message.slice(1)) + '.';
+	const text = visible(capital(e.message)) + '.';
 	if (e.status === 0) return 'The daemon does not answer. What is shown stays; it is asked again.';
 	if (e.status === 401) return 'You are not signed in, or your session ended.';
 	if (e.status === 403) return text + ' Your key may not do this.';
@@ -43,14 +43,6 @@ export function notice() {
 		} };
 }
 
-/** The quality line: always there where a number is; a click shows the reasons. */
-export function qualityLine(quality) {
-	const words = qualityWords(quality);
-	if (!words.reasons.length) return h('p', { class: 'quality' }, h('span', { class: words.level }, words.text));
-	return h('details', { class: 'quality' }, h('summary', {}, h('span', { class: words.level }, words.text)),
-		h('ul', {}, words.reasons.map(r => h('li', {}, visible(r)))));
-}
-
 /** A bar of 0 … 100; without a label where the number stands beside it. */
 export function bar(className, percentage, label) {
 	const inner = h('i', {}), outer = h('span', label ? { class: className, role: 'img', 'aria-label': label } : { class: className, 'aria-hidden': 'true' });
@@ -69,7 +61,6 @@ export function ago(time) {
 }
 
 export const plural = (n, word, words = word + 's') => `${n.toLocaleString('en')} ${n === 1 ? word : words}`;
-export const capital = text => text.charAt(0).toUpperCase() + text.slice(1);
 
 /** A button whose work shows in itself: disabled while it runs, its errors in `trouble`. */
 export function action(text, run, trouble, attributes) {

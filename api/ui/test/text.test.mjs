@@ -4,10 +4,12 @@ import { test } from 'node:test';
 import { duration, number, percent, points, unitFor, value } from '../flame/format.js';
 import { readFragment, sourceLink, writeFragment } from '../flame/fragment.js';
 import { shortName, visible } from '../flame/names.js';
-import { qualityWords } from '../flame/words.js';
+import { qualityWords, sentence } from '../flame/words.js';
+import { ApiError } from '../parts/api.js';
 import { historyMap } from '../parts/heat.js';
 import { parseMetrics } from '../parts/metrics.js';
 import { nextPath } from '../parts/next.js';
+import { errorWords } from '../parts/page.js';
 import { sparkPath } from '../parts/spark.js';
 
 const GO = 3;
@@ -63,8 +65,8 @@ test('numbers', () => {
 	assert.equal(points(7.123), '▲\u00a0+7.12\u00a0pp');
 	assert.equal(points(-1), '▼\u00a0\u22121.00\u00a0pp');
 	assert.equal(points(0), '= 0\u00a0pp');
-	assert.equal(duration(2463), '41\u00a0min\u00a03\u00a0s');
-	assert.equal(duration(7260), '2\u00a0h\u00a01\u00a0min');
+	for (const [seconds, text] of [[0, '0 s'], [0.0001, '1 ms'], [0.02, '20 ms'], [1.04, '1 s'], [9.96, '10 s'], [59.4, '59 s'], [59.7, '1 min'], [60, '1 min'], [119.8, '2 min'], [2463, '41 min 3 s'],
+		[3599.6, '1 h'], [3600, '1 h'], [7260, '2 h 1 min'], [86400, '1 d'], [187200, '2 d 4 h']]) assert.equal(duration(seconds).replaceAll('\u00a0', ' '), text, String(seconds));
 });
 
 test('a fragment is read back as it was written', () => {
@@ -88,6 +90,27 @@ test('quality says what is not known', () => {
 	assert.equal(qualityWords({ samples: 100, lost: 0, unknownFramePct: 6 }).level, 'bad');
 	assert.deepEqual(qualityWords({ unwindErrors: { no_rows: 3 }, notes: ['n'] }).reasons, ['no rows: 3', 'n']);
 	assert.match(qualityWords({ unknownFramePct: 6 }).reasons[0], /^unknown: .*debug package/);
+});
+
+test('each failure has its words', () => {
+	const words = (status, message, after) => errorWords(new ApiError(status, message && { message }, after));
+	assert.match(words(0), /does not answer.*asked again/);
+	assert.match(words(401, 'no token'), /not signed in/);
+	assert.equal(words(403, 'this takes admin'), 'This takes admin. Your key may not do this.');
+	assert.equal(words(404, 'no such profile'), 'No such profile.');
+	assert.equal(words(422, 'memory needs Linux 6.13'), 'Memory needs Linux 6.13.');
+	assert.equal(words(429, '32 sessions run', 5), '32 sessions run. Try again in 5 s.');
+	assert.equal(words(500, ''), 'The daemon answered 500.');
+	assert.equal(words(503, 'the store is away', 0), 'The store is away.');
+});
+
+test('what a profile says depends on the value that is looked at', () => {
+	const doc = { type: 'io', value: 'delay', unit: 'nanoseconds', rate: true, scale: 1e6, total: 1500, durationSeconds: 60, fn: { kind: [0] } }, empty = { fn: [0], functions: 1, total: [1500] };
+	const said = more => { const d = { ...doc, ...more }; return sentence({ ...empty, doc: d }, empty, { self: [0] }).replaceAll('\u00a0', ' '); };
+	assert.equal(said({}), '1.50 s of I/O time in 1 min. The view holds 100 % of it.');
+	assert.equal(said({ value: 'bytes', unit: 'bytes', scale: 1024 }), '1.46 MiB of I/O in 1 min. The view holds 100 % of it.');
+	assert.equal(said({ value: 'operations', unit: 'count', scale: 1 }), '1\u202f500 I/O operations in 1 min. The view holds 100 % of it.');
+	assert.equal(said({ type: 'memory', value: 'inuse_space', unit: 'bytes', scale: 1024, rate: false }), '1.46 MiB of live memory. The view holds 100 % of it.');
 });
 
 test('metrics', () => {
