@@ -152,18 +152,20 @@ static bool put_offset(struct payload *p, const struct names_origin *origin, uin
 	return false;
 }
 
-static uint32_t state_of(const struct names_origin *origin)
+/* @module may be NULL. */
+static uint32_t state_of(const struct names_origin *origin, const struct name_module *module)
 {
 	const unsigned complete = SYMBOL_ORIGIN_DWARF | SYMBOL_ORIGIN_GOPCLNTAB | SYMBOL_ORIGIN_KALLSYMS;
 
 	if (origin->jit)
 		return NAMES_CHANGE;
-	return origin->index && symbol_index_origins(origin->index) & complete ? NAMES_FINAL
-									       : NAMES_MAY_IMPROVE;
+	if (origin->index && symbol_index_origins(origin->index) & complete)
+		return NAMES_FINAL;
+	return module && module->state != NAME_MODULE_IDLE ? NAMES_COMING : NAMES_MAY_IMPROVE;
 }
 
 /* Sends the next message of the front request. 0 = sent, -EAGAIN the server's queue is full, -EPIPE. */
-static int send_some(struct symbolizer *s, const struct names_origin *origin, int status)
+static int send_some(struct symbolizer *s, const struct names_origin *origin, uint32_t state, int status)
 {
 	struct names_request *r = front(s);
 	struct control_named *named = (void *)s->answer;
@@ -179,7 +181,7 @@ static int send_some(struct symbolizer *s, const struct names_origin *origin, in
 					 .first = r->answered,
 					 .count = count,
 					 .more = !status && r->answered + count < r->count,
-					 .state = state_of(origin) };
+					 .state = state };
 	rc = channel_send(s->server_fd, s->answer, (size_t)(p.at - s->answer), NULL, 0);
 	if (rc < 0)
 		return rc;
@@ -222,6 +224,7 @@ void symbolizer_serve_names(struct symbolizer *s)
 		uint64_t key = front(s)->key;
 		struct names_origin origin = { .jit = find_jit(s, key) };
 		struct name_module *module = name_modules_find(&s->modules, key);
+		uint32_t state;
 		int rc;
 
 		symbolizer_read_kernel(s, key);
@@ -230,9 +233,10 @@ void symbolizer_serve_names(struct symbolizer *s)
 		if (!origin.jit && !module)
 			module = symbolizer_recall(s, key);
 		symbolizer_look_for_debug(s, module);
-		if (!origin.jit && state_of(&origin) != NAMES_FINAL && must_wait(s, module))
+		state = state_of(&origin, module);
+		if (!origin.jit && state != NAMES_FINAL && must_wait(s, module))
 			return;
-		rc = send_some(s, &origin, origin.jit || origin.index || module ? 0 : -ENOENT);
+		rc = send_some(s, &origin, state, origin.jit || origin.index || module ? 0 : -ENOENT);
 		if (rc == -EAGAIN) {
 			s->server_full = true;
 			return;

@@ -11,8 +11,7 @@
 #include "agent/base/log.h"
 #include "agent/base/u64map.h"
 #include "agent/base/vec.h"
-#include "agent/profile/profile.h"
-#include "agent/wire/control.h"
+#include "agent/profile/quality.h"
 
 #define UNTIL_NEVER   UINT64_MAX
 #define TEXT_BLOCK    (1u << 20)
@@ -26,6 +25,7 @@ struct place {
 	uint32_t used;	   /* = struct names_client.round when asked for in this one */
 	uint32_t answered; /* round of the answer */
 	uint64_t until_ns; /* monotonic: ask again then */
+	bool coming;	   /* the symbolizer reads the file now */
 	bool changes;	   /* JIT code: what is at the address may be other code later */
 };
 
@@ -45,7 +45,7 @@ struct memory {
 struct names_client {
 	struct channel_slot slot;
 	uint32_t round;
-	bool missed;
+	enum names_state state; /* of what was asked for in this round, the least settled */
 	uint64_t silent_until_ns; /* the symbolizer did not answer in time: do not ask before this */
 	struct memory known;	 /* from the symbolizer */
 	struct memory kept;	 /* from the session being rendered */
@@ -191,7 +191,7 @@ const struct name_source *names_client_begin(struct names_client *client)
 	    client->known.bytes > NAMES_TEXT_BYTES_MAX)
 		memory_clear(&client->known);
 	client->round++;
-	client->missed = false;
+	client->state = NAMES_FINAL;
 	return &client->source;
 }
 
@@ -200,9 +200,15 @@ void names_client_end(struct names_client *client)
 	memory_clear(&client->kept);
 }
 
-bool names_client_missed(const struct names_client *client)
+enum names_state names_client_state(const struct names_client *client)
 {
-	return client->missed;
+	return client->state;
+}
+
+void names_client_note(const struct names_client *client, struct profile_quality *quality)
+{
+	if (client->state == NAMES_COMING)
+		quality_note(quality, "some names are still being read from debug information: ask again in ten seconds");
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */
@@ -247,7 +253,9 @@ static int take_frames(struct names_client *client, struct bytes *in, uint32_t s
 		return -EPROTO;
 	place->count = count;
 	place->until_ns = count && state == NAMES_FINAL ? UNTIL_NEVER
+			  : state == NAMES_COMING	 ? clock_monotonic_ns() + NAMES_COMING_NS
 							 : clock_monotonic_ns() + NAMES_AGAIN_NS;
+	place->coming = state == NAMES_COMING;
 	place->changes = state == NAMES_CHANGE;
 	place->answered = client->round;
 	if (!count)
@@ -442,11 +450,12 @@ static int find_name(void *ctx, uint64_t module_key, uint64_t offset, struct nam
 		if (kept)
 			place = kept;
 	}
-	if (!place || !place->count) {
-		client->missed = true;
+	if (place && place->coming)
+		client->state = NAMES_COMING;
+	if (client->state == NAMES_FINAL && (!place || place->until_ns != UNTIL_NEVER))
+		client->state = NAMES_MAY_IMPROVE;
+	if (!place || !place->count)
 		return 0;
-	}
-	client->missed = client->missed || place->until_ns != UNTIL_NEVER;
 	place->used = client->round;
 	memcpy(ret, place->frames, place->count * sizeof(*ret));
 	return (int)place->count;

@@ -2,11 +2,11 @@
 /* Names from the symbolizer process, as a struct name_source: asked in batches, remembered within a
  * bound.
  *
- * The symbolizer may be absent, slow, or answer that it does not know yet: then a name is unknown,
- * is asked for again after NAMES_AGAIN_NS, and nobody waits longer than 2 s for it. So are names of modules
- * whose debug information may still appear, and of JIT code, whose address may be other code's by now: a name
- * that was kept with the session counts more than what is there today. What it does not know any
- * more (a module that left) is answered from the names kept with a session: names_keep().
+ * The symbolizer may be absent, slow, or answer that it does not know yet: then a name is unknown, is asked for again
+ * after NAMES_AGAIN_NS (NAMES_COMING_NS while its file is being read), and nobody waits longer than 2 s for it. So are
+ * names of modules whose debug information may still appear, and of JIT code, whose address may be other code's by now:
+ * a name that was kept with the session counts more than what is there today. What it does not know any more (a module
+ * that left) is answered from the names kept with a session: names_keep().
  *
  * Thread rule: one user at a time (the session layer's build lock), who keeps returned texts only
  * until names_client_end(). names_client_set_channel() may be called from any thread. */
@@ -19,11 +19,14 @@
 
 #include "agent/base/cleanup.h"
 #include "agent/profile/names.h"
+#include "agent/profile/profile.h"
+#include "agent/wire/control.h"
 
 #define NAMES_PLACES_MAX      500000u	     /* remembered (module, offset) pairs */
 #define NAMES_TEXT_BYTES_MAX  (64u << 20)    /* of their texts */
 #define NAMES_AGAIN_NS	      9000000000ull  /* what may improve is asked for again after this: 10 s after debug
 					      * information has appeared it is used (contract.md section 3) */
+#define NAMES_COMING_NS	      1000000000ull  /* the same of a file that the symbolizer is reading */
 #define NAMES_WAIT_NS	      2000000000ull  /* longest silence of the symbolizer while asked */
 
 struct names_client;
@@ -48,7 +51,10 @@ int names_keep(struct names_client *client, uint64_t key, uint64_t offset,
 typedef int names_visit_fn(void *ctx, uint64_t key, uint64_t offset,
 			   const struct name_frame *frames, unsigned count);
 int names_client_used(struct names_client *client, names_visit_fn *visit, void *ctx) must_use;
-/* Something asked for since begin was unknown and may become known, or may get a better name. */
-bool names_client_missed(const struct names_client *client);
+/* The least settled state of what was asked for since begin: NAMES_FINAL, NAMES_MAY_IMPROVE (also what is unknown, and of
+ * JIT code) or NAMES_COMING. */
+enum names_state names_client_state(const struct names_client *client);
+/* NAMES_COMING becomes a note in @quality. */
+void names_client_note(const struct names_client *client, struct profile_quality *quality);
 
 #endif

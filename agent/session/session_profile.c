@@ -76,10 +76,10 @@ static struct recording_options options_of(const struct sessions *s,
 	return options;
 }
 
-/* Decodes and builds, with the build lock held. @missed: some names may become known later. */
+/* Decodes and builds, with the build lock held. */
 static int build(struct sessions *s, const char *data_id, const struct session_info *info, bool bare,
 		 const struct copies_vec *copies, uint32_t seq_end, struct profile **ret,
-		 bool *ret_missed, struct err *err)
+		 enum names_state *ret_state, struct err *err)
 {
 	struct recording_options options = options_of(s, info);
 	const struct name_source *names = names_client_begin(s->names);
@@ -101,7 +101,9 @@ static int build(struct sessions *s, const char *data_id, const struct session_i
 				   copies->data[i].len, UINT32_MAX, s->names);
 	if (rc == 0)
 		rc = recording_build(recording, &options, names, ret);
-	*ret_missed = names_client_missed(s->names);
+	*ret_state = names_client_state(s->names);
+	if (rc == 0)
+		names_client_note(s->names, &(*ret)->quality);
 	if (rc < 0)
 		return err_set(err, -rc, NULL, NULL, "the profile of %s cannot be built: %s",
 			       data_id, strerror(-rc));
@@ -131,7 +133,7 @@ static int build_session(struct sessions *s, const struct session_info *info, bo
 	struct copies_vec copies = { 0 };
 	uint32_t seq_end = UINT32_MAX;
 	struct session *session;
-	bool missed = false;
+	enum names_state state = NAMES_FINAL;
 	uint64_t until_ns;
 	int rc = 0;
 
@@ -143,15 +145,16 @@ static int build_session(struct sessions *s, const struct session_info *info, bo
 	if (rc < 0)
 		rc = err_set(err, -rc, NULL, NULL, "no memory to read session %s", info->id);
 	else
-		rc = build(s, info->id, info, bare, &copies, seq_end, ret, &missed, err);
+		rc = build(s, info->id, info, bare, &copies, seq_end, ret, &state, err);
 	copies_free(&copies);
 	if (rc < 0 || bare)
 		return rc;
 	if (info->status == SESSION_RUNNING && !(*ret)->sample_count)
 		return 0; /* whoever waits for the first stack is not to wait longer */
 	until_ns = info->status == SESSION_RUNNING ? clock_monotonic_ns() + LIVE_CACHE_NS
-		   : missed			   ? clock_monotonic_ns() + UNKNOWN_CACHE_NS
-						   : UINT64_MAX;
+		   : state == NAMES_FINAL	   ? UINT64_MAX
+		   : state == NAMES_COMING	   ? clock_monotonic_ns() + NAMES_COMING_NS
+						   : clock_monotonic_ns() + UNKNOWN_CACHE_NS;
 	cache_key(info, key);
 	profile_cache_put(&s->cache, key, *ret, until_ns);
 	return 0;

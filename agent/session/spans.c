@@ -132,6 +132,8 @@ static int build_day(struct day_part *part)
 	options.quality.lost = (int64_t)part->lost;
 	rc = recording_build(part->recording, &options, names_client_begin(part->s->names),
 			     &profile);
+	if (rc == 0)
+		names_client_note(part->s->names, &profile->quality);
 	names_client_end(part->s->names);
 	if (rc < 0)
 		return err_set(part->err, -rc, NULL, NULL, "the profile cannot be built: %s",

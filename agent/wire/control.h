@@ -232,6 +232,7 @@ enum names_state {
 	NAMES_FINAL = 0,
 	NAMES_MAY_IMPROVE = 1, /* debug information for the module may appear */
 	NAMES_CHANGE = 2,      /* of JIT code: tomorrow other code may be at the same address */
+	NAMES_COMING = 3,      /* the module's file is being read: names, or better ones, within seconds */
 };
 
 /* Answers come in request order; each answer carries entries until it is full, the last has more = 0.

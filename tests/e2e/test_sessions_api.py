@@ -275,6 +275,11 @@ def tenants_see_their_own():
         check(answer.status == 404, f"comparison with another tenant's session: {answer}")
 
 
+def named(result):
+    """The result, unless it says that names are still to come."""
+    return None if any("names are still being read" in note for note in result["quality"]["notes"]) else result
+
+
 def restarts_keep_sessions():
     """A clean stop, and an end by SIGKILL, in the middle of a session; completed ones stay as they were."""
     with tempfile.TemporaryDirectory(prefix="profd-e2e-") as folder, units() as program, running(program) as process:
@@ -282,8 +287,9 @@ def restarts_keep_sessions():
         daemon = Daemon(data_dir=folder).start()
         try:
             known(daemon, service)
-            done = daemon.profile(service, seconds=2, rate=199)
-            stacks = daemon.folded(done["id"])
+            session = daemon.profile(service, seconds=2, rate=199)["id"]
+            done = wait_until(lambda: named(daemon.get(f"{FAMILY_A}/{session}?top=1000").json()), 60, "all names")
+            stacks = daemon.folded(session)
             baseline = daemon.request("POST", FAMILY_B + "/baselines", {
                 "label": "kept", "sessionId": done["id"], "profileType": "cpu"})
             check(baseline.status == 200, f"baseline: {baseline}")

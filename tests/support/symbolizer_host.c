@@ -201,6 +201,7 @@ struct host_names host_receive_names(struct symbolizer_host *f)
 	named = host_receive(f, f->server, CONTROL_NAMED);
 	assert_int_equal(named->head.request, 5);
 	names.status = named->status;
+	names.state = named->state;
 	if (named->status)
 		return names;
 	assert_int_equal(named->count, 1);

@@ -42,6 +42,7 @@ struct control_debug_want host_answer_debug(struct symbolizer_host *f, const cha
 
 struct host_names {
 	int status;
+	uint32_t state;	 /* enum names_state */
 	unsigned frames; /* of the first offset */
 	char function[256];
 	char file[256];

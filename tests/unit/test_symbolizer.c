@@ -242,9 +242,12 @@ static void test_split_files(void **state)
 	host_start(&f, NULL);
 	answer = host_index(&f, 5, "split");
 	(void)host_receive(&f, f.collector, CONTROL_DEBUG_WANT);
+	names = host_names_once(&f, answer.key, offset);
+	assert_int_equal(names.state, NAMES_COMING); /* nobody waits that long */
 	(void)host_receive(&f, f.collector, CONTROL_DEBUG_WANT);
 	names = host_names(&f, answer.key, offset);
 	assert_string_equal(names.function, "twice"); /* by its symbol */
+	assert_int_not_equal(names.state, NAMES_COMING);
 	assert_int_equal(channel_receive(f.collector, &f.message), 0);
 	host_stop(&f);
 }
