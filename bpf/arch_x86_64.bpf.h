@@ -136,8 +136,10 @@ static __always_inline uint32_t arch_wait_of_syscall(uint64_t number)
 	case 40:  /* sendfile */
 	case 275: /* splice */
 	case 276: /* tee */
+	case 278: /* vmsplice */
 	case 295: /* preadv */
 	case 296: /* pwritev */
+	case 326: /* copy_file_range */
 	case 327: /* preadv2 */
 	case 328: /* pwritev2 */
 		return PROF_WAIT_NONE;
@@ -177,7 +179,8 @@ static __always_inline uint32_t arch_detail_of_syscall(uint64_t number)
 	}
 }
 
-/* Does this system call return how many bytes it has moved? FILE where the kind depends on the file. */
+/* Does this system call return how many bytes, or arch_moves_messages(), it has moved? FILE where the kind depends
+ * on the file. */
 static __always_inline uint32_t arch_moves_bytes(uint64_t number)
 {
 	switch (number) {
@@ -190,29 +193,30 @@ static __always_inline uint32_t arch_moves_bytes(uint64_t number)
 	case 40:  /* sendfile */
 	case 275: /* splice */
 	case 276: /* tee */
+	case 278: /* vmsplice */
 	case 295: /* preadv */
 	case 296: /* pwritev */
 	case 326: /* copy_file_range */
 	case 327: /* preadv2 */
 	case 328: /* pwritev2 */
 		return PROF_DETAIL_FILE;
-	case 44: /* sendto */
-	case 45: /* recvfrom */
-	case 46: /* sendmsg */
-	case 47: /* recvmsg */
+	case 44:  /* sendto */
+	case 45:  /* recvfrom */
+	case 46:  /* sendmsg */
+	case 47:  /* recvmsg */
+	case 299: /* recvmmsg */
+	case 307: /* sendmmsg */
 		return PROF_DETAIL_SOCKET;
 	default:
 		return PROF_DETAIL_NONE;
 	}
 }
 
-/* The kernel's functions of these calls, by which it is met that they end (fs/read_write.c, fs/splice.c, net/socket.c;
- * arch/x86/include/asm/syscall_wrapper.h: each takes the saved registers). */
-#define ARCH_BYTE_CALLS(CALL)                                                                      \
-	CALL(read) CALL(write) CALL(pread64) CALL(pwrite64) CALL(readv) CALL(writev)               \
-	CALL(preadv) CALL(pwritev) CALL(preadv2) CALL(pwritev2)                                    \
-	CALL(sendfile64) CALL(splice) CALL(tee) CALL(copy_file_range)                              \
-	CALL(sendto) CALL(recvfrom) CALL(sendmsg) CALL(recvmsg)
+/* Its number is one of messages (struct mmsghdr), which lie in the memory at its second argument. */
+static __always_inline bool arch_moves_messages(uint64_t number)
+{
+	return number == 299 /* recvmmsg */ || number == 307 /* sendmmsg */;
+}
 
 /* Is the first argument of this system call, which may wait for I/O, the file or socket? */
 static __always_inline bool arch_names_file(uint64_t number)
@@ -265,6 +269,7 @@ static __always_inline struct arch_lock_wait arch_lock_owner(uint64_t operation,
 #define arch_is_system_call(regs) ((int64_t)(regs)->orig_ax >= 0)
 #define arch_system_call(regs)	  ((regs)->orig_ax)
 #define arch_first_argument(regs) ((regs)->di)
+#define arch_second_argument(regs) ((regs)->si)
 #define arch_is_futex(number)	  ((number) == 202)
 #define ARCH_POLL		  7
 #define ARCH_NANOSLEEP		  35

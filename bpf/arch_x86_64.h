@@ -29,6 +29,15 @@
 /* What the kernel calls its function of a system call, before the name: arch/x86/include/asm/syscall_wrapper.h. */
 #define ARCH_CALL_PREFIX "__x64_sys_"
 
+/* The calls that arch_moves_bytes(), by the names that follow it; each function takes the saved registers. A call that
+ * moves messages returns how many. fs/read_write.c, fs/splice.c, net/socket.c. */
+#define ARCH_BYTE_CALLS(CALL)                                                                      \
+	CALL(read) CALL(write) CALL(pread64) CALL(pwrite64) CALL(readv) CALL(writev)               \
+	CALL(preadv) CALL(pwritev) CALL(preadv2) CALL(pwritev2)                                    \
+	CALL(sendfile64) CALL(splice) CALL(tee) CALL(vmsplice) CALL(copy_file_range)               \
+	CALL(sendto) CALL(recvfrom) CALL(sendmsg) CALL(recvmsg)
+#define ARCH_MESSAGE_CALLS(CALL) CALL(sendmmsg) CALL(recvmmsg)
+
 /* User addresses end below 2^56 with five-level page tables; everything above is the kernel's. */
 #define ARCH_USER_END (1ull << 56)
 

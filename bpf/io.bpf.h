@@ -81,8 +81,9 @@ NAME_TURN(io_name_turn, io_scratch)
 struct io_call {
 	const struct arch_regs *regs; /* of the thread, as it entered the kernel */
 	uint32_t detail;	      /* FILE where the kind depends on the file */
-	uint64_t moved;		      /* bytes */
+	uint64_t moved;		      /* bytes; of_messages: so many messages */
 	struct file *file;	      /* NULL: the one that its first argument names */
+	bool of_messages;
 };
 
 static __always_inline void io_count(struct task_struct *task, uint64_t bytes)
@@ -96,16 +97,53 @@ static __always_inline void io_count(struct task_struct *task, uint64_t bytes)
 		outcome_count(OUTCOME_uncounted);
 }
 
-/* Counts a call of the current thread that moved @bytes; the value to record it with, 0: not. */
-static __always_inline uint64_t io_choose(uint64_t bytes)
+/* What the message has moved whose length is noted at @address in the memory of the current thread, negative: it cannot
+ * be read. Global, so that the loop around it is short for the verifier. */
+__attribute__((noinline)) int io_message(uint64_t address)
+{
+	int32_t bytes;
+
+	if (bpf_probe_read_user(&bytes, sizeof(bytes), (const void *)address))
+		return -1;
+	return bytes < 0 ? 0 : bytes; /* a number of its own that the program has put there */
+}
+
+/* Of the first @count messages at @address: struct mmsghdr (include/linux/socket.h), where the kernel notes each one's
+ * length. sendmmsg() takes at most so many (UIO_MAXIOV). */
+#define IO_MESSAGES	     1024u
+#define IO_MESSAGE_BYTES     64u
+#define IO_MESSAGE_LENGTH_AT 56u
+static __always_inline uint64_t io_messages(uint64_t address, uint64_t count)
+{
+	uint64_t moved = 0;
+	uint32_t i;
+
+	for (i = 0; i < IO_MESSAGES && i < count; i++) {
+		int bytes = io_message(address + i * IO_MESSAGE_BYTES + IO_MESSAGE_LENGTH_AT);
+
+		if (bytes < 0)
+			break;
+		moved += (uint32_t)bytes;
+	}
+	if (i < count)
+		outcome_count(OUTCOME_messages_unread);
+	return moved;
+}
+
+/* Counts the bytes that a call of the current thread has moved; the value to record it with, 0: not. */
+static __always_inline uint64_t io_choose(struct io_call *call)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	uint32_t tgid = task->tgid;
 
 	if (target_wants(bpf_map_lookup_elem(&targets, &tgid), PROF_WANT_IO))
 		return 0;
-	io_count(task, bytes);
-	return io_value(bytes, bpf_ktime_get_ns());
+	if (call->of_messages)
+		call->moved = io_messages(arch_second_argument(call->regs), call->moved);
+	if (!call->moved)
+		return 0;
+	io_count(task, call->moved);
+	return io_value(call->moved, bpf_ktime_get_ns());
 }
 
 /* Everything before the walk. Returns the scratch to walk in, or NULL. */
@@ -142,13 +180,15 @@ static __always_inline struct scratch *io_begin(struct io_call call, uint64_t va
 	return s;
 }
 
-/* What a system call that returned @moved has moved; detail NONE: nothing. */
-static __always_inline struct io_call io_of_exit(struct pt_regs *regs, long moved)
+/* What a system call that returned @moved has moved; detail NONE: nothing. @messages: it may be one that counts
+ * messages. */
+static __always_inline struct io_call io_of_exit(struct pt_regs *regs, long moved, bool messages)
 {
 	struct io_call call = { .regs = (const struct arch_regs *)regs, .moved = moved };
 
 	if (moved > 0 && !arch_is_compat32(call.regs))
 		call.detail = arch_moves_bytes(call.regs->orig_ax);
+	call.of_messages = messages && call.detail && arch_moves_messages(call.regs->orig_ax);
 	return call;
 }
 
@@ -170,7 +210,7 @@ static __attribute__((noinline)) int io_record(const struct arch_regs *regs, uin
 static __always_inline void io_take(struct io_call call)
 {
 	struct cost_timer timer = cost_begin(PROF_PROGRAM_IO);
-	uint64_t value = call.detail ? io_choose(call.moved) : 0;
+	uint64_t value = call.detail ? io_choose(&call) : 0;
 
 	if (value)
 		io_record(call.regs, call.moved, value, call.file, call.detail);
@@ -209,21 +249,25 @@ static __always_inline void io_note(struct io_call call)
 	if (!call.detail || !config.io_by_call)
 		return;
 	timer = cost_begin(PROF_PROGRAM_IO);
-	value = io_choose(call.moved);
+	value = io_choose(&call);
 	if (value && !io_owe(call.moved, value))
 		outcome_count(OUTCOME_resume_missed);
 	cost_end(&timer);
 }
 
-#define IO_CALL(name)                                                                              \
+#define IO_END(name, messages)                                                                     \
 	SEC("fexit/" ARCH_CALL_PREFIX #name)                                                       \
 	int BPF_PROG(io_##name, struct pt_regs *regs, long moved)                                  \
 	{                                                                                          \
-		io_note(io_of_exit(regs, moved));                                                  \
+		io_note(io_of_exit(regs, moved, messages));                                        \
 		return 0;                                                                          \
 	}
 
+#define IO_CALL(name)	      IO_END(name, false)
+#define IO_MESSAGE_CALL(name) IO_END(name, true)
+
 ARCH_BYTE_CALLS(IO_CALL)
+ARCH_MESSAGE_CALLS(IO_MESSAGE_CALL)
 
 /* Its time is that of the program that it interrupts. */
 SEC("tp_btf/irq_work_entry")
@@ -236,7 +280,8 @@ int BPF_PROG(io_resume, int vector)
 	if (!owed || !owed->tid || owed->tid != (uint32_t)bpf_get_current_pid_tgid())
 		return 0;
 	owed->tid = 0;
-	call = io_of_exit((struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf()), owed->moved);
+	call = io_of_exit((struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf()), owed->moved,
+			  false);
 	if (call.detail)
 		io_record(call.regs, call.moved, owed->value, NULL, call.detail);
 	return 0;
@@ -248,7 +293,7 @@ SEC("tp_btf/sys_exit")
 int BPF_PROG(io_exit, struct pt_regs *regs, long moved)
 {
 	if (moved > 0)
-		io_take(io_of_exit(regs, moved));
+		io_take(io_of_exit(regs, moved, true));
 	return 0;
 }
 
@@ -258,7 +303,7 @@ WALK_COMPAT(io_walk_turn, io_scratch)
 SEC("tp_btf/sys_exit")
 int BPF_PROG(io_exit_compat, struct pt_regs *regs, long moved)
 {
-	struct io_call call = io_of_exit(regs, moved);
+	struct io_call call = io_of_exit(regs, moved, true);
 	struct cost_timer timer;
 	struct scratch *s;
 	uint64_t value;
@@ -266,7 +311,7 @@ int BPF_PROG(io_exit_compat, struct pt_regs *regs, long moved)
 	if (!call.detail)
 		return 0;
 	timer = cost_begin(PROF_PROGRAM_IO);
-	value = io_choose(call.moved);
+	value = io_choose(&call);
 	s = value ? io_begin(call, value, false) : NULL;
 	if (s) {
 		if (s->going)

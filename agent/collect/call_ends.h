@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Attachments of BPF programs to the ends of kernel functions (fexit). To take one off the kernel waits until nobody is on
- * the way through it, 0.15 s each (6.1, unregister_ftrace_function() with CONFIG_PREEMPTION): a thread of its own does that.
+ * the way through it, 0.15 s each (6.1, unregister_ftrace_function() with CONFIG_PREEMPTION), one after the other under a lock
+ * of its own (direct_mutex): a thread of its own does that, and the programs return at once meanwhile (io_by_call).
  * What it has not come to when they are wanted again stays. */
 #ifndef PROFD_COLLECT_CALL_ENDS_H
 #define PROFD_COLLECT_CALL_ENDS_H

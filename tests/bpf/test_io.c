@@ -23,20 +23,27 @@
 #include <cmocka.h>
 
 #include "agent/base/clock.h"
+#include "bpf/arch_x86_64.h"
 #include "bpf/outcome.h"
 #include "tests/support/bpf_target.h"
 
 #define WANTED	   (PROF_WANT_OFFCPU | PROF_WANT_IO | PROF_WANT_MAPPED)
 #define CALLS_MAX  64u
+#define MESSAGES   1100u /* more than sendmmsg() takes, 1 byte each */
 #define MANY_CALLS 20000u
 #define MANY_BYTES 100u
+
+enum task { EVERY_CALL, MANY, MANY_MESSAGES };
 
 /* What the program did, and how it is told to; it waits for both without moving bytes. */
 struct shared {
 	sem_t go, done;
-	bool many;
+	enum task task;
 	unsigned count;
-	long moved[CALLS_MAX];
+	struct {
+		const char *call; /* as the kernel names it */
+		long bytes;
+	} moved[CALLS_MAX];
 };
 
 static struct shared *shared;
@@ -44,39 +51,67 @@ static struct bpf_agent *agent;
 static struct bpf_recording recording;
 static pid_t pid;
 
-static void moved(long bytes)
+static void moved(const char *call, long bytes)
 {
 	if (bytes <= 0 || shared->count == CALLS_MAX)
 		_exit(1);
-	shared->moved[shared->count++] = bytes;
+	shared->moved[shared->count].call = call;
+	shared->moved[shared->count++].bytes = bytes;
+}
+
+/* What @count messages say that they have moved. */
+static long length_of(const struct mmsghdr *messages, int count)
+{
+	long bytes = 0;
+
+	for (int i = 0; i < count; i++)
+		bytes += messages[i].msg_len;
+	return bytes;
 }
 
 static void move_by_every_call(int file, const int pipes[2][2], const int sockets[2])
 {
 	char buffer[4096] = "";
-	struct iovec parts[2] = { { buffer, 12 }, { buffer, 34 } };
+	struct iovec parts[3] = { { buffer, 12 }, { buffer, 34 }, { buffer, 300 } };
 	struct msghdr message = { .msg_iov = parts, .msg_iovlen = 2 };
+	struct mmsghdr messages[2] = { { .msg_hdr = message }, { .msg_hdr = { .msg_iov = parts, .msg_iovlen = 3 } } };
 	off_t at = 0, from = 0, to = 2048;
 
-	moved(pwrite(file, buffer, 2000, 0));
-	moved(pread(file, buffer, 1999, 0));
-	moved(pwritev(file, parts, 2, 0));
-	moved(preadv(file, parts, 1, 0));
-	moved(pwritev2(file, parts, 2, 5, 0));
-	moved(preadv2(file, parts, 2, 5, 0));
-	moved(copy_file_range(file, &from, file, &to, 777, 0));
-	moved(write(pipes[0][1], buffer, 301));
-	moved(read(pipes[0][0], buffer, 101));
-	moved(tee(pipes[0][0], pipes[1][1], 55, 0));
-	moved(splice(pipes[0][0], NULL, pipes[1][1], NULL, 66, 0));
-	moved(writev(pipes[1][1], parts, 2));
-	moved(readv(pipes[1][0], parts, 2));
-	moved(send(sockets[0], buffer, 900, 0));
-	moved(recv(sockets[1], buffer, 900, 0));
-	moved(sendmsg(sockets[0], &message, 0));
-	moved(recvmsg(sockets[1], &message, 0));
-	moved(sendfile(sockets[0], file, &at, 1234));
-	moved(read(sockets[1], buffer, sizeof(buffer)));
+	moved("pwrite64", pwrite(file, buffer, 2000, 0));
+	moved("pread64", pread(file, buffer, 1999, 0));
+	moved("pwritev", pwritev(file, parts, 2, 0));
+	moved("preadv", preadv(file, parts, 1, 0));
+	moved("pwritev2", pwritev2(file, parts, 2, 5, 0));
+	moved("preadv2", preadv2(file, parts, 2, 5, 0));
+	moved("copy_file_range", copy_file_range(file, &from, file, &to, 777, 0));
+	moved("write", write(pipes[0][1], buffer, 301));
+	moved("read", read(pipes[0][0], buffer, 101));
+	moved("tee", tee(pipes[0][0], pipes[1][1], 55, 0));
+	moved("splice", splice(pipes[0][0], NULL, pipes[1][1], NULL, 66, 0));
+	moved("vmsplice", vmsplice(pipes[1][1], parts, 2, 0));
+	moved("writev", writev(pipes[1][1], parts, 2));
+	moved("readv", readv(pipes[1][0], parts, 2));
+	moved("sendto", send(sockets[0], buffer, 900, 0));
+	moved("recvfrom", recv(sockets[1], buffer, 900, 0));
+	moved("sendmsg", sendmsg(sockets[0], &message, 0));
+	moved("recvmsg", recvmsg(sockets[1], &message, 0));
+	moved("sendmmsg", length_of(messages, sendmmsg(sockets[0], messages, 2, 0)));
+	moved("recvmmsg", length_of(messages, recvmmsg(sockets[1], messages, 2, MSG_DONTWAIT, NULL)));
+	moved("sendfile64", sendfile(sockets[0], file, &at, 1234));
+	moved("read", read(sockets[1], buffer, sizeof(buffer)));
+}
+
+/* A stream has no messages of its own: each takes as much as it has room for. */
+static void move_many_messages(const int sockets[2])
+{
+	static struct mmsghdr messages[MESSAGES];
+	char buffer[MESSAGES] = "";
+	struct iovec byte = { buffer, 1 };
+
+	for (unsigned i = 0; i < MESSAGES; i++)
+		messages[i].msg_hdr = (struct msghdr){ .msg_iov = &byte, .msg_iovlen = 1 };
+	moved("sendto", send(sockets[0], buffer, MESSAGES, 0));
+	moved("recvmmsg", length_of(messages, recvmmsg(sockets[1], messages, MESSAGES, MSG_DONTWAIT, NULL)));
 }
 
 _Noreturn static void program(void)
@@ -91,11 +126,13 @@ _Noreturn static void program(void)
 		_exit(1);
 	for (;;) {
 		(void)sem_wait(&shared->go);
-		for (unsigned i = 0; shared->many && i < MANY_CALLS; i++)
+		for (unsigned i = 0; shared->task == MANY && i < MANY_CALLS; i++)
 			if (write(null, buffer, sizeof(buffer)) != sizeof(buffer))
 				_exit(1);
-		if (!shared->many)
+		if (shared->task == EVERY_CALL)
 			move_by_every_call(file, pipes, sockets);
+		if (shared->task == MANY_MESSAGES)
+			move_many_messages(sockets);
 		(void)sem_post(&shared->done);
 	}
 }
@@ -139,11 +176,11 @@ static int end(void **state)
 }
 
 /* Lets the program do it, and has what came of it, with a reading of each thread. */
-static void move(bool many)
+static void move(enum task task)
 {
 	struct timespec limit;
 
-	shared->many = many;
+	shared->task = task;
 	shared->count = 0;
 	bpf_recording_poll(&recording, agent, 20);
 	bpf_recording_deinit(&recording);
@@ -166,27 +203,61 @@ static const struct prof_sample_event *next(enum prof_sample_type type, size_t *
 	return NULL;
 }
 
-static void each_call_is_recorded(const char *disable)
+/* Every one with @bytes[i], and no other; the thread's own count goes on from *sum. */
+static void these_are_recorded(const uint64_t *bytes, uint64_t *sum)
 {
 	const struct prof_sample_event *sample;
-	uint64_t sum = 0;
 	size_t at = 0;
 
-	begin(disable);
-	move(false);
-	assert_int_equal(shared->count, 19);
 	for (unsigned i = 0; i < shared->count; i++) {
 		sample = next(PROF_SAMPLE_IO, &at);
-		if (!sample || sample->value != (uint64_t)shared->moved[i] || sample->value2 != 1024)
-			fail_msg("call %u moved %ld bytes, recorded %lld", i, shared->moved[i],
+		if (!sample || sample->value != bytes[i] || sample->value2 != 1024)
+			fail_msg("%s moved %llu bytes, recorded %lld", shared->moved[i].call, (unsigned long long)bytes[i],
 				 sample ? (long long)sample->value : -1);
-		sum += sample->value;
+		*sum += sample->value;
 	}
 	assert_null(next(PROF_SAMPLE_IO, &at));
 	at = 0;
 	sample = next(PROF_SAMPLE_MOVED, &at);
 	assert_non_null(sample);
-	assert_int_equal(sample->value, sum);
+	assert_int_equal(sample->value, *sum);
+}
+
+#define NAME(call) #call,
+
+static void every_call_was_made(void)
+{
+	static const char *const calls[] = { ARCH_BYTE_CALLS(NAME) ARCH_MESSAGE_CALLS(NAME) };
+
+	for (size_t i = 0; i < ARRAY_SIZE(calls); i++) {
+		unsigned k = 0;
+
+		while (k < shared->count && strcmp(shared->moved[k].call, calls[i]) != 0)
+			k++;
+		if (k == shared->count)
+			fail_msg("%s is not made", calls[i]);
+	}
+}
+
+static void each_call_is_recorded(const char *disable)
+{
+	uint64_t bytes[CALLS_MAX], sum = 0;
+	struct bpf_costs costs;
+
+	begin(disable);
+	move(EVERY_CALL);
+	every_call_was_made();
+	for (unsigned i = 0; i < shared->count; i++)
+		bytes[i] = (uint64_t)shared->moved[i].bytes;
+	these_are_recorded(bytes, &sum);
+	/* of more messages than are looked at the rest is not known, which is said */
+	assert_int_equal(bpf_agent_costs(agent, &costs), 0);
+	assert_int_equal(costs.outcomes[OUTCOME_messages_unread], 0);
+	move(MANY_MESSAGES);
+	assert_int_equal(shared->moved[1].bytes, MESSAGES);
+	these_are_recorded((const uint64_t[]){ MESSAGES, 1024 }, &sum);
+	assert_int_equal(bpf_agent_costs(agent, &costs), 0);
+	assert_int_equal(costs.outcomes[OUTCOME_messages_unread], 1);
 	end(NULL);
 }
 
@@ -199,7 +270,7 @@ static void many_calls_are_sampled(const char *disable)
 	size_t at = 0, count = 0;
 
 	begin(disable);
-	move(true);
+	move(MANY);
 	while ((sample = next(PROF_SAMPLE_IO, &at))) {
 		double value = (double)sample->value;
 

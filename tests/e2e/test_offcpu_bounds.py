@@ -18,12 +18,14 @@ def crowd_of(*arguments):
 
 
 def links(daemon):
-    """Kinds of the BPF links that the collector has."""
+    """Ids of the BPF programs that the collector has attached: those of its links."""
     pid = daemon.children()["profd-collect"]
     found = []
     for fd in os.listdir(f"/proc/{pid}/fdinfo"):
         with contextlib.suppress(OSError), open(f"/proc/{pid}/fdinfo/{fd}") as f:
-            found += [line.split()[1] for line in f if line.startswith("link_type:")]
+            facts = dict(line.split(":", 1) for line in f.read().splitlines() if ":" in line)
+            if "link_type" in facts:
+                found.append(int(facts["prog_id"]))
     return sorted(found)
 
 
@@ -35,13 +37,21 @@ def nothing_stays_attached(daemon):
     with crowd_of("threads", "2") as crowd:
         before = links(daemon)
         check(before, "exec, fork and exit are always followed")
-        sessions = [daemon.start_profile(crowd.service, 600, kind) for kind in ("offcpu", "wall", "mutex", "io")]
-        during = links(daemon)
-        check(len(during) >= len(before) + 5, f"{during}")
-        time.sleep(0.5)
-        for session in sessions:
+
+        def ends(session, left):
             daemon.stop_profile(session)
-        wait_until(lambda: links(daemon) == before, 60, f"{before}, there are {links(daemon)}")
+            wait_until(lambda: links(daemon) == left, 60, f"{left}, there are {links(daemon)}")
+
+        # those of each type go with its last session, also while another type goes on
+        standing = daemon.start_profile(crowd.service, 600, "offcpu")
+        waits = links(daemon)
+        check(len(waits) >= len(before) + 3, f"{waits}")
+        for kind, more, extra in (("block", 0, {}), ("wall", 1, {"wakers": True}), ("mutex", 1, {}),
+                                  ("mutex", 3, {"kernelLocks": True}), ("io", 2, {})):
+            session = daemon.start_profile(crowd.service, 600, kind, **extra)
+            wait_until(lambda: len(links(daemon)) >= len(waits) + more, 60, f"programs of {kind} {extra}: {links(daemon)}, {waits}")
+            ends(session, waits)
+        ends(standing, before)
 
 
 def two_thousand_threads(daemon):

@@ -353,6 +353,11 @@ def words_for_what_is_missing():
         known(daemon, "kernel")
         page.visit("/", "document.querySelector('.name')")
         check(re.search(rf" of {os.cpu_count()} CPUs busy", page.text(".lead")) and not page.run("document.querySelector('.note.warn:not([hidden])')"), page.text()[:300])
+        # what reads and writes without waiting has no time, and is not nothing
+        with running("dd", "if=/dev/zero", "of=/dev/null", "bs=64k", ready=False) as process:
+            session = daemon.profile(f"pid:{process.pid}", 1, "io")["id"]
+        page.visit(f"/p/{session}", f"{GRAPH} && document.querySelector('main .lead').textContent.includes('iB of I/O in ')")
+        check(page.run("document.querySelector('[aria-label=Value]').value") == "bytes", "the value that is shown")
         subprocess.run([os.path.join(BUILD, "profctl"), "--socket", os.path.join(folder, "s"), "stop", "--all"], check=True, capture_output=True)
         page.visit("/", "document.querySelector('.note.warn:not([hidden])')?.textContent.startsWith('Sampling was stopped by an administrator')")
         for path, word in (("/s/kernel?type=goroutine", "goroutine cannot be taken of this service now: "), ("/p/sess-00000000000000000000000000", "no such profile"), ("/s/nobody", "does not run"), ("/baselines", "No baseline yet"), ("/findings", "Nothing was found"), ("/settings", "administrators"),

@@ -81,6 +81,26 @@ def profiles():
         profctl(daemon, "get", session, status=1)
 
 
+def bytes_without_time():
+    """What reads and writes without ever waiting is shown by bytes, whichever way it is asked for."""
+    with Daemon() as daemon, \
+            running("dd", "if=/dev/zero", "of=/dev/null", "bs=64k", ready=False) as process:
+        session = profctl(daemon, "start", f"pid:{process.pid}", "-t", "io", "-d", "600").strip()
+        wait_until(lambda: profctl(daemon, "get", session, "-v", "bytes", output="json")["totalValue"] > 2**20, 60, "bytes")
+        profctl(daemon, "stop", session)
+        result = daemon.finish_profile(session)
+        check(result["totalValue"] == 0 and result["sampleCount"] > 0, f"{result}")
+        shown = profctl(daemon, "get", session, output="json")
+        check(shown["unit"] == "bytes" and shown["totalValue"] > 2**20 and shown["topFunctions"], f"{shown}")
+        text = profctl(daemon, "get", session)
+        check(re.search(r"^total +[0-9.]+ .?i?B in ", text, re.M) and f"{session}/flamegraph?value=bytes" in text, text)
+        for stacks in (profctl(daemon, "get", session, output="folded"), profctl(daemon, "flamegraph", session, "-F", "folded")):
+            moved = sum(int(line.rsplit(" ", 1)[1]) for line in stacks.splitlines())
+            check(moved == shown["totalValue"], f"{moved} of {shown['totalValue']}: {stacks}")
+        check(profctl(daemon, "get", session, "-v", "delay", output="json")["unit"] == "nanoseconds", "as asked")
+        profctl(daemon, "get", session, "-v", "nonsense", status=1)
+
+
 def recording():
     with Daemon() as daemon:
         text = profctl(daemon, "record", "-r", "499", "--", "sh", "-c", "i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done")
@@ -285,4 +305,4 @@ def generated_documents():
 
 
 if __name__ == "__main__":
-    main(profiles, recording, comparing, gate, threads, keys, doctor, configuration, wrong_usage, generated_documents)
+    main(profiles, bytes_without_time, recording, comparing, gate, threads, keys, doctor, configuration, wrong_usage, generated_documents)

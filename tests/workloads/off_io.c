@@ -173,10 +173,20 @@ static void move_by_ring(struct mover *m)
 	(void)close(ring.fd);
 }
 
+static long length_of(const struct mmsghdr *messages, int count)
+{
+	long n = 0;
+
+	for (int i = 0; i < count; i++)
+		n += messages[i].msg_len;
+	return n;
+}
+
 static void __attribute__((noipa)) move_all(struct mover *m)
 {
 	char buffer[20000];
 	struct iovec parts[2] = { { buffer, 1234 }, { buffer, 4321 } };
+	struct mmsghdr messages[3];
 	off_t at = 0;
 
 	for (int i = 0; i < 100; i++) {
@@ -191,6 +201,12 @@ static void __attribute__((noipa)) move_all(struct mover *m)
 		add(m, write(m->sockets[0], block, 17));
 		add(m, read(m->sockets[1], buffer, sizeof(buffer)));
 	}
+	for (int i = 0; i < 3; i++)
+		messages[i].msg_hdr = (struct msghdr){ .msg_iov = parts, .msg_iovlen = 2 };
+	add(m, length_of(messages, sendmmsg(m->sockets[0], messages, 3, 0)));
+	add(m, length_of(messages, recvmmsg(m->sockets[1], messages, 3, MSG_WAITALL, NULL)));
+	add(m, vmsplice(m->pipes[1], parts, 2, 0));
+	add(m, read(m->pipes[0], buffer, sizeof(buffer)));
 	add(m, sendfile(m->sockets[0], file, &at, 3000));
 	add(m, splice(m->sockets[1], NULL, m->pipes[1], NULL, 3000, 0));
 	add(m, read(m->pipes[0], buffer, sizeof(buffer)));

@@ -19,6 +19,7 @@ struct arguments {
 	struct client *client;
 	enum output_format format;
 	const char *service, *type, *status, *file_format;
+	const char *value; /* NULL = the type's own */
 	const char *label, *tag, *description, *name, *role, *key_tenant, *baseline;
 	const char *threshold, *confidence; /* numbers, checked; NULL = the daemon's defaults */
 	const char *from, *to;		    /* as the API takes times; NULL = its defaults */
@@ -53,7 +54,7 @@ struct command_option {
 	const char *help;
 };
 
-#define COMMAND_OPTIONS 31
+#define COMMAND_OPTIONS 32
 
 extern const struct command commands[];
 extern const size_t command_count;

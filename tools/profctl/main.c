@@ -77,6 +77,8 @@ static const char **text_option(struct arguments *args, int letter)
 	switch (letter) {
 	case 'F':
 		return &args->file_format;
+	case 'v':
+		return &args->value;
 	case 's':
 		return &args->service;
 	case 'S':

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/base/buf.h"
 #include "agent/base/clock.h"
 #include "tools/profctl/command.h"
 #include "tools/profctl/live_top.h"
@@ -54,6 +55,7 @@ static int print_session(const struct arguments *args, const cJSON *session)
 {
 	const char *failure = output_text(session, "failureReason");
 	const char *flames = output_text(session, "flameGraphUrl");
+	cleanup_buf struct buf link = { 0 };
 	char value[64];
 
 	if (args->format == OUTPUT_JSON) {
@@ -71,8 +73,11 @@ static int print_session(const struct arguments *args, const cJSON *session)
 	if (*failure)
 		(void)printf("failed     %s\n", failure);
 	print_quality(session);
-	if (*flames)
-		(void)printf("flames     %s%s\n", *flames == '/' ? client_address(args->client) : "", flames);
+	if (*flames) {
+		buf_printf(&link, "%s%s", *flames == '/' ? client_address(args->client) : "", flames);
+		client_add_parameter(args->client, &link, "value", session_value(args, session));
+		(void)printf("flames     %s\n", link.error ? flames : link.data);
+	}
 	(void)printf("\n");
 	return print_top(session);
 }
@@ -80,7 +85,7 @@ static int print_session(const struct arguments *args, const cJSON *session)
 static int show_result(const struct arguments *args, const cJSON *session)
 {
 	if (args->format == OUTPUT_FOLDED || args->format == OUTPUT_PPROF)
-		return session_render(args, output_text(session, "id"),
+		return session_render(args, output_text(session, "id"), session_value(args, session),
 				      args->format == OUTPUT_FOLDED ? "folded" : "pprof", NULL) < 0;
 	return print_session(args, session) ||
 	       !strcmp(output_text(session, "status"), "failed");
@@ -133,7 +138,12 @@ int command_top(const struct arguments *args)
 
 int command_flamegraph(const struct arguments *args)
 {
-	return session_render(args, args->argv[0], args->file_format ? args->file_format : "html",
+	cleanup(json) cJSON *session = NULL;
+
+	if (session_get(args, args->argv[0], &session) < 0)
+		return 1;
+	return session_render(args, args->argv[0], session_value(args, session),
+			      args->file_format ? args->file_format : "html",
 			      args->argc > 1 ? args->argv[1] : NULL) < 0;
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/base/buf.h"
 #include "agent/base/clock.h"
 #include "tools/profctl/output.h"
 
@@ -40,15 +41,41 @@ int session_start(const struct arguments *args, const char *service, uint32_t du
 	return client_json(args->client, "POST", SESSIONS_PATH "/start", body, ret);
 }
 
-int session_get(const struct arguments *args, const char *id, cJSON **ret)
+static int get(const struct arguments *args, const char *id, const char *value, cJSON **ret)
 {
 	cleanup_free char *escaped = client_escape(args->client, id);
-	char path[512];
+	cleanup_buf struct buf path = { 0 };
 
 	if (!escaped)
 		return -1;
-	(void)snprintf(path, sizeof(path), SESSIONS_PATH "/%s?top=%u", escaped, args->top);
-	return client_json(args->client, "GET", path, NULL, ret);
+	buf_printf(&path, SESSIONS_PATH "/%s?top=%u", escaped, args->top);
+	client_add_parameter(args->client, &path, "value", value);
+	return path.error ? -1 : client_json(args->client, "GET", path.data, NULL, ret);
+}
+
+static bool is_io(const cJSON *session)
+{
+	return !strcmp(output_text(session, "profileType"), "io");
+}
+
+int session_get(const struct arguments *args, const char *id, cJSON **ret)
+{
+	cleanup(json) cJSON *session = NULL;
+	int rc = get(args, id, args->value, &session);
+
+	if (rc == 0 && !args->value && is_io(session) && output_number(session, "totalValue") == 0 &&
+	    !strcmp(output_text(session, "status"), "completed"))
+		return get(args, id, "bytes", ret);
+	if (rc == 0)
+		*ret = take_ptr(session);
+	return rc;
+}
+
+const char *session_value(const struct arguments *args, const cJSON *session)
+{
+	bool bytes = is_io(session) && !strcmp(output_text(session, "unit"), "bytes");
+
+	return args->value ? args->value : bytes ? "bytes" : NULL;
 }
 
 int session_delete(const struct arguments *args, const char *id)
@@ -58,15 +85,19 @@ int session_delete(const struct arguments *args, const char *id)
 	return client_item(args->client, "DELETE", SESSIONS_PATH, id, &answer);
 }
 
-int session_render(const struct arguments *args, const char *id, const char *format, const char *path)
+int session_render(const struct arguments *args, const char *id, const char *value, const char *format,
+		   const char *path)
 {
 	cleanup_free char *escaped = client_escape(args->client, id);
+	cleanup_buf struct buf request = { 0 };
 	cleanup_close int fd = -1;
-	char request[512];
 
 	if (!escaped)
 		return -1;
-	(void)snprintf(request, sizeof(request), SESSIONS_PATH "/%s/flamegraph?format=%s", escaped, format);
+	buf_printf(&request, SESSIONS_PATH "/%s/flamegraph?format=%s", escaped, format);
+	client_add_parameter(args->client, &request, "value", value);
+	if (request.error)
+		return -1;
 	if (path)
 		fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
 	if (path && fd < 0) {
@@ -74,7 +105,7 @@ int session_render(const struct arguments *args, const char *id, const char *for
 		return -1;
 	}
 	(void)fflush(stdout);
-	if (client_download(args->client, request, path ? fd : STDOUT_FILENO, NULL) == 0)
+	if (client_download(args->client, request.data, path ? fd : STDOUT_FILENO, NULL) == 0)
 		return 0;
 	if (path)
 		(void)unlink(path); /* nothing rather than a part */

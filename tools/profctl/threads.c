@@ -82,7 +82,7 @@ int command_goroutines(const struct arguments *args)
 
 	session_of(args, id, sizeof(id));
 	if (*id && (args->format == OUTPUT_FOLDED || args->format == OUTPUT_PPROF))
-		return session_render(args, id, args->format == OUTPUT_FOLDED ? "folded" : "pprof",
+		return session_render(args, id, NULL, args->format == OUTPUT_FOLDED ? "folded" : "pprof",
 				      NULL) < 0;
 	escaped = *id ? client_escape(args->client, id) : NULL;
 	if (!escaped)

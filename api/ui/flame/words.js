@@ -16,6 +16,7 @@ export const noun = (type, which) => VALUE_NOUNS[which] || NOUNS[type] || type;
 export function sentence(base, model, totals) {
 	const d = base.doc;
 	if (d.base) return comparison(base);
+	if (!d.total && d.type === 'io' && d.value === 'delay' && d.samples) return 'No read or write was waited for in this time: what they moved is shown by bytes (value=bytes).';
 	if (!d.total) return 'Nothing was recorded: the service did not use any in this time, or its samples were lost.';
 	let best = -1;
 	for (let f = 0; f < model.functions; f++)

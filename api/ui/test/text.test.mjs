@@ -108,6 +108,8 @@ test('what a profile says depends on the value that is looked at', () => {
 	const doc = { type: 'io', value: 'delay', unit: 'nanoseconds', rate: true, scale: 1e6, total: 1500, durationSeconds: 60, fn: { kind: [0] } }, empty = { fn: [0], functions: 1, total: [1500] };
 	const said = more => { const d = { ...doc, ...more }; return sentence({ ...empty, doc: d }, empty, { self: [0] }).replaceAll('\u00a0', ' '); };
 	assert.equal(said({}), '1.50 s of I/O time in 1 min. The view holds 100 % of it.');
+	assert.match(said({ total: 0, samples: 3 }), /^No read or write was waited for/);
+	assert.match(said({ total: 0, samples: 0 }), /^Nothing was recorded/);
 	assert.equal(said({ value: 'bytes', unit: 'bytes', scale: 1024 }), '1.46 MiB of I/O in 1 min. The view holds 100 % of it.');
 	assert.equal(said({ value: 'operations', unit: 'count', scale: 1 }), '1\u202f500 I/O operations in 1 min. The view holds 100 % of it.');
 	assert.equal(said({ type: 'memory', value: 'inuse_space', unit: 'bytes', scale: 1024, rate: false }), '1.46 MiB of live memory. The view holds 100 % of it.');
