@@ -102,8 +102,8 @@ $(O)/tests/%: $(O)/tests/%.o $(SUPPORT_OBJ) $(LIB)
 # Programs that fail the n-th allocation (tests/support/alloc_fail.h).
 $(O)/tests/unit/%_nomem: LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 
-# Programs that fail the n-th call that writes.
-$(O)/tests/unit/%_faults: LDFLAGS += -Wl,--wrap=pwrite,--wrap=fdatasync,--wrap=fsync,--wrap=ftruncate,--wrap=openat
+# Programs that fail the n-th call that reads or writes.
+$(O)/tests/unit/%_faults: LDFLAGS += -Wl,--wrap=pread,--wrap=pwrite,--wrap=fdatasync,--wrap=fsync,--wrap=ftruncate,--wrap=openat
 
 tests: $(UNIT_BIN) $(ROOT_BIN) ## build the test programs
 

@@ -87,14 +87,29 @@ static void add_block(struct buf *out, uint16_t kind, const void *data, size_t l
 
 /* ---- where the file ends --------------------------------------------------------------------- */
 
+/* A file that cannot be read is no file that ends here: what was not read may be there. */
+struct scan {
+	int fd;
+	int rc; /* of the first read that failed */
+};
+
+static bool scan_read(struct scan *scan, void *data, size_t len, uint64_t at)
+{
+	int rc = io_pread_all(scan->fd, data, len, at);
+
+	if (rc < 0 && scan->rc == 0)
+		scan->rc = rc;
+	return rc == 0;
+}
+
 /* The commit record at @at, if there is a whole and valid one. */
-static bool read_commit(int fd, uint64_t at, struct commit *ret)
+static bool read_commit(struct scan *scan, uint64_t at, struct commit *ret)
 {
 	uint8_t bytes[COMMIT_BYTES];
 	struct block_head head;
 	struct commit commit;
 
-	if (io_pread_all(fd, bytes, sizeof(bytes), at) < 0)
+	if (!scan_read(scan, bytes, sizeof(bytes), at))
 		return false;
 	memcpy(&head, bytes, sizeof(head));
 	memcpy(&commit, bytes + sizeof(head), sizeof(commit));
@@ -108,14 +123,14 @@ static bool read_commit(int fd, uint64_t at, struct commit *ret)
 
 /* The next valid block head at or after @at and below @end (heads are 8-aligned). Steps over
  * garbage in pieces, so that damage costs one read per 64 KiB. Returns the offset, or @end. */
-static uint64_t next_head(int fd, uint64_t at, uint64_t end, struct block_head *ret)
+static uint64_t next_head(struct scan *scan, uint64_t at, uint64_t end, struct block_head *ret)
 {
 	uint8_t piece[4096];
 
 	while (end - at >= sizeof(*ret)) {
 		size_t len = end - at < sizeof(piece) ? (size_t)(end - at) : sizeof(piece);
 
-		if (io_pread_all(fd, piece, len, at) < 0)
+		if (!scan_read(scan, piece, len, at))
 			return end;
 		for (size_t i = 0; i + sizeof(*ret) <= len; i += BLOCK_ALIGN) {
 			memcpy(ret, piece + i, sizeof(*ret));
@@ -127,22 +142,24 @@ static uint64_t next_head(int fd, uint64_t at, uint64_t end, struct block_head *
 	return end;
 }
 
-/* End of the last whole commit; FILE_HEAD_BYTES when there is none. The usual file ends with one.
- */
-static uint64_t committed_end(int fd, uint64_t size, struct commit *ret)
+/* End of the last whole commit; FILE_HEAD_BYTES when there is none, 0 for an empty file. The usual file ends with one.
+ * -EIO: it cannot be told. */
+static int committed_end(int fd, uint64_t size, uint64_t *ret_end, struct commit *ret)
 {
-	uint64_t at = FILE_HEAD_BYTES, end = FILE_HEAD_BYTES;
+	uint64_t at = FILE_HEAD_BYTES, end = size ? FILE_HEAD_BYTES : 0;
+	struct scan scan = { .fd = fd };
 	struct block_head head;
 
 	if (size >= FILE_HEAD_BYTES + COMMIT_BYTES && size % BLOCK_ALIGN == 0 &&
-	    read_commit(fd, size - COMMIT_BYTES, ret))
-		return size;
-	while ((at = next_head(fd, at, size, &head)) < size) {
-		if (head.kind == BLOCK_COMMIT && read_commit(fd, at, ret))
+	    read_commit(&scan, size - COMMIT_BYTES, ret))
+		at = end = size;
+	while (at < size && (at = next_head(&scan, at, size, &head)) < size) {
+		if (head.kind == BLOCK_COMMIT && read_commit(&scan, at, ret))
 			end = at + COMMIT_BYTES;
 		at += block_bytes(&head);
 	}
-	return end;
+	*ret_end = end;
+	return scan.rc;
 }
 
 static int open_log(int dirfd, const char *name, int flags, int *ret_fd, uint64_t *ret_size)
@@ -150,18 +167,20 @@ static int open_log(int dirfd, const char *name, int flags, int *ret_fd, uint64_
 	cleanup_close int fd = openat(dirfd, name, flags | O_CLOEXEC | O_NOFOLLOW, 0600);
 	char head[FILE_HEAD_BYTES];
 	struct stat st;
+	int rc;
 
 	if (fd < 0)
 		return -errno;
 	if (fstat(fd, &st) < 0)
 		return -errno;
-	if (st.st_size > 0 && (io_pread_all(fd, head, sizeof(head), 0) < 0 ||
-			       memcmp(head, FILE_HEAD, FILE_HEAD_BYTES) != 0)) {
-		/* A file shorter than its head is a creation that was cut short. */
-		if (st.st_size >= (off_t)FILE_HEAD_BYTES)
-			return -EUCLEAN;
+	/* A file shorter than its head is a creation that was cut short. */
+	if (st.st_size < (off_t)FILE_HEAD_BYTES)
 		st.st_size = 0;
-	}
+	rc = st.st_size ? io_pread_all(fd, head, sizeof(head), 0) : 0;
+	if (rc == 0 && st.st_size && memcmp(head, FILE_HEAD, FILE_HEAD_BYTES) != 0)
+		rc = -EUCLEAN;
+	if (rc < 0)
+		return rc;
 	*ret_fd = take_fd(&fd);
 	*ret_size = (uint64_t)st.st_size;
 	return 0;
@@ -194,9 +213,10 @@ int session_log_append(int dirfd, const char *name, const struct store_chunk *ch
 	uint64_t size, end;
 	int rc = open_log(dirfd, name, O_RDWR | O_CREAT, &fd, &size);
 
+	if (rc == 0)
+		rc = committed_end(fd, size, &end, &last);
 	if (rc < 0)
 		return rc;
-	end = size ? committed_end(fd, size, &last) : 0;
 	if (size == 0)
 		buf_add(&group, FILE_HEAD, FILE_HEAD_BYTES);
 	for (size_t i = 0; i < count; i++) {
@@ -279,11 +299,12 @@ static int visit_blocks(int fd, uint64_t end, struct scratch scratch[2], store_c
 			void *ctx, unsigned *ret_damaged)
 {
 	uint64_t at = FILE_HEAD_BYTES, found;
+	struct scan scan = { .fd = fd };
 	struct block_head head;
 	unsigned damaged = 0;
 
 	while (at < end) {
-		found = next_head(fd, at, end, &head);
+		found = next_head(&scan, at, end, &head);
 		damaged += found != at;
 		at = found;
 		if (at >= end)
@@ -307,14 +328,13 @@ int session_log_read(int dirfd, const char *name, store_chunk_fn *visit, void *c
 	struct scratch scratch[2] = { 0 };
 	struct commit last;
 	cleanup_close int fd = -1;
-	uint64_t size;
+	uint64_t size, end;
 	int rc = open_log(dirfd, name, O_RDONLY, &fd, &size);
 
-	if (rc < 0)
-		return rc;
-	rc = size ? visit_blocks(fd, committed_end(fd, size, &last), scratch, visit, ctx,
-				 ret_damaged)
-		  : -ENOENT;
+	if (rc == 0)
+		rc = committed_end(fd, size, &end, &last);
+	if (rc == 0)
+		rc = size ? visit_blocks(fd, end, scratch, visit, ctx, ret_damaged) : -ENOENT;
 	scratch_free(&scratch[0]);
 	scratch_free(&scratch[1]);
 	return rc;
@@ -325,13 +345,15 @@ int session_log_position(int dirfd, const char *name, uint64_t *ret_identity,
 {
 	struct commit last;
 	cleanup_close int fd = -1;
-	uint64_t size;
+	uint64_t size, end;
 	int rc = open_log(dirfd, name, O_RDONLY, &fd, &size);
 
+	if (rc == 0)
+		rc = committed_end(fd, size, &end, &last);
+	if (rc == 0 && end <= FILE_HEAD_BYTES)
+		rc = -ENOENT;
 	if (rc < 0)
 		return rc;
-	if (size == 0 || committed_end(fd, size, &last) == FILE_HEAD_BYTES)
-		return -ENOENT;
 	*ret_identity = last.identity;
 	*ret_position = last.position;
 	return 0;
@@ -365,11 +387,12 @@ int session_log_copy(int dirfd, const char *from, const char *to, uint64_t *ret_
 	uint64_t size, end;
 	int rc = open_log(dirfd, from, O_RDONLY, &in, &size);
 
+	if (rc == 0)
+		rc = committed_end(in, size, &end, &last);
+	if (rc == 0 && end <= FILE_HEAD_BYTES)
+		rc = -ENOENT;
 	if (rc < 0)
 		return rc;
-	end = size ? committed_end(in, size, &last) : 0;
-	if (end <= FILE_HEAD_BYTES)
-		return -ENOENT;
 	(void)snprintf(temporary, sizeof(temporary), "%s.tmp", to);
 	out = openat(dirfd, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (out < 0)

@@ -2,10 +2,15 @@
 #include "agent/store/sqlite_db.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define BUSY_TIMEOUT_MS                                                                            \
 	2000 /* readers and the writer exclude each other only while a WAL is recovered */
+
+#define READ_BYTES (64u << 10)
 
 int sqlite_db_error(sqlite3 *db, int rc, const char *what, struct err *err)
 {
@@ -95,8 +100,8 @@ static int open_db(const char *path, int flags, const char *pragmas, sqlite3 **r
 	return 0;
 }
 
-/* "ok", or the first line of what is wrong. */
-static int quick_check(sqlite3 *db, struct err *err)
+/* The first line of what is wrong is also of a read that failed. */
+static int check_once(sqlite3 *db, struct err *err)
 {
 	cleanup(stmt) sqlite3_stmt *stmt = NULL;
 	int rc = sqlite_db_prepare(db, "PRAGMA quick_check(1)", &stmt, err);
@@ -113,6 +118,31 @@ static int quick_check(sqlite3 *db, struct err *err)
 		       text ? text : "damaged");
 }
 
+static int read_through(const char *path)
+{
+	cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+	cleanup_free char *piece = malloc(READ_BYTES);
+	ssize_t got = 1;
+
+	if (fd < 0 || !piece)
+		return fd < 0 ? -errno : -ENOMEM;
+	for (off_t at = 0; got > 0; at += got)
+		got = pread(fd, piece, READ_BYTES, at);
+	return got < 0 ? -errno : 0;
+}
+
+/* What is damaged is set aside: a file that cannot be read now, or could not be once, is not. */
+static int quick_check(sqlite3 *db, const char *path, struct err *err)
+{
+	int rc = check_once(db, err);
+
+	if (rc != -EUCLEAN)
+		return rc;
+	rc = read_through(path);
+	return rc < 0 ? err_set(err, -rc, "StoreUnavailable", NULL, "store: %s: %s", path, strerror(-rc))
+		      : check_once(db, err);
+}
+
 int sqlite_db_open_writer(const char *path, unsigned page_bytes, sqlite3 **ret, struct err *err)
 {
 	char pragmas[256];
@@ -127,7 +157,7 @@ int sqlite_db_open_writer(const char *path, unsigned page_bytes, sqlite3 **ret, 
 	rc = open_db(path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, pragmas, &db, err);
 
 	if (rc == 0)
-		rc = quick_check(db, err);
+		rc = quick_check(db, path, err);
 	if (rc < 0) {
 		sqlite_db_close(db);
 		return rc;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Every storage call fails in turn, once with "no space left", once with "input/output error": what was
- * acknowledged is there afterwards, whole, and the store works again as soon as the disk does. SQLite's calls
- * fail in a VFS around its own, the others by the linker's --wrap (Makefile). */
+/* Every storage call fails in turn, by itself, with all that follow, or with all that read after it, once with "no space
+ * left" (which no reading call does), once with "input/output error", also while the store is opened again: what was
+ * acknowledged is there afterwards, whole, and the store works as soon as the disk does. SQLite's calls fail in a VFS around
+ * its own, the others by the linker's --wrap (Makefile). */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -25,11 +26,16 @@
 
 static unsigned calls;	  /* so far in this run */
 static unsigned fail_at; /* number of the call that fails, 0 = none */
+static enum { ONE, ALL_AFTER, READS_AFTER } extent;
+static bool armed;	  /* else calls neither fail nor count */
 static int fault;	  /* ENOSPC or EIO */
 
-static bool fails(void)
+static bool fails(bool reads)
 {
-	return ++calls == fail_at;
+	if (!armed)
+		return false;
+	calls++;
+	return fail_at && calls >= fail_at && (calls == fail_at || extent != ONE) && (reads || extent != READS_AFTER);
 }
 
 static int sqlite_fault(int kind)
@@ -43,12 +49,23 @@ static int sqlite_fault(int kind)
 	result __wrap_##name parameters;                                                           \
 	result __wrap_##name parameters                                                            \
 	{                                                                                          \
-		if (fails()) {                                                                     \
+		if (fails(false)) {                                                                     \
 			errno = fault;                                                             \
 			return -1;                                                                 \
 		}                                                                                  \
 		return __real_##name arguments;                                                    \
 	}
+
+ssize_t __real_pread(int fd, void *data, size_t len, off_t at);
+ssize_t __wrap_pread(int fd, void *data, size_t len, off_t at);
+ssize_t __wrap_pread(int fd, void *data, size_t len, off_t at)
+{
+	if (fault == EIO && fails(true)) {
+		errno = fault;
+		return -1;
+	}
+	return __real_pread(fd, data, len, at);
+}
 
 WRAPPED(ssize_t, pwrite, (int fd, const void *data, size_t len, off_t at), (fd, data, len, at))
 WRAPPED(int, fdatasync, (int fd), (fd))
@@ -67,7 +84,7 @@ int __wrap_openat(int dir, const char *path, int flags, ...)
 		mode = va_arg(args, mode_t);
 		va_end(args);
 	}
-	if (flags & (O_WRONLY | O_RDWR) && fails()) {
+	if (flags & (O_WRONLY | O_RDWR) && fails(false)) {
 		errno = fault;
 		return -1;
 	}
@@ -92,25 +109,28 @@ static int f_close(sqlite3_file *file)
 {
 	return real_of(file)->pMethods->xClose(real_of(file));
 }
+/* A full disk can be read. */
 static int f_read(sqlite3_file *file, void *data, int len, sqlite3_int64 at)
 {
+	if (fault == EIO && fails(true))
+		return sqlite_fault(1);
 	return real_of(file)->pMethods->xRead(real_of(file), data, len, at);
 }
 static int f_write(sqlite3_file *file, const void *data, int len, sqlite3_int64 at)
 {
-	if (fails())
+	if (fails(false))
 		return sqlite_fault(3);
 	return real_of(file)->pMethods->xWrite(real_of(file), data, len, at);
 }
 static int f_truncate(sqlite3_file *file, sqlite3_int64 len)
 {
-	if (fails())
+	if (fails(false))
 		return sqlite_fault(6);
 	return real_of(file)->pMethods->xTruncate(real_of(file), len);
 }
 static int f_sync(sqlite3_file *file, int flags)
 {
-	if (fails())
+	if (fails(false))
 		return sqlite_fault(4);
 	return real_of(file)->pMethods->xSync(real_of(file), flags);
 }
@@ -144,7 +164,7 @@ static int f_device(sqlite3_file *file)
 }
 static int f_shm_map(sqlite3_file *file, int page, int size, int extend, void volatile **ret)
 {
-	if (extend && fails())
+	if (extend && fails(false))
 		return sqlite_fault(19);
 	return real_of(file)->pMethods->xShmMap(real_of(file), page, size, extend, ret);
 }
@@ -189,7 +209,7 @@ static int vfs_open(sqlite3_vfs *vfs, sqlite3_filename name, sqlite3_file *file,
 
 	faulty->base.pMethods = NULL;
 	faulty->real = (sqlite3_file *)(faulty + 1);
-	if (flags & SQLITE_OPEN_CREATE && fails()) {
+	if (flags & SQLITE_OPEN_CREATE && fails(false)) {
 		errno = fault;
 		return SQLITE_CANTOPEN;
 	}
@@ -225,6 +245,8 @@ static struct store_window window_of(unsigned minute)
 				      .data = data, .len = sizeof(data) };
 }
 
+static unsigned appended; /* chunks of a session that were acknowledged */
+
 /* One step of the work; 0 = acknowledged. */
 static int step(struct store *store, unsigned number)
 {
@@ -248,6 +270,7 @@ static int step(struct store *store, unsigned number)
 		break;
 	case 1:
 		rc = store_session_append(store, text, &chunk, 1, 1, number, &err);
+		appended += rc == 0 && number == 1;
 		break;
 	case 2:
 		rc = store_history_append(store, &day, &chunk, 1, &window, 1, 1, number, &err);
@@ -297,29 +320,47 @@ static bool is_there(struct store *store, unsigned number)
 		       len == strlen(id) && memcmp(body, id, len) == 0;
 	case 1:
 		return store_session_read(store, id, count_chunk, &chunks, &damaged, &err) == 0 &&
-		       chunks == 1 && damaged == 0;
+		       damaged == 0 && chunks >= (number == 1 ? appended : 1) &&
+		       /* What was refused is taken back, if the disk lets it. */
+		       (extent == ALL_AFTER || chunks <= (number == 1 ? appended : 1));
 	default:
 		return store_history_windows(store, &day, &all, count_one, found, &damaged, &err) == 0 &&
 		       damaged == 0 && found[number];
 	}
 }
 
+/* Refused while a call fails, not after. */
+static struct store *open_again(const char *dir, unsigned at)
+{
+	struct store *store = NULL;
+	struct err err = { 0 };
+	int rc;
+
+	armed = true;
+	rc = store_open(dir, NULL, &store, &err);
+	armed = false;
+	if (rc < 0) {
+		assert_true(calls >= at && err.text[0]);
+		rc = store_open(dir, NULL, &store, &err);
+	}
+	if (rc < 0)
+		fail_msg("call %u: %s", at, err.text);
+	return store;
+}
+
 /* All steps with the @at-th call failing; the number of calls that there were. */
 static unsigned run(const char *dir, unsigned at)
 {
 	bool acknowledged[STEPS] = { 0 };
-	struct store *store = NULL;
-	struct err err = { 0 };
+	struct store *store;
 
-	calls = 0;
+	calls = appended = 0;
 	fail_at = at;
-	if (store_open(dir, NULL, &store, &err) < 0) {
-		assert_true(at > 0 && err.text[0]);
-		return calls;
-	}
+	store = open_again(dir, at);
+	armed = true;
 	for (unsigned i = 0; i < STEPS; i++)
 		acknowledged[i] = step(store, i) == 0;
-	fail_at = 0;
+	armed = false;
 	/* Reads go on, and so do writes, without anything being opened again by us. */
 	for (unsigned i = 0; i < STEPS; i++) {
 		if (!acknowledged[i] && step(store, i) < 0)
@@ -328,8 +369,12 @@ static unsigned run(const char *dir, unsigned at)
 			fail_msg("call %u: step %u is acknowledged and cannot be read", at, i);
 	}
 	store_close(store);
-	if (store_open(dir, NULL, &store, &err) < 0)
-		fail_msg("call %u: %s", at, err.text);
+	store = open_again(dir, at);
+	/* The file of a session, and a day's, that are there already. */
+	armed = true;
+	(void)step(store, 1);
+	(void)step(store, 2);
+	armed = false;
 	for (unsigned i = 0; i < STEPS; i++)
 		if (!is_there(store, i))
 			fail_msg("call %u: step %u is lost", at, i);
@@ -368,12 +413,14 @@ static void every_call(int which)
 
 static void test_no_space(void **state)
 {
-	every_call(ENOSPC);
+	for (extent = ONE; extent <= ALL_AFTER; extent++)
+		every_call(ENOSPC);
 }
 
 static void test_input_output_error(void **state)
 {
-	every_call(EIO);
+	for (extent = ONE; extent <= READS_AFTER; extent++)
+		every_call(EIO);
 }
 
 int main(void)
