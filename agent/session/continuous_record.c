@@ -15,7 +15,6 @@
 
 #define DAY_PAIRS_MAX	2000000u
 #define WINDOW_SUMS_MAX 1000000u	/* of a minute; more stacks go to the overflow bucket */
-#define RETRY_NS	(10 * NS_PER_S) /* after the store refused */
 #define DAYS_BACK	2
 
 struct sum {
@@ -160,7 +159,7 @@ static struct day_recorder *find_day(struct sessions *s, uint64_t time_ns, uint3
 	sessions_lock(s);
 	if (rc < 0) {
 		sessions_note_store(s, rc, &err);
-		s->continuous.retry_at_ns = clock_monotonic_ns() + RETRY_NS;
+		s->continuous.retry_at_ns = clock_monotonic_ns() + s->options.flush_interval_ns;
 		return NULL;
 	}
 	/* What came before was not for this file, or is lost. */
@@ -637,7 +636,7 @@ static void flush_day(struct sessions *s, struct day_recorder *day, struct recor
 			log_error("continuous data of the last %llu s is lost: %s",
 				  (unsigned long long)(s->options.flush_interval_ns / NS_PER_S),
 				  err.text[0] ? err.text : strerror(-rc));
-		s->continuous.retry_at_ns = clock_monotonic_ns() + RETRY_NS;
+		s->continuous.retry_at_ns = clock_monotonic_ns() + s->options.flush_interval_ns;
 		remove_day(s, day);
 		return;
 	}

@@ -239,6 +239,62 @@ static void test_names_outlive_the_symbolizer(void **state)
 	(void)profile_unref(p);
 }
 
+/* ---- a full disk ------------------------------------------------------------------------------- */
+
+/* What runs fails and says why, what is stored can be read, and all of it works again when there is room. */
+static void test_a_full_disk(void **state)
+{
+	struct session_fixture *f = *state;
+	struct continuous_setting setting = session_fixture_setting("default", "web", 99);
+	struct session_request request = session_fixture_request("db", 60);
+	char kept[SESSION_ID_SIZE], running[SESSION_ID_SIZE];
+	uint64_t begin_ns, sent = 0, got = 0;
+	struct session_info info;
+	struct profile *p = NULL;
+	struct err err = { 0 };
+
+	session_fixture_put(f, &setting);
+	session_fixture_wait_rate(f, 99);
+	session_fixture_start(f, &request, kept);
+	session_fixture_samples(f, 3, 1, 5);
+	session_fixture_stop(f, kept);
+	session_fixture_start(f, &request, running);
+	store_set_budget(f->store, 1); /* refused as on a full disk: test_store.c, test_conversation.py */
+	session_fixture_samples(f, 3, 1, 5);
+	session_fixture_samples(f, 1, 1, 7);
+	assert_int_equal(sessions_wait(f->sessions, "default", running, 60 * NS_PER_S, &err), 0);
+	info = session_fixture_get(f, running);
+	assert_int_equal(info.status, SESSION_FAILED);
+	assert_non_null(strstr(info.failure, "budget is full"));
+	session_info_deinit(&info);
+	assert_true(sessions_start(f->sessions, &request, &info, &err) < 0);
+	assert_string_equal(err.word, "StoreUnavailable");
+	assert_int_equal(sessions_profile(f->sessions, "default", kept, &p, &err), 0);
+	assert_int_equal(p->totals[0], 5);
+	(void)profile_unref(p);
+
+	store_set_budget(f->store, 0);
+	begin_ns = clock_monotonic_ns();
+	session_fixture_start(f, &request, running);
+	session_fixture_samples(f, 3, 1, 5);
+	session_fixture_stop(f, running);
+	info = session_fixture_get(f, running);
+	assert_int_equal(info.status, SESSION_COMPLETED);
+	assert_int_equal(info.sample_count, 5);
+	session_info_deinit(&info);
+	/* Continuous data comes again by itself. */
+	for (; !got && clock_monotonic_ns() < begin_ns + 60 * NS_PER_S; sent++) {
+		struct session_list list = session_fixture_list(f, "default", "web");
+
+		for (uint32_t i = 0; i < list.count; i++)
+			got += list.items[i].sample_count;
+		session_list_deinit(&list);
+		session_fixture_samples(f, 1, 1, 1);
+		clock_sleep_ns(100 * NS_PER_MS);
+	}
+	assert_in_range(got, 1, 7 + sent);
+}
+
 int main(void)
 {
 #define T(name)                                                                                    \
@@ -251,6 +307,7 @@ int main(void)
 		T(test_restart_of_the_daemon),
 		T(test_restart_of_the_collector),
 		T(test_names_outlive_the_symbolizer),
+		T(test_a_full_disk),
 	};
 
 	return cmocka_run_group_tests_name("session restarts", tests, NULL, NULL);
