@@ -42,9 +42,11 @@ def row(name, ours, base, must, text=""):
     rows.append((name, f"{ours:.4g}", f"{base:.4g}", f"{ratio:.2f}", "" if must is None else f"<= {must}", verdict, text))
 
 
-def absolute(name, ours, must, text="", smaller=True):
+def absolute(name, ours, must, text="", smaller=True, base=None):
+    """@must bounds the figure itself; @base, a rival's, is shown beside it."""
     good = ours <= must if smaller else ours >= must
-    rows.append((name, f"{ours:.4g}", "", "", f"{'<=' if smaller else '>='} {must}", "met" if good else "MISSED", text))
+    rows.append((name, f"{ours:.4g}", f"{base:.4g}" if base else "", f"{ours / base:.2g}" if base else "",
+                 f"{'<=' if smaller else '>='} {must}", "met" if good else "MISSED", text))
 
 
 def bpf_programs(daemon):

@@ -82,25 +82,26 @@ def days_from(source, count, thin, *service):
     return target, {line[0]: float(line[3]) for line in lines}, {line[0]: float(line[5]) for line in lines}, float(known)
 
 
-def beside_pprof(absolute, row, seconds):
-    """Minutes as they are recorded, beside pprof files of the same."""
+def minutes(absolute, row, seconds):
+    """Minutes as they are recorded; what pprof files of them take, bytes a sample."""
     folder = tempfile.mkdtemp(prefix="profd-bench-")
     samples, pprof = record(folder, seconds, 1)
     total = sum(samples.values())
-    row("history beside pprof.gz a minute and service, bytes a sample", size_of(folder) / total, pprof / total, 1 / 10,
-        f"{total} samples as they were recorded, not rolled up yet")
+    row("the minutes of the last hour / pprof.gz a minute and service, bytes a sample", size_of(folder) / total, pprof / total,
+        None, f"{total} samples of five programs, not rolled up yet")
     absolute("the last hours sample by sample, bytes a sample", detail_of(folder) / total, 5, "beside the history, within its own budget")
     shutil.rmtree(folder)
+    return pprof / total
 
 
-def disk(absolute, name, folder, *service):
-    """A day like a record at THIN times its rate."""
+def disk(absolute, name, pprof, folder, *service):
+    """A day like a record at THIN times its rate; @pprof: what files of its minutes take, bytes a sample."""
     target, days, growth, known = days_from(folder, 1, THIN, *service)
     all_day = sum(days.values())
     slope = sum(growth[name] * days[name] for name in days) / all_day
-    absolute(f"history of {name}, bytes a sample, all in", size_of(target) / all_day, 1.5,
+    absolute(f"history of {name}, bytes a sample, all in / pprof.gz a minute and service", size_of(target) / all_day, 1.5,
              f"a day of {all_day:.0f} samples; distinct stacks grow as samples ^ {slope:.2f}; {100 * known:.0f} % of the "
-             "calls in new stacks are known")
+             "calls in new stacks are known", base=pprof)
     shutil.rmtree(target)
 
 
@@ -160,12 +161,12 @@ def listing(absolute):
 
 
 def run(row, absolute, seconds):
-    beside_pprof(absolute, row, 75)
+    pprof = minutes(absolute, row, 75)
     folder = tempfile.mkdtemp(prefix="profd-bench-")
     samples, _ = record(folder, max(seconds, 130), THIN)
     busiest = samples.most_common(1)[0][0]
-    disk(absolute, "five programs", folder)
-    disk(absolute, "the busiest service", folder, busiest)
+    disk(absolute, "five programs", pprof, folder)
+    disk(absolute, "the busiest service", pprof, folder, busiest)
     merges(absolute, folder, busiest)
     shutil.rmtree(folder)
     listing(absolute)
@@ -174,7 +175,7 @@ def run(row, absolute, seconds):
 
 
 def tables(absolute, runs=1000):
-    """Cells of the null and power tables outside their band."""
+    """Cells of the tables of false calls, power and coverage outside their band."""
     done = subprocess.run([os.path.join(BUILD, "tests/unit/test_share_test")], capture_output=True, text=True,
                           env=dict(os.environ, PROFD_TEST_RUNS=str(runs)))
     cells = done.stdout.count("bound") + done.stdout.count("others")
