@@ -15,4 +15,10 @@ void minutes_encode(struct buf *out, const struct store_minute *minutes, size_t 
 /* Into @ret, ascending; the count. -EPROTO. */
 int minutes_decode(const void *data, size_t len, struct store_minute ret[HOUR_MINUTES]) must_use;
 
+/* Its part of what the hour takes. */
+static inline uint64_t minutes_bytes(const struct store_window *hour, const struct store_minute *minute)
+{
+	return (uint64_t)((double)hour->bytes * (double)minute->samples / (double)(hour->samples + 1));
+}
+
 #endif

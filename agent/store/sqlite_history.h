@@ -62,6 +62,9 @@ int sqlite_history_dictionary(struct sqlite_history *history, const struct store
 int sqlite_history_windows(struct sqlite_history *history, const struct store_day *day,
 			   const struct store_window_query *query, store_window_fn *visit,
 			   void *ctx, unsigned *ret_damaged, struct err *err) must_use;
+/* All of the day without data; what is rolled up comes hour by hour, with its minutes. */
+int sqlite_history_hours(struct sqlite_history *history, const struct store_day *day, store_window_fn *visit,
+			 void *ctx, unsigned *ret_damaged, struct err *err) must_use;
 int sqlite_history_spans(struct sqlite_history *history, const struct store_day *day,
 			 const struct store_window_query *query, uint64_t span_ns,
 			 store_span_fn *visit, void *ctx, struct err *err) must_use;

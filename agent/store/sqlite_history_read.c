@@ -48,7 +48,7 @@ static int check_version(struct reader *reader, const char *path, struct err *er
 	int64_t version = 0, tables = 0;
 	int rc = read_number(reader, "PRAGMA user_version", &version, err);
 
-	if (rc == 0)
+	if (rc == 0 && version == 0)
 		rc = read_number(reader, "SELECT count(*) FROM sqlite_master", &tables, err);
 	if (rc < 0)
 		return rc;
@@ -223,6 +223,8 @@ struct windows {
 	const struct reader *reader;
 	const struct store_window_query *query;
 	sqlite3_stmt *hours, *minutes;
+	bool by_hour;	  /* hours come as they are stored, also without data */
+	bool any_minutes; /* something is not rolled up */
 	int64_t from_s, to_s; /* of the query, inside the day */
 	store_window_fn *visit;
 	void *ctx;
@@ -261,6 +263,7 @@ static int open_windows(struct windows *windows, const struct store_day *day, st
 
 	if (rc == 0)
 		rc = prepare(windows, minute_rows, "w.z, s.id, s.shared", &windows->minutes, err);
+	windows->any_minutes = sqlite_db_number(windows->reader->db, "SELECT EXISTS (SELECT 1 FROM win)", 1);
 	from = (int64_t)(query->from_ns / NS_PER_S);
 	to = query->to_ns ? (int64_t)((query->to_ns + NS_PER_S - 1) / NS_PER_S) : INT64_MAX;
 	windows->from_s = from > begin ? from : begin;
@@ -279,11 +282,8 @@ static int hand_out(struct windows *windows, const struct store_window *window)
 /* The hour's minutes that were asked for, one by one. */
 static int hand_out_minutes(struct windows *windows, const struct store_window *hour)
 {
-	uint64_t samples = 1;
 	int rc = 0;
 
-	for (uint32_t i = 0; i < hour->minute_count; i++)
-		samples += hour->minutes[i].samples;
 	for (uint32_t i = 0; i < hour->minute_count && rc == 0; i++) {
 		const struct store_minute *minute = &hour->minutes[i];
 		struct store_window window = *hour;
@@ -295,7 +295,7 @@ static int hand_out_minutes(struct windows *windows, const struct store_window *
 		window.lost = minute->lost;
 		window.value = minute->value;
 		window.profiled_ms = minute->profiled_ms;
-		window.bytes = (uint64_t)((double)hour->bytes * (double)minute->samples / (double)samples);
+		window.bytes = minutes_bytes(hour, minute);
 		if (window.from_ns >= (uint64_t)windows->from_s * NS_PER_S &&
 		    window.from_ns < (uint64_t)windows->to_s * NS_PER_S)
 			rc = hand_out(windows, &window);
@@ -394,7 +394,7 @@ static int visit_row(struct windows *windows, sqlite3_stmt *stmt, int64_t hour_s
 		return 0;
 	}
 	if (rc == 0)
-		rc = window.minute_count && !windows->query->with_data
+		rc = window.minute_count && !windows->query->with_data && !windows->by_hour
 			     ? hand_out_minutes(windows, &window)
 			     : hand_out(windows, &window);
 	return rc;
@@ -430,19 +430,19 @@ static int read_windows(struct windows *windows, struct err *err)
 		rc = read_rows(windows, windows->hours, hour, err);
 		bind_number(windows->minutes, ":from", hour > windows->from_s ? hour : windows->from_s);
 		bind_number(windows->minutes, ":to", end < windows->to_s ? end : windows->to_s);
-		if (rc == 0)
+		if (rc == 0 && windows->any_minutes)
 			rc = read_rows(windows, windows->minutes, hour, err);
 	}
 	return rc;
 }
 
-int sqlite_history_windows(struct sqlite_history *history, const struct store_day *day,
-			   const struct store_window_query *query, store_window_fn *visit,
-			   void *ctx, unsigned *ret_damaged, struct err *err)
+static int visit_windows(struct sqlite_history *history, const struct store_day *day, bool by_hour,
+			 const struct store_window_query *query, store_window_fn *visit, void *ctx,
+			 unsigned *ret_damaged, struct err *err)
 {
 	cleanup_reader struct reader reader = { 0 };
 	__attribute__((__cleanup__(close_windows))) struct windows windows = {
-		.reader = &reader, .query = query, .visit = visit, .ctx = ctx
+		.reader = &reader, .query = query, .by_hour = by_hour, .visit = visit, .ctx = ctx
 	};
 	int rc = open_reader(history, day, &reader, err);
 
@@ -456,4 +456,19 @@ int sqlite_history_windows(struct sqlite_history *history, const struct store_da
 	if (rc == 0 && ret_damaged)
 		*ret_damaged = windows.damaged;
 	return rc;
+}
+
+int sqlite_history_windows(struct sqlite_history *history, const struct store_day *day,
+			   const struct store_window_query *query, store_window_fn *visit,
+			   void *ctx, unsigned *ret_damaged, struct err *err)
+{
+	return visit_windows(history, day, false, query, visit, ctx, ret_damaged, err);
+}
+
+int sqlite_history_hours(struct sqlite_history *history, const struct store_day *day, store_window_fn *visit,
+			 void *ctx, unsigned *ret_damaged, struct err *err)
+{
+	const struct store_window_query all = { 0 };
+
+	return visit_windows(history, day, true, &all, visit, ctx, ret_damaged, err);
 }

@@ -8,6 +8,7 @@
 #include "agent/base/hash.h"
 #include "agent/base/u64map.h"
 #include "agent/base/vec.h"
+#include "agent/store/minutes.h"
 #include "agent/store/sqlite_history.h"
 
 #define ROWS_MAX  200000u /* of all files, 48 bytes each */
@@ -128,26 +129,37 @@ static int find_row(struct add_up *add, uint16_t minute)
 	return rc < 0 ? rc : u64map_put(&add->row_at, key, add->last_row);
 }
 
-static int add_window(void *ctx, const struct store_window *window)
+/* Stretches are counted from midnight, so that none lies in two files. */
+static int add_minute(struct add_up *add, uint16_t minute, const struct store_minute *totals, uint64_t bytes)
 {
-	struct add_up *add = ctx;
-	/* Stretches are counted from midnight, so that none lies in two files. */
-	uint16_t minute = (uint16_t)((window->from_ns - add->midnight_ns) / MINUTE_NS);
 	struct row *row;
-	int rc = find_series(add, window);
+	int rc = find_row(add, minute);
 
-	if (rc == 0)
-		rc = find_row(add, minute);
 	if (rc < 0)
 		return rc;
 	row = &add->to->rows.data[add->last_row];
 	row->first = minute < row->first ? minute : row->first;
 	row->last = minute > row->last ? minute : row->last;
-	row->samples += window->samples;
-	row->lost += window->lost;
-	row->value += window->value;
-	row->bytes += window->bytes;
+	row->samples += totals->samples;
+	row->lost += totals->lost;
+	row->value += totals->value;
+	row->bytes += bytes;
 	return 0;
+}
+
+static int add_window(void *ctx, const struct store_window *window)
+{
+	const struct store_minute totals = { .samples = window->samples, .lost = window->lost, .value = window->value };
+	struct add_up *add = ctx;
+	uint16_t first = (uint16_t)((window->from_ns - add->midnight_ns) / MINUTE_NS);
+	int rc = find_series(add, window);
+
+	if (rc == 0 && !window->minute_count)
+		return add_minute(add, first, &totals, window->bytes);
+	for (uint32_t i = 0; i < window->minute_count && rc == 0; i++)
+		rc = add_minute(add, (uint16_t)(first + window->minutes[i].minute), &window->minutes[i],
+				minutes_bytes(window, &window->minutes[i]));
+	return rc;
 }
 
 static bool is_same(const struct series *a, const struct series *b)
@@ -202,14 +214,13 @@ static int add_up(struct sqlite_history *history, const struct store_day *day, u
 	cleanup(history_spans) struct history_spans *spans = calloc(1, sizeof(*spans));
 	__attribute__((__cleanup__(add_up_deinit))) struct add_up add = { .to = spans,
 									   .midnight_ns = day->day * DAY_NS };
-	const struct store_window_query all = { 0 };
 	int rc;
 
 	if (!spans)
 		return -ENOMEM;
 	spans->day = *day;
 	spans->span_ns = span_ns;
-	rc = sqlite_history_windows(history, day, &all, add_window, &add, ret_damaged, err);
+	rc = sqlite_history_hours(history, day, add_window, &add, ret_damaged, err);
 	if (rc == 0)
 		rc = sort(spans);
 	if (rc == 0)
