@@ -3,18 +3,20 @@
 
 uint64_t bytes_long_varint(struct bytes *b)
 {
+	const uint8_t *at = b->at;
 	uint64_t value = 0;
 
-	for (unsigned shift = 0; shift < 64; shift += 7) {
-		uint8_t byte = bytes_u8(b);
+	for (unsigned shift = 0; !b->failed && at < b->end && shift < 64; shift += 7) {
+		uint8_t byte = *at++;
 
-		if (b->failed)
-			return 0;
 		value |= (uint64_t)(byte & 0x7f) << shift;
-		if (!(byte & 0x80))
+		if (!(byte & 0x80)) {
+			b->at = at;
 			return value;
+		}
 	}
 	b->failed = true;
+	b->at = b->end;
 	return 0;
 }
 

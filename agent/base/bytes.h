@@ -58,7 +58,14 @@ uint64_t bytes_long_varint(struct bytes *b); /* for bytes_varint() alone */
 /* LEB128, at most 10 bytes; most are of one. */
 static inline uint64_t bytes_varint(struct bytes *b)
 {
-	return !b->failed && b->at < b->end && *b->at < 0x80 ? *b->at++ : bytes_long_varint(b);
+	struct bytes copy = *b; /* so that a caller's cursor can stay in registers */
+	uint64_t value;
+
+	if (!b->failed && b->at < b->end && *b->at < 0x80)
+		return *b->at++;
+	value = bytes_long_varint(&copy);
+	*b = copy;
+	return value;
 }
 /* zig-zag */
 static inline int64_t bytes_svarint(struct bytes *b)

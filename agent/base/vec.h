@@ -31,7 +31,8 @@ int vec_grow(void **data, size_t *capacity, size_t need, size_t size, size_t max
 	__attribute__((unused)) must_use static inline int name##_vec_push(struct name##_vec *vec, \
 									   type value)             \
 	{                                                                                          \
-		int rc = name##_vec_reserve(vec, vec->count + 1);                                  \
+		int rc = vec->count < vec->capacity ? 0 :                                           \
+						      name##_vec_reserve(vec, vec->count + 1);     \
 		if (rc < 0)                                                                        \
 			return rc;                                                                 \
 		vec->data[vec->count++] = value;                                                   \

@@ -12,32 +12,38 @@
 
 #define NO_FUNCTION UINT32_MAX
 
+/* What a node, a frame or a function is part of. */
+enum { OF_USER = 1, OF_KERNEL = 2, OF_BOTH = 3 };
+
 struct row { /* of a function */
 	int64_t self, cumulative;
 	uint64_t samples_1024;
 	uint32_t open; /* frames of it on the way from the root to where the walk is */
-	uint8_t kind;
+	uint8_t kind, roles; /* in any tree so far */
 };
 
 struct place { /* a frame of the tree: its functions, outermost first */
 	uint32_t first, count; /* of functions */
+	uint8_t roles;
+	bool unknown; /* in this tree for the first time */
 	bool cut; /* the marker of a cut stack: elsewhere than at the root it is nobody's own */
 };
 
-struct node {
-	int64_t total;
-	uint32_t stack; /* the first that ends here, + 1; 0 = none */
-	bool wanted, below; /* part of a user stack; of a kernel stack */
+struct kernel_node {
+	int64_t value; /* of what ends here */
+	uint32_t leaf; /* function whose own value that is */
 };
 
 struct step { /* of the way from the root */
 	uint32_t node;
 	uint32_t leaf; /* function whose own value is what ends here */
+	int64_t total; /* of what the walk met here and below */
 };
 
 VEC_DEFINE(rows, struct row);
 VEC_DEFINE(places, struct place);
-VEC_DEFINE(nodes, struct node);
+VEC_DEFINE(roles, uint8_t);
+VEC_DEFINE(kernel_nodes, struct kernel_node);
 VEC_DEFINE(numbers, uint32_t);
 VEC_DEFINE(steps, struct step);
 VEC_DEFINE(words, uint64_t);
@@ -51,13 +57,15 @@ struct function_sums {
 	/* Of the tree being added. */
 	const struct stack_tree *tree;
 	const struct stack_sum *stacks;
-	struct nodes_vec nodes;
-	struct numbers_vec next; /* by stack: the next that ends at the same node, + 1 */
+	size_t stack_count;
+	struct roles_vec roles;		/* by node */
+	struct kernel_nodes_vec kernel; /* by node: those of kernel stacks alone are filled */
+	bool entangled; /* a function of a kernel stack may be above it already: each of these is gone through for itself */
 	struct places_vec places;
 	struct numbers_vec functions;
-	struct words_vec words; /* frames that occur */
-	struct steps_vec way;
-	struct numbers_vec kernel; /* nodes of a kernel stack, innermost first */
+	struct words_vec words;	 /* frames that occur */
+	struct steps_vec way;	 /* ascending, as a node's ancestors are */
+	struct numbers_vec down; /* nodes that follow, innermost first */
 };
 
 struct function_sums *function_sums_create(const struct profile_meta *meta, const struct stack_modules *modules,
@@ -79,108 +87,140 @@ void function_sums_destroy(struct function_sums *s)
 	stack_resolver_destroy(s->resolver);
 	profile_builder_destroy(s->builder);
 	rows_vec_deinit(&s->rows);
-	nodes_vec_deinit(&s->nodes);
-	numbers_vec_deinit(&s->next);
+	roles_vec_deinit(&s->roles);
+	kernel_nodes_vec_deinit(&s->kernel);
 	places_vec_deinit(&s->places);
 	numbers_vec_deinit(&s->functions);
 	words_vec_deinit(&s->words);
 	steps_vec_deinit(&s->way);
-	numbers_vec_deinit(&s->kernel);
+	numbers_vec_deinit(&s->down);
 	free(s);
 }
 
 /* ---- what occurs ----------------------------------------------------------------------------- */
 
-static int attach(struct function_sums *s, uint32_t i)
+static void mark(struct function_sums *s, uint32_t node, uint8_t role)
 {
-	const struct stack_sum *stack = &s->stacks[i];
-	struct node *node;
-
-	if (stack->user >= s->tree->node_count || stack->kernel >= s->tree->node_count ||
-	    (!stack->user && !stack->kernel))
-		return -EINVAL;
-	node = &s->nodes.data[stack->user];
-	node->total = profile_add(node->total, stack->value);
-	node->wanted = true;
-	s->next.data[i] = node->stack;
-	node->stack = i + 1;
-	s->nodes.data[stack->kernel].below = true;
-	s->value = profile_add(s->value, stack->value);
-	s->samples_1024 += stack->samples_1024;
-	return 0;
+	for (; node && !(s->roles.data[node] & role); node = s->tree->parents[node]) {
+		s->roles.data[node] |= role;
+		s->entangled |= s->roles.data[node] == OF_BOTH;
+		s->places.data[s->tree->node_frames[node]].roles |= role;
+		if (role == OF_KERNEL)
+			s->kernel.data[node].value = 0;
+	}
 }
 
-/* Totals of nodes, and which frames there are. */
-static int attach_all(struct function_sums *s, size_t count)
+static int check_stack(const struct function_sums *s, const struct stack_sum *stack, uint32_t user_before)
+{
+	return stack->user < s->tree->node_count && stack->kernel < s->tree->node_count &&
+			       (stack->user || stack->kernel) && stack->user >= user_before
+		       ? 0
+		       : -EINVAL;
+}
+
+/* Which nodes and frames there are, and what ends at those of kernel stacks. */
+static int mark_all(struct function_sums *s)
 {
 	const struct stack_tree *tree = s->tree;
-	int rc = nodes_vec_reserve(&s->nodes, tree->node_count);
+	int rc = roles_vec_reserve(&s->roles, tree->node_count);
 
 	if (rc == 0)
-		rc = numbers_vec_reserve(&s->next, count + 1);
+		rc = kernel_nodes_vec_reserve(&s->kernel, tree->node_count);
 	if (rc == 0)
 		rc = places_vec_reserve(&s->places, tree->frame_count + 1u);
 	if (rc < 0)
 		return rc;
-	memset(s->nodes.data, 0, tree->node_count * sizeof(*s->nodes.data));
+	memset(s->roles.data, 0, tree->node_count);
 	memset(s->places.data, 0, tree->frame_count * sizeof(*s->places.data));
-	for (size_t i = 0; i < count && rc == 0; i++)
-		rc = attach(s, (uint32_t)i);
-	for (uint32_t i = tree->node_count - 1; i > 0; i--) {
-		const struct node *node = &s->nodes.data[i];
-		struct node *parent = &s->nodes.data[tree->parents[i]];
+	s->entangled = false;
+	for (size_t i = 0; i < s->stack_count && rc == 0; i++) {
+		const struct stack_sum *stack = &s->stacks[i];
+		int64_t *value;
 
-		parent->total = profile_add(parent->total, node->total);
-		parent->wanted |= node->wanted;
-		parent->below |= node->below;
-		if (node->wanted || node->below)
-			s->places.data[tree->node_frames[i]].count = 1;
+		rc = check_stack(s, stack, i ? stack[-1].user : 0);
+		if (rc < 0)
+			break;
+		mark(s, stack->user, OF_USER);
+		if (stack->kernel) {
+			mark(s, stack->kernel, OF_KERNEL);
+			value = &s->kernel.data[stack->kernel].value;
+			*value = profile_add(*value, stack->value);
+		}
+		s->value = profile_add(s->value, stack->value);
+		s->samples_1024 += stack->samples_1024;
 	}
 	return rc;
 }
 
-static int resolve(struct function_sums *s, uint32_t frame)
+static int keep_functions(struct function_sums *s, struct place *place, const uint32_t *frames, size_t count)
 {
-	uint64_t word = s->tree->frames[frame];
-	struct place *place = &s->places.data[frame];
-	const uint32_t *frames = NULL;
-	size_t count = 0;
 	int rc = 0;
 
-	*place = (struct place){ .first = (uint32_t)s->functions.count,
-				 .cut = prof_frame_kind(word) == PROF_FRAME_TRUNCATED };
-	/* Names of files are no code. */
-	if (prof_frame_kind(word) != PROF_FRAME_NAME)
-		rc = stack_resolver_frames(s->resolver, word, &frames, &count);
-	if (rc == 0)
-		rc = s->builder->error;
+	place->first = (uint32_t)s->functions.count;
 	for (size_t i = 0; i < count && rc == 0; i++) {
 		const struct profile_frame *resolved = &s->builder->p->frames[frames[i]];
+		struct row *row;
 
 		rc = numbers_vec_push(&s->functions, resolved->function);
 		while (rc == 0 && s->rows.count <= resolved->function)
 			rc = rows_vec_push(&s->rows, (struct row){ 0 });
-		if (rc == 0)
-			s->rows.data[resolved->function].kind = resolved->kind;
+		if (rc < 0)
+			break;
+		row = &s->rows.data[resolved->function];
+		row->kind = resolved->kind;
+		row->roles |= place->roles;
+		s->entangled |= row->roles == OF_BOTH;
 	}
 	place->count = (uint32_t)(s->functions.count - place->first);
+	return rc;
+}
+
+/* What earlier trees had, too, is at hand; the others are left in words. */
+static int recall_all(struct function_sums *s)
+{
+	const struct stack_tree *tree = s->tree;
+	int rc = words_vec_reserve(&s->words, tree->frame_count);
+
+	s->words.count = s->functions.count = 0;
+	for (uint32_t i = 0; i < tree->frame_count && rc == 0; i++) {
+		struct place *place = &s->places.data[i];
+		uint32_t kind = prof_frame_kind(tree->frames[i]);
+		const uint32_t *frames;
+		size_t count;
+
+		place->cut = kind == PROF_FRAME_TRUNCATED;
+		s->entangled |= place->cut && place->roles & OF_KERNEL;
+		/* Names of files are no code. */
+		if (!place->roles || kind == PROF_FRAME_NAME)
+			continue;
+		place->unknown = !stack_resolver_known(s->resolver, tree->frames[i], &frames, &count);
+		if (place->unknown)
+			s->words.data[s->words.count++] = tree->frames[i];
+		else
+			rc = keep_functions(s, place, frames, count);
+	}
 	return rc;
 }
 
 static int resolve_all(struct function_sums *s)
 {
 	const struct stack_tree *tree = s->tree;
-	int rc = words_vec_reserve(&s->words, tree->frame_count);
+	int rc = recall_all(s);
 
-	s->words.count = s->functions.count = 0;
-	for (uint32_t i = 0; i < tree->frame_count && rc == 0; i++)
-		if (s->places.data[i].count)
-			s->words.data[s->words.count++] = tree->frames[i];
 	if (rc == 0)
 		rc = stack_resolver_prefetch(s->resolver, s->words.data, s->words.count);
-	for (uint32_t i = 0; i < tree->frame_count && rc == 0; i++)
-		if (s->places.data[i].count)
-			rc = resolve(s, i);
+	for (uint32_t i = 0; i < tree->frame_count && rc == 0; i++) {
+		const uint32_t *frames;
+		size_t count;
+
+		if (!s->places.data[i].unknown)
+			continue;
+		rc = stack_resolver_frames(s->resolver, tree->frames[i], &frames, &count);
+		if (rc == 0)
+			rc = s->builder->error;
+		if (rc == 0)
+			rc = keep_functions(s, &s->places.data[i], frames, count);
+	}
 	return rc;
 }
 
@@ -191,7 +231,18 @@ static const struct place *place_of(const struct function_sums *s, uint32_t node
 	return &s->places.data[s->tree->node_frames[node]];
 }
 
-static uint32_t enter(struct function_sums *s, uint32_t node, int64_t total, uint32_t leaf)
+static uint32_t enter(struct function_sums *s, uint32_t node, uint32_t leaf)
+{
+	const struct place *place = place_of(s, node);
+	const uint32_t *functions = s->functions.data + place->first;
+
+	for (uint32_t i = 0; i < place->count; i++)
+		s->rows.data[functions[i]].open++;
+	return place->count && (!place->cut || leaf == NO_FUNCTION) ? functions[place->count - 1] : leaf;
+}
+
+/* A function that calls itself has it once. */
+static void leave(struct function_sums *s, uint32_t node, int64_t total)
 {
 	const struct place *place = place_of(s, node);
 	const uint32_t *functions = s->functions.data + place->first;
@@ -199,18 +250,48 @@ static uint32_t enter(struct function_sums *s, uint32_t node, int64_t total, uin
 	for (uint32_t i = 0; i < place->count; i++) {
 		struct row *row = &s->rows.data[functions[i]];
 
-		if (!row->open++)
+		if (!--row->open)
 			row->cumulative = profile_add(row->cumulative, total);
 	}
-	return place->count && (!place->cut || leaf == NO_FUNCTION) ? functions[place->count - 1] : leaf;
 }
 
-static void leave(struct function_sums *s, uint32_t node)
+static struct step *last_step(struct function_sums *s)
 {
-	const struct place *place = place_of(s, node);
+	return s->way.count ? &s->way.data[s->way.count - 1] : NULL;
+}
 
-	for (uint32_t i = 0; i < place->count; i++)
-		s->rows.data[s->functions.data[place->first + i]].open--;
+static void go_up(struct function_sums *s)
+{
+	const struct step step = s->way.data[--s->way.count];
+	struct step *above = last_step(s);
+
+	leave(s, step.node, step.total);
+	if (above)
+		above->total = profile_add(above->total, step.total);
+}
+
+/* To a node that is not before the one where the walk is: up to what both are below, and down. */
+static int go_to(struct function_sums *s, uint32_t node)
+{
+	int rc = 0;
+
+	s->down.count = 0;
+	for (;; node = s->tree->parents[node]) {
+		while (s->way.count && last_step(s)->node > node)
+			go_up(s);
+		if (!node || (s->way.count && last_step(s)->node == node))
+			break;
+		rc = numbers_vec_push(&s->down, node);
+		if (rc < 0)
+			return rc;
+	}
+	for (size_t i = s->down.count; i-- > 0 && rc == 0;) {
+		uint32_t leaf = s->way.count ? last_step(s)->leaf : NO_FUNCTION;
+
+		node = s->down.data[i];
+		rc = steps_vec_push(&s->way, (struct step){ node, enter(s, node, leaf), 0 });
+	}
+	return rc;
 }
 
 static int add_to_marker(struct function_sums *s, const char *name, int64_t value, uint64_t samples_1024)
@@ -234,18 +315,55 @@ static int add_to_marker(struct function_sums *s, const char *name, int64_t valu
 	return 0;
 }
 
-/* From where the walk is, down the kernel stack and back. */
-static int add_stack(struct function_sums *s, const struct stack_sum *stack, uint32_t leaf)
+/* What kernel stacks take of the way below user stacks: they are a tree, too. */
+static int walk_kernel(struct function_sums *s)
 {
 	int rc = 0;
 
-	s->kernel.count = 0;
+	for (uint32_t i = 1; i < s->tree->node_count && rc == 0; i++) {
+		struct step *step;
+
+		if (!(s->roles.data[i] & OF_KERNEL))
+			continue;
+		rc = go_to(s, i);
+		if (rc < 0)
+			break;
+		step = last_step(s);
+		step->total = s->kernel.data[i].value;
+		s->kernel.data[i].leaf = step->leaf;
+	}
+	while (s->way.count)
+		go_up(s);
+	return rc;
+}
+
+/* From where the walk is, down the kernel stack and back; *leaf is then what its value belongs to. */
+static int cross_kernel(struct function_sums *s, const struct stack_sum *stack, uint32_t *leaf)
+{
+	int rc = 0;
+
+	s->down.count = 0;
 	for (uint32_t node = stack->kernel; node && rc == 0; node = s->tree->parents[node])
-		rc = numbers_vec_push(&s->kernel, node);
-	for (size_t i = s->kernel.count; i-- > 0 && rc == 0;)
-		leaf = enter(s, s->kernel.data[i], stack->value, leaf);
-	for (size_t i = 0; i < s->kernel.count && rc == 0; i++)
-		leave(s, s->kernel.data[i]);
+		rc = numbers_vec_push(&s->down, node);
+	for (size_t i = s->down.count; i-- > 0 && rc == 0;)
+		*leaf = enter(s, s->down.data[i], *leaf);
+	for (size_t i = 0; i < s->down.count && rc == 0; i++)
+		leave(s, s->down.data[i], stack->value);
+	return rc;
+}
+
+static int add_stack(struct function_sums *s, const struct stack_sum *stack)
+{
+	struct step *step = last_step(s);
+	uint32_t leaf = step ? step->leaf : NO_FUNCTION;
+	int rc = 0;
+
+	if (step)
+		step->total = profile_add(step->total, stack->value);
+	if (stack->kernel && s->entangled)
+		rc = cross_kernel(s, stack, &leaf);
+	else if (stack->kernel && s->kernel.data[stack->kernel].leaf != NO_FUNCTION)
+		leaf = s->kernel.data[stack->kernel].leaf;
 	if (rc < 0)
 		return rc;
 	if (leaf == NO_FUNCTION) /* nothing of it is code */
@@ -255,36 +373,17 @@ static int add_stack(struct function_sums *s, const struct stack_sum *stack, uin
 	return 0;
 }
 
-static int add_stacks_at(struct function_sums *s, uint32_t node, uint32_t leaf)
+static int walk(struct function_sums *s)
 {
 	int rc = 0;
 
-	for (uint32_t i = s->nodes.data[node].stack; i && rc == 0; i = s->next.data[i - 1])
-		rc = add_stack(s, &s->stacks[i - 1], leaf);
-	return rc;
-}
-
-static int walk(struct function_sums *s)
-{
-	struct steps_vec *way = &s->way;
-	int rc = add_stacks_at(s, 0, NO_FUNCTION);
-
-	way->count = 0;
-	for (uint32_t i = 1; i < s->tree->node_count && rc == 0; i++) {
-		uint32_t leaf;
-
-		if (!s->nodes.data[i].wanted)
-			continue;
-		while (way->count && way->data[way->count - 1].node != s->tree->parents[i])
-			leave(s, way->data[--way->count].node);
-		leaf = enter(s, i, s->nodes.data[i].total,
-			     way->count ? way->data[way->count - 1].leaf : NO_FUNCTION);
-		rc = steps_vec_push(way, (struct step){ i, leaf });
+	for (size_t i = 0; i < s->stack_count && rc == 0; i++) {
+		rc = go_to(s, s->stacks[i].user);
 		if (rc == 0)
-			rc = add_stacks_at(s, i, leaf);
+			rc = add_stack(s, &s->stacks[i]);
 	}
-	while (way->count)
-		leave(s, way->data[--way->count].node);
+	while (s->way.count)
+		go_up(s);
 	return rc;
 }
 
@@ -297,9 +396,12 @@ int function_sums_add(struct function_sums *s, const struct stack_tree *tree, co
 		return 0;
 	s->tree = tree;
 	s->stacks = stacks;
-	rc = attach_all(s, count);
+	s->stack_count = count;
+	rc = mark_all(s);
 	if (rc == 0)
 		rc = resolve_all(s);
+	if (rc == 0 && !s->entangled)
+		rc = walk_kernel(s);
 	return rc == 0 ? walk(s) : rc;
 }
 

@@ -30,7 +30,7 @@ struct function_sums *function_sums_create(const struct profile_meta *meta, cons
 void function_sums_destroy(struct function_sums *s);
 CLEANUP_DEFINE(function_sums, struct function_sums *, function_sums_destroy);
 
-/* Each stack has a node. -ENOMEM; -EINVAL: a node that is not in the tree. */
+/* Each stack has a node; user stacks ascend. -ENOMEM; -EINVAL: they do not, or a node is not in the tree. */
 int function_sums_add(struct function_sums *s, const struct stack_tree *tree, const struct stack_sum *stacks,
 		      size_t count) must_use;
 /* What has no stack, under the marker @name. -ENOMEM. */

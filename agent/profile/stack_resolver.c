@@ -271,19 +271,27 @@ static int resolve(struct stack_resolver *r, uint64_t word)
 	}
 }
 
+/* @word is normalized. */
+static bool is_known(const struct stack_resolver *r, uint64_t word, size_t *ret_first, size_t *ret_count)
+{
+	uint64_t entry;
+
+	if (!u64map_get(&r->memo, word, &entry))
+		return false;
+	*ret_first = entry >> 8;
+	*ret_count = entry & 0xff;
+	return true;
+}
+
 /* First index and number of the frames of @word in r->frames. */
 static int recall(struct stack_resolver *r, uint64_t word, size_t *ret_first, size_t *ret_count)
 {
-	uint64_t entry;
 	size_t first;
 	int rc;
 
 	word = normalize(word);
-	if (u64map_get(&r->memo, word, &entry)) {
-		*ret_first = entry >> 8;
-		*ret_count = entry & 0xff;
+	if (is_known(r, word, ret_first, ret_count))
 		return 0;
-	}
 	if (r->memo.count >= r->memo_max) {
 		u64map_clear(&r->memo);
 		r->frames.count = 0;
@@ -299,6 +307,16 @@ static int recall(struct stack_resolver *r, uint64_t word, size_t *ret_first, si
 	*ret_first = first;
 	*ret_count = r->frames.count - first;
 	return 0;
+}
+
+bool stack_resolver_known(const struct stack_resolver *r, uint64_t word, const uint32_t **ret, size_t *ret_count)
+{
+	size_t first;
+
+	if (!is_known(r, normalize(word), &first, ret_count))
+		return false;
+	*ret = r->frames.data + first;
+	return true;
 }
 
 int stack_resolver_frames(struct stack_resolver *r, uint64_t word, const uint32_t **ret, size_t *ret_count)
@@ -455,10 +473,10 @@ int stack_resolver_prefetch(struct stack_resolver *r, const uint64_t *frames, si
 	for (i = 0; rc == 0 && i < count; i++) {
 		uint64_t word = normalize(frames[i]);
 
-		if (prof_frame_kind(word) != PROF_FRAME_MODULE || u64map_get(&seen, word, &known))
+		if (prof_frame_kind(word) != PROF_FRAME_MODULE || u64map_get(&r->memo, word, &known) ||
+		    u64map_get(&seen, word, &known))
 			continue;
-		if (!u64map_get(&r->memo, word, &known))
-			words[used++] = word & ~PROF_FRAME_GUESSED;
+		words[used++] = word & ~PROF_FRAME_GUESSED;
 		rc = u64map_put(&seen, word, 1);
 	}
 	u64map_deinit(&seen);

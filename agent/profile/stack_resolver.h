@@ -58,7 +58,9 @@ struct stack_frames {
  * builder stay in it. */
 int stack_resolver_node(struct stack_resolver *r, struct stack_frames user,
 			struct stack_frames kernel, uint32_t *ret_node) must_use;
-/* The builder's frames that a word stands for, outermost first: borrowed until the next call. -ENOMEM. */
+/* The builder's frames that a word stands for, outermost first: borrowed until the next call. False: it was not asked for yet. */
+bool stack_resolver_known(const struct stack_resolver *r, uint64_t word, const uint32_t **ret, size_t *ret_count);
+/* The same, whatever was asked for. -ENOMEM. */
 int stack_resolver_frames(struct stack_resolver *r, uint64_t word, const uint32_t **ret, size_t *ret_count) must_use;
 /* Goes on from *@node with @stack, as it is. -ENOMEM. */
 int stack_resolver_below(struct stack_resolver *r, struct stack_frames stack, uint32_t *node) must_use;

@@ -176,7 +176,7 @@ static int rank_attrs(const struct chunk_hour_sum *sums, size_t count, struct bu
 
 /* For each that is not: how many ones before it << 1 | (it is not 2), then what it is if so: 0, or itself - 2. At the end are ones. */
 struct ones {
-	struct bytes *in;
+	struct bytes in;
 	uint64_t run;	/* so many ones, */
 	uint64_t value; /* then this */
 	bool ends;	/* there is no such */
@@ -198,18 +198,18 @@ static void read_run(struct ones *ones)
 {
 	uint64_t head;
 
-	ones->ends = !bytes_left(ones->in);
+	ones->ends = !bytes_left(&ones->in);
 	ones->run = UINT64_MAX;
 	if (ones->ends)
 		return;
-	head = bytes_varint(ones->in);
+	head = bytes_varint(&ones->in);
 	ones->run = head >> 1;
-	ones->value = head & 1 ? bytes_varint(ones->in) : 0;
+	ones->value = head & 1 ? bytes_varint(&ones->in) : 0;
 	if (!(head & 1) || ones->value)
 		ones->value += 2;
 }
 
-static struct ones open_ones(struct bytes *in)
+static struct ones open_ones(struct bytes in)
 {
 	struct ones ones = { .in = in };
 
@@ -344,8 +344,8 @@ static int open_columns(const void *data, size_t len, struct decode *d)
 	d->steps_from = bytes_varint(&in);
 	if (d->flags > FLAGS || chunk_decode_columns(&in, d->columns, COLUMNS) < 0)
 		return -EPROTO;
-	d->counts = open_ones(&d->columns[COUNTS]);
-	d->values2 = open_ones(&d->columns[VALUES2]);
+	d->counts = open_ones(d->columns[COUNTS]);
+	d->values2 = open_ones(d->columns[VALUES2]);
 	return 0;
 }
 
@@ -385,8 +385,10 @@ static bool find_attr(const struct decode *d, uint64_t rank, uint64_t minute, ui
 	return true;
 }
 
-static bool is_spent(const struct decode *d, unsigned columns)
+static bool is_spent(struct decode *d, unsigned columns)
 {
+	d->columns[COUNTS] = d->counts.in;
+	d->columns[VALUES2] = d->values2.in;
 	for (unsigned i = 0; i < columns; i++)
 		if (d->columns[i].failed || bytes_left(&d->columns[i]))
 			return false;
@@ -449,47 +451,47 @@ int chunk_decode_hour(const void *data, size_t len, uint32_t from, uint32_t to, 
 	return rc < 0 ? rc : is_spent(&d, COLUMNS) ? 0 : -EPROTO;
 }
 
-/* Values that follow from the samples are a multiplication, and of all minutes nobody asks which they were. */
-static void take_all(struct decode *d, uint64_t count, struct chunk_sum *to)
+static void take_all(struct decode *d, uint64_t count, struct chunk_pair_sum *to)
 {
-	uint64_t samples;
+	for (uint64_t i = 0; i < count; i++) {
+		struct chunk_sum one;
 
-	if (d->flags != (WHOLE_SAMPLES | VALUES_FOLLOW)) {
-		for (uint64_t i = 0; i < count; i++) {
-			struct chunk_sum one;
-
-			take_sum(d, &one);
-			to->value = (int64_t)((uint64_t)to->value + (uint64_t)one.value);
-			to->value2 += one.value2;
-		}
-		return;
+		take_sum(d, &one);
+		to->value = (int64_t)((uint64_t)to->value + (uint64_t)one.value);
+		to->value2 += one.value2;
 	}
-	samples = take_ones(&d->values2, count);
-	to->value = (int64_t)((uint64_t)to->value + samples * d->one);
-	to->value2 += samples * SAMPLE;
 }
 
-int chunk_decode_hour_pairs(const void *data, size_t len, chunk_sum_fn *visit, void *ctx)
+/* Values that follow from the samples are a multiplication, and of all minutes nobody asks which they were. */
+int chunk_add_hour_pairs(const void *data, size_t len, struct chunk_pair_sum *sums, size_t count)
 {
 	__attribute__((__cleanup__(decode_deinit))) struct decode d = { 0 };
-	struct chunk_sum all = { 0 };
-	uint64_t pair = 0;
-	bool any = false;
 	int rc = open_columns(data, len, &d);
+	const bool follow = d.flags == (WHOLE_SAMPLES | VALUES_FOLLOW);
+	/* Copies that nobody else sees stay in registers. */
+	struct bytes pairs = d.columns[PAIRS];
+	struct ones counts = d.counts, values2 = d.values2;
 
-	for (; rc == 0 && bytes_left(&d.columns[PAIRS]); any = true) {
-		uint64_t step = bytes_varint(&d.columns[PAIRS]), count = take_one(&d.counts);
+	for (uint64_t pair = 0; rc == 0 && bytes_left(&pairs);) {
+		uint64_t step = bytes_varint(&pairs), minutes = take_one(&counts);
+		struct chunk_pair_sum *to;
 
 		pair += step;
-		if (pair > UINT32_MAX || count > HOUR_MINUTES)
+		if (step >= count || pair >= count || minutes > HOUR_MINUTES)
 			return -EPROTO;
-		if (step && any)
-			rc = visit(ctx, &all);
-		if (step)
-			all = (struct chunk_sum){ .pair = (uint32_t)pair };
-		take_all(&d, count, &all);
+		to = &sums[pair];
+		if (follow) {
+			uint64_t samples = take_ones(&values2, minutes);
+
+			to->value = (int64_t)((uint64_t)to->value + samples * d.one);
+			to->value2 += samples * SAMPLE;
+		} else {
+			take_all(&d, minutes, to);
+		}
 	}
-	if (rc == 0)
-		rc = is_spent(&d, VALUES + 1) ? 0 : -EPROTO;
-	return rc == 0 && any ? visit(ctx, &all) : rc;
+	if (follow)
+		d.values2 = values2;
+	d.columns[PAIRS] = pairs;
+	d.counts = counts;
+	return rc < 0 ? rc : is_spent(&d, VALUES + 1) ? 0 : -EPROTO;
 }

@@ -9,6 +9,7 @@
 #define PAIRS_MAX     (1u << 21)
 #define ATTRS_MAX     (1u << 21)
 #define DRAWS_MAX     4096u
+#define AHEAD	      16u /* pairs */
 #define MINUTE_NS     (60 * NS_PER_S)
 
 struct recording *recording_create(void)
@@ -36,6 +37,8 @@ void recording_destroy(struct recording *recording)
 	pairs_vec_deinit(&recording->pairs);
 	attrs_vec_deinit(&recording->attrs);
 	events_vec_deinit(&recording->events);
+	pair_sums_vec_deinit(&recording->pair_sums);
+	pair_sums_vec_deinit(&recording->place_sums);
 	reading_forget(&recording->readings);
 	pair_places_deinit(&recording->places);
 	buf_deinit(&recording->shared);
@@ -284,16 +287,16 @@ static uint64_t draw(const struct add_sum *add, const struct chunk_sum *sum, uin
 	return kept;
 }
 
-static int add_up(struct recording *recording, const struct chunk_event *event)
+static int add_up(struct recording *recording, uint32_t pair, int64_t value, uint64_t value2)
 {
-	int rc = GROW_TO(&recording->events, event->pair, PAIRS_MAX);
-	struct chunk_event *to;
+	int rc = pair < recording->pair_sums.count ? 0 : GROW_TO(&recording->pair_sums, pair, PAIRS_MAX);
+	struct chunk_pair_sum *to;
 
 	if (rc < 0)
 		return rc;
-	to = &recording->events.data[event->pair];
-	to->value = (int64_t)((uint64_t)to->value + (uint64_t)event->value);
-	to->value2 += event->value2;
+	to = &recording->pair_sums.data[pair];
+	to->value = (int64_t)((uint64_t)to->value + (uint64_t)value);
+	to->value2 += value2;
 	return 0;
 }
 
@@ -314,7 +317,7 @@ static int add_sum(void *ctx, const struct chunk_sum *sum)
 		event.value = scaled(sum->value, (double)kept / ((double)count * add->keep));
 		event.value2 = kept * 1024;
 	}
-	return add->recording->added_up ? add_up(add->recording, &event)
+	return add->recording->added_up ? add_up(add->recording, event.pair, event.value, event.value2)
 					: events_vec_push(&add->recording->events, event);
 }
 
@@ -334,11 +337,6 @@ static int add_placed(const struct add_sum *add, struct chunk_sum sum)
 	return add_sum((void *)(uintptr_t)add, &sum);
 }
 
-static int add_hour_pair(void *ctx, const struct chunk_sum *sum)
-{
-	return add_placed(ctx, *sum);
-}
-
 static int add_hour_sum(void *ctx, const struct chunk_hour_sum *sum)
 {
 	const struct add_sum *hour = ctx;
@@ -347,18 +345,56 @@ static int add_hour_sum(void *ctx, const struct chunk_hour_sum *sum)
 	return add_placed(&add, sum->sum);
 }
 
+int recording_added_up(struct recording *recording)
+{
+	const struct pair_numbers_vec *pairs = &recording->places.pairs;
+	int rc = 0;
+
+	for (size_t i = 0; i < recording->place_sums.count && rc == 0; i++) {
+		const struct chunk_pair_sum *sum = &recording->place_sums.data[i];
+
+		/* They lie anywhere. */
+		if (i + AHEAD < recording->place_sums.count)
+			__builtin_prefetch(recording->pair_sums.data + pairs->data[i + AHEAD], 1);
+		if (sum->value || sum->value2)
+			rc = add_up(recording, pairs->data[i], sum->value, sum->value2);
+	}
+	recording->place_sums.count = 0;
+	return rc;
+}
+
 /* Those of one series are the same from hour to hour. */
 static int find_places(struct recording *recording, const struct store_window *window)
 {
 	struct buf *shared = &recording->shared;
+	int rc;
 
 	if (shared->len == window->shared_len && (!shared->len || memcmp(shared->data, window->shared, shared->len) == 0))
 		return 0;
+	rc = recording_added_up(recording);
+	if (rc < 0)
+		return rc;
 	shared->len = 0;
 	buf_add(shared, window->shared, window->shared_len);
 	if (shared->error)
 		return shared->error;
 	return pair_places_decode(&recording->places, window->shared, window->shared_len);
+}
+
+static int add_pairs_of_hour(struct recording *recording, const struct store_window *window)
+{
+	struct pair_sums_vec *sums = &recording->place_sums;
+	size_t count = recording->places.pairs.count;
+
+	if (sums->count < count) {
+		int rc = pair_sums_vec_reserve(sums, count);
+
+		if (rc < 0)
+			return rc;
+		memset(sums->data + sums->count, 0, (count - sums->count) * sizeof(*sums->data));
+		sums->count = count;
+	}
+	return chunk_add_hour_pairs(window->data, window->len, sums->data, count);
 }
 
 static int add_hour(const struct add_sum *add, const struct store_window *window, uint64_t first, uint64_t end)
@@ -370,7 +406,7 @@ static int add_hour(const struct add_sum *add, const struct store_window *window
 		return rc;
 	/* A view at a lower rate is drawn minute by minute. */
 	return add->recording->added_up && add->keep >= 1 && first == 0 && end >= 60
-		       ? chunk_decode_hour_pairs(window->data, window->len, add_hour_pair, ctx)
+		       ? add_pairs_of_hour(add->recording, window)
 		       : chunk_decode_hour(window->data, window->len, (uint32_t)(first < 60 ? first : 60),
 					   (uint32_t)(end < 60 ? end : 60), add_hour_sum, ctx);
 }
@@ -452,7 +488,7 @@ void recording_note_damage(struct recording *recording, unsigned count)
 
 size_t recording_event_count(const struct recording *recording)
 {
-	return recording->events.count;
+	return recording->added_up ? recording->pair_sums.count : recording->events.count;
 }
 
 struct load {

@@ -38,8 +38,10 @@ int recording_add_event(struct recording *recording, const struct chunk_event *e
 			double keep) must_use;
 int recording_add_pairs(struct recording *recording, int kind, const void *data,
 			size_t len) must_use;
-/* Windows are added up by pair as they come, for window_functions.h. Before the first. */
+/* Windows are added up by pair as they come, for window_functions.h: before the first, and behind the last. -ENOMEM; -EPROTO: the
+ * day is damaged. */
 void recording_add_up(struct recording *recording);
+int recording_added_up(struct recording *recording) must_use;
 /* Quicker, for recordings of which a profile is built and nothing else. Before the dictionary. */
 void recording_keep_trees(struct recording *recording);
 /* @count pieces could not be read: said in the profile's quality. */
@@ -50,6 +52,7 @@ typedef int recording_chunk_fn(void *ctx, const struct store_chunk *chunk);
 int recording_encode(const struct recording *recording, recording_chunk_fn *emit, void *ctx) must_use;
 /* Events are sums of minutes in realtime, as recording_add_window() leaves them. Before the chunks are added. */
 void recording_set_sums(struct recording *recording);
+/* 0: there is nothing. Of what is added up: pairs. */
 size_t recording_event_count(const struct recording *recording);
 
 struct recording_options {

@@ -39,6 +39,7 @@ VEC_DEFINE(frames, uint64_t);
 VEC_DEFINE(pairs, struct chunk_pair);
 VEC_DEFINE(attrs, struct chunk_attr);
 VEC_DEFINE(events, struct chunk_event);
+VEC_DEFINE(pair_sums, struct chunk_pair_sum);
 
 struct recording {
 	struct modules_vec modules;
@@ -57,7 +58,9 @@ struct recording {
 	bool keeps_trees;     /* stacks of settled pieces stay trees: they are not in @stacks */
 	struct recording_trees_vec trees;
 	bool sums;	      /* events are sums of minutes: realtime, value2 counts */
-	bool added_up;	      /* events are by pair, of all minutes and attributes */
+	bool added_up;	      /* there are no events, but */
+	struct pair_sums_vec pair_sums; /* by pair, of all minutes and attributes */
+	struct pair_sums_vec place_sums; /* by place, of the hours with these places: not in @pair_sums yet */
 	struct pair_places places; /* of the hour that was added last */
 	struct buf shared;	   /* from which they were read */
 	struct u64map event_at; /* single samples: seed -> how many were seen */

@@ -35,6 +35,15 @@ static void *copy(const void *from, size_t count, size_t size)
 	return to;
 }
 
+static uint32_t *copy_by_pair(const struct chunk_tree *from, const uint32_t *codes)
+{
+	uint32_t *to = malloc(from->pair_count * sizeof(*to) + 1);
+
+	for (uint32_t i = 0; to && i < from->pair_count; i++)
+		to[from->pairs[i]] = codes[i];
+	return to;
+}
+
 int recording_trees_add(struct recording_trees_vec *trees, const struct chunk_tree *from)
 {
 	const struct stack_tree *stacks = &from->stacks;
@@ -43,8 +52,8 @@ int recording_trees_add(struct recording_trees_vec *trees, const struct chunk_tr
 		.frames = copy(stacks->frames, stacks->frame_count, sizeof(*stacks->frames)),
 		.node_frames = copy(stacks->node_frames, stacks->node_count, sizeof(uint32_t)),
 		.parents = copy(stacks->parents, stacks->node_count, sizeof(uint32_t)),
-		.user = copy(from->user, from->pair_count, sizeof(uint32_t)),
-		.kernel = copy(from->kernel, from->pair_count, sizeof(uint32_t)),
+		.user = copy_by_pair(from, from->user),
+		.kernel = copy_by_pair(from, from->kernel),
 		.nodes = malloc(stacks->node_count * sizeof(uint32_t) + 1),
 		.wanted = calloc(stacks->node_count + 1u, sizeof(bool)),
 	};
@@ -56,6 +65,7 @@ int recording_trees_add(struct recording_trees_vec *trees, const struct chunk_tr
 		tree.tree.stacks.frames = tree.frames;
 		tree.tree.stacks.node_frames = tree.node_frames;
 		tree.tree.stacks.parents = tree.parents;
+		tree.tree.pairs = NULL;
 		tree.tree.user = tree.user;
 		tree.tree.kernel = tree.kernel;
 		rc = recording_trees_vec_push(trees, tree);

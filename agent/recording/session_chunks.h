@@ -216,14 +216,15 @@ void chunk_encode_quality(struct buf *out, const struct chunk_quality *quality);
 
 /* ---- decoding -------------------------------------------------------------------------------- */
 
-/* Of a settled chunk: the stacks of its pairs as one tree. A code is 0 for none, CHUNK_CODE_MISSING where the frames never
- * came, else node + CHUNK_CODE_NODE. */
+/* Of a settled chunk: the stacks of its pairs as one tree. Pairs are in the order of their user stacks, each once. A code is 0
+ * for none, CHUNK_CODE_MISSING where the frames never came, else node + CHUNK_CODE_NODE. */
 #define CHUNK_CODE_MISSING 1u
 #define CHUNK_CODE_NODE	   2u
 struct chunk_tree {
 	struct stack_tree stacks;
 	uint32_t first_pair, pair_count;
-	const uint32_t *user, *kernel; /* codes, by pair */
+	const uint32_t *pairs;	       /* their numbers from first_pair on */
+	const uint32_t *user, *kernel; /* codes */
 };
 
 /* Each may be NULL. Pointers are valid during the call. <0 stops with that error. */
@@ -257,8 +258,12 @@ int chunk_decode_window(const void *data, size_t len, chunk_sum_fn *visit, void 
 /* Sums of the minutes in [@from, @to). */
 typedef int chunk_hour_fn(void *ctx, const struct chunk_hour_sum *sum);
 int chunk_decode_hour(const void *data, size_t len, uint32_t from, uint32_t to, chunk_hour_fn *visit, void *ctx) must_use;
-/* All minutes and attributes of a pair as one, whose attr is 0. */
-int chunk_decode_hour_pairs(const void *data, size_t len, chunk_sum_fn *visit, void *ctx) must_use;
+/* All minutes and attributes of a pair as one: added to those of its place among @count. */
+struct chunk_pair_sum { /* as of struct chunk_sum */
+	int64_t value;
+	uint64_t value2;
+};
+int chunk_add_hour_pairs(const void *data, size_t len, struct chunk_pair_sum *sums, size_t count) must_use;
 
 /* A DETAIL chunk piece by piece, and the samples of a piece by time (realtime). */
 typedef int chunk_detail_fn(void *ctx, const struct chunk_detail *detail);

@@ -25,7 +25,7 @@ struct decode {
 	uint32_t *calls, *first; /* frames below a frame, and by frame the first of them */
 	uint32_t *node_frames, *parents; /* by node, 0 = the root */
 	uint32_t node_count;		 /* the root included */
-	uint8_t *shown;			 /* by node: outcome + 1 of the stack that was handed out */
+	uint8_t *shown;			 /* by node: outcome + 1 of the stack that was handed out; NULL for trees */
 };
 
 static void decode_deinit(struct decode *d)
@@ -187,33 +187,34 @@ static int decode_calls(struct decode *d)
 	return rc < 0 ? rc : is_spent(d, COLUMN_CALL_COUNTS, COLUMN_CALL_FRAMES) ? 0 : -EPROTO;
 }
 
-/* The walk: @path holds the nodes above, so that going up finds the parent; @next the place of a node's next child among
- * the frames that come below its own. */
+/* The walk: @way holds the nodes above, so that going up finds the parent. */
 static int decode_walk(struct decode *d)
 {
-	uint32_t path[FEED_FRAMES_MAX + 1] = { 0 }, next[FEED_FRAMES_MAX + 1] = { 0 }, depth = 0;
+	struct {
+		uint32_t node, calls, count, next; /* the frames below it: first of d->calls, how many, place of the next */
+	} way[FEED_FRAMES_MAX + 1], *above = way;
 	struct bytes ups = d->columns[COLUMN_NODE_UPS], firsts = d->columns[COLUMN_NODE_FIRSTS],
 		     nexts = d->columns[COLUMN_NODE_NEXTS];
+	const uint32_t *first = d->first, *calls = d->calls;
 
+	*above = (__typeof__(*above)){ 0, first[d->frame_count], first[d->frame_count + 1] - first[d->frame_count], 0 };
 	for (uint32_t i = 1; i < d->node_count; i++) {
 		uint64_t up = bytes_varint(&ups), place;
-		uint32_t above, count;
+		uint32_t frame;
 
-		if (up > depth || depth - up >= FEED_FRAMES_MAX)
+		if (up > (uint64_t)(above - way) || above - up == way + FEED_FRAMES_MAX)
 			return -EPROTO;
-		depth -= (uint32_t)up;
-		above = path[depth] ? d->node_frames[path[depth]] : d->frame_count;
-		count = d->first[above + 1] - d->first[above];
-		place = next[depth];
-		if (count > 1)
+		above -= up;
+		place = above->next;
+		if (above->count > 1)
 			place += place ? bytes_varint(&nexts) : bytes_varint(&firsts);
-		if (place >= count)
+		if (place >= above->count)
 			return -EPROTO;
-		next[depth] = (uint32_t)place + 1;
-		d->parents[i] = path[depth];
-		d->node_frames[i] = d->calls[d->first[above] + place];
-		path[++depth] = i;
-		next[depth] = 0;
+		above->next = (uint32_t)place + 1;
+		frame = calls[above->calls + place];
+		d->parents[i] = above->node;
+		d->node_frames[i] = frame;
+		*++above = (__typeof__(*above)){ i, first[frame], first[frame + 1] - first[frame], 0 };
 	}
 	d->columns[COLUMN_NODE_UPS] = ups;
 	d->columns[COLUMN_NODE_FIRSTS] = firsts;
@@ -227,8 +228,8 @@ static int decode_nodes(struct decode *d)
 
 	d->parents = calloc(count, sizeof(*d->parents));
 	d->node_frames = calloc(count, sizeof(*d->node_frames));
-	d->shown = calloc(count, sizeof(*d->shown));
-	if (!d->parents || !d->node_frames || !d->shown)
+	d->shown = d->sink->tree ? NULL : calloc(count, sizeof(*d->shown));
+	if (!d->parents || !d->node_frames || (!d->shown && !d->sink->tree))
 		return -ENOMEM;
 	d->node_count = count;
 	return decode_walk(d);
@@ -236,14 +237,17 @@ static int decode_nodes(struct decode *d)
 
 /* ---- pairs ----------------------------------------------------------------------------------- */
 
+/* By number; for trees in the order of user stacks, with their numbers and without outcomes. */
 struct pairs {
 	uint32_t first, count;
+	uint32_t *numbers;	 /* NULL: they are by number */
 	uint32_t *user, *kernel; /* codes */
 	uint8_t *user_outcomes, *kernel_outcomes;
 };
 
 static void pairs_deinit(struct pairs *pairs)
 {
+	free(pairs->numbers);
 	free(pairs->user);
 	free(pairs->kernel);
 	free(pairs->user_outcomes);
@@ -273,21 +277,35 @@ static int show_stack(struct decode *d, const struct pairs *pairs, uint32_t code
 	return d->sink->stack(d->sink->ctx, &stack);
 }
 
-/* The numbers of the pairs of each user stack: the next of the run that each belongs to. */
-static int take_runs(struct decode *d, uint32_t count, uint32_t *ret_next, uint32_t *ret_runs)
-{
-	uint64_t next = 0;
-	uint32_t runs = 0;
+struct runs { /* of pairs whose user stacks ascend */
+	uint32_t *next, *end; /* numbers of pairs, by run */
+	uint32_t count;
+};
 
-	for (; bytes_left(&d->columns[COLUMN_RUN_LENGTHS]); runs++) {
-		ret_next[runs] = (uint32_t)next;
+static void runs_deinit(struct runs *runs)
+{
+	free(runs->next);
+	free(runs->end);
+}
+
+/* The numbers of the pairs of each user stack: the next of the run that each belongs to. */
+static int take_runs(struct decode *d, uint32_t pairs, struct runs *ret)
+{
+	uint32_t most = most_of(d, COLUMN_RUN_LENGTHS);
+	uint64_t next = 0;
+
+	ret->next = malloc((most + 1u) * sizeof(*ret->next));
+	ret->end = malloc((most + 1u) * sizeof(*ret->end));
+	if (!ret->next || !ret->end)
+		return -ENOMEM;
+	for (; bytes_left(&d->columns[COLUMN_RUN_LENGTHS]); ret->count++) {
+		ret->next[ret->count] = (uint32_t)next;
 		next += take(d, COLUMN_RUN_LENGTHS);
-		if (next > count)
+		if (next > pairs)
 			return -EPROTO;
+		ret->end[ret->count] = (uint32_t)next;
 	}
-	ret_next[runs] = (uint32_t)next;
-	*ret_runs = runs;
-	return next == count && is_spent(d, COLUMN_RUN_LENGTHS, COLUMN_RUN_LENGTHS) ? 0 : -EPROTO;
+	return next == pairs && is_spent(d, COLUMN_RUN_LENGTHS, COLUMN_RUN_LENGTHS) ? 0 : -EPROTO;
 }
 
 /* What comes next in the walk is not below it. */
@@ -307,43 +325,50 @@ static uint32_t take_run(struct decode *d, uint32_t runs)
 	return run;
 }
 
-static int take_pair(struct decode *d, struct pairs *pairs, uint32_t pair, uint32_t user)
+static void take_outcomes(struct decode *d, struct pairs *pairs, uint32_t pair)
 {
-	uint64_t kernel = take(d, COLUMN_KERNELS);
-
-	if (kernel >= (uint64_t)d->node_count + CHUNK_CODE_NODE)
-		return -EPROTO;
-	pairs->user[pair] = user;
-	pairs->kernel[pair] = (uint32_t)kernel;
 	pairs->user_outcomes[pair] = bytes_u8(&d->columns[COLUMN_USER_OUTCOMES]);
 	pairs->kernel_outcomes[pair] = bytes_u8(&d->columns[COLUMN_KERNEL_OUTCOMES]);
-	return 0;
 }
 
 /* In the order of user stacks; a run's length says how many pairs it can give. */
 static int fill_pairs(struct decode *d, struct pairs *pairs)
 {
-	cleanup_free uint32_t *next = calloc(most_of(d, COLUMN_RUN_LENGTHS) + 1u, sizeof(*next));
-	cleanup_free uint32_t *end = NULL;
-	uint32_t runs, codes = d->node_count + CHUNK_CODE_NODE;
-	int rc = next ? take_runs(d, pairs->count, next, &runs) : -ENOMEM;
+	__attribute__((__cleanup__(runs_deinit))) struct runs runs = { 0 };
+	const uint32_t codes = d->node_count + CHUNK_CODE_NODE;
+	struct bytes leaves = d->columns[COLUMN_LEAF_PAIRS], inner = d->columns[COLUMN_INNER_PAIRS],
+		     kernels = d->columns[COLUMN_KERNELS];
+	uint32_t at = 0;
+	int rc = take_runs(d, pairs->count, &runs);
 
-	if (rc < 0)
-		return rc;
-	end = malloc((runs + 1u) * sizeof(*end));
-	if (!end)
-		return -ENOMEM;
-	memcpy(end, next + 1, runs * sizeof(*end));
 	for (uint32_t code = 0; rc == 0 && code < codes; code++) {
-		uint64_t count = take(d, is_leaf(d, code) ? COLUMN_LEAF_PAIRS : COLUMN_INNER_PAIRS);
+		uint64_t count = bytes_varint(is_leaf(d, code) ? &leaves : &inner);
 
-		for (; rc == 0 && count; count--) {
-			uint32_t run = take_run(d, runs);
+		for (; count; count--, at++) {
+			uint32_t run = take_run(d, runs.count), pair, to;
+			uint64_t kernel = bytes_varint(&kernels);
 
-			rc = run < runs && next[run] < end[run] ? take_pair(d, pairs, next[run]++, code) : -EPROTO;
+			if (run >= runs.count || runs.next[run] == runs.end[run] || kernel >= codes)
+				return -EPROTO;
+			pair = runs.next[run]++;
+			to = pairs->numbers ? at : pair;
+			pairs->user[to] = code;
+			pairs->kernel[to] = (uint32_t)kernel;
+			if (pairs->numbers)
+				pairs->numbers[to] = pair;
+			else
+				take_outcomes(d, pairs, pair);
 		}
 	}
-	return rc < 0 ? rc : is_spent(d, COLUMN_LEAF_PAIRS, COLUMN_KERNEL_OUTCOMES) ? 0 : -EPROTO;
+	d->columns[COLUMN_LEAF_PAIRS] = leaves;
+	d->columns[COLUMN_INNER_PAIRS] = inner;
+	d->columns[COLUMN_KERNELS] = kernels;
+	if (rc < 0)
+		return rc;
+	return at == pairs->count &&
+			       is_spent(d, COLUMN_LEAF_PAIRS, pairs->numbers ? COLUMN_KERNELS : COLUMN_KERNEL_OUTCOMES)
+		       ? 0
+		       : -EPROTO;
 }
 
 static int take_pairs(struct decode *d, struct pairs *pairs)
@@ -352,13 +377,17 @@ static int take_pairs(struct decode *d, struct pairs *pairs)
 		return -EPROTO;
 	pairs->first = (uint32_t)d->first_pair;
 	pairs->count = (uint32_t)d->pair_count;
-	pairs->user = calloc(pairs->count + 1u, sizeof(*pairs->user));
-	pairs->kernel = calloc(pairs->count + 1u, sizeof(*pairs->kernel));
-	pairs->user_outcomes = calloc(pairs->count + 1u, 1);
-	pairs->kernel_outcomes = calloc(pairs->count + 1u, 1);
-	if (!pairs->user || !pairs->kernel || !pairs->user_outcomes || !pairs->kernel_outcomes)
+	pairs->user = malloc((pairs->count + 1u) * sizeof(*pairs->user));
+	pairs->kernel = malloc((pairs->count + 1u) * sizeof(*pairs->kernel));
+	if (!pairs->user || !pairs->kernel)
 		return -ENOMEM;
-	return fill_pairs(d, pairs);
+	if (d->sink->tree) {
+		pairs->numbers = malloc((pairs->count + 1u) * sizeof(*pairs->numbers));
+		return pairs->numbers ? fill_pairs(d, pairs) : -ENOMEM;
+	}
+	pairs->user_outcomes = malloc(pairs->count + 1u);
+	pairs->kernel_outcomes = malloc(pairs->count + 1u);
+	return pairs->user_outcomes && pairs->kernel_outcomes ? fill_pairs(d, pairs) : -ENOMEM;
 }
 
 static int decode_pairs(struct decode *d)
@@ -370,7 +399,7 @@ static int decode_pairs(struct decode *d)
 	if (rc == 0 && sink->tree)
 		return sink->tree(sink->ctx, &(struct chunk_tree){
 						     { d->frames, d->node_frames, d->parents, d->frame_count, d->node_count },
-						     pairs.first, pairs.count, pairs.user, pairs.kernel });
+						     pairs.first, pairs.count, pairs.numbers, pairs.user, pairs.kernel });
 	for (uint32_t i = 0; rc == 0 && sink->pair && i < pairs.count; i++) {
 		const struct chunk_pair pair = {
 			.user = stack_id(&pairs, pairs.user[i], pairs.user_outcomes[i]),

@@ -110,6 +110,8 @@ static int sum_day(struct day_part *part, const struct store_day *day)
 
 	recording_add_up(part->recording);
 	rc = store_history_windows(part->s->store, day, &part->rows, add_window, part, NULL, part->err);
+	if (rc == 0)
+		rc = recording_added_up(part->recording);
 	if (rc < 0 || !recording_event_count(part->recording))
 		return rc;
 	window_functions_begin(part->functions, part->recording);

@@ -10,6 +10,7 @@
 #include "bpf/profiler.h"
 
 #define NOT_SEEN UINT32_MAX
+#define AHEAD	 16u /* pairs */
 
 VEC_DEFINE(numbers, uint32_t);
 VEC_DEFINE(stack_sums, struct stack_sum);
@@ -133,13 +134,12 @@ static const char *marker_of(uint32_t pair, uint32_t user, uint32_t kernel)
 
 static int take_pair(struct window_functions *w, uint32_t pair, uint32_t user, uint32_t kernel)
 {
-	struct chunk_event *event = &w->day->events.data[pair];
-	const struct stack_sum stack = { node_of(user), node_of(kernel), event->value, event->value2 };
+	struct chunk_pair_sum *sum = &w->day->pair_sums.data[pair];
+	const struct stack_sum stack = { node_of(user), node_of(kernel), sum->value, sum->value2 };
 
-	if (!event->value && !event->value2)
+	if (!sum->value && !sum->value2)
 		return 0;
-	event->value = 0;
-	event->value2 = 0;
+	*sum = (struct chunk_pair_sum){ 0 };
 	if (stack.user || stack.kernel)
 		return stack_sums_vec_push(&w->stacks, stack);
 	return function_sums_add_marker(w->sums, marker_of(pair, user, kernel), stack.value, stack.samples_1024);
@@ -148,13 +148,20 @@ static int take_pair(struct window_functions *w, uint32_t pair, uint32_t user, u
 static int on_tree(void *ctx, const struct chunk_tree *tree)
 {
 	struct window_functions *w = ctx;
+	const struct pair_sums_vec *sums = &w->day->pair_sums;
 	struct stack_tree stacks = tree->stacks;
-	uint64_t end = (uint64_t)tree->first_pair + tree->pair_count;
 	int rc = translate(w, &stacks);
 
 	w->stacks.count = 0;
-	for (uint32_t pair = tree->first_pair; rc == 0 && pair < end && pair < w->day->events.count; pair++)
-		rc = take_pair(w, pair, tree->user[pair - tree->first_pair], tree->kernel[pair - tree->first_pair]);
+	for (uint32_t i = 0; rc == 0 && i < tree->pair_count; i++) {
+		uint32_t pair = tree->first_pair + tree->pairs[i];
+
+		/* They lie anywhere. */
+		if (i + AHEAD < tree->pair_count)
+			__builtin_prefetch(sums->data + tree->first_pair + tree->pairs[i + AHEAD]);
+		if (pair < sums->count)
+			rc = take_pair(w, pair, tree->user[i], tree->kernel[i]);
+	}
 	stacks.frames = w->frames.data;
 	return rc == 0 ? function_sums_add(w->sums, &stacks, w->stacks.data, w->stacks.count) : rc;
 }
@@ -188,7 +195,7 @@ static int take_rest(struct window_functions *w)
 {
 	int rc = 0;
 
-	for (size_t i = 0; i < w->day->events.count && rc == 0; i++)
+	for (size_t i = 0; i < w->day->pair_sums.count && rc == 0; i++)
 		rc = take_pair(w, (uint32_t)i, CHUNK_CODE_MISSING, CHUNK_CODE_MISSING);
 	return rc;
 }

@@ -163,6 +163,7 @@ static void add_up(const struct store_window *window)
 		return;
 	recording_add_up(recording);
 	check(recording_add_window(recording, window, 0, 3600 * NS_PER_S, 1) == 0);
+	(void)!recording_added_up(recording);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -282,38 +282,23 @@ static int see_sum(void *ctx, const struct chunk_hour_sum *sum)
 }
 
 /* All of an hour by pair is what its minutes and attributes add up to. */
-struct by_pair {
-	uint64_t sums, last_pair;
-};
-
-static void weigh(struct by_pair *to, const struct chunk_sum *sum)
-{
-	to->sums += hash_mix64(sum->pair) * (uint64_t)sum->value + hash_mix64(~(uint64_t)sum->pair) * sum->value2;
-}
-
 static int see_one(void *ctx, const struct chunk_hour_sum *sum)
 {
-	weigh(ctx, &sum->sum);
-	return 0;
-}
+	struct chunk_pair_sum *sums = ctx;
 
-static int see_pair_sum(void *ctx, const struct chunk_sum *sum)
-{
-	struct by_pair *to = ctx;
-
-	assert_true(!to->sums || sum->pair > to->last_pair);
-	to->last_pair = sum->pair;
-	weigh(to, sum);
+	assert_true(sum->sum.pair < GROUPS * PAIRS);
+	sums[sum->sum.pair].value += sum->sum.value;
+	sums[sum->sum.pair].value2 += sum->sum.value2;
 	return 0;
 }
 
 static void check_pairs(const struct store_window *window)
 {
-	struct by_pair minutes = { 0 }, pairs = { 0 };
+	struct chunk_pair_sum minutes[GROUPS * PAIRS] = { 0 }, pairs[GROUPS * PAIRS] = { 0 };
 
-	assert_int_equal(chunk_decode_hour(window->data, window->len, 0, 60, see_one, &minutes), 0);
-	assert_int_equal(chunk_decode_hour_pairs(window->data, window->len, see_pair_sum, &pairs), 0);
-	assert_true(minutes.sums == pairs.sums);
+	assert_int_equal(chunk_decode_hour(window->data, window->len, 0, 60, see_one, minutes), 0);
+	assert_int_equal(chunk_add_hour_pairs(window->data, window->len, pairs, ARRAY_SIZE(pairs)), 0);
+	assert_memory_equal(minutes, pairs, sizeof(pairs));
 }
 
 static int see_minute_sum(void *ctx, const struct chunk_sum *sum)
@@ -384,10 +369,12 @@ static void roll(struct store_fixture *f, unsigned hour)
 /* ---- tests ------------------------------------------------------------------------------------- */
 
 struct seen_hour {
-	uint64_t all, pairs;
+	uint64_t all;
 	size_t count;
 	uint32_t from, to;
 };
+
+#define DRAWN_PAIRS 200u
 
 static uint64_t weight(const struct chunk_sum *sum, uint32_t minute)
 {
@@ -406,12 +393,6 @@ static int see_hour_sum(void *ctx, const struct chunk_hour_sum *sum)
 	return 0;
 }
 
-static int see_hour_pair(void *ctx, const struct chunk_sum *sum)
-{
-	((struct seen_hour *)ctx)->pairs += weight(sum, 0);
-	return 0;
-}
-
 /* Threads that last and threads of one minute, minutes with one sample and with many, few minutes of a key and all. */
 static void draw_sums(struct chunk_hour_sum sums[], size_t count, bool whole)
 {
@@ -421,7 +402,7 @@ static void draw_sums(struct chunk_hour_sum sums[], size_t count, bool whole)
 		const bool brief = draw(3) == 0;
 
 		sums[i].minute = minute;
-		sums[i].sum.pair = (uint32_t)(brief || draw(3) ? draw(200) : draw(3));
+		sums[i].sum.pair = (uint32_t)(brief || draw(3) ? draw(DRAWN_PAIRS) : draw(3));
 		sums[i].sum.attr = (uint32_t)(brief ? 1000 - 10 * minute + draw(4) : draw(5) * draw(5));
 		sums[i].sum.value = (int64_t)(n * PERIOD);
 		sums[i].sum.value2 = whole ? n * 1024 : draw(3) ? draw(5) : draw(1ull << 60);
@@ -433,25 +414,28 @@ static void test_an_hour_as_bytes(void **state)
 	static struct chunk_hour_sum sums[4000];
 
 	for (size_t count = 0; count <= ARRAY_SIZE(sums); count = count * 2 + 1) {
+		struct chunk_pair_sum pairs[DRAWN_PAIRS] = { 0 }, pairs_expected[DRAWN_PAIRS] = { 0 };
 		struct seen_hour all = { .to = 60 }, part = { .from = 17, .to = 43 }, expect = { .to = 60 };
 		cleanup_buf struct buf out = { 0 };
 		uint64_t in_part = 0;
 
 		draw_sums(sums, count, count % 4 == 3);
 		for (size_t i = 0; i < count; i++) {
-			struct chunk_sum of_pair = sums[i].sum;
-
-			of_pair.attr = 0;
+			pairs_expected[sums[i].sum.pair].value += sums[i].sum.value;
+			pairs_expected[sums[i].sum.pair].value2 += sums[i].sum.value2;
 			expect.all += weight(&sums[i].sum, sums[i].minute);
-			expect.pairs += weight(&of_pair, 0);
 			if (sums[i].minute >= part.from && sums[i].minute < part.to)
 				in_part += weight(&sums[i].sum, sums[i].minute);
 		}
 		chunk_encode_hour(&out, sums, count, NULL);
 		assert_int_equal(chunk_decode_hour(out.data, out.len, 0, 60, see_hour_sum, &all), 0);
 		assert_int_equal(chunk_decode_hour(out.data, out.len, 17, 43, see_hour_sum, &part), 0);
-		assert_int_equal(chunk_decode_hour_pairs(out.data, out.len, see_hour_pair, &all), 0);
-		assert_true(all.all == expect.all && all.pairs == expect.pairs && part.all == in_part);
+		assert_int_equal(chunk_add_hour_pairs(out.data, out.len, pairs, DRAWN_PAIRS), 0);
+		assert_memory_equal(pairs, pairs_expected, sizeof(pairs));
+		assert_true(all.all == expect.all && part.all == in_part);
+		/* Nothing is written beyond the places that there are. */
+		if (count > 1)
+			assert_int_equal(chunk_add_hour_pairs(out.data, out.len, pairs, 3), -EPROTO);
 		/* A cut is damage, whatever it cuts. */
 		for (size_t len = 0; len < out.len; len += 1 + out.len / 50)
 			assert_int_equal(chunk_decode_hour(out.data, len, 0, 60, see_hour_sum, &all), -EPROTO);

@@ -356,9 +356,10 @@ static void test_go_packages(void **state)
 
 #define TREE_NODES  400u
 #define TREE_STACKS 1000u
-#define TREES	    3u
+#define TREES	    4u
 
 #define WORDS	    14u
+#define KERNEL_AT    8u /* and the next */
 #define TRUNCATED_AT 12u
 
 static uint64_t words[WORDS];
@@ -387,15 +388,33 @@ static uint32_t draw(uint32_t below)
 	return (uint32_t)(hash_mix64(state) % below);
 }
 
-static void make_tree(struct random_tree *t)
+static int by_user(const void *a, const void *b)
 {
-	uint32_t way[32] = { 0 }, depth = 0;
+	const struct stack_sum *x = a, *y = b;
+
+	return x->user < y->user ? -1 : x->user > y->user;
+}
+
+/* Of the kernel's words in half of the nodes of a tree that keeps them apart, of the others in the other half. */
+static uint32_t draw_word(bool apart, uint32_t node)
+{
+	uint32_t other = draw(WORDS - 2);
+
+	if (!apart)
+		return draw(WORDS);
+	return node < TREE_NODES / 2 ? other + 2 * (other >= KERNEL_AT) : KERNEL_AT + other % 2;
+}
+
+/* @apart: kernel stacks have functions that user stacks do not have, as is usual. */
+static void make_tree(struct random_tree *t, bool apart)
+{
+	uint32_t way[32] = { 0 }, depth = 0, half = apart ? TREE_NODES / 2 : 0;
 
 	for (uint32_t i = 1; i < TREE_NODES; i++) {
-		depth -= draw(depth + 1) / 2;
+		depth = i == half ? 0 : depth - draw(depth + 1) / 2;
 		depth -= depth == ARRAY_SIZE(way) - 1;
 		t->parents[i] = way[depth];
-		t->frames[i] = draw(WORDS);
+		t->frames[i] = draw_word(apart, i);
 		/* The marker is always the outermost frame. */
 		if (t->frames[i] == TRUNCATED_AT && depth)
 			t->frames[i] = 0;
@@ -404,10 +423,11 @@ static void make_tree(struct random_tree *t)
 	for (uint32_t i = 0; i < TREE_STACKS; i++) {
 		uint32_t samples = draw(20);
 
-		t->stacks[i] = (struct stack_sum){ draw(TREE_NODES), draw(3) ? 0 : draw(TREE_NODES),
+		t->stacks[i] = (struct stack_sum){ draw(TREE_NODES - half), draw(3) ? 0 : half + draw(TREE_NODES - half),
 						   (int64_t)draw(1000) * samples, samples * 1024ull };
 		t->stacks[i].user += !t->stacks[i].user && !t->stacks[i].kernel;
 	}
+	qsort(t->stacks, TREE_STACKS, sizeof(*t->stacks), by_user);
 }
 
 static size_t words_of(const struct random_tree *t, uint32_t node, uint64_t out[64])
@@ -479,7 +499,7 @@ static void test_sums_by_function(void **state)
 		struct random_tree *t = &trees[i];
 		const struct stack_tree tree = { words, t->frames, t->parents, WORDS, TREE_NODES };
 
-		make_tree(t);
+		make_tree(t, i < TREES / 2);
 		add_one_by_one(&f, t);
 		assert_int_equal(function_sums_add(sums, &tree, t->stacks, TREE_STACKS), 0);
 	}
@@ -500,6 +520,7 @@ static void test_sums_refuse(void **state)
 	const struct profile_meta meta = { .type = PROFILE_CPU };
 	const uint32_t frames[2] = { 0 }, parents[2] = { 0 };
 	const struct stack_tree tree = { words, frames, parents, 1, 2 };
+	const struct stack_sum turned[] = { { 1, 0, 1, 1 }, { 0, 1, 1, 1 } };
 	const struct stack_modules modules = { NULL, find_module };
 	cleanup(function_sums) struct function_sums *sums = function_sums_create(&meta, &modules, NULL);
 
@@ -507,6 +528,7 @@ static void test_sums_refuse(void **state)
 	assert_int_equal(function_sums_add(sums, &tree, &(struct stack_sum){ 2, 0, 1, 1 }, 1), -EINVAL);
 	assert_int_equal(function_sums_add(sums, &tree, &(struct stack_sum){ 0, 2, 1, 1 }, 1), -EINVAL);
 	assert_int_equal(function_sums_add(sums, &tree, &(struct stack_sum){ 0, 0, 1, 1 }, 1), -EINVAL);
+	assert_int_equal(function_sums_add(sums, &tree, turned, 2), -EINVAL);
 }
 
 int main(void)
