@@ -24,6 +24,7 @@ struct place {
 	uint32_t count;	   /* 0 = unknown */
 	uint32_t used;	   /* = struct names_client.round when asked for in this one */
 	uint32_t answered; /* round of the answer */
+	uint32_t turn;	   /* of its module at the answer */
 	uint64_t until_ns; /* monotonic: ask again then */
 	bool coming;	   /* the symbolizer reads the file now */
 	bool changes;	   /* JIT code: what is at the address may be other code later */
@@ -49,6 +50,7 @@ struct names_client {
 	uint64_t silent_until_ns; /* the symbolizer did not answer in time: do not ask before this */
 	struct memory known;	 /* from the symbolizer */
 	struct memory kept;	 /* from the session being rendered */
+	struct u64map turns;	 /* module -> the turn (below) */
 	struct name_source source;
 	struct channel_message message;
 };
@@ -139,14 +141,38 @@ static int memory_put(struct memory *memory, const struct place *place)
 
 	if (old) {
 		/* A symbolizer that has forgotten the module does not unname it. */
-		if (old->count && !place->count)
+		if (old->count && !place->count) {
 			old->until_ns = place->until_ns;
-		else
+			old->turn = place->turn;
+			old->coming = place->coming;
+		} else {
 			*old = *place;
+		}
 		return 0;
 	}
 	rc = u64map_put(&memory->at, place_hash(place->key, place->offset), memory->places.count);
 	return rc < 0 ? rc : places_vec_push(&memory->places, *place);
+}
+
+/* ---- turns ------------------------------------------------------------------------------------
+ * The names of a module get better all at once. Its turn is how often the state of its answers became another, above
+ * eight bits of that state: what was answered in an earlier turn is asked for again, so that no profile shows one half of
+ * a module by its debug information and the other without. */
+
+static uint32_t turn_of(const struct names_client *client, uint64_t key)
+{
+	uint64_t turn;
+
+	return u64map_get(&client->turns, key, &turn) ? (uint32_t)turn : 0;
+}
+
+static int take_state(struct names_client *client, uint64_t key, uint32_t state)
+{
+	uint32_t turn = turn_of(client, key);
+
+	if (turn && (turn & 0xff) == state)
+		return 0;
+	return u64map_put(&client->turns, key, ((turn >> 8) + 1) << 8 | (state & 0xff));
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -172,6 +198,7 @@ void names_client_destroy(struct names_client *client)
 	channel_slot_deinit(&client->slot);
 	memory_deinit(&client->known);
 	memory_deinit(&client->kept);
+	u64map_deinit(&client->turns);
 	free(client);
 }
 
@@ -188,8 +215,10 @@ bool names_client_is_connected(struct names_client *client)
 const struct name_source *names_client_begin(struct names_client *client)
 {
 	if (client->known.places.count > NAMES_PLACES_MAX ||
-	    client->known.bytes > NAMES_TEXT_BYTES_MAX)
+	    client->known.bytes > NAMES_TEXT_BYTES_MAX) {
 		memory_clear(&client->known);
+		u64map_clear(&client->turns);
+	}
 	client->round++;
 	client->state = NAMES_FINAL;
 	return &client->source;
@@ -258,6 +287,7 @@ static int take_frames(struct names_client *client, struct bytes *in, uint32_t s
 	place->coming = state == NAMES_COMING;
 	place->changes = state == NAMES_CHANGE;
 	place->answered = client->round;
+	place->turn = turn_of(client, place->key);
 	if (!count)
 		return 0;
 	for (uint16_t i = 0; i < count; i++) {
@@ -292,7 +322,8 @@ static int put_unknown(struct names_client *client, uint64_t key, uint64_t offse
 {
 	struct place place = { .key = key,
 			       .offset = offset,
-			       .until_ns = clock_monotonic_ns() + NAMES_AGAIN_NS };
+			       .until_ns = clock_monotonic_ns() + NAMES_AGAIN_NS,
+			       .turn = turn_of(client, key) };
 
 	return memory_put(&client->known, &place);
 }
@@ -319,17 +350,18 @@ static int take_answer(struct names_client *client, struct batch *batch)
 			rc = put_unknown(client, batch->key, batch->offsets[batch->answered++]);
 		return rc < 0 ? rc : 1;
 	}
-	for (uint32_t i = 0; i < head->count; i++) {
+	rc = take_state(client, batch->key, head->state);
+	for (uint32_t i = 0; rc == 0 && i < head->count; i++) {
 		struct place place = { .key = batch->key,
 				       .offset = batch->offsets[batch->answered] };
 
 		rc = take_frames(client, &in, head->state, &place);
 		if (rc == 0)
 			rc = memory_put(&client->known, &place);
-		if (rc < 0)
-			return rc;
-		batch->answered++;
+		batch->answered += rc == 0;
 	}
+	if (rc < 0)
+		return rc;
 	if (head->more)
 		return head->count ? 0 : -EPROTO;
 	return batch->answered == batch->count ? 1 : -EPROTO;
@@ -414,25 +446,35 @@ static void ask(struct names_client *client, uint64_t key, const struct offsets_
 /* Of JIT code an answer holds for one profile: the next session may have run other code there. */
 static bool is_fresh(const struct names_client *client, const struct place *place, uint64_t now_ns)
 {
-	return place && place->until_ns > now_ns && (!place->changes || place->answered == client->round);
+	return place && place->until_ns > now_ns &&
+	       (place->until_ns == UNTIL_NEVER || place->turn == turn_of(client, place->key)) &&
+	       (!place->changes || place->answered == client->round);
+}
+
+static void ask_for_stale(struct names_client *client, uint64_t key, const uint64_t *offsets, size_t count)
+{
+	struct offsets_vec stale = { 0 };
+	uint64_t now_ns = clock_monotonic_ns();
+
+	for (size_t i = 0; i < count; i++) {
+		const struct place *place = memory_find(&client->known, key, offsets[i]);
+
+		if (!is_fresh(client, place, now_ns) && offsets_vec_push(&stale, offsets[i]) < 0)
+			break;
+	}
+	if (stale.count)
+		ask(client, key, &stale);
+	offsets_vec_deinit(&stale);
 }
 
 static void prefetch_names(void *ctx, uint64_t module_key, const uint64_t *offsets, size_t count)
 {
-	struct names_client *client = ctx;
-	struct offsets_vec unknown = { 0 };
-	uint64_t now_ns = clock_monotonic_ns();
+	uint32_t turn = turn_of(ctx, module_key);
 
-	for (size_t i = 0; i < count; i++) {
-		const struct place *place = memory_find(&client->known, module_key, offsets[i]);
-
-		if (!is_fresh(client, place, now_ns) &&
-		    offsets_vec_push(&unknown, offsets[i]) < 0)
-			break;
-	}
-	if (unknown.count)
-		ask(client, module_key, &unknown);
-	offsets_vec_deinit(&unknown);
+	ask_for_stale(ctx, module_key, offsets, count);
+	/* The names came while they were asked for. */
+	if (turn_of(ctx, module_key) != turn)
+		ask_for_stale(ctx, module_key, offsets, count);
 }
 
 static int find_name(void *ctx, uint64_t module_key, uint64_t offset, struct name_frame *ret)

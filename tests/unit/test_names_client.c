@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Names of a module whose debug information is being read: what was answered before is asked for again as soon as the
+ * symbolizer has better ones, and until then the profile says that they are coming. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/base/channel.h"
+#include "agent/profile/quality.h"
+#include "agent/recording/names_client.h"
+
+#define MODULE 7
+
+/* A symbolizer that answers "coarse" names @coming times, then "fine" ones. */
+struct symbolizer {
+	int fd, client_fd;
+	int coming;
+	pthread_t thread;
+	struct names_client *client;
+};
+
+static void put(char **at, const void *data, size_t len)
+{
+	memcpy(*at, data, len);
+	*at += len;
+}
+
+static void put_text(char **at, const char *text)
+{
+	uint16_t len = (uint16_t)strlen(text);
+
+	put(at, &len, sizeof(len));
+	put(at, text, len);
+}
+
+static void answer(struct symbolizer *s, const struct control_names *names, char *out)
+{
+	struct control_named head = { .head = { .kind = CONTROL_NAMED, .request = names->head.request },
+				      .count = names->count,
+				      .state = s->coming > 0 ? NAMES_COMING : NAMES_FINAL };
+	const char *kind = s->coming-- > 0 ? "coarse" : "fine";
+	char *at = out;
+
+	put(&at, &head, sizeof(head));
+	for (uint32_t i = 0; i < names->count; i++) {
+		uint32_t lines[2] = { 1, 1 };
+		uint16_t count = 1;
+		char name[32];
+
+		(void)snprintf(name, sizeof(name), "%s_%llu", kind, (unsigned long long)names->offsets[i]);
+		put(&at, &count, sizeof(count));
+		put(&at, lines, sizeof(lines));
+		put_text(&at, name);
+		put_text(&at, "a.c");
+		put_text(&at, "");
+	}
+	assert_int_equal(channel_send_wait(s->fd, out, (size_t)(at - out), NULL, 0, 10000), 0);
+}
+
+static void *serve(void *ctx)
+{
+	struct channel_message *message = calloc(1, sizeof(*message));
+	char *out = malloc(CHANNEL_MESSAGE_MAX);
+	struct symbolizer *s = ctx;
+	int rc = 0;
+
+	while (rc >= 0) {
+		(void)poll(&(struct pollfd){ .fd = s->fd, .events = POLLIN }, 1, -1);
+		rc = channel_receive(s->fd, message);
+		if (rc == 1)
+			answer(s, (const void *)message->data, out);
+	}
+	free(message);
+	free(out);
+	return NULL;
+}
+
+static void start(struct symbolizer *s, int coming)
+{
+	int fds[2];
+
+	*s = (struct symbolizer){ .coming = coming };
+	assert_int_equal(channel_pair(fds), 0);
+	s->fd = fds[0];
+	assert_int_equal(pthread_create(&s->thread, NULL, serve, s), 0);
+	assert_int_equal(names_client_create(&s->client), 0);
+	names_client_set_channel(s->client, fds[1]);
+}
+
+static void stop(struct symbolizer *s)
+{
+	names_client_destroy(s->client);
+	(void)pthread_join(s->thread, NULL);
+}
+
+/* Asks for all of @count offsets together, as a profile does. */
+static const struct name_source *ask(struct symbolizer *s, const uint64_t *offsets, size_t count)
+{
+	const struct name_source *source = names_client_begin(s->client);
+
+	source->prefetch(source->ctx, MODULE, offsets, count);
+	return source;
+}
+
+static void expect(const struct name_source *source, uint64_t offset, const char *name)
+{
+	struct name_frame frames[NAMES_INLINE_MAX];
+
+	assert_int_equal(source->find(source->ctx, MODULE, offset, frames), 1);
+	assert_string_equal(frames[0].function, name);
+}
+
+static void test_better_names_of_a_module_are_asked_for_at_once(void **state)
+{
+	const struct name_source *source;
+	struct profile_quality quality = quality_empty();
+	struct symbolizer s;
+
+	start(&s, 1);
+	source = ask(&s, (uint64_t[]){ 1, 2 }, 2);
+	expect(source, 1, "coarse_1");
+	assert_int_equal(names_client_state(s.client), NAMES_COMING);
+	names_client_note(s.client, &quality);
+	assert_int_equal(quality.note_count, 1);
+	names_client_end(s.client);
+
+	/* Another profile asks for another place: the symbolizer is ready. */
+	source = ask(&s, (uint64_t[]){ 2, 3 }, 2);
+	expect(source, 3, "fine_3");
+	expect(source, 2, "fine_2");
+	expect(source, 1, "fine_1");
+	assert_int_equal(names_client_state(s.client), NAMES_FINAL);
+	names_client_note(s.client, &quality);
+	assert_int_equal(quality.note_count, 1);
+	names_client_end(s.client);
+	stop(&s);
+}
+
+static void test_names_that_come_between_two_messages(void **state)
+{
+	const size_t count = 2 * CONTROL_NAMES_MAX;
+	uint64_t *offsets = calloc(count, sizeof(*offsets));
+	const struct name_source *source;
+	struct symbolizer s;
+
+	for (size_t i = 0; i < count; i++)
+		offsets[i] = i;
+	start(&s, 1);
+	source = ask(&s, offsets, count);
+	expect(source, 0, "fine_0");
+	expect(source, CONTROL_NAMES_MAX - 1, "fine_1023");
+	assert_int_equal(names_client_state(s.client), NAMES_FINAL);
+	names_client_end(s.client);
+	stop(&s);
+	free(offsets);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_better_names_of_a_module_are_asked_for_at_once),
+		cmocka_unit_test(test_names_that_come_between_two_messages),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
