@@ -42,7 +42,9 @@ static void keep(struct fake_feed *feed, uint32_t kind, uint64_t id, const void 
 
 static void answer_demand(struct fake_feed *feed, const struct control_demand *demand)
 {
-	struct feed_demand record = { .time_ns = clock_monotonic_ns(), .types = demand->types };
+	struct feed_demand record = { .time_ns = clock_monotonic_ns(),
+				      .types = demand->types,
+				      .off_threshold_ns = feed->off_threshold_ns };
 
 	record.rate_hz = demand->rate_hz;
 	record.fast_hz = demand->fast_hz;

@@ -34,6 +34,7 @@ struct fake_feed {
 	_Atomic uint32_t rate_hz, fast_hz; /* last demand */
 	_Atomic uint32_t types;
 	uint32_t rate_limit;		 /* 0 = none; the most that FEED_DEMAND admits */
+	uint64_t off_threshold_ns;	 /* of FEED_DEMAND, whatever was asked for */
 	bool silent;			 /* answers no demand */
 	bool mute_names;		 /* answers no names */
 	_Atomic unsigned wants, names;	 /* requests seen */

@@ -29,7 +29,7 @@ static void the_rate_backs_off_and_recovers(void **state)
 		{ 0.5, 99, false }, { 0.85, 99, false }, { 1.5, 50, true },  { 1.1, 25, true },
 		{ 0.8, 25, false }, { 0.4, 31, true },	{ 0.4, 39, true },  { 0.6, 39, false },
 		{ 0.1, 48, true },  { 0.1, 60, true },	{ 0.1, 76, true },  { 0.1, 94, true },
-		{ 0.1, 99, true },  { 0.1, 99, false },
+		{ 0.1, 99, true },  { 0.1, 99, false }, { 0.95, 50, true }, /* before it is passed */
 	};
 	uint64_t now_ns = 100 * SECOND, cost_ns = 7 * SECOND;
 	struct governor governor;
