@@ -335,14 +335,14 @@ static void decode_deinit(struct decode *d)
 	free(d->attrs);
 }
 
-static int open_columns(const void *data, size_t len, struct decode *d)
+static int open_columns(const void *data, size_t len, unsigned needed, struct decode *d)
 {
 	struct bytes in = bytes_of(data, len);
 
 	d->flags = (unsigned)bytes_varint(&in);
 	d->one = (uint64_t)bytes_svarint(&in);
 	d->steps_from = bytes_varint(&in);
-	if (d->flags > FLAGS || chunk_decode_columns(&in, d->columns, COLUMNS) < 0)
+	if (d->flags > FLAGS || chunk_decode_columns(&in, d->columns, COLUMNS, needed) < 0)
 		return -EPROTO;
 	d->counts = open_ones(d->columns[COUNTS]);
 	d->values2 = open_ones(d->columns[VALUES2]);
@@ -438,7 +438,7 @@ int chunk_decode_hour(const void *data, size_t len, uint32_t from, uint32_t to, 
 {
 	__attribute__((__cleanup__(decode_deinit))) struct decode d = { .from = from, .to = to, .visit = visit, .ctx = ctx };
 	uint64_t pair = 0, key = 0;
-	int rc = open_columns(data, len, &d);
+	int rc = open_columns(data, len, COLUMNS, &d);
 
 	if (rc == 0)
 		rc = open_attrs(&d);
@@ -466,7 +466,7 @@ static void take_all(struct decode *d, uint64_t count, struct chunk_pair_sum *to
 int chunk_add_hour_pairs(const void *data, size_t len, struct chunk_pair_sum *sums, size_t count)
 {
 	__attribute__((__cleanup__(decode_deinit))) struct decode d = { 0 };
-	int rc = open_columns(data, len, &d);
+	int rc = open_columns(data, len, VALUES + 1, &d);
 	const bool follow = d.flags == (WHOLE_SAMPLES | VALUES_FOLLOW);
 	/* Copies that nobody else sees stay in registers. */
 	struct bytes pairs = d.columns[PAIRS];
@@ -494,4 +494,20 @@ int chunk_add_hour_pairs(const void *data, size_t len, struct chunk_pair_sum *su
 	d.columns[PAIRS] = pairs;
 	d.counts = counts;
 	return rc < 0 ? rc : is_spent(&d, VALUES + 1) ? 0 : -EPROTO;
+}
+
+size_t chunk_hour_pairs_need(const void *data, size_t len)
+{
+	struct bytes in = bytes_of(data, len);
+	uint64_t need = 0;
+
+	for (unsigned i = 0; i < 3; i++) /* flags, value of a sample, key */
+		(void)bytes_varint(&in);
+	for (unsigned i = 0; i < COLUMNS; i++) {
+		uint64_t column = bytes_varint(&in);
+
+		if (i <= VALUES && __builtin_add_overflow(need, column, &need))
+			return SIZE_MAX;
+	}
+	return in.failed || __builtin_add_overflow(need, len - bytes_left(&in), &need) ? SIZE_MAX : need;
 }

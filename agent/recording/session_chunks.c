@@ -72,20 +72,20 @@ void chunk_encode_columns(struct buf *out, struct buf *columns, unsigned count, 
 		parts->count = count;
 }
 
-int chunk_decode_columns(struct bytes *in, struct bytes *columns, unsigned count)
+int chunk_decode_columns(struct bytes *in, struct bytes *columns, unsigned count, unsigned needed)
 {
 	uint64_t len[CHUNK_PARTS_MAX];
 
 	for (unsigned i = 0; i < count; i++)
 		len[i] = bytes_varint(in);
-	for (unsigned i = 0; i < count; i++) {
+	for (unsigned i = 0; i < needed; i++) {
 		const void *at = bytes_take(in, len[i]);
 
 		if (!at)
 			return -EPROTO;
 		columns[i] = bytes_of(at, len[i]);
 	}
-	return bytes_left(in) ? -EPROTO : 0;
+	return needed == count && bytes_left(in) ? -EPROTO : 0;
 }
 
 /* ---- modules and processes ------------------------------------------------------------------- */

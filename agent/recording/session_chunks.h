@@ -248,8 +248,8 @@ struct chunk_sink {
 /* @kind: enum store_chunk_kind; unknown kinds are ignored. */
 int chunk_decode(int kind, const void *data, size_t len, const struct chunk_sink *sink) must_use;
 
-/* The other way round: into @count columns. -EPROTO. */
-int chunk_decode_columns(struct bytes *in, struct bytes *columns, unsigned count) must_use;
+/* The other way round: the first @needed of @count columns; the others need not be there. -EPROTO. */
+int chunk_decode_columns(struct bytes *in, struct bytes *columns, unsigned count, unsigned needed) must_use;
 int chunk_decode_modules(struct bytes *in, const struct chunk_sink *sink) must_use;
 
 typedef int chunk_sum_fn(void *ctx, const struct chunk_sum *sum);
@@ -264,6 +264,8 @@ struct chunk_pair_sum { /* as of struct chunk_sum */
 	uint64_t value2;
 };
 int chunk_add_hour_pairs(const void *data, size_t len, struct chunk_pair_sum *sums, size_t count) must_use;
+/* For that so many of the hour's first bytes are enough, told by its first @len; SIZE_MAX: these are too few to tell. */
+size_t chunk_hour_pairs_need(const void *data, size_t len);
 
 /* A DETAIL chunk piece by piece, and the samples of a piece by time (realtime). */
 typedef int chunk_detail_fn(void *ctx, const struct chunk_detail *detail);

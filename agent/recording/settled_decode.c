@@ -474,7 +474,7 @@ int settled_decode(struct bytes *in, const struct chunk_sink *sink)
 	d.pair_count = bytes_varint(in);
 	d.first_attr = bytes_varint(in);
 	d.attr_count = bytes_varint(in);
-	rc = chunk_decode_columns(in, d.columns, SETTLED_COLUMNS);
+	rc = chunk_decode_columns(in, d.columns, SETTLED_COLUMNS, SETTLED_COLUMNS);
 
 	if (rc == 0 && sink->module)
 		rc = chunk_decode_modules(&d.columns[COLUMN_MODULES], sink);

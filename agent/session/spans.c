@@ -54,11 +54,29 @@ static void count_window(struct day_part *part, const struct store_window *windo
 	}
 }
 
+/* The tenant's, of the samples. */
+static double share_of(const struct day_part *part, const struct store_window *window)
+{
+	uint32_t highest, rate = owners_rate(window->owners, part->window->tenant, &highest);
+
+	return highest && rate < highest ? (double)rate / highest : 1;
+}
+
+/* Of a whole hour nobody asks in which minutes and threads what was. */
+static size_t needs(void *ctx, const struct store_window *window, const void *data, size_t len)
+{
+	const struct day_part *part = ctx;
+
+	return window->minute_count && window->from_ns >= part->window->from_ns &&
+			       window->from_ns + CONTINUOUS_HOUR_NS <= part->window->to_ns && share_of(part, window) >= 1
+		       ? chunk_hour_pairs_need(data, len)
+		       : SIZE_MAX;
+}
+
 static int add_window(void *ctx, const struct store_window *window)
 {
 	struct day_part *part = ctx;
-	uint32_t highest, rate = owners_rate(window->owners, part->window->tenant, &highest);
-	double share = highest && rate < highest ? (double)rate / highest : 1;
+	double share = share_of(part, window);
 
 	count_window(part, window, share);
 	return recording_add_window(part->recording, window, part->window->from_ns, part->window->to_ns, share);
@@ -109,6 +127,7 @@ static int sum_day(struct day_part *part, const struct store_day *day)
 	int rc;
 
 	recording_add_up(part->recording);
+	part->rows.needs = needs;
 	rc = store_history_windows(part->s->store, day, &part->rows, add_window, part, NULL, part->err);
 	if (rc == 0)
 		rc = recording_added_up(part->recording);

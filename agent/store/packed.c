@@ -119,8 +119,29 @@ void packed_reader_destroy(struct packed_reader *reader)
 	(void)ZSTD_freeDCtx((ZSTD_DCtx *)reader);
 }
 
-int packed_open(struct packed_reader *reader, const void *packed, size_t len, void **ret,
-		size_t *ret_len)
+/* Into @out with @room. The bytes, SIZE_MAX: they are not what zstd makes. */
+static size_t unpack(ZSTD_DCtx *context, const char *packed, size_t len, packed_needs_fn *needs, void *ctx, char *out,
+		     size_t room)
+{
+	size_t used = 0, got, frame;
+
+	for (size_t at = 0; at < len; at += frame) {
+		frame = needs ? ZSTD_findFrameCompressedSize(packed + at, len - at) : len;
+		if (ZSTD_isError(frame))
+			return SIZE_MAX;
+		got = context ? ZSTD_decompressDCtx(context, out + used, room - used, packed + at, frame)
+			      : ZSTD_decompress(out + used, room - used, packed + at, frame);
+		if (ZSTD_isError(got))
+			return SIZE_MAX;
+		used += got;
+		if (needs && used >= needs(ctx, out, used))
+			return used;
+	}
+	return used == room ? used : SIZE_MAX;
+}
+
+int packed_open_part(struct packed_reader *reader, const void *packed, size_t len, packed_needs_fn *needs, void *ctx,
+		     void **ret, size_t *ret_len)
 {
 	struct packed_head head;
 	const char *bytes;
@@ -138,17 +159,21 @@ int packed_open(struct packed_reader *reader, const void *packed, size_t len, vo
 	if (!out)
 		return -ENOMEM;
 	if (head.flags & PACKED_ZSTD) {
-		got = reader ? ZSTD_decompressDCtx((ZSTD_DCtx *)reader, out, head.raw_len, bytes,
-						   stored)
-			     : ZSTD_decompress(out, head.raw_len, bytes, stored);
-		if (ZSTD_isError(got) || got != head.raw_len)
+		got = unpack((ZSTD_DCtx *)reader, bytes, stored, needs, ctx, out, head.raw_len);
+		if (got == SIZE_MAX)
 			return -EUCLEAN;
 	} else {
 		if (stored != head.raw_len)
 			return -EUCLEAN;
 		memcpy(out, bytes, stored);
+		got = stored;
 	}
-	*ret_len = head.raw_len;
+	*ret_len = got;
 	*ret = take_ptr(out);
 	return 0;
+}
+
+int packed_open(struct packed_reader *reader, const void *packed, size_t len, void **ret, size_t *ret_len)
+{
+	return packed_open_part(reader, packed, len, NULL, NULL, ret, ret_len);
 }

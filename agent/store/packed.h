@@ -18,5 +18,9 @@ void packed_reader_destroy(struct packed_reader *reader);
 /* The same back; @reader NULL = made for the call. -EUCLEAN when it is damaged. */
 int packed_open(struct packed_reader *reader, const void *packed, size_t len, void **ret,
 		size_t *ret_len) must_use;
+/* Part after part, as they were made, until there are as many bytes as @needs says of those that are there. */
+typedef size_t packed_needs_fn(void *ctx, const void *data, size_t len);
+int packed_open_part(struct packed_reader *reader, const void *packed, size_t len, packed_needs_fn *needs, void *ctx,
+		     void **ret, size_t *ret_len) must_use;
 
 #endif

@@ -353,8 +353,21 @@ static int read_shared(struct windows *windows, sqlite3_stmt *stmt)
 	return rc;
 }
 
+struct wanted {
+	const struct windows *windows;
+	const struct store_window *window;
+};
+
+static size_t needs(void *ctx, const void *data, size_t len)
+{
+	const struct wanted *wanted = ctx;
+
+	return wanted->windows->query->needs(wanted->windows->ctx, wanted->window, data, len);
+}
+
 static int read_data(struct windows *windows, sqlite3_stmt *stmt, void **ret, struct store_window *window)
 {
+	struct wanted wanted = { windows, window };
 	int rc = read_shared(windows, stmt);
 
 	/* Minutes can be read without it. */
@@ -363,8 +376,9 @@ static int read_data(struct windows *windows, sqlite3_stmt *stmt, void **ret, st
 		rc = 0;
 	}
 	if (rc == 0)
-		rc = packed_open(windows->reader->packed, sqlite3_column_blob(stmt, COLUMN_DATA),
-				 (size_t)sqlite3_column_bytes(stmt, COLUMN_DATA), ret, &window->len);
+		rc = packed_open_part(windows->reader->packed, sqlite3_column_blob(stmt, COLUMN_DATA),
+				      (size_t)sqlite3_column_bytes(stmt, COLUMN_DATA), windows->query->needs ? needs : NULL,
+				      &wanted, ret, &window->len);
 	window->data = *ret;
 	window->shared = windows->shared;
 	window->shared_len = windows->shared_len;

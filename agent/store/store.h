@@ -186,6 +186,9 @@ struct store_window_query {
 	const char *type;    /* NULL = all */
 	uint64_t from_ns, to_ns; /* realtime of the minute's begin; 0 = open, to exclusive */
 	bool with_data;
+	/* Of the data so many of the first bytes are enough for the visitor, whose context it gets, told by the first @len: the rest may
+	 * be left out. NULL = all are wanted. */
+	size_t (*needs)(void *ctx, const struct store_window *window, const void *data, size_t len);
 };
 /* Hour by hour. With data as they are stored: hours (which may reach beyond from and to), whole minutes, parts of
  * minutes; without, an hour comes as its minutes. Texts and data are valid during the call. */

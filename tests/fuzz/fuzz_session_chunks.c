@@ -162,6 +162,7 @@ static void add_up(const struct store_window *window)
 	if (!recording)
 		return;
 	recording_add_up(recording);
+	(void)chunk_hour_pairs_need(window->data, window->len);
 	check(recording_add_window(recording, window, 0, 3600 * NS_PER_S, 1) == 0);
 	(void)!recording_added_up(recording);
 }

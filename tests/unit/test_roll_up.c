@@ -418,6 +418,7 @@ static void test_an_hour_as_bytes(void **state)
 		struct seen_hour all = { .to = 60 }, part = { .from = 17, .to = 43 }, expect = { .to = 60 };
 		cleanup_buf struct buf out = { 0 };
 		uint64_t in_part = 0;
+		size_t need;
 
 		draw_sums(sums, count, count % 4 == 3);
 		for (size_t i = 0; i < count; i++) {
@@ -432,6 +433,14 @@ static void test_an_hour_as_bytes(void **state)
 		assert_int_equal(chunk_decode_hour(out.data, out.len, 17, 43, see_hour_sum, &part), 0);
 		assert_int_equal(chunk_add_hour_pairs(out.data, out.len, pairs, DRAWN_PAIRS), 0);
 		assert_memory_equal(pairs, pairs_expected, sizeof(pairs));
+		need = chunk_hour_pairs_need(out.data, out.len);
+		assert_true(need <= out.len && chunk_hour_pairs_need(out.data, need) == need);
+		assert_int_equal(chunk_hour_pairs_need(out.data, 10), SIZE_MAX);
+		memset(pairs, 0, sizeof(pairs));
+		assert_int_equal(chunk_add_hour_pairs(out.data, need, pairs, DRAWN_PAIRS), 0);
+		assert_memory_equal(pairs, pairs_expected, sizeof(pairs));
+		if (count)
+			assert_int_equal(chunk_add_hour_pairs(out.data, need - 1, pairs, DRAWN_PAIRS), -EPROTO);
 		assert_true(all.all == expect.all && part.all == in_part);
 		/* Nothing is written beyond the places that there are. */
 		if (count > 1)
