@@ -5,9 +5,14 @@
  *
  * A hit counts down bytes; only an allocation at which the count passes zero is looked at: its stack is
  * walked from the caller, whose registers are known since nothing but pushes has happened, and in a session
- * only it gets a return probe. The gap between two samples of a thread is drawn anew after each from an
- * exponential distribution, so that an allocation of s bytes is sampled with probability 1 - exp(-s/gap),
- * whatever the program does.
+ * only it gets a return probe. What is counted down is drawn anew after each sample from an exponential
+ * distribution with the mean of one gap, so that an allocation of s bytes is sampled with probability
+ * 1 - exp(-s/gap), whatever the program does.
+ *
+ * The gap is the slot's, or less: a caller that has allocated little in the window is looked at closely, the first
+ * time always. A place that loses a block now and then would hardly ever be sampled among those that allocate and
+ * free ten thousand times as much. As the gap follows from what happened before, the probability that it gives is
+ * that of the sample, whoever the caller is.
  *
  * While all is tracked every return is looked at: an address that is handed out again had been freed
  * unseen. */
@@ -32,6 +37,11 @@ enum {
 };
 
 #define RELAYED_ALIGNMENT 16 /* glibc, MALLOC_ALIGNMENT: up to it aligned functions call malloc */
+#define GAP_SHIFT	  32 /* a mean gap of the countdown, whatever its bytes */
+#define GAPS_CERTAIN	  64 /* no draw is so large */
+#define CALLER_SAMPLES	  8  /* a caller's gap is this part of what it has allocated */
+#define CLOSER_FIRST	  64 /* samples of small gaps in a window and on a CPU, and one more for each of so many … */
+#define CLOSER_EACH	  16 /* … allocations */
 
 const volatile uint32_t gaps[ALLOC_GAPS] = { 0 };
 struct alloc_slot slots[ALLOC_SLOTS_MAX] = {};
@@ -66,10 +76,17 @@ struct {
 	__type(value, struct alloc_owner);
 } alloc_owners SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, ALLOC_CALLERS);
+	__type(key, uint32_t);
+	__type(value, struct alloc_caller);
+} alloc_callers SEC(".maps");
+
 /* A thread: its countdown, and the call that is to be looked at when it returns. */
 struct alloc_task {
-	int64_t left; /* bytes until the next sample; 0 = to be drawn */
-	uint64_t gap; /* that left was drawn for */
+	int64_t left; /* gaps until the next sample, in 1 << GAP_SHIFT; 0 = to be drawn */
+	uint64_t gap; /* of the call that is to be looked at when it returns */
 	uint64_t bytes;
 	uint64_t stack;
 	uint64_t sp;	 /* when the call returns; 0 = none */
@@ -234,12 +251,45 @@ static __always_inline uint64_t alloc_stack(struct arch_regs *ctx, struct task_s
 
 /* ---- hits ---------------------------------------------------------------------------------- */
 
-static __always_inline void alloc_draw(struct alloc_task *state, const struct alloc_slot *slot)
+static __always_inline void alloc_draw(struct alloc_task *state)
 {
 	uint32_t at = bpf_get_prandom_u32() & (ALLOC_GAPS - 1);
 
-	state->gap = slot->mean_gap_bytes;
-	state->left = (int64_t)(state->gap * gaps[at] / ALLOC_GAP_ONE) + 1;
+	state->left = (int64_t)(((uint64_t)gaps[at] << GAP_SHIFT) / ALLOC_GAP_ONE) + 1;
+}
+
+/* The gap for a call that asks for @bytes, at most @most. */
+static __always_inline uint64_t alloc_gap(uint64_t most, const struct alloc_slot *slot, uint32_t number,
+					  uint64_t return_at, uint64_t bytes, const struct alloc_counts *counts)
+{
+	uint32_t window = slot->window * ALLOC_SLOTS_MAX + number, at;
+	struct alloc_caller *caller;
+	uint64_t gap, ip;
+
+	if (bpf_probe_read_user(&ip, sizeof(ip), (void *)return_at))
+		return most;
+	/* Others meet in every window. */
+	at = hash_frame(hash_frame(window, ip), return_at) % ALLOC_CALLERS;
+	caller = bpf_map_lookup_elem(&alloc_callers, &at);
+	if (!caller)
+		return most;
+	if (caller->window != window) {
+		caller->window = window;
+		caller->bytes = 0;
+	}
+	gap = caller->bytes / CALLER_SAMPLES + 1;
+	caller->bytes += bytes;
+	if (!slot->closely || counts->closer > CLOSER_FIRST + counts->allocations / CLOSER_EACH)
+		return most;
+	return gap < most ? gap : most;
+}
+
+/* What an allocation takes from the countdown. */
+static __always_inline int64_t alloc_gaps_in(uint64_t bytes, uint64_t gap)
+{
+	if (bytes / GAPS_CERTAIN >= gap)
+		return (int64_t)GAPS_CERTAIN << GAP_SHIFT;
+	return (int64_t)((bytes << GAP_SHIFT) / gap);
 }
 
 /* Bytes of an allocation by what is in its arguments; 0 = none, or one that another site sees. */
@@ -329,7 +379,7 @@ static __always_inline int alloc_entry(struct arch_regs *ctx, struct task_struct
 	uint32_t number = cookie >> 32 & 0xff, kind = cookie & 0xff;
 	bool session = cookie >> 40 & ALLOC_COOKIE_SESSION;
 	struct alloc_task *state;
-	uint64_t bytes, return_at;
+	uint64_t bytes, gap, return_at, most = *(volatile uint64_t *)&slot->mean_gap_bytes;
 	int take = !(session && slot->track == ALLOC_TRACK_ALL);
 
 	if (kind == KIND_FREE || kind == KIND_REALLOC) {
@@ -341,7 +391,7 @@ static __always_inline int alloc_entry(struct arch_regs *ctx, struct task_struct
 			return 1;
 	}
 	bytes = alloc_bytes(ctx, cookie, kind);
-	if (!bytes || bytes >> 47)
+	if (!bytes || bytes >> 47 || !most)
 		return 1;
 	state = bpf_task_storage_get(&alloc_tasks, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!state) {
@@ -351,20 +401,23 @@ static __always_inline int alloc_entry(struct arch_regs *ctx, struct task_struct
 	/* One whose return fell behind the end of its window is not this one's. */
 	if (state->window != slot->window)
 		state->sp = 0;
-	if (state->gap != slot->mean_gap_bytes)
-		alloc_draw(state, slot);
+	if (!state->left)
+		alloc_draw(state);
 	alloc_count_thread(state, task, slot, counts);
-	state->left -= bytes;
+	return_at = ctx->sp + (cookie >> 20 & ALLOC_PUSHED_MAX) * sizeof(uint64_t);
+	gap = alloc_gap(most, slot, number, return_at, bytes, counts);
+	state->left -= alloc_gaps_in(bytes, gap);
 	if (state->left <= 0 && session && slot->track)
 		take = 0;
 	counts->returns += !take;
 	if (state->left > 0)
 		return take;
-	alloc_draw(state, slot);
+	alloc_draw(state);
 	counts->sampled++;
-	return_at = ctx->sp + (cookie >> 20 & ALLOC_PUSHED_MAX) * sizeof(uint64_t);
+	counts->closer += gap < most;
 	state->time_ns = bpf_ktime_get_ns();
 	state->bytes = bytes;
+	state->gap = gap;
 	state->stack = alloc_stack(ctx, task, return_at);
 	state->sp = return_at + sizeof(uint64_t);
 	state->result = kind == KIND_POSIX_MEMALIGN ? alloc_register(ctx, cookie >> 8) : 0;

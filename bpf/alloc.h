@@ -9,6 +9,7 @@
 #define ALLOC_GAPS	  4096u /* draws of the exponential distribution, scaled by ALLOC_GAP_ONE */
 #define ALLOC_GAP_ONE	  4096u
 #define ALLOC_TRACKED_MAX 65536u /* of all slots */
+#define ALLOC_CALLERS	  4096u /* of all slots, by a hash: two that meet are one */
 
 /* What the hit of a probe is about, from the attach cookie. The registers are x86's numbers. */
 #define ALLOC_COOKIE(kind, first, second, third, pushed, slot, flags)                              \
@@ -43,6 +44,8 @@ struct alloc_slot {
 	uint64_t hits_max;	 /* of a window, per CPU; beyond it hits do nothing */
 	uint32_t window;	 /* its number */
 	uint32_t track;		 /* enum alloc_track */
+	uint32_t closely;	 /* callers that allocate little have smaller gaps */
+	uint32_t reserved;
 };
 
 /* One per CPU and slot; user space begins it anew with every window. */
@@ -58,6 +61,14 @@ struct alloc_counts {
 	uint64_t squares;
 	uint64_t delay_ns;
 	uint64_t walk_ns; /* what the sampled ones took on top of their hits */
+	uint64_t closer; /* of the sampled ones: at a smaller gap than the slot's */
+};
+
+/* Who calls the allocator: a return address and how deep its stack is. What it has allocated in the window. */
+struct alloc_caller {
+	uint64_t bytes;
+	uint32_t window; /* and slot */
+	uint32_t reserved;
 };
 
 /* A process whose blocks with mappings of their own are wanted. */
@@ -75,8 +86,8 @@ struct alloc_key {
 };
 
 #ifndef __bpf__
-_Static_assert(sizeof(struct alloc_slot) == 24, "layout");
-_Static_assert(sizeof(struct alloc_counts) == 72, "layout");
+_Static_assert(sizeof(struct alloc_slot) == 32, "layout");
+_Static_assert(sizeof(struct alloc_counts) == 80, "layout");
 _Static_assert(sizeof(struct alloc_key) == 16, "layout");
 _Static_assert(sizeof(struct alloc_owner) == 32, "layout");
 #endif

@@ -123,6 +123,7 @@ static void open_slot(struct alloc_watch *watch, struct target *target)
 	const struct alloc_slot slot = { .mean_gap_bytes = target->pace.gap_bytes,
 					 .hits_max = target->pace.full ? UINT64_MAX : HITS_MAX,
 					 .window = ++target->window,
+					 .closely = true,
 					 .track = !target->track ? ALLOC_TRACK_NONE
 						  : target->light ? ALLOC_TRACK_SAMPLED
 								  : ALLOC_TRACK_ALL };

@@ -15,6 +15,7 @@
 #define DEATHS_PER_BIN	4.0 /* bins of age are joined until they hold as many */
 #define ENDED_PER_OLD	20u
 #define OLD_MANY	20u
+#define OLD_AGES_S	150.0 /* together, none having ended: with 95 % they live a third as long on average */
 #define ENDING_SHARE	10u /* a place of which a tenth ends frees what it allocates */
 #define DEAD_SHARE	1e-9 /* of a cohort: not worth keeping */
 #define TAIL_PRIOR	0.5
@@ -24,7 +25,7 @@
 struct cohort {
 	double from_ns, to_ns;
 	double bytes, objects;
-	uint32_t samples;
+	double squares; /* of the bytes that each sample stands for */
 };
 
 struct site {
@@ -307,7 +308,13 @@ static void join(struct cohort *to, const struct cohort *from)
 	to->to_ns = fmax(to->to_ns, from->to_ns);
 	to->bytes += from->bytes;
 	to->objects += from->objects;
-	to->samples += from->samples;
+	to->squares += from->squares;
+}
+
+/* How many samples that stand for the same say as much. */
+static double samples_in(const struct cohort *cohort)
+{
+	return cohort->bytes * cohort->bytes / cohort->squares;
 }
 
 static double middle_ns(const struct cohort *cohort)
@@ -378,12 +385,13 @@ void alloc_heap_close(struct alloc_heap *heap, const struct alloc_window *window
 	for (size_t i = 0; i < heap->pending.count; i++) {
 		const struct pending *pending = &heap->pending.data[i];
 		const struct alloc_birth *birth = &pending->birth;
-		double objects = window->weight / alloc_inclusion(birth->bytes, birth->gap_bytes);
-		struct cohort cohort = { .from_ns = (double)window->begin_ns,
-					 .to_ns = (double)window->end_ns,
-					 .bytes = (double)birth->bytes * objects,
-					 .objects = objects,
-					 .samples = 1 };
+		const double objects = window->weight / alloc_inclusion(birth->bytes, birth->gap_bytes);
+		const double bytes = (double)birth->bytes * objects;
+		const struct cohort cohort = { .from_ns = (double)window->begin_ns,
+					       .to_ns = (double)window->end_ns,
+					       .bytes = bytes,
+					       .objects = objects,
+					       .squares = bytes * bytes };
 
 		add_cohort(&heap->sites.data[pending->site], &cohort, window);
 	}
@@ -516,18 +524,18 @@ static double variance_of_hazard(const struct hazard *hazard, const struct remai
 /* How far the site's bytes of a time are spread beyond what so few samples are, at least 1. */
 static double dispersion(const struct cohort *cohorts, uint32_t count)
 {
-	double bytes = 0, samples = 0, span_ns = 0, squares = 0;
+	struct cohort all = { 0 };
+	double span_ns = 0, squares = 0;
 
 	for (uint32_t i = 0; i < count; i++) {
-		bytes += cohorts[i].bytes;
-		samples += cohorts[i].samples;
+		join(&all, &cohorts[i]);
 		span_ns += cohorts[i].to_ns - cohorts[i].from_ns;
 	}
 	for (uint32_t i = 0; i < count; i++) {
 		double share = (cohorts[i].to_ns - cohorts[i].from_ns) / span_ns;
-		double relative = cohorts[i].bytes / (bytes * share) - 1;
+		double relative = cohorts[i].bytes / (all.bytes * share) - 1;
 
-		squares += samples * share * relative * relative;
+		squares += samples_in(&all) * share * relative * relative;
 	}
 	return count > 1 && squares > count - 1 ? squares / (count - 1) : 1;
 }
@@ -538,7 +546,7 @@ static uint32_t smooth(const struct site *site, struct cohort *ret)
 	uint32_t count = 0;
 
 	for (uint32_t i = site->cohort_count; i-- > 0;) {
-		if (count && ret[count - 1].samples < COHORT_SAMPLES)
+		if (count && samples_in(&ret[count - 1]) < COHORT_SAMPLES)
 			join(&ret[count - 1], &site->cohorts[i]);
 		else
 			ret[count++] = site->cohorts[i];
@@ -568,14 +576,12 @@ static void estimate(const struct site *site, double now_ns, struct estimate *re
 		memcpy(ret->cohorts, site->cohorts, (ret->count = site->cohort_count) * sizeof(*ret->cohorts));
 	for (uint32_t k = 0; k < ret->count; k++) {
 		const struct cohort *cohort = &ret->cohorts[k];
-		double value;
 
 		ret->shares[k] = ends ? survival(&hazard, (now_ns - cohort->to_ns) * 1e-9,
 						 (now_ns - cohort->from_ns) * 1e-9, cohort->bytes, &remains)
 				      : 1;
-		value = cohort->bytes * ret->shares[k];
-		sum += value;
-		squares += value * value / cohort->samples;
+		sum += cohort->bytes * ret->shares[k];
+		squares += cohort->squares * ret->shares[k] * ret->shares[k];
 	}
 	ret->error = 0;
 	if (sum > 0)
@@ -585,6 +591,7 @@ static void estimate(const struct site *site, double now_ns, struct estimate *re
 
 struct old {
 	uint32_t count;
+	double age_s; /* of all of them together */
 	uint32_t same; /* what is in them has not changed for half as long */
 };
 
@@ -595,7 +602,7 @@ static bool lives_on(const struct site *site, const struct old *old)
 {
 	const bool ends = site->deaths || site->ended * ENDED_PER_OLD > old->count;
 
-	return site->ended_old * ENDED_PER_OLD <= old->count &&
+	return old->age_s >= OLD_AGES_S && site->ended_old * ENDED_PER_OLD <= old->count &&
 	       (old->same * 2 >= old->count || (!ends && old->count >= OLD_MANY));
 }
 
@@ -610,6 +617,7 @@ static struct old *count_old(const struct alloc_heap *heap, uint64_t now_ns)
 		if (tracked->gone_ns || tracked->birth_ns + ALLOC_OLD_NS >= now_ns)
 			continue;
 		old[tracked->site].count++;
+		old[tracked->site].age_s += (double)(now_ns - tracked->birth_ns) * 1e-9;
 		/* Never looked at where the probes stay: no end is missed there. */
 		old[tracked->site].same += !tracked->content || tracked->same_since_ns + ALLOC_OLD_NS / 2 < now_ns;
 	}
@@ -637,7 +645,6 @@ int alloc_heap_each_live(const struct alloc_heap *heap, uint64_t now_ns, alloc_l
 						   .time_ns = (uint64_t)middle_ns(cohort),
 						   .bytes = cohort->bytes * share,
 						   .objects = cohort->objects * share,
-						   .samples = cohort->samples,
 						   .error = site_now->error,
 						   .deaths = ends_unseen(site) ? 1 : site->deaths,
 						   .old = old[i].count };

@@ -81,7 +81,6 @@ struct alloc_live {
 	uint64_t stack;
 	uint64_t time_ns; /* of the births: the middle of their time, the same for all sites of a period */
 	double bytes, objects;
-	uint32_t samples;
 	double error; /* standard error of the whole site's bytes, relative: of samples and of deaths */
 	uint32_t deaths; /* of the whole site; 1 as well where none was seen, but ends are the rule */
 	uint32_t old; /* followed addresses of the site older than ALLOC_OLD_NS; 0 where such ones end or are used again */

@@ -334,6 +334,7 @@ void alloc_probes_set_slot(struct alloc_probes *probes, uint32_t slot, const str
 				  BPF_ANY);
 	at->window = value->window;
 	at->track = value->track;
+	at->closely = value->closely;
 	at->hits_max = value->hits_max;
 	/* Last: it opens the slot. */
 	__atomic_store_n(&at->mean_gap_bytes, value->mean_gap_bytes, __ATOMIC_RELEASE);

@@ -7,7 +7,7 @@
 
 #include "agent/profile/profile.h"
 
-#define HEAP_LEAK_FOLLOWED_MIN 5u /* old addresses of a place */
+#define HEAP_LEAK_FOLLOWED_MIN 3u /* old addresses of a place */
 
 struct heap_leak {
 	uint32_t node;	   /* the stack */

@@ -542,6 +542,40 @@ static void test_cache_of_short_lives(void **state)
 	}
 }
 
+/* One sample that stands for half of everything leaves more open than a hundred that stand for the rest. */
+static void test_unequal_samples(void **state)
+{
+	cleanup(alloc_heap) struct alloc_heap *heap = alloc_heap_create();
+	const struct alloc_window window = { .end_ns = NS_PER_S, .close_ns = NS_PER_S, .weight = 1, .dilation = 1 };
+	double bytes = 0, error;
+
+	for (unsigned i = 0; i < 101; i++) {
+		const struct alloc_birth birth = { .bytes = 100, .gap_bytes = i ? 0 : 9950 };
+
+		assert_int_equal(alloc_heap_birth(heap, &birth), 0);
+	}
+	alloc_heap_close(heap, &window);
+	assert_int_equal(alloc_heap_each_live(heap, NS_PER_S, add_cache, (double *[]){ &bytes, &error }), 0);
+	assert_float_equal(bytes, 20000, 10);
+	assert_float_equal(error, 0.5, 0.01);
+}
+
+/* Three addresses are as good as five that were followed for less long. */
+static void test_few_old(void **state)
+{
+	cleanup(alloc_heap) struct alloc_heap *heap = alloc_heap_create();
+	const struct alloc_window window = { .end_ns = NS_PER_S, .close_ns = NS_PER_S, .weight = 1, .dilation = 1 };
+	struct sums sums = { 0 };
+
+	for (uint64_t i = 1; i <= 3; i++)
+		assert_int_equal(alloc_heap_birth(heap, &(struct alloc_birth){ .bytes = 100, .address = i }), 0);
+	alloc_heap_close(heap, &window);
+	assert_int_equal(alloc_heap_each_live(heap, 40 * NS_PER_S, add_live, &sums), 0);
+	assert_int_equal(sums.old[0], 0);
+	assert_int_equal(alloc_heap_each_live(heap, 60 * NS_PER_S, add_live, &sums), 0);
+	assert_int_equal(sums.old[0], 3);
+}
+
 static int add_first(void *ctx, const struct alloc_live *live)
 {
 	double *objects = ctx;
@@ -848,6 +882,8 @@ int main(void)
 		cmocka_unit_test(test_pace_of_nothing),
 		cmocka_unit_test(test_survival),
 		cmocka_unit_test(test_cache_of_short_lives),
+		cmocka_unit_test(test_unequal_samples),
+		cmocka_unit_test(test_few_old),
 		cmocka_unit_test(test_heap_bounds),
 		cmocka_unit_test(test_thinned),
 		cmocka_unit_test(test_chunks),
