@@ -265,6 +265,17 @@ struct restart_block {
 	};
 };
 
+/* kernel/events/uprobes.c: a call that is probed where it returns. */
+struct return_instance {
+	unsigned long stack; /* where its return address was */
+	unsigned long orig_ret_vaddr;
+	struct return_instance *next;
+};
+
+struct uprobe_task {
+	struct return_instance *return_instances;
+};
+
 struct task_struct {
 	unsigned int __state;
 	int on_cpu;
@@ -286,6 +297,7 @@ struct task_struct {
 	struct files_struct *files;
 	struct signal_struct *signal;
 	struct restart_block restart_block;
+	struct uprobe_task *utask;
 };
 
 /* Before v5.14 (2f064a59a11f "sched: Change task_struct::state"). */

@@ -10,6 +10,8 @@
 
 #define WALK_COMPAT_FRAMES 128u
 #define WALK_FP_FRAMES	   16u
+#define WALK_PROBED_MAX	   8u /* calls within each other that are probed where they return */
+#define WALK_PAGE_MASK	   4095ull
 
 _Static_assert(WALK_COMPAT_FRAMES >= 127, "contract.md section 3");
 
@@ -168,14 +170,36 @@ static __always_inline bool walk_may_be_new(const struct scratch *s, enum mappin
 	return found == MAPPING_NONE && !s->vma_count;
 }
 
+/* A probe of returns, ours or anybody's, puts the beginning of a page of the kernel's in the place of a return address.
+ * Where the call that it was at @at returns to, 0 = none is known. */
+static __always_inline uint64_t walk_probed_return(uint64_t at)
+{
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
+	struct return_instance *call;
+
+	if (!bpf_core_field_exists(task->utask))
+		return 0; /* a kernel without uprobes */
+	call = BPF_CORE_READ(task, utask, return_instances);
+	for (uint32_t i = 0; i < WALK_PROBED_MAX && call; i++) {
+		if (BPF_CORE_READ(call, stack) == at)
+			return BPF_CORE_READ(call, orig_ret_vaddr);
+		call = BPF_CORE_READ(call, next);
+	}
+	return 0;
+}
+
 /* One frame; 1 ends the walk. */
 static __always_inline int walk_frame(struct scratch *s)
 {
-	uint64_t ip = s->at.ip, pc = ip - !!s->at.is_return;
+	uint64_t ip = s->at.ip, pc, probed;
 	uint64_t flags = s->at.is_return ? PROF_FRAME_RETURN : 0;
 	uint32_t guess = s->gap;
 	enum mapping_found found;
 
+	probed = flags && !(ip & WALK_PAGE_MASK) ? walk_probed_return(s->at.sp - sizeof(ip)) : 0;
+	if (probed)
+		ip = s->at.ip = probed;
+	pc = ip - !!s->at.is_return;
 	if (ip < 4096 || ip >= ARCH_USER_END)
 		return walk_end(s, guess ? guess : OUTCOME_no_mapping);
 	found = mapping_find(s, pc);

@@ -183,10 +183,54 @@ static void test_one_gap(void **state)
 	assert_true(fabs((rarely.objects + often.objects) / (double)allocations - 1) < 0.2);
 }
 
+/* Both returns are probed: posix_memalign() is to return to a page of the kernel's when malloc() is entered. */
+static void test_probed_returns(void **state)
+{
+	const struct alloc_slot slot = { .mean_gap_bytes = 1, .hits_max = UINT64_MAX, .window = 1,
+					 .track = ALLOC_TRACK_ALL, .closely = true };
+	struct bpf_recording recording = { 0 };
+	struct alloc_counts counts = { 0 };
+	unsigned inner = 0;
+	int fd;
+
+	begin("nested");
+	if (!alloc_probes_tells_addresses(probes)) {
+		print_message("skipped: this kernel probes no returns by session (Linux 6.13)\n");
+		skip();
+	}
+	fd = attach(false);
+	alloc_probes_set_slot(probes, 0, &slot);
+	while (counts.sampled < 40) {
+		bpf_recording_poll(&recording, agent, 1);
+		alloc_probes_counts(probes, 0, &counts);
+	}
+	(void)close(fd);
+	bpf_recording_poll(&recording, agent, 1);
+	for (size_t i = 0; i < recording.record_count; i++) {
+		const struct prof_stack_event *stack = recording.records[i].user;
+		bool found = false;
+
+		if (recording.records[i].sample.type != PROF_SAMPLE_ALLOC || recording.records[i].sample.detail != ALLOC_BIRTH)
+			continue;
+		assert_int_equal(recording.records[i].sample.value, INNER);
+		assert_non_null(stack);
+		assert_int_equal(stack->outcome, OUTCOME_complete);
+		inner += strcmp(bpf_target_function(program, stack->frames[0]), "nested") != 0;
+		for (uint32_t k = 0; k < stack->frame_count; k++) {
+			assert_int_equal(prof_frame_kind(stack->frames[k]), PROF_FRAME_MODULE);
+			found |= strcmp(bpf_target_function(program, stack->frames[k]), "nested") == 0;
+		}
+		assert_true(found);
+	}
+	assert_true(inner >= 10);
+	bpf_recording_deinit(&recording);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test_teardown(test_callers, end),
-					    cmocka_unit_test_teardown(test_one_gap, end) };
+					    cmocka_unit_test_teardown(test_one_gap, end),
+					    cmocka_unit_test_teardown(test_probed_returns, end) };
 	int rc;
 
 	if (bpf_target_skip())
