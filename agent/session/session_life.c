@@ -423,8 +423,9 @@ static void check_time(struct sessions *s, struct session *session, uint64_t now
 				s, session,
 				"no process of '%.128s' appeared within the %llu s of waitSeconds",
 				session->info.service,
-				(unsigned long long)((session->wait_until_ns - session->asked_ns) /
-						     NS_PER_S));
+				/* it is asked for a moment after the wait has begun */
+				(unsigned long long)((session->wait_until_ns - session->asked_ns +
+						      NS_PER_S / 2) / NS_PER_S));
 		break;
 	case PHASE_WAIT_SAMPLER:
 		if (reads)

@@ -437,8 +437,8 @@ def phone_dark_and_keyboard():
         for path, ready in PAGES:
             page.visit(path.format(session), ready)
             page.settle()
-            width = page.run("document.documentElement.scrollWidth")
-            check(width <= 400, f"{path} is {width} px wide")
+            width, room = page.run("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+            check(width <= room, f"{path} is {width} px wide, not {room}")
             if ready == GRAPH:
                 page.run("[...document.querySelectorAll('summary')].find(s => s.textContent.startsWith('Threads:')).click()")
                 page.wait("document.querySelector('[aria-label=Threads] tbody tr')", "where the threads' time went")
@@ -453,9 +453,9 @@ def phone_dark_and_keyboard():
         for path, ready in PAGES:
             page.visit(path.format(session), ready)
             page.settle()
-            width, letters = page.run("[document.documentElement.scrollWidth, getComputedStyle(document.body).fontSize]")
-            check(width <= 400 and letters == "28px", f"{path} is {width} px wide with letters of {letters}")
-            cut = page.run("[...document.querySelectorAll('main button, main a, nav a, h1')].filter(e => e.checkVisibility() && e.scrollWidth > e.clientWidth + 1 && e.clientWidth).map(e => e.textContent)")
+            width, room, letters = page.run("[document.documentElement.scrollWidth, document.documentElement.clientWidth, getComputedStyle(document.body).fontSize]")
+            check(width <= room and letters == "28px", f"{path} is {width} px wide, not {room}, with letters of {letters}")
+            cut = page.run("[...document.querySelectorAll('main button, main a, nav a, h1')].filter(e => e.checkVisibility() && e.clientWidth && (e.scrollWidth > e.clientWidth + 1 || e.clientHeight > 3 * e.clientWidth || e.getBoundingClientRect().right > document.documentElement.clientWidth)).map(e => e.textContent)")
             check(not cut, f"{path}: cut off: {cut}")
             page.shoot("large" + path.replace("/", "-").format("profile"))
         page.send("Page.setFontSizes", {"fontSizes": {"standard": 16, "fixed": 13}})

@@ -77,8 +77,15 @@ def profiles():
         check(len(items["items"]) == 1 and items["total"] == 2, items)
         check(session in profctl(daemon, "history"), "history as a table")
         check(profctl(daemon, "history", "-s", "nobody", "-S", "completed", output="json")["total"] == 0, "filters")
+        terminal, other_end = os.openpty()
+        done = subprocess.run([PROFCTL, "--url", f"http://127.0.0.1:{daemon.port}", "flamegraph", session], stdout=other_end, stderr=subprocess.PIPE, text=True)
+        check(done.returncode == 1 and "not for a terminal" in done.stderr, f"a page for a terminal: {done}")
+        os.close(terminal)
+        os.close(other_end)
         profctl(daemon, "stop", session)
         profctl(daemon, "get", session, status=1)
+        for arguments, words in ((["baseline", "list"], "no baseline found"), (["continuous", "status"], "nothing is profiled"), (["history", "-s", "nobody"], "no profile found"), (["findings"], "nothing found")):
+            check(profctl(daemon, *arguments).startswith(words), f"{arguments} of nothing")
 
 
 def bytes_without_time():
@@ -152,8 +159,8 @@ def gate():
             answer = ci(1, program, "50", output="json")
             check((answer["exitStatus"], answer["outcome"], answer["commandStatus"]) == (1, "regressed", None), answer)
             check("slow_way" in [f["funcName"] for f in answer["comparison"]["regressions"]], answer["comparison"])
-            answer = ci(3, program, "50", seconds=1, output="json")
-            check(answer["outcome"] == "undecided" and answer["comparison"]["insufficientData"], answer)
+            text = ci(3, program, "50", seconds=1)
+            check("gate       undecided" in text and "verdict    not enough data" in text, text)
             check("command failed" in ci(4, "sh", "-c", "exit 7"), "a failing command")
             answer = ci(4, "/nonexistent", output="json")
             check(answer["commandStatus"] == 127 and answer["comparison"] is None, answer)
@@ -177,7 +184,7 @@ def threads():
             return
         answer = profctl(daemon, "goroutines", f"pid:{process.pid}", "-n", "5", output="json")
         check(answer["goroutineCount"] >= 1, answer)
-        check("goroutines " in profctl(daemon, "goroutines", answer["sessionId"], "--system"), "goroutines")
+        check(profctl(daemon, "goroutines", answer["sessionId"], "--system").startswith("in all "), "goroutines")
 
 
 def keys():
@@ -267,8 +274,7 @@ def generated_documents():
         return subprocess.run([PROFCTL, *arguments], capture_output=True, text=True, check=True).stdout
 
     usage = run("--help")
-    commands = re.findall(r"^  ([a-z]+(?: [a-z]+)?) {2,}|^  ([a-z]+ [a-z]+) [A-Z]|^  (flamegraph|goroutines) ", usage, re.M)
-    names = {next(n for n in groups if n) for groups in commands}
+    names = set(re.findall(r"^  ([a-z]+(?: [a-z]+)?)(?: [-\[A-Z]| {2,})", usage, re.M))
     options = set(re.findall(r"--([a-z][a-z-]+)", usage.split("Options:")[1]))
     check(len(names) >= 20 and len(options) >= 20, f"{names} {options}")
     manual = run("--generate", "man").replace("\\-", "-")

@@ -58,7 +58,8 @@ static int print_baselines(const cJSON *answer)
 	struct table table = { .headings = { "baseline", "created", "service", "type", "samples",
 					     "latest", "label" },
 			       .right = { false, false, false, false, true },
-			       .columns = 7 };
+			       .columns = 7,
+			       .empty = "no baseline found; profctl baseline create ID keeps a profile as one" };
 	const cJSON *item;
 
 	cJSON_ArrayForEach(item, cJSON_GetObjectItem(answer, "items")) {
@@ -162,7 +163,8 @@ int command_key_create(const struct arguments *args)
 int command_key_list(const struct arguments *args)
 {
 	struct table table = { .headings = { "key", "created", "role", "tenant", "name" },
-			       .columns = 5 };
+			       .columns = 5,
+			       .empty = "no key; profctl key create --name NAME makes one" };
 	cleanup(json) cJSON *answer = NULL;
 	const cJSON *item;
 

@@ -78,7 +78,8 @@ static int print_history(const cJSON *answer)
 	struct table table = { .headings = { "profile", "created", "service", "type", "status", "total",
 					     "samples" },
 			       .right = { false, false, false, false, false, true, true },
-			       .columns = 7 };
+			       .columns = 7,
+			       .empty = "no profile found" };
 	const cJSON *item;
 	char value[64];
 

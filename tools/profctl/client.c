@@ -215,14 +215,36 @@ int client_request(struct client *client, const char *method, const char *path, 
 	return *ret_body ? (int)status : -ENOMEM;
 }
 
-static void print_problem(int status, const cJSON *problem, const char *body)
+/* Where what is named by @path can be looked up. */
+static const char *where_listed(const char *path)
+{
+	static const struct {
+		const char *path, *listed;
+	} places[] = {
+		{ "/api/v1/observability/profiling/start", "; profctl services lists them" },
+		{ "/api/v1/observability/profiling/continuous", "; profctl continuous status lists them" },
+		{ "/api/v1/observability/profiling/compare", "; ids are in profctl history and baseline list" },
+		{ "/api/v1/observability/profiling/", "; profctl history lists them" },
+		{ "/api/v1/profiling/baselines", "; profctl baseline list has their ids" },
+		{ "/api/v1/profiling/diff", "; ids are in profctl history and baseline list" },
+		{ "/api/v1/profiling/sessions", "; profctl history lists them" },
+		{ "/api/v1/keys/", "; profctl key list has their ids" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(places); i++)
+		if (!strncmp(path, places[i].path, strlen(places[i].path)))
+			return places[i].listed;
+	return "";
+}
+
+static void print_problem(int status, const char *path, const cJSON *problem, const char *body)
 {
 	const char *detail = cJSON_GetStringValue(cJSON_GetObjectItem(problem, "detail"));
 	const char *message = cJSON_GetStringValue(cJSON_GetObjectItem(problem, "message"));
 
-	(void)fprintf(stderr, "profctl: %s (HTTP %d)\n",
+	(void)fprintf(stderr, "profctl: %s%s (HTTP %d)\n",
 		      detail ? detail : message ? message : *body ? body : "the request failed",
-		      status);
+		      status == 404 ? where_listed(path) : "", status);
 }
 
 int client_json(struct client *client, const char *method, const char *path, const cJSON *body,
@@ -236,7 +258,7 @@ int client_json(struct client *client, const char *method, const char *path, con
 		return -1;
 	json = cJSON_Parse(text);
 	if (status >= 400) {
-		print_problem(status, json, text);
+		print_problem(status, path, json, text);
 		return -1;
 	}
 	if (!json && status != 204 && *text) {
@@ -320,7 +342,7 @@ int client_download(struct client *client, const char *path, int fd, client_prog
 	} else if (status != 200) {
 		cleanup(json) cJSON *problem = d.problem.data ? cJSON_Parse(d.problem.data) : NULL;
 
-		print_problem((int)status, problem, d.problem.data ? d.problem.data : "");
+		print_problem((int)status, path, problem, d.problem.data ? d.problem.data : "");
 	}
 	buf_deinit(&d.problem);
 	return d.error == 0 && rc == CURLE_OK && status == 200 ? 0 : -1;

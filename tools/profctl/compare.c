@@ -47,7 +47,9 @@ int comparison_print(const cJSON *c)
 {
 	const cJSON *overall = cJSON_GetObjectItem(c, "overallDelta");
 
-	const char *verdict = output_text(c, "verdict");
+	const char *verdict = cJSON_IsTrue(cJSON_GetObjectItem(c, "insufficientData")) ?
+				      "not enough data" :
+				      output_text(c, "verdict");
 	enum paint paint = !strcmp(verdict, "regressed")  ? PAINT_BAD
 			   : !strcmp(verdict, "improved") ? PAINT_GOOD
 							  : PAINT_BOLD;
@@ -115,7 +117,8 @@ static int print_stacks(const struct arguments *args, const cJSON *diff)
 	struct table table = { .headings = { "", "base", "now", "waiting for",
 					     "stack, innermost first" },
 			       .right = { false, true, true },
-			       .columns = 5 };
+			       .columns = 5,
+			       .empty = "no stack is new, gone or more frequent" };
 
 	(void)printf("growth     %.0f more in new and grown stacks, %+.0f in all\n\n",
 		     output_number(diff, "growthCount"), output_number(diff, "netGrowth"));
@@ -129,16 +132,21 @@ static int print_moved(const struct arguments *args, const cJSON *diff)
 {
 	struct table table = { .headings = { "base%", "now%", "points", "module", "function" },
 			       .right = { true, true, true },
-			       .columns = 5 };
+			       .columns = 5,
+			       .empty = "no function moved" };
 	uint32_t listed = 0;
 	const cJSON *f;
 
 	cJSON_ArrayForEach(f, cJSON_GetObjectItem(diff, "functions")) {
+		double moved = output_number(f, "deltaPct");
+
+		if ((moved < 0 ? -moved : moved) < 0.005) /* would be +0.00 */
+			continue;
 		if (listed++ == args->top)
 			break;
 		table_addf(&table, "%.2f", output_number(f, "basePct"));
 		table_addf(&table, "%.2f", output_number(f, "comparisonPct"));
-		table_addf(&table, "%+.2f", output_number(f, "deltaPct"));
+		table_addf(&table, "%+.2f", moved);
 		table_add(&table, output_text(f, "package"));
 		table_add(&table, output_text(f, "funcName"));
 	}

@@ -52,7 +52,8 @@ static int print_settings(const cJSON *one, const cJSON *items)
 	struct table table = { .headings = { "service", "is", "types", "rate", "kept", "spans",
 					     "stored", "overhead", "since", "newest profile" },
 			       .right = { false, false, false, true, true, true, true, true },
-			       .columns = 10 };
+			       .columns = 10,
+			       .empty = "nothing is profiled all the time; profctl continuous start SERVICE begins" };
 	const cJSON *item;
 
 	if (one)
@@ -122,13 +123,10 @@ static int print_findings(const cJSON *items)
 {
 	struct table table = { .headings = { "at", "state", "service", "type", "against", "verdict",
 					     "summary" },
-			       .columns = 7 };
+			       .columns = 7,
+			       .empty = "nothing found" };
 	const cJSON *item;
 
-	if (!cJSON_GetArraySize(items)) {
-		(void)printf("nothing found\n");
-		return 0;
-	}
 	cJSON_ArrayForEach(item, items) {
 		const cJSON *comparison = cJSON_GetObjectItem(item, "comparison");
 

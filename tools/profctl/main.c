@@ -11,7 +11,10 @@
 
 static void print_command(const struct command *command, FILE *to)
 {
-	(void)fprintf(to, "  %-18s %-20s %s\n", command->name, command->usage, command->help);
+	const int width = 28;
+	int used = fprintf(to, "  %s %s", command->name, command->usage) - 2;
+
+	(void)fprintf(to, "%s%*s %s\n", used > width ? "\n" : "", used > width ? width + 2 : width - used, "", command->help);
 }
 
 static void print_help(void)

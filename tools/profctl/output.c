@@ -99,6 +99,10 @@ int table_print(struct table *table)
 {
 	int widths[TABLE_COLUMNS_MAX] = { 0 }, terminal = terminal_width();
 
+	if (table->empty && !table->count && !table->failed) {
+		(void)printf("%s\n", table->empty);
+		return 0;
+	}
 	for (unsigned c = 0; c < table->columns; c++)
 		widths[c] = text_width(table->headings[c]);
 	for (size_t i = 0; i < table->count; i++)

@@ -17,6 +17,7 @@ struct table {
 	const char *headings[TABLE_COLUMNS_MAX];
 	bool right[TABLE_COLUMNS_MAX]; /* aligned right */
 	unsigned columns;
+	const char *empty; /* said in place of a table without rows; NULL = its headings alone */
 	char **cells; /* owned; rows * columns */
 	size_t count, capacity;
 	bool failed; /* out of memory: said once by table_print() */

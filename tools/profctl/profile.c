@@ -34,7 +34,8 @@ static int print_top(const cJSON *session)
 {
 	struct table table = { .headings = { "self%", "cum%", "self", "module", "function" },
 			       .right = { true, true, true, false, false },
-			       .columns = 5 };
+			       .columns = 5,
+			       .empty = "nothing was recorded" };
 	const char *unit = output_text(session, "unit");
 	const cJSON *f, *functions = cJSON_GetObjectItem(session, "topFunctions");
 	double largest = output_number(cJSON_GetArrayItem(functions, 0), "selfValue"); /* sorted by it */
@@ -55,6 +56,7 @@ static int print_session(const struct arguments *args, const cJSON *session)
 {
 	const char *failure = output_text(session, "failureReason");
 	const char *flames = output_text(session, "flameGraphUrl");
+	const char *chosen = session_value(args, session);
 	cleanup_buf struct buf link = { 0 };
 	char value[64];
 
@@ -73,9 +75,12 @@ static int print_session(const struct arguments *args, const cJSON *session)
 	if (*failure)
 		(void)printf("failed     %s\n", failure);
 	print_quality(session);
-	if (*flames) {
+	if (*flames == '/' && !*client_address(args->client)) { /* nothing that a browser opens */
+		(void)printf("flames     profctl flamegraph %s page.html%s%s\n", output_text(session, "id"),
+			     chosen ? " --value " : "", chosen ? chosen : "");
+	} else if (*flames) {
 		buf_printf(&link, "%s%s", *flames == '/' ? client_address(args->client) : "", flames);
-		client_add_parameter(args->client, &link, "value", session_value(args, session));
+		client_add_parameter(args->client, &link, "value", chosen);
 		(void)printf("flames     %s\n", link.error ? flames : link.data);
 	}
 	(void)printf("\n");

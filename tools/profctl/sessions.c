@@ -85,6 +85,17 @@ int session_delete(const struct arguments *args, const char *id)
 	return client_item(args->client, "DELETE", SESSIONS_PATH, id, &answer);
 }
 
+/* Not what a terminal would show as a page of source, or take for control characters. */
+static bool made_to_be_read(const char *format)
+{
+	static const char *const others[] = { "html", "pprof", "pgo", "otlp" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(others); i++)
+		if (!strcmp(format, others[i]))
+			return false;
+	return true;
+}
+
 int session_render(const struct arguments *args, const char *id, const char *value, const char *format,
 		   const char *path)
 {
@@ -98,6 +109,10 @@ int session_render(const struct arguments *args, const char *id, const char *val
 	client_add_parameter(args->client, &request, "value", value);
 	if (request.error)
 		return -1;
+	if (!path && isatty(STDOUT_FILENO) && !made_to_be_read(format)) {
+		(void)fprintf(stderr, "profctl: %s is not for a terminal: name a file, or send it to a pipe\n", format);
+		return -1;
+	}
 	if (path)
 		fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
 	if (path && fd < 0) {

@@ -20,10 +20,12 @@ static int set_sampling(const struct arguments *args, bool enabled)
 		output_json(answer);
 	else if (enabled)
 		(void)printf("sampling is on\n");
+	else if (output_number(answer, "ended") == 1)
+		(void)printf("sampling is stopped: 1 profile ended with what it had; profctl resume lets it go on\n");
 	else
-		(void)printf("sampling is stopped: %.0f profile%s ended with what they had; "
+		(void)printf("sampling is stopped: %.0f profiles ended with what they had; "
 			     "profctl resume lets it go on\n",
-			     output_number(answer, "ended"), output_number(answer, "ended") == 1 ? "" : "s");
+			     output_number(answer, "ended"));
 	return 0;
 }
 

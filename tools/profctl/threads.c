@@ -35,10 +35,11 @@ static int print_analysis(const cJSON *analysis)
 			       .right = { false, true },
 			       .columns = 6 };
 	const cJSON *state;
+	int comma = 0;
 
-	(void)printf("goroutines %.0f", output_number(analysis, "goroutineCount"));
+	(void)printf("in all     %.0f", output_number(analysis, "goroutineCount"));
 	cJSON_ArrayForEach(state, cJSON_GetObjectItem(analysis, "states"))
-		(void)printf(", %d %s", state->valueint, state->string);
+		(void)printf("%s %d %s", comma++ ? "," : ":", state->valueint, state->string);
 	if (*output_text(analysis, "comparedWith"))
 		(void)printf("\ngrowth     %.2f times the %.0f of %s\n\n", output_number(analysis, "goroutineGrowthRate"),
 			     output_number(analysis, "previousGoroutineCount"), output_text(analysis, "comparedWith"));

@@ -9,7 +9,7 @@ export const capital = text => text.charAt(0).toUpperCase() + text.slice(1);
 export function unitFor(kind, largest) {
 	const steps = kind === 'nanoseconds' ? TIMES : kind === 'bytes' ? SIZES : [[1, '']];
 	let best = steps[0];
-	for (const step of steps) if (Math.abs(largest) >= step[0]) best = step;
+	for (const step of steps) if (Math.abs(largest) >= 0.9995 * step[0]) best = step; // 999.6 ms would be written as 1,000
 	return { size: best[0], name: best[1] };
 }
 

@@ -67,7 +67,7 @@ export async function show(content) {
 	let c;
 	try { c = await get(PROFILING + '/compare', sides); } catch (e) { head.say('These two cannot be compared.'); return trouble.show(e); }
 	head.say(`${c.profileType}: ${c.insufficientData ? 'not enough data' : c.verdict}.`);
-	document.title = `${c.verdict} · ${c.profileType} · profd`;
+	document.title = `${c.insufficientData ? 'not enough data' : c.verdict} · ${c.profileType} · profd`;
 	result.replaceChildren(verdict(c), h('div', { class: 'side facts' }, 'Before ', before, qualityLine(c.quality?.base)), h('div', { class: 'side facts' }, 'After ', after, qualityLine(c.quality?.comparison)), ...[changes(c)].flat());
 	const address = `${PROFILING}/compare/flamegraph`;
 	graph.hidden = false;

@@ -15,7 +15,7 @@ const SORTS = { cpus: (a, b) => b.cpus - a.cpus || a.name.localeCompare(b.name),
 
 function summary(items, cpus, filter) {
 	if (!items.length) return 'No service is known yet.';
-	const busy = items.reduce((sum, s) => sum + (s.cpus || 0), 0), top = [...items].sort(SORTS.cpus)[0];
+	const busy = Math.min(items.reduce((sum, s) => sum + (s.cpus || 0), 0), cpus || Infinity), top = [...items].sort(SORTS.cpus)[0];
 	return `${plural(items.length, 'service')}, ${busy.toFixed(2)}${cpus ? ` of ${cpus}` : ''} CPUs busy` +
 		(top.cpus > 0 ? `, most in ${visible(top.name)} (${top.cpus.toFixed(2)})` : '') + (filter ? '; the list is filtered' : '') + '.';
 }

@@ -60,6 +60,7 @@ test('numbers', () => {
 	assert.equal(percent(7, 7), '100\u00a0%');
 	assert.equal(value(1536, 'bytes'), '1.50\u00a0KiB');
 	assert.equal(value(2.5e9, 'nanoseconds'), '2.50\u00a0s');
+	assert.equal(value(999.6e6, 'nanoseconds'), '1.00\u00a0s');
 	assert.equal(value(1234567, 'count'), '1\u202f234\u202f567');
 	assert.equal(number(-5e9, unitFor('nanoseconds', 5e9)), '\u22125.00');
 	assert.equal(points(7.123), '▲\u00a0+7.12\u00a0pp');
