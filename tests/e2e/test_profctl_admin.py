@@ -193,10 +193,10 @@ def live_top():
 def colours():
     with served("--no-collect") as (daemon, at):
         for env, coloured in (({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)):
-            screen = Terminal(*at, "history", env=env)
+            screen = Terminal(*at, "services", env=env)
             check(screen.end() == 0, screen.seen)
             check(("\033[1m" in screen.seen) == coloured, f"{env}: {screen.seen!r}")
-        check("\033" not in run(*at, "history").stdout, "not a terminal")
+        check("\033" not in run(*at, "services").stdout, "not a terminal")
 
 
 def formats_and_places():
@@ -210,7 +210,7 @@ def formats_and_places():
 
 def manual_of_each_command():
     usage = run("--help").stdout.split("Commands:\n")[1].split("\nOptions:")[0]
-    names = [re.match(r"  ([a-z]+(?: [a-z]+)?)  ", line + "  ").group(1) for line in usage.splitlines() if line.strip()]
+    names = re.findall(r"^  ([a-z]+(?: [a-z]+)?)(?: [-\[A-Z]| {2,})", usage, re.M)
     check(len(names) >= 28, names)
     manual = run("--generate", "man").stdout.replace("\\-", "-")
     parts = manual.split(".SH COMMANDS\n")[1].split(".SH OPTIONS")[0].split("\n.TP\n")
