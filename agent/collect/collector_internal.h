@@ -28,7 +28,8 @@
 #include "agent/wire/control.h"
 #include "bpf/outcome.h"
 
-#define LATE_WAIT_NS (2 * NS_PER_S) /* a server waits 3 s for the stacks of a session that ends */
+#define LATE_WAIT_NS (2 * NS_PER_S) /* a server waits 3 s for the next stack of a session that ends */
+#define LATE_READ_NS (10 * NS_PER_S) /* of a child that goes on answering */
 
 /* A user stack that was walked after its sample. */
 struct late_frames {
@@ -44,7 +45,7 @@ struct late_memory {
 	pid_t pid; /* 0 = none */
 	int fd;	   /* what it answers */
 	bool ended;
-	uint64_t until_ns;
+	uint64_t until_ns, at_most_ns; /* when it is given up, later with each answer */
 	size_t used; /* bytes of frames */
 	struct late_frames frames;
 };

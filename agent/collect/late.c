@@ -182,12 +182,13 @@ static bool settle(struct finder *finder, const struct late_stack *item, uint64_
 	struct collector *c = finder->c;
 	struct proc *proc = proc_table_by_id(c->procs, item->proc);
 	struct late_frames frames;
+	bool waits = now_ns < item->until_ns || (item->asked && c->late_memory.pid);
 	int rc;
 
 	if (!item->id || !proc)
-		return now_ns >= item->until_ns;
+		return !waits;
 	rc = walk(finder, item, proc, &frames);
-	if (rc == -EAGAIN && now_ns < item->until_ns)
+	if (rc == -EAGAIN && waits)
 		return false;
 	deliver(c, item, proc, rc == 0 ? &frames : NULL);
 	return true;

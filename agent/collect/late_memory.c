@@ -125,6 +125,7 @@ void late_memory_start(struct collector *c, uint64_t now_ns)
 	event.data.fd = memory->fd = fds[0];
 	memory->used = 0;
 	memory->until_ns = now_ns + LATE_WAIT_NS;
+	memory->at_most_ns = now_ns + LATE_READ_NS;
 	if (memory->pid < 0 || fcntl(fds[0], F_SETFL, O_NONBLOCK) < 0 ||
 	    epoll_ctl(c->epoll_fd, EPOLL_CTL_ADD, fds[0], &event) < 0) {
 		log_debug("waits that have not ended have no user stacks: %s", strerror(errno));
@@ -194,6 +195,9 @@ void late_memory_receive(struct collector *c)
 			return;
 		}
 		memory->used += (size_t)len;
+		memory->until_ns = clock_monotonic_ns() + LATE_WAIT_NS;
+		if (memory->until_ns > memory->at_most_ns)
+			memory->until_ns = memory->at_most_ns;
 		take_answers(c);
 	}
 }

@@ -342,6 +342,17 @@ static void close_reading(struct sessions *s, struct session *session)
 }
 
 /* Everything that was delivered has been read, and the stacks are there or given up on. */
+/* Stacks of thousands of threads that sleep are read one by one: as long as they come they are waited for. */
+static void note_progress(struct session *session, uint64_t now_ns)
+{
+	size_t missing = recorder_missing(session->recorder);
+
+	if (missing < session->missing && now_ns > session->end_ns &&
+	    now_ns < session->end_ns + SESSION_PATIENCE_NS)
+		session->patience_ns = now_ns - session->end_ns;
+	session->missing = missing;
+}
+
 static void try_close(struct sessions *s, struct session *session, uint64_t now_ns)
 {
 	struct recorder_wants wants = { 0 };
@@ -352,7 +363,7 @@ static void try_close(struct sessions *s, struct session *session, uint64_t now_
 		close_reading(s, session);
 		return;
 	}
-	final = now_ns > session->end_ns + SESSION_MISSING_NS || s->peers.collector_fd < 0;
+	final = now_ns > session->end_ns + SESSION_MISSING_NS + session->patience_ns || s->peers.collector_fd < 0;
 	if (s->feed.ring && s->feed.cursor != ring_head(s->feed.ring) && !final)
 		return;
 	if (alloc_session_is(session) && !session->alloc_complete && !final)
@@ -366,6 +377,7 @@ static void try_close(struct sessions *s, struct session *session, uint64_t now_
 	rc = recorder_seal(session->recorder, &s->tables, s->feed.cursor, false, &wants);
 	if (rc == 0 && recorder_missing(session->recorder)) {
 		if (!final) {
+			note_progress(session, now_ns);
 			if (wants.stack_count)
 				demand_want(s, WANT_STACK, wants.stacks, wants.stack_count);
 			if (wants.module_count)

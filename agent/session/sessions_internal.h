@@ -34,7 +34,8 @@
 #define SESSION_SLOW_HZ	       50
 #define SESSION_GRACE_NS       (400 * NS_PER_MS) /* the collector delivers within this */
 #define SESSION_HEAP_NS	       (15 * NS_PER_S)	 /* longest wait for the walk over its programs' heaps */
-#define SESSION_MISSING_NS     (3 * NS_PER_S)	 /* longest wait for stacks that are asked for again */
+#define SESSION_MISSING_NS     (3 * NS_PER_S)	 /* longest wait for the next of the stacks that are missing */
+#define SESSION_PATIENCE_NS    (12 * NS_PER_S)	 /* the last of them may come this long after the end */
 #define SESSION_SAMPLER_NS     (10 * NS_PER_S)	 /* the collector must confirm within this */
 #define SESSION_LOADING_NS     (180 * NS_PER_S) /* the same while it loads programs */
 #define SESSION_PROCESSES_SHOWN 1000u
@@ -98,6 +99,8 @@ struct session {
 	bool heap_begun;	  /* heap_job.h has walked the heaps for the first time */
 	bool heap_read;		  /* it has come to its end */
 	uint32_t live_sweep;	  /* the answer whose samples are this session's, 0 = none yet */
+	size_t missing;		  /* PHASE_CLOSING: stacks, when it was last looked */
+	uint64_t patience_ns;	  /* the last of them came so long after the end */
 	bool counted;		  /* PHASE_CLOSING: the counters have been brought up to date */
 	bool record_dirty;	  /* the stored record lacks the start time */
 	bool saved;		  /* PHASE_ENDED: its record is written, or it never began */
