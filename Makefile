@@ -165,7 +165,7 @@ bench: ## overhead and throughput, as ratios against perf in the same run (as ro
 	tools/bench/run
 
 insns: $(SKELS) ## instructions per BPF program against the budget in bpf/README.md
-	tools/insn_report $(O)
+	@tools/insn_report $(O)
 
 coverage: ## line and branch coverage of the unit tests, per folder
 	$(MAKE) O=$(O)-coverage CFLAGS='-O0 -g --coverage' LDFLAGS=--coverage check
@@ -177,7 +177,7 @@ C_FILES = $(shell git ls-files '*.c' '*.h')
 format: ## rewrite C files by .clang-format: make format F='FILE...'
 	clang-format-14 -i $(F)
 
-lint: ## include directions, sizes, headers alone, SPDX, formatting, static analysis, shell scripts
+lint: insns ## include directions, sizes, headers alone, SPDX, formatting, static analysis, shell scripts, BPF budgets
 	@git rev-parse --is-inside-work-tree >/dev/null || { echo "lint looks at what is committed: run it in a clone"; exit 1; }
 	tools/check_tree
 	tools/check_format

@@ -14,6 +14,8 @@
 #include "agent/base/ini.h"
 #include "agent/base/io.h"
 #include "agent/base/parse.h"
+#include "agent/config_text.h"
+#include "agent/session/service_rules.h"
 
 #define CONFIG_FILE_MAX	   (1u << 20) /* bytes */
 #define CONFIG_DROP_IN_MAX 256
@@ -160,7 +162,7 @@ static int set_value(struct config *config, const struct key *key, const char *v
 
 	switch (key->type) {
 	case KEY_TEXT:
-		return set_text(slot, value);
+		return config_text_expected(key->section, key->name, value) ? -EINVAL : set_text(slot, value);
 	case KEY_BOOL:
 		return parse_bool(value, slot);
 	case KEY_LIST:
@@ -171,8 +173,10 @@ static int set_value(struct config *config, const struct key *key, const char *v
 	}
 }
 
-static void say_expected(const struct key *key, char out[EXPECTED_SIZE])
+static void say_expected(const struct key *key, const char *value, char out[EXPECTED_SIZE])
 {
+	const char *text = config_text_expected(key->section, key->name, value);
+
 	switch (key->type) {
 	case KEY_BOOL:
 		(void)snprintf(out, EXPECTED_SIZE, "yes or no");
@@ -191,8 +195,10 @@ static void say_expected(const struct key *key, char out[EXPECTED_SIZE])
 		(void)snprintf(out, EXPECTED_SIZE, "a number from %g to %g", key->min, key->max);
 		break;
 	case KEY_TEXT:
+		(void)snprintf(out, EXPECTED_SIZE, "%s", text ? text : "text");
+		break;
 	case KEY_LIST:
-		(void)snprintf(out, EXPECTED_SIZE, "%s", key->type == KEY_TEXT ? "text" : "at most 64 words");
+		(void)snprintf(out, EXPECTED_SIZE, "at most %d words", CONFIG_LIST_MAX);
 		break;
 	}
 }
@@ -220,6 +226,16 @@ static int read_service(struct reader *r, const char *name, const char *key, con
 	struct config *c = r->config;
 	struct config_service *s = NULL;
 
+	if (!service_name_is_free(name))
+		return err_set(&r->err, EINVAL, NULL, key,
+			       "[service %.64s]: a name has at most %zu bytes of printable UTF-8 and is none of *, host, "
+			       "kernel, pid:…, unit:…, container:…, port:…, pod:…",
+			       name, sizeof(s->name) - 1);
+	if (!strcmp(key, "port") && !config_text_is_port_pattern(value))
+		return err_set(&r->err, EINVAL, NULL, key,
+			       "port = '%.64s' of [service %s] is not valid: expected a number from 1 to 65535, or a pattern of "
+			       "digits as 80*",
+			       value, name);
 	for (unsigned i = 0; i < c->service_count; i++)
 		if (!strcmp(c->services[i].name, name))
 			s = &c->services[i];
@@ -261,8 +277,12 @@ static int read_tenant(struct reader *r, const char *name, const char *key, cons
 		t = &c->tenants[c->tenant_count++];
 		(void)snprintf(t->name, sizeof(t->name), "%s", name);
 	}
-	if (!strcmp(key, "services"))
-		return set_list(t->services, &t->service_count, CONFIG_LIST_MAX, value);
+	if (!strcmp(key, "services")) {
+		if (set_list(t->services, &t->service_count, CONFIG_LIST_MAX, value) == 0)
+			return 0;
+		return err_set(&r->err, E2BIG, NULL, key, "services of [tenant %s]: at most %d patterns", name,
+			       CONFIG_LIST_MAX);
+	}
 	return err_set(&r->err, EINVAL, NULL, key, "unknown key '%s' in [tenant %s]; known: services",
 		       key, name);
 }
@@ -292,8 +312,14 @@ static int read_export(struct reader *r, const char *name, const char *key, cons
 				       "kind of [export %s] must be otlp or pyroscope", name);
 		return set_text(&e->kind, value);
 	}
-	if (!strcmp(key, "url"))
+	if (!strcmp(key, "url")) {
+		if (!config_text_is_url(value))
+			return err_set(&r->err, EINVAL, NULL, key,
+				       "url = '%.100s' of [export %s] is not valid: expected http://host[:port] or "
+				       "https://host[:port], and a path if it is another than usual",
+				       value, name);
 		return set_text(&e->url, value);
+	}
 	if (!strcmp(key, "token_file"))
 		return set_text(&e->token_file, value);
 	if (!strcmp(key, "spool_bytes")) {
@@ -342,7 +368,7 @@ static int read_key(struct reader *r, const char *section, const char *name, con
 			r->config->socket_asked = true;
 		if (set_value(r->config, key, value) == 0)
 			return 0;
-		say_expected(key, expected);
+		say_expected(key, value, expected);
 		return err_set(&r->err, EINVAL, NULL, name, "[%s] %s = '%.128s' is not valid: expected %s", section,
 			       name, value, expected);
 	}
@@ -620,11 +646,6 @@ static int check_exports(const struct config *config, struct err *err)
 		if (!e->kind || !e->url)
 			return err_set(err, EINVAL, NULL, "export", "[export %s] needs kind and url",
 				       e->name);
-		if (strncmp(e->url, "http://", 7) != 0 && strncmp(e->url, "https://", 8) != 0)
-			return err_set(err, EINVAL, NULL, "url",
-				       "url of [export %s] must begin with http:// or https://, "
-				       "got '%s'",
-				       e->name, e->url);
 	}
 	return 0;
 }
@@ -634,11 +655,6 @@ static int check_verifier(const struct config *config, struct err *err)
 {
 	const char *algorithm = config->jwt_algorithm;
 
-	if (*algorithm && strcmp(algorithm, "HS256") && strcmp(algorithm, "RS256") &&
-	    strcmp(algorithm, "ES256") && strcmp(algorithm, "EdDSA"))
-		return err_set(err, EINVAL, NULL, "jwt_algorithm",
-			       "[auth] jwt_algorithm must be HS256, RS256, ES256 or EdDSA, got '%s'",
-			       algorithm);
 	if (!*algorithm && (*config->jwt_key_file || *config->jwt_jwks_file))
 		return err_set(err, EINVAL, NULL, "jwt_algorithm",
 			       "[auth] %s needs jwt_algorithm: HS256, RS256, ES256 or EdDSA",
@@ -653,22 +669,11 @@ int config_check(const struct config *config, struct err *err)
 {
 	int rc = check_verifier(config, err);
 
-	if (*config->store_url && strncmp(config->store_url, "sqlite:", 7))
-		return err_set(err, EINVAL, NULL, "url",
-			       "[store] url must be sqlite:PATH, got '%.64s'; there is no other store yet, for several "
-			       "hosts see [export NAME]",
-			       config->store_url);
 	if (rc < 0)
 		return rc;
 	if (!!*config->tls_certificate != !!*config->tls_key)
 		return err_set(err, EINVAL, NULL, "tls_key",
 			       "tls_certificate and tls_key must be given together");
-	for (const char *url = config->debuginfod_urls; *(url += strspn(url, " \t")); url += strcspn(url, " \t"))
-		if (strncmp(url, "http://", 7) && strncmp(url, "https://", 8))
-			return err_set(err, EINVAL, NULL, "debuginfod_urls",
-				       "[collect] debuginfod_urls must be URLs that begin with http:// or "
-				       "https://, separated by blanks; got '%.100s'",
-				       url);
 	rc = check_exports(config, err);
 	if (rc < 0)
 		return rc;

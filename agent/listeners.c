@@ -50,6 +50,14 @@ static int parse_address(const char *text, union address *ret, socklen_t *ret_le
 	return 0;
 }
 
+bool listeners_is_address(const char *listen)
+{
+	union address address;
+	socklen_t len;
+
+	return parse_address(listen, &address, &len) == 0;
+}
+
 static void describe(const union address *address, char out[LISTENERS_ADDRESS_SIZE])
 {
 	char host[INET6_ADDRSTRLEN] = "";
@@ -74,9 +82,7 @@ int listeners_tcp(const char *listen_text, char ret_address[LISTENERS_ADDRESS_SI
 
 	if (parse_address(listen_text, &address, &len) < 0)
 		return err_set(err, EINVAL, NULL, "listen",
-			       "--listen %s is not ADDR:PORT; give for example 127.0.0.1:8088 or "
-			       "[::1]:8088",
-			       listen_text);
+			       "%s is not ADDR:PORT, as 127.0.0.1:8088 or [::1]:8088", listen_text);
 	fd = socket(address.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return err_set(err, errno, NULL, "listen", "cannot make a socket for %s: %s",

@@ -10,7 +10,9 @@
 
 #define LISTENERS_ADDRESS_SIZE 64
 
-/* Binds "ADDR:PORT" ("[::1]:8088", "127.0.0.1:0"; a name is not looked up) and listens.
+/* Whether @listen is "ADDR:PORT" ("[::1]:8088", "127.0.0.1:0"; a name is not looked up). */
+bool listeners_is_address(const char *listen);
+/* Binds such an address and listens.
  * @ret_address the address really bound, as ADDR:PORT
  * Errors: -EINVAL malformed, -EADDRINUSE, -EACCES, …, each with its remedy. Returns the descriptor. */
 int listeners_tcp(const char *listen, char ret_address[LISTENERS_ADDRESS_SIZE], struct err *err) must_use;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "agent/base/log.h"
@@ -244,7 +245,7 @@ static int resources_open(struct resources *r, const struct config *config, stru
 
 struct configuration {
 	const struct options *options;
-	const struct config *current;
+	const struct config *first, *current;
 	struct config *owned, *previous; /* read by reloads; NULL = none yet */
 };
 
@@ -255,7 +256,8 @@ static int read_configuration(const struct options *options, struct config *conf
 	rc = rc < 0 ? rc : config_apply_environment(config, environ, err);
 	rc = rc < 0 ? rc : options_apply(options, config, err);
 	rc = rc < 0 ? rc : config_credentials(config, getenv("CREDENTIALS_DIRECTORY"));
-	return rc < 0 ? rc : config_check(config, err);
+	rc = rc < 0 ? rc : config_check(config, err);
+	return rc < 0 ? rc : server_try(config, err);
 }
 
 static void release(struct config *config)
@@ -292,12 +294,37 @@ static const struct config *reload_configuration(void *ctx)
 	return next;
 }
 
+static const struct config *take_configuration_back(void *ctx)
+{
+	struct configuration *c = ctx;
+
+	release(c->owned);
+	c->owned = c->previous;
+	c->previous = NULL;
+	c->current = c->owned ? c->owned : c->first;
+	return c->current;
+}
+
+/* A shell gives 1024, which tables of modules and events of threads can use up; the unit says its own. */
+static void raise_file_limit(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= limit.rlim_max)
+		return;
+	limit.rlim_cur = limit.rlim_max;
+	if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
+		log_warn("the limit of open files could not be raised: %s", strerror(errno));
+}
+
 static int serve(const struct config *config, const struct options *given, struct err *err)
 {
-	struct configuration configuration = { .options = given, .current = config };
+	struct configuration configuration = { .options = given, .first = config, .current = config };
 	struct resources r = { -1, -1, -1, -1, -1, "", NULL };
-	int rc = resources_open(&r, config, err);
+	int rc;
 
+	raise_file_limit();
+	rc = resources_open(&r, config, err);
 	if (rc == 0) {
 		struct supervisor_options options = {
 			.config = config,
@@ -307,6 +334,7 @@ static int serve(const struct config *config, const struct options *given, struc
 			.cache_dir_fd = r.cache_dir_fd,
 			.address = r.address,
 			.reload = reload_configuration,
+			.take_back = take_configuration_back,
 			.reload_ctx = &configuration,
 			.run = { [ROLE_SERVER] = run_server, [ROLE_SYMBOLIZER] = run_symbolizer },
 		};

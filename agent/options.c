@@ -129,19 +129,25 @@ static int replace(char **slot, const char *value)
 	return 0;
 }
 
+/* An option that is a key of the configuration. */
+static int apply_key(struct config *config, const char *option, const char *key, const char *value, struct err *err)
+{
+	struct err why = { 0 };
+	int rc = value ? config_set(config, key, value, &why) : 0;
+
+	return rc < 0 ? err_set(err, -rc, NULL, option, "--%s: %s", option, why.code ? why.text : strerror(-rc)) : 0;
+}
+
 static int apply_setting(struct config *config, const char *setting, struct err *err)
 {
 	const char *equals = strchr(setting, '=');
 	cleanup_free char *key = equals ? strndup(setting, (size_t)(equals - setting)) : NULL;
-	struct err why = { 0 };
-	int rc;
 
 	if (!equals)
 		return err_set(err, EINVAL, NULL, "set", "--set takes SECTION.KEY=VALUE, not '%s'", setting);
 	if (!key)
 		return err_set(err, ENOMEM, NULL, NULL, "out of memory");
-	rc = config_set(config, key, equals + 1, &why);
-	return rc < 0 ? err_set(err, -rc, NULL, "set", "--set: %s", why.text) : 0;
+	return apply_key(config, "set", key, equals + 1, err);
 }
 
 int options_apply(const struct options *options, struct config *config, struct err *err)
@@ -150,20 +156,19 @@ int options_apply(const struct options *options, struct config *config, struct e
 
 	for (unsigned i = 0; rc == 0 && i < options->setting_count; i++)
 		rc = apply_setting(config, options->settings[i], err);
+	rc = rc < 0 ? rc : apply_key(config, "listen", "server.listen", options->listen, err);
+	rc = rc < 0 ? rc : apply_key(config, "socket", "server.socket", options->socket, err);
+	rc = rc < 0 ? rc : apply_key(config, "store", "store.url", options->store, err);
+	rc = rc < 0 ? rc : apply_key(config, "data-dir", "store.data_dir", options->data_dir, err);
 	if (rc < 0)
 		return rc;
-	rc = replace(&config->listen, options->listen);
-	rc = rc < 0 ? rc : replace(&config->socket, options->socket);
-	rc = rc < 0 ? rc : replace(&config->store_url, options->store);
-	rc = rc < 0 ? rc : replace(&config->data_dir, options->data_dir);
-	rc = rc < 0 ? rc : replace(&config->replay_file, options->replay_file);
+	rc = replace(&config->replay_file, options->replay_file);
 	rc = rc < 0 ? rc : replace(&config->record_file, options->record_file);
 	for (unsigned i = 0; rc == 0 && i < options->disabled_feature_count; i++)
 		rc = replace(&config->disabled_features[config->disabled_feature_count++],
 			     options->disabled_features[i]);
 	if (rc < 0)
 		return err_set(err, ENOMEM, NULL, NULL, "out of memory");
-	config->socket_asked |= options->socket != NULL;
 	config->no_collect |= options->no_collect;
 	config->verbose |= options->verbose;
 	return 0;

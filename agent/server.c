@@ -4,7 +4,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/wait.h>
 
 #include "agent/base/channel.h"
 #include "agent/base/clock.h"
@@ -22,6 +24,7 @@
 #define KEY_FILE_MAX	(1u << 20)     /* bytes */
 #define ANSWER_GRACE_NS (5 * NS_PER_S) /* of answers under way when told to stop */
 #define LIMITS		10	       /* of parts outside the API */
+#define TRY_MS		10000
 
 struct server {
 	const struct server_options *options;
@@ -69,6 +72,14 @@ static int read_keys(struct server *s, struct err *err)
 	if (rc == 0)
 		rc = read_key("jwt_jwks_file", c->jwt_jwks_file, &s->jwt_jwks, err);
 	return rc;
+}
+
+static void free_keys(struct server *s)
+{
+	free(s->tls_certificate);
+	free(s->tls_key);
+	free(s->jwt_key);
+	free(s->jwt_jwks);
 }
 
 static int post_webhook(const char *url, const char *body, struct err *err)
@@ -156,10 +167,11 @@ static void list_receivers(struct server *s)
 		};
 }
 
-static int start(struct server *s, struct err *err)
+static struct api_options api_options_of(const struct server *s)
 {
 	const struct config *c = s->options->config;
-	struct api_options options = {
+
+	return (struct api_options){
 		.jwt = { .algorithm = text_or_null(c->jwt_algorithm),
 			 .key = s->jwt_key,
 			 .jwks = s->jwt_jwks,
@@ -190,6 +202,12 @@ static int start(struct server *s, struct err *err)
 		.features = s->options->features,
 		.metrics_open = c->metrics_open,
 	};
+}
+
+static int start(struct server *s, struct err *err)
+{
+	const struct config *c = s->options->config;
+	struct api_options options = api_options_of(s);
 	int rc = store_open(c->data_dir, text_or_null(c->store_url), &s->store, err);
 
 	if (rc == 0)
@@ -277,10 +295,7 @@ static void stop(struct server *s)
 		sessions_destroy(s->sessions);
 	debug_fetch_destroy(s->fetch);
 	store_close(s->store);
-	free(s->tls_certificate);
-	free(s->tls_key);
-	free(s->jwt_key);
-	free(s->jwt_jwks);
+	free_keys(s);
 }
 
 static int give_up(const struct server *s, const struct err *err)
@@ -292,6 +307,74 @@ static int give_up(const struct server *s, const struct err *err)
 	return 1;
 }
 
+static int drop_privileges(struct err *err)
+{
+	int rc = privileges_keep(0);
+
+	return rc < 0 ? err_set(err, -rc, NULL, NULL, "the server cannot give up its privileges: %s", strerror(-rc)) : 0;
+}
+
+/* ---- tried ---------------------------------------------------------------------------------------- */
+
+static int try_config(const struct config *config, struct err *err)
+{
+	const struct server_options options = { .config = config, .listen_fd = -1, .socket_fd = -1 };
+	struct server server = { .options = &options };
+	int rc = read_keys(&server, err);
+
+	if (rc == 0)
+		rc = drop_privileges(err);
+	if (rc == 0) {
+		const struct api_options api = api_options_of(&server);
+
+		rc = api_check(&api, err);
+	}
+	free_keys(&server);
+	return rc;
+}
+
+/* In the child, which leaves nothing behind: what it found goes to @fd. */
+static void try_and_tell(const struct config *config, int fd)
+{
+	struct err err = { 0 };
+	int rc = try_config(config, &err);
+
+	if (rc < 0 && !err.code)
+		(void)err_set(&err, -rc, NULL, NULL, "%s", strerror(-rc));
+	err.word = NULL;
+	_exit(io_write_all(fd, &err, sizeof(err)) < 0);
+}
+
+int server_try(const struct config *config, struct err *err)
+{
+	struct pollfd wait = { .events = POLLIN };
+	cleanup_close int from = -1, to = -1;
+	struct err found = { 0 };
+	int fds[2];
+	pid_t pid;
+
+	if (pipe2(fds, O_CLOEXEC) < 0)
+		return err_set(err, errno, NULL, NULL, "the configuration cannot be tried: %s", strerror(errno));
+	from = wait.fd = fds[0];
+	to = fds[1];
+	pid = fork();
+	if (pid < 0)
+		return err_set(err, errno, NULL, NULL, "the configuration cannot be tried: %s", strerror(errno));
+	if (pid == 0)
+		try_and_tell(config, to);
+	(void)close(take_fd(&to));
+	/* A file may be one that is never read to its end. */
+	if (poll(&wait, 1, TRY_MS) != 1 || read(from, &found, sizeof(found)) != (ssize_t)sizeof(found))
+		(void)err_set(&found, EIO, NULL, NULL,
+			      "the files that [server] and [auth] name were not read within %d s", TRY_MS / 1000);
+	(void)kill(pid, SIGKILL);
+	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+		;
+	return found.code ? err_set(err, found.code, NULL, found.field, "%s", found.text) : 0;
+}
+
+/* ---- run ------------------------------------------------------------------------------------------ */
+
 int server_run(const struct server_options *options)
 {
 	const struct channel_head ready = { .kind = CONTROL_READY };
@@ -301,12 +384,8 @@ int server_run(const struct server_options *options)
 	int rc = message ? read_keys(&server, &err)
 			 : err_set(&err, ENOMEM, NULL, NULL, "no memory to start the server");
 
-	if (rc == 0) {
-		rc = privileges_keep(0);
-		if (rc < 0)
-			rc = err_set(&err, -rc, NULL, NULL,
-				     "the server cannot give up its privileges: %s", strerror(-rc));
-	}
+	if (rc == 0)
+		rc = drop_privileges(&err);
 	if (rc == 0)
 		rc = start(&server, &err);
 	if (rc == 0)

@@ -6,6 +6,8 @@
 
 #include <stdint.h>
 
+#include "agent/base/cleanup.h"
+#include "agent/base/err.h"
 #include "agent/config.h"
 
 struct server_options {
@@ -19,6 +21,9 @@ struct server_options {
 			       * profile this host */
 };
 
+/* Whether a server could begin with @config, whatever its store holds: files of keys and certificates are read and parsed, in a
+ * process of their own that gives up its privileges in between as the server does. -EINVAL with what is wrong. */
+int server_try(const struct config *config, struct err *err) must_use;
 int server_run(const struct server_options *options);
 
 #endif

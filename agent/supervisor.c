@@ -19,6 +19,8 @@
 #define RESTART_WAIT_MAX  (5 * NS_PER_S)
 #define STABLE_AFTER_NS	  (30 * NS_PER_S) /* a life this long forgets earlier crashes */
 #define WATCHDOG_POLL_MS  1000
+#define KILL_WAIT_NS	  (2 * NS_PER_S) /* a child that hangs in the kernel ends when that lets it */
+#define LINK_WAIT_NS	  NS_PER_S /* until a connection that failed is tried again */
 #define LEFT_MAX	  4 /* readers that hang and cannot be killed, before no more are started */
 
 struct child {
@@ -32,10 +34,14 @@ struct child {
 	unsigned crashes;      /* in a row */
 };
 
+#define LINKS_MAX 4
+
 struct supervisor {
 	const struct supervisor_options *options;
 	const struct config *config;
+	const struct config *before; /* the one before @config, until the server has begun with that; NULL = it has */
 	struct child children[ROLE_MAX];
+	uint64_t link_at_ns[LINKS_MAX]; /* when a connection that failed is tried again; 0 = none */
 	pid_t left[LEFT_MAX]; /* readers that were given up and are not gone yet; 0 = free */
 	int signal_fd;
 	bool announced;
@@ -57,7 +63,7 @@ static const struct {
 };
 
 /* Who talks to whom (design.md, the house). */
-static const enum role links[][2] = {
+static const enum role links[LINKS_MAX][2] = {
 	{ ROLE_COLLECTOR, ROLE_SYMBOLIZER },
 	{ ROLE_COLLECTOR, ROLE_SERVER },
 	{ ROLE_SERVER, ROLE_SYMBOLIZER },
@@ -168,7 +174,8 @@ static int start_child(struct supervisor *s, enum role role)
 	return 0;
 }
 
-static void send_peer(struct supervisor *s, enum role to, enum role peer, int fd)
+/* 0 also if @to is gone, which is noticed by its exit. */
+static int send_peer(struct supervisor *s, enum role to, enum role peer, int fd)
 {
 	struct control_peer message = {
 		.head = { .kind = CONTROL_PEER },
@@ -177,29 +184,38 @@ static void send_peer(struct supervisor *s, enum role to, enum role peer, int fd
 	};
 	int rc = channel_send_wait(s->children[to].control_fd, &message, sizeof(message), &fd, 1, 1000);
 
-	if (rc < 0 && rc != -EPIPE) /* a peer that is gone is noticed by its exit */
-		log_warn("cannot connect %s with %s: %s", roles[to].word, roles[peer].word,
-			 strerror(-rc));
+	return rc == -EPIPE ? 0 : rc;
 }
 
-/* New channels between @role and each of its living peers, told to both. */
-static void connect_child(struct supervisor *s, enum role role)
+/* A new channel between the two of link @i, told to both. What fails is tried again: they do nothing without it. */
+static void connect_link(struct supervisor *s, size_t i)
 {
-	for (size_t i = 0; i < ARRAY_SIZE(links); i++) {
-		enum role a = links[i][0], b = links[i][1];
-		int fds[2];
+	enum role a = links[i][0], b = links[i][1];
+	int fds[2], rc;
 
-		if ((a != role && b != role) || !s->children[a].pid || !s->children[b].pid)
-			continue;
-		if (channel_pair(fds) < 0) {
-			log_error("cannot make a channel: %s", strerror(errno));
-			continue;
-		}
-		send_peer(s, a, b, fds[0]);
-		send_peer(s, b, a, fds[1]);
+	s->link_at_ns[i] = 0;
+	if (!s->children[a].pid || !s->children[b].pid)
+		return;
+	rc = channel_pair(fds);
+	if (rc == 0) {
+		rc = send_peer(s, a, b, fds[0]);
+		if (rc == 0)
+			rc = send_peer(s, b, a, fds[1]);
 		(void)close(fds[0]);
 		(void)close(fds[1]);
 	}
+	if (rc == 0)
+		return;
+	log_warn("cannot connect %s with %s: %s; it is tried again", roles[a].word, roles[b].word, strerror(-rc));
+	s->link_at_ns[i] = clock_monotonic_ns() + LINK_WAIT_NS;
+}
+
+/* @role with each of its living peers. */
+static void connect_child(struct supervisor *s, enum role role)
+{
+	for (size_t i = 0; i < LINKS_MAX; i++)
+		if (links[i][0] == role || links[i][1] == role)
+			connect_link(s, i);
 }
 
 static bool start_and_connect(struct supervisor *s, enum role role)
@@ -283,6 +299,30 @@ static void leave_behind(struct supervisor *s, struct child *child)
 		plan_restart(child);
 }
 
+static void leave(struct supervisor *s, enum role role, enum control_kind kind)
+{
+	const struct channel_head head = { .kind = kind };
+	struct child *child = &s->children[role];
+
+	if (child->control_fd < 0)
+		return; /* its next life reads the new one anyway */
+	child->leaving = true;
+	(void)!channel_send(child->control_fd, &head, sizeof(head), NULL, 0);
+}
+
+/* What only the server finds out when it begins. */
+static void take_back(struct supervisor *s, const char *why)
+{
+	const bool collect = config_differs(s->before, s->config, "collect");
+
+	log_error("the configuration stays as it was: %s", why);
+	s->config = s->options->take_back(s->options->reload_ctx);
+	s->before = NULL;
+	s->children[ROLE_SERVER].leaving = true;
+	if (collect && s->options->run[ROLE_COLLECTOR])
+		leave(s, ROLE_COLLECTOR, CONTROL_STOP);
+}
+
 static void read_control(struct supervisor *s, enum role role)
 {
 	static struct channel_message message;
@@ -294,6 +334,7 @@ static void read_control(struct supervisor *s, enum role role)
 		channel_message_close(&message);
 		if (head->kind == CONTROL_READY) {
 			child->ready = true;
+			s->before = role == ROLE_SERVER ? NULL : s->before;
 		} else if (head->kind == CONTROL_HUNG && role == ROLE_READER && child->pid) {
 			leave_behind(s, child);
 		} else if (head->kind == CONTROL_FAILED &&
@@ -301,6 +342,10 @@ static void read_control(struct supervisor *s, enum role role)
 			struct control_failed *failed = (void *)message.data;
 
 			failed->text[sizeof(failed->text) - 1] = '\0';
+			if (role == ROLE_SERVER && s->before) {
+				take_back(s, failed->text);
+				continue;
+			}
 			log_error("%s", failed->text);
 			begin_stop(s, 1);
 		}
@@ -354,25 +399,33 @@ static void restart_due(struct supervisor *s)
 	for (int role = 0; role < ROLE_MAX; role++)
 		if (s->children[role].restart_at_ns && s->children[role].restart_at_ns <= now)
 			(void)start_and_connect(s, (enum role)role);
+	for (size_t i = 0; i < LINKS_MAX; i++)
+		if (s->link_at_ns[i] && s->link_at_ns[i] <= now)
+			connect_link(s, i);
+}
+
+/* The earlier of @timeout_ms (-1 = never) and @at_ns (0 = never). */
+static int sooner_ms(int timeout_ms, uint64_t at_ns, uint64_t now_ns)
+{
+	int left_ms;
+
+	if (!at_ns)
+		return timeout_ms;
+	left_ms = at_ns <= now_ns ? 0 : (int)((at_ns - now_ns) / NS_PER_MS) + 1;
+	return timeout_ms < 0 || left_ms < timeout_ms ? left_ms : timeout_ms;
 }
 
 static int next_timeout_ms(const struct supervisor *s)
 {
 	uint64_t now = clock_monotonic_ns();
-	int timeout = WATCHDOG_POLL_MS;
-
-	for (int role = 0; role < ROLE_MAX; role++) {
-		uint64_t at = s->children[role].restart_at_ns;
-		int left;
-
-		if (!at)
-			continue;
-		left = at <= now ? 0 : (int)((at - now) / NS_PER_MS) + 1;
-		if (left < timeout)
-			timeout = left;
-	}
 	/* Without a watchdog or a planned restart there is nothing to wake up for. */
-	return timeout == WATCHDOG_POLL_MS && !getenv("WATCHDOG_USEC") ? -1 : timeout;
+	int timeout = getenv("WATCHDOG_USEC") ? WATCHDOG_POLL_MS : -1;
+
+	for (int role = 0; role < ROLE_MAX; role++)
+		timeout = sooner_ms(timeout, s->children[role].restart_at_ns, now);
+	for (size_t i = 0; i < LINKS_MAX; i++)
+		timeout = sooner_ms(timeout, s->link_at_ns[i], now);
+	return timeout;
 }
 
 static void read_signals(struct supervisor *s)
@@ -414,17 +467,6 @@ static void wait_for_events(struct supervisor *s, int timeout_ms)
 
 /* ---- another configuration --------------------------------------------------------------------- */
 
-static void leave(struct supervisor *s, enum role role, enum control_kind kind)
-{
-	const struct channel_head head = { .kind = kind };
-	struct child *child = &s->children[role];
-
-	if (child->control_fd < 0)
-		return; /* its next life reads the new one anyway */
-	child->leaving = true;
-	(void)!channel_send(child->control_fd, &head, sizeof(head), NULL, 0);
-}
-
 /* The server begins a new life with the new configuration and goes on with its sessions; connections wait in
  * the listening sockets meanwhile. The collector does only if it must: nothing is sampled until it is back. */
 static void reload(struct supervisor *s)
@@ -439,6 +481,7 @@ static void reload(struct supervisor *s)
 	next = s->options->reload(s->options->reload_ctx);
 	if (next) {
 		collect = config_differs(before, next, "collect");
+		s->before = before;
 		s->config = next;
 		log_info("the configuration was read again%s",
 			 collect ? "; sampling pauses for a moment" : "");
@@ -450,6 +493,20 @@ static void reload(struct supervisor *s)
 }
 
 /* ---- stop --------------------------------------------------------------------------------------- */
+
+/* What the kernel does not let go of cannot be waited for: the host would not shut down for it. */
+static void kill_child(struct supervisor *s, enum role role)
+{
+	const struct child *child = &s->children[role];
+	uint64_t until_ns = clock_monotonic_ns() + KILL_WAIT_NS;
+
+	log_warn("the %s did not stop in time and is killed", roles[role].word);
+	(void)kill(child->pid, SIGKILL);
+	while (child->pid && clock_monotonic_ns() < until_ns)
+		wait_for_events(s, 100);
+	if (child->pid)
+		log_error("the %s (process %d) cannot be killed and is left behind", roles[role].word, (int)child->pid);
+}
 
 static void stop_children(struct supervisor *s)
 {
@@ -464,12 +521,8 @@ static void stop_children(struct supervisor *s)
 			(void)!channel_send(child->control_fd, &stop, sizeof(stop), NULL, 0);
 		while (child->pid && clock_monotonic_ns() < deadline)
 			wait_for_events(s, 100);
-		if (child->pid) {
-			log_warn("the %s did not stop in time and is killed", roles[stop_order[i]].word);
-			(void)kill(child->pid, SIGKILL);
-			(void)waitpid(child->pid, NULL, 0);
-			child->pid = 0;
-		}
+		if (child->pid)
+			kill_child(s, stop_order[i]);
 	}
 }
 

@@ -29,6 +29,8 @@ struct supervisor_options {
 	/* Reads the configuration again (SIGHUP): the new one, which lives until the next call has returned, or
 	 * NULL after saying what is wrong with it. NULL = SIGHUP does nothing. */
 	const struct config *(*reload)(void *ctx);
+	/* The server refused to begin with what was read last: gives that up and returns what was before it. */
+	const struct config *(*take_back)(void *ctx);
 	void *reload_ctx;
 	/* NULL = this process is not needed (--no-collect) */
 	int (*run[ROLE_MAX])(const struct child_context *context);

@@ -2,6 +2,7 @@
 #include "api/api.h"
 
 #include <errno.h>
+#include <gnutls/gnutls.h>
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -49,6 +50,46 @@ static char *host_of_url(const char *url)
 	return strndup(at, (size_t)(end - at) + (*end == ']'));
 }
 
+static int take_public_host(const struct api_options *options, char **ret, struct err *err)
+{
+	*ret = options->public_url ? host_of_url(options->public_url) : NULL;
+	if (!options->public_url || *ret)
+		return 0;
+	return err_set(err, EINVAL, NULL, "public_url",
+		       "[server] public_url must look like https://host[:port], got %.200s", options->public_url);
+}
+
+static int check_certificate(const struct api_options *options, struct err *err)
+{
+	const gnutls_datum_t certificate = { (unsigned char *)options->tls_certificate,
+					     (unsigned)strlen(options->tls_certificate) };
+	const gnutls_datum_t key = { (unsigned char *)options->tls_key, (unsigned)strlen(options->tls_key) };
+	gnutls_certificate_credentials_t pair;
+	int rc = gnutls_certificate_allocate_credentials(&pair);
+
+	if (rc < 0)
+		return err_set(err, ENOMEM, NULL, NULL, "no memory to read the certificate");
+	rc = gnutls_certificate_set_x509_key_mem(pair, &certificate, &key, GNUTLS_X509_FMT_PEM);
+	gnutls_certificate_free_credentials(pair);
+	if (rc >= 0)
+		return 0;
+	return err_set(err, EINVAL, NULL, "tls_certificate",
+		       "[server] tls_certificate and tls_key must be PEM files that belong together: %s", gnutls_strerror(rc));
+}
+
+int api_check(const struct api_options *options, struct err *err)
+{
+	cleanup(jwt_verifier) struct jwt_verifier *jwt = NULL;
+	cleanup_free char *host = NULL;
+	int rc = take_public_host(options, &host, err);
+
+	if (rc == 0 && options->jwt.algorithm)
+		rc = jwt_verifier_create(&options->jwt, &jwt, err);
+	if (rc == 0 && options->tls_certificate)
+		rc = check_certificate(options, err);
+	return rc;
+}
+
 int api_create(const struct api_options *options, struct api **ret, struct err *err)
 {
 	cleanup(api) struct api *api = calloc(1, sizeof(*api));
@@ -60,14 +101,9 @@ int api_create(const struct api_options *options, struct api **ret, struct err *
 	api->options = *options;
 	set_defaults(&api->options);
 	api->started_ns = clock_monotonic_ns();
-	if (options->public_url) {
-		api->public_host = host_of_url(options->public_url);
-		if (!api->public_host)
-			return err_set(err, EINVAL, NULL, "public_url",
-				       "[server] public_url must look like https://host[:port], "
-				       "got %.200s",
-				       options->public_url);
-	}
+	rc = take_public_host(options, &api->public_host, err);
+	if (rc < 0)
+		return rc;
 	if (route_count > API_ROUTES_MAX)
 		return -E2BIG;
 	rc = keys_create(options->store, &api->keys, err);

@@ -54,6 +54,8 @@ struct api_options {
 	const char *features; /* lines of `profd --features`; borrowed for the life of the API, NULL = none */
 };
 
+/* What api_start() would refuse whatever the store holds: keys, certificates, public_url; nothing is begun. -EINVAL. */
+int api_check(const struct api_options *options, struct err *err) must_use;
 int api_start(const struct api_options *options, struct api **ret, struct err *err) must_use;
 /* Stops accepting, finishes answers under way (at most @grace_ns), then frees. */
 void api_stop(struct api *api, uint64_t grace_ns);

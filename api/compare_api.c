@@ -5,12 +5,14 @@
 #include <string.h>
 
 #include "api/api_internal.h"
+#include "api/json_in.h"
 #include "api/links.h"
 #include "api/negotiate.h"
 #include "api/quality_json.h"
 #include "api/query.h"
 #include "api/render/diff.h"
 #include "api/render/html.h"
+#include "api/session_json.h"
 #include "api/sides.h"
 
 const struct query_spec compare_params[] = {
@@ -78,6 +80,11 @@ static void functions_json(struct json_out *json, const char *name,
 static void comparison_json(struct json_out *json, const struct side sides[2],
 			    const struct compare *c, const char *link)
 {
+	struct json_warnings warnings = { 0 };
+
+	if (strcmp(sides[0].service, sides[1].service) != 0)
+		json_warn(&warnings, "the sides are of different services: %.48s and %.48s", sides[0].service,
+			  sides[1].service);
 	json_out_open(json, NULL, '{');
 	json_out_text(json, "baseProfile", sides[0].label);
 	json_out_text(json, "comparisonProfile", sides[1].label);
@@ -121,6 +128,7 @@ static void comparison_json(struct json_out *json, const struct side sides[2],
 	quality_json(json, "base", &c->base_quality);
 	quality_json(json, "comparison", &c->comparison_quality);
 	json_out_close(json, '}');
+	warnings_json(json, &warnings);
 	json_out_close(json, '}');
 }
 

@@ -205,7 +205,7 @@ static void agent_metrics(const struct sessions_health *health, struct buf *out)
 	single(out, "profd_bpf_map_bytes", "gauge", "Memory of the BPF maps.",
 	       (double)health->map_bytes);
 	single(out, "profd_hung_file_readers", "gauge",
-	       "Children that hang at files of file systems that do not answer; at 16 no more are opened.",
+	       "Children that hang at files, and threads at processes, that do not answer; at 16 of either no more are looked at.",
 	       health->hung_readers);
 }
 

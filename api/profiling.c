@@ -94,6 +94,8 @@ static int parse_start(const cJSON *body, struct session_request *request,
 	if (rc == 0)
 		rc = json_in_bool(body, "paths", &request->paths, err);
 	if (rc == 0)
+		rc = json_in_bool(body, "children", &request->children, err);
+	if (rc == 0)
 		rc = parse_labels(body, labels, &request->label_count, err);
 	if (rc < 0)
 		return rc;
@@ -106,7 +108,7 @@ static int parse_start(const cJSON *body, struct session_request *request,
 		json_warn(warnings, "sampleRate is ignored for %s: it shows the state at the end",
 			  profile_type_info(request->type)->word);
 	json_in_unknown(body,
-			"service profileType durationSeconds sampleRate waitSeconds kernelLocks wakers paths labels",
+			"service profileType durationSeconds sampleRate waitSeconds kernelLocks wakers paths children labels",
 			warnings);
 	return 0;
 }

@@ -83,6 +83,7 @@ static void thread_json(struct json_out *json, const struct profile *p,
 	json_out_int(json, "kernelNs", thread->kernel_ns);
 	json_out_int(json, "runqueueNs", thread->runqueue_ns);
 	json_out_int(json, "preemptedNs", thread->preempted_ns);
+	json_out_int(json, "stolenNs", thread->stolen_ns);
 	json_out_open(json, "blockedNs", '{');
 	for (uint32_t i = 0; i < thread->wait_count; i++) {
 		const struct ledger_wait *wait = &ledger->waits[thread->wait_first + i];

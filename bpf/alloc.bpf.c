@@ -104,44 +104,20 @@ struct {
 	__type(value, struct alloc_task);
 } alloc_tasks SEC(".maps");
 
-/* The context must be read at constant offsets: without the barriers clang would choose the address
- * instead of the value. */
-#define ALLOC_LOAD(name)                                                                           \
-	uint64_t name = ctx->name;                                                                 \
-	asm volatile("" : "+r"(name))
+/* Registers by their numbers in DWARF: those that alloc_probes_can_probe() knows. A table, as the context must be read at
+ * constant offsets, and choosing among nine loads would give the verifier nine ways to follow to the end. */
+struct alloc_registers {
+	uint64_t of[16];
+};
 
-static __always_inline uint64_t alloc_register(const struct arch_regs *ctx, uint32_t number)
+static __always_inline uint64_t alloc_register(const struct alloc_registers *registers, uint64_t number)
 {
-	ALLOC_LOAD(ax);
-	ALLOC_LOAD(bx);
-	ALLOC_LOAD(cx);
-	ALLOC_LOAD(dx);
-	ALLOC_LOAD(si);
-	ALLOC_LOAD(di);
-	ALLOC_LOAD(bp);
-	ALLOC_LOAD(r8);
-	ALLOC_LOAD(r9);
+	return registers->of[number & 15];
+}
 
-	switch (number & 15) {
-	case 0:
-		return ax;
-	case 1:
-		return cx;
-	case 2:
-		return dx;
-	case 3:
-		return bx;
-	case 5:
-		return bp;
-	case 6:
-		return si;
-	case 8:
-		return r8;
-	case 9:
-		return r9;
-	default:
-		return di;
-	}
+static __always_inline struct alloc_registers alloc_registers_of(const struct arch_regs *ctx)
+{
+	return (struct alloc_registers){ { ctx->ax, ctx->cx, ctx->dx, ctx->bx, 0, ctx->bp, ctx->si, ctx->di, ctx->r8, ctx->r9 } };
 }
 
 static __always_inline struct alloc_counts *alloc_counts_of(uint32_t slot)
@@ -151,7 +127,7 @@ static __always_inline struct alloc_counts *alloc_counts_of(uint32_t slot)
 
 /* ---- events -------------------------------------------------------------------------------- */
 
-static __always_inline bool alloc_send(struct prof_sample_event *event, struct task_struct *task)
+static __always_inline bool alloc_send(struct prof_sample_event *event, struct task_struct *task, uint64_t wakeup)
 {
 	event->head.kind = PROF_EVENT_SAMPLE;
 	event->head.size_bytes = sizeof(*event);
@@ -161,7 +137,7 @@ static __always_inline bool alloc_send(struct prof_sample_event *event, struct t
 	event->start_boottime_ns = task->group_leader->start_boottime;
 	event->cpu = bpf_get_smp_processor_id();
 	bpf_get_current_comm(event->comm, sizeof(event->comm));
-	return !bpf_ringbuf_output(&events, event, sizeof(*event), BPF_RB_NO_WAKEUP);
+	return !bpf_ringbuf_output(&events, event, sizeof(*event), wakeup);
 }
 
 /* What became of a tracked address. */
@@ -181,7 +157,7 @@ static __always_inline void alloc_gone(struct task_struct *task, uint32_t slot, 
 		return;
 	event.time_ns = bpf_ktime_get_ns();
 	counts = alloc_counts_of(slot);
-	if (!alloc_send(&event, task) && counts)
+	if (!alloc_send(&event, task, BPF_RB_NO_WAKEUP) && counts)
 		counts->lost++;
 }
 
@@ -201,12 +177,25 @@ static __always_inline void alloc_birth(struct task_struct *task, struct alloc_t
 	};
 	struct alloc_counts *counts = alloc_counts_of(slot);
 
-	if (alloc_send(&event, task)) {
+	if (alloc_send(&event, task, BPF_RB_NO_WAKEUP)) {
 		if (address)
 			bpf_map_update_elem(&alloc_live, &key, &state->time_ns, BPF_ANY);
 	} else if (counts) {
 		counts->lost++;
 	}
+}
+
+/* It costs more than was foreseen: every moment until the probes are gone does. */
+static __attribute__((noinline)) int alloc_alarm(struct task_struct *task, uint32_t slot, uint32_t window)
+{
+	struct prof_sample_event event = {
+		.time_ns = bpf_ktime_get_ns(),
+		.source = window,
+		.detail = ALLOC_BUSY,
+		.holder = slot,
+	};
+
+	return alloc_send(&event, task, BPF_RB_FORCE_WAKEUP);
 }
 
 /* ---- the stack ----------------------------------------------------------------------------- */
@@ -279,7 +268,7 @@ static __always_inline uint64_t alloc_gap(uint64_t most, const struct alloc_slot
 	}
 	gap = caller->bytes / CALLER_SAMPLES + 1;
 	caller->bytes += bytes;
-	if (!slot->closely || counts->closer > CLOSER_FIRST + counts->allocations / CLOSER_EACH)
+	if (counts->closer > CLOSER_FIRST + counts->allocations / CLOSER_EACH)
 		return most;
 	return gap < most ? gap : most;
 }
@@ -293,15 +282,15 @@ static __always_inline int64_t alloc_gaps_in(uint64_t bytes, uint64_t gap)
 }
 
 /* Bytes of an allocation by what is in its arguments; 0 = none, or one that another site sees. */
-static __always_inline uint64_t alloc_bytes(const struct arch_regs *ctx, uint64_t cookie,
+static __always_inline uint64_t alloc_bytes(const struct alloc_registers *registers, uint64_t cookie,
 					    uint32_t kind)
 {
-	uint64_t first = alloc_register(ctx, cookie >> 8), second, bytes;
+	uint64_t first = alloc_register(registers, cookie >> 8), second, bytes;
 	bool relays = cookie >> 40 & ALLOC_COOKIE_RELAYS;
 
 	if (kind == KIND_MALLOC)
 		return first ? first : 1;
-	second = alloc_register(ctx, cookie >> 12);
+	second = alloc_register(registers, cookie >> 12);
 	switch (kind) {
 	case KIND_CALLOC:
 		if (first >> 32 || second >> 32)
@@ -321,7 +310,7 @@ static __always_inline uint64_t alloc_bytes(const struct arch_regs *ctx, uint64_
 	case KIND_POSIX_MEMALIGN:
 		if (relays && second <= RELAYED_ALIGNMENT)
 			return 0;
-		bytes = alloc_register(ctx, cookie >> 16);
+		bytes = alloc_register(registers, cookie >> 16);
 		break;
 	default:
 		return 0;
@@ -381,16 +370,17 @@ static __always_inline int alloc_entry(struct arch_regs *ctx, struct task_struct
 	struct alloc_task *state;
 	uint64_t bytes, gap, return_at, most = *(volatile uint64_t *)&slot->mean_gap_bytes;
 	int take = !(session && slot->track == ALLOC_TRACK_ALL);
+	const struct alloc_registers registers_in = alloc_registers_of(ctx), *registers = &registers_in;
 
 	if (kind == KIND_FREE || kind == KIND_REALLOC) {
 		/* Where frees are not probed, what realloc moves is not the rule of how blocks end. */
 		if (slot->track)
-			alloc_gone(task, number, alloc_register(ctx, cookie >> 8), slot->window,
+			alloc_gone(task, number, alloc_register(registers, cookie >> 8), slot->window,
 				   slot->track == ALLOC_TRACK_ALL ? ALLOC_DEATH : ALLOC_UNSEEN);
 		if (kind == KIND_FREE)
 			return 1;
 	}
-	bytes = alloc_bytes(ctx, cookie, kind);
+	bytes = alloc_bytes(registers, cookie, kind);
 	if (!bytes || bytes >> 47 || !most)
 		return 1;
 	state = bpf_task_storage_get(&alloc_tasks, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -420,7 +410,7 @@ static __always_inline int alloc_entry(struct arch_regs *ctx, struct task_struct
 	state->gap = gap;
 	state->stack = alloc_stack(ctx, task, return_at);
 	state->sp = return_at + sizeof(uint64_t);
-	state->result = kind == KIND_POSIX_MEMALIGN ? alloc_register(ctx, cookie >> 8) : 0;
+	state->result = kind == KIND_POSIX_MEMALIGN ? alloc_register(registers, cookie >> 8) : 0;
 	if (!state->stack)
 		counts->lost++;
 	if (take) {
@@ -448,14 +438,16 @@ static __always_inline int alloc_hit(struct arch_regs *ctx, bool is_return)
 	struct alloc_slot *slot = alloc_slot_of(cookie);
 	struct alloc_counts *counts;
 
-	if (!slot)
-		return 1;
 	if (is_return)
-		return alloc_return(ctx, task, cookie, slot);
+		return slot ? alloc_return(ctx, task, cookie, slot) : 1;
 	counts = alloc_counts_of(cookie >> 32 & (ALLOC_SLOTS_MAX - 1));
 	if (!counts)
 		return 1;
 	counts->hits++;
+	if (!slot)
+		return 1;
+	if (slot->hits_alarm && counts->hits % slot->hits_alarm == 0)
+		alloc_alarm(task, cookie >> 32 & (ALLOC_SLOTS_MAX - 1), slot->window);
 	if (counts->capped >= slot->hits_max)
 		return 1;
 	counts->capped++;
@@ -564,6 +556,6 @@ int BPF_PROG(alloc_fault, unsigned long address, struct pt_regs *regs, unsigned 
 	event.value = ip;
 	event.holder = owner->slot;
 	event.time_ns = bpf_ktime_get_ns();
-	alloc_send(&event, task);
+	alloc_send(&event, task, BPF_RB_NO_WAKEUP);
 	return 0;
 }

@@ -29,6 +29,7 @@ enum alloc_event {
 	ALLOC_DEATH = 1,  /* a tracked one was freed */
 	ALLOC_UNSEEN = 2, /* the address of a tracked one was handed out again */
 	ALLOC_MAPPED = 3, /* the header of what may be a block with a mapping of its own was touched: object, by value */
+	ALLOC_BUSY = 4,	  /* so many hits in window source by now (hits_alarm); the reader is woken */
 };
 
 /* Which addresses are wanted. */
@@ -42,15 +43,14 @@ enum alloc_track {
 struct alloc_slot {
 	uint64_t mean_gap_bytes; /* 0 = closed */
 	uint64_t hits_max;	 /* of a window, per CPU; beyond it hits do nothing */
+	uint64_t hits_alarm;	 /* every so many, per CPU, ALLOC_BUSY is sent; 0 = never */
 	uint32_t window;	 /* its number */
 	uint32_t track;		 /* enum alloc_track */
-	uint32_t closely;	 /* callers that allocate little have smaller gaps */
-	uint32_t reserved;
 };
 
-/* One per CPU and slot; user space begins it anew with every window. */
+/* One per CPU and slot; user space begins it anew where a window opens and where it closes. */
 struct alloc_counts {
-	uint64_t hits;
+	uint64_t hits; /* all that is counted while the slot is closed: the kernel takes its time to put probes in and away */
 	uint64_t allocations; /* of them: not frees */
 	uint64_t returns; /* hits that took the return probe as well */
 	uint64_t sampled;

@@ -78,6 +78,39 @@ static __always_inline void arch_start_unwind(struct unwind_state *at, const str
 
 /* ---- system calls -------------------------------------------------------------------------- */
 
+/* Does this system call return how many bytes, or arch_moves_messages(), it has moved? FILE where the kind depends
+ * on the file. */
+static __always_inline uint32_t arch_moves_bytes(uint64_t number)
+{
+	switch (number) {
+	case 0:	  /* read */
+	case 1:	  /* write */
+	case 17:  /* pread64 */
+	case 18:  /* pwrite64 */
+	case 19:  /* readv */
+	case 20:  /* writev */
+	case 40:  /* sendfile */
+	case 275: /* splice */
+	case 276: /* tee */
+	case 278: /* vmsplice */
+	case 295: /* preadv */
+	case 296: /* pwritev */
+	case 326: /* copy_file_range */
+	case 327: /* preadv2 */
+	case 328: /* pwritev2 */
+		return PROF_DETAIL_FILE;
+	case 44:  /* sendto */
+	case 45:  /* recvfrom */
+	case 46:  /* sendmsg */
+	case 47:  /* recvmsg */
+	case 299: /* recvmmsg */
+	case 307: /* sendmmsg */
+		return PROF_DETAIL_SOCKET;
+	default:
+		return PROF_DETAIL_NONE;
+	}
+}
+
 /* What a blocked system call waits for; PROF_WAIT_NONE: it depends on the file in its first
  * argument (arch_first_argument). Numbers: arch/x86/entry/syscalls/syscall_64.tbl. */
 static __always_inline uint32_t arch_wait_of_syscall(uint64_t number)
@@ -127,24 +160,8 @@ static __always_inline uint32_t arch_wait_of_syscall(uint64_t number)
 	case 242: /* mq_timedsend */
 	case 243: /* mq_timedreceive */
 		return PROF_WAIT_PIPE;
-	case 0:	  /* read */
-	case 1:	  /* write */
-	case 17:  /* pread64 */
-	case 18:  /* pwrite64 */
-	case 19:  /* readv */
-	case 20:  /* writev */
-	case 40:  /* sendfile */
-	case 275: /* splice */
-	case 276: /* tee */
-	case 278: /* vmsplice */
-	case 295: /* preadv */
-	case 296: /* pwritev */
-	case 326: /* copy_file_range */
-	case 327: /* preadv2 */
-	case 328: /* pwritev2 */
-		return PROF_WAIT_NONE;
 	default:
-		return PROF_WAIT_OTHER;
+		return arch_moves_bytes(number) == PROF_DETAIL_FILE ? PROF_WAIT_NONE : PROF_WAIT_OTHER;
 	}
 }
 
@@ -152,13 +169,6 @@ static __always_inline uint32_t arch_wait_of_syscall(uint64_t number)
 static __always_inline uint32_t arch_detail_of_syscall(uint64_t number)
 {
 	switch (number) {
-	case 44:  /* sendto */
-	case 45:  /* recvfrom */
-	case 46:  /* sendmsg */
-	case 47:  /* recvmsg */
-	case 299: /* recvmmsg */
-	case 307: /* sendmmsg */
-		return PROF_DETAIL_SOCKET;
 	case 26:  /* msync */
 	case 74:  /* fsync */
 	case 75:  /* fdatasync */
@@ -175,40 +185,7 @@ static __always_inline uint32_t arch_detail_of_syscall(uint64_t number)
 	case 220: /* semtimedop */
 		return PROF_DETAIL_SEMAPHORE;
 	default:
-		return PROF_DETAIL_NONE;
-	}
-}
-
-/* Does this system call return how many bytes, or arch_moves_messages(), it has moved? FILE where the kind depends
- * on the file. */
-static __always_inline uint32_t arch_moves_bytes(uint64_t number)
-{
-	switch (number) {
-	case 0:	  /* read */
-	case 1:	  /* write */
-	case 17:  /* pread64 */
-	case 18:  /* pwrite64 */
-	case 19:  /* readv */
-	case 20:  /* writev */
-	case 40:  /* sendfile */
-	case 275: /* splice */
-	case 276: /* tee */
-	case 278: /* vmsplice */
-	case 295: /* preadv */
-	case 296: /* pwritev */
-	case 326: /* copy_file_range */
-	case 327: /* preadv2 */
-	case 328: /* pwritev2 */
-		return PROF_DETAIL_FILE;
-	case 44:  /* sendto */
-	case 45:  /* recvfrom */
-	case 46:  /* sendmsg */
-	case 47:  /* recvmsg */
-	case 299: /* recvmmsg */
-	case 307: /* sendmmsg */
-		return PROF_DETAIL_SOCKET;
-	default:
-		return PROF_DETAIL_NONE;
+		return arch_moves_bytes(number) == PROF_DETAIL_SOCKET ? PROF_DETAIL_SOCKET : PROF_DETAIL_NONE;
 	}
 }
 
@@ -216,6 +193,12 @@ static __always_inline uint32_t arch_moves_bytes(uint64_t number)
 static __always_inline bool arch_moves_messages(uint64_t number)
 {
 	return number == 299 /* recvmmsg */ || number == 307 /* sendmmsg */;
+}
+
+/* It returns the number of events of Linux AIO (struct io_event) in the memory at its fourth argument. */
+static __always_inline bool arch_collects_events(uint64_t number)
+{
+	return number == 208 /* io_getevents */ || number == 333 /* io_pgetevents */;
 }
 
 /* Is the first argument of this system call, which may wait for I/O, the file or socket? */
@@ -270,6 +253,7 @@ static __always_inline struct arch_lock_wait arch_lock_owner(uint64_t operation,
 #define arch_system_call(regs)	  ((regs)->orig_ax)
 #define arch_first_argument(regs) ((regs)->di)
 #define arch_second_argument(regs) ((regs)->si)
+#define arch_fourth_argument(regs) ((regs)->r10)
 #define arch_is_futex(number)	  ((number) == 202)
 #define ARCH_POLL		  7
 #define ARCH_NANOSLEEP		  35

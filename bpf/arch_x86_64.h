@@ -37,6 +37,7 @@
 	CALL(sendfile64) CALL(splice) CALL(tee) CALL(vmsplice) CALL(copy_file_range)               \
 	CALL(sendto) CALL(recvfrom) CALL(sendmsg) CALL(recvmsg)
 #define ARCH_MESSAGE_CALLS(CALL) CALL(sendmmsg) CALL(recvmmsg)
+#define ARCH_EVENT_CALLS(CALL) CALL(io_getevents) CALL(io_pgetevents)
 
 /* User addresses end below 2^56 with five-level page tables; everything above is the kernel's. */
 #define ARCH_USER_END (1ull << 56)

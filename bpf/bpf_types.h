@@ -231,8 +231,20 @@ struct sched_info {
 	unsigned long long last_queued;	 /* likewise; 0 = it waits for none */
 };
 
+/* Of a CPU. */
+struct rq {
+	uint64_t clock;	     /* the scheduler's, ns, as of the last switch or tick */
+	uint64_t clock_task; /* likewise, but stands still in interrupts and while a hypervisor has taken the CPU */
+};
+
+struct cfs_rq {
+	struct rq *rq; /* with CONFIG_FAIR_GROUP_SCHED */
+};
+
 struct sched_entity {
 	uint64_t sum_exec_runtime; /* ns, as of the last switch or tick */
+	uint64_t prev_sum_exec_runtime; /* when it came onto its CPU, or its scheduling was changed there */
+	struct cfs_rq *cfs_rq; /* with CONFIG_FAIR_GROUP_SCHED */
 };
 
 struct gendisk {
@@ -279,6 +291,7 @@ struct uprobe_task {
 struct task_struct {
 	unsigned int __state;
 	int on_cpu;
+	unsigned long nvcsw; /* how often it was blocked */
 	void *stack;
 	unsigned int flags;
 	struct sched_entity se;
@@ -290,6 +303,7 @@ struct task_struct {
 	struct task_struct *real_parent;
 	unsigned int in_iowait : 1;
 	unsigned int in_execve : 1;
+	unsigned int frozen : 1; /* by its cgroup */
 	uint64_t start_time; /* CLOCK_MONOTONIC, ns */
 	uint64_t start_boottime;
 	uint64_t self_exec_id;
@@ -310,15 +324,32 @@ struct perf_event {
 };
 
 struct io_cqe {
+	uint64_t user_data;
 	int32_t res;
 };
 
+struct io_ring_ctx;
+
 /* A request of io_uring as its completion is told (since v5.19 with what came of it, cef216fc32d7 "io_uring:
- * explicitly keep a CQE in io_kiocb"). */
+ * explicitly keep a CQE in io_kiocb"). Its first bytes are what its operation makes of them. */
 struct io_kiocb {
 	struct file *file;
 	uint8_t opcode;
 	struct io_cqe cqe;
+	struct io_ring_ctx *ctx;
+	void *async_data;
+};
+
+/* io_uring/net.c: what requests that send and receive make of them. */
+struct io_sr_msg {
+	void *umsg;
+	uint16_t flags;
+};
+
+/* io_uring/net.h: what is kept of a message's header, once a request has waited (from 6.10 on always). */
+struct io_async_msghdr {
+	int namelen;
+	uint64_t controllen;
 };
 
 /* What the context of a program at a perf event really is, include/linux/perf_event.h. */
@@ -347,6 +378,35 @@ struct bpf_iter__task {
 #pragma clang attribute pop
 
 struct linux_binprm;
+
+/* include/uapi/linux/io_uring.h */
+struct io_uring_cqe {
+	uint64_t user_data;
+	int32_t res;
+	uint32_t flags;
+};
+
+/* include/uapi/linux/aio_abi.h, struct io_event and the beginning of struct iocb */
+struct aio_event {
+	uint64_t data, request;
+	int64_t moved, more;
+};
+
+struct aio_request {
+	uint64_t data;
+	uint32_t key, flags;
+	uint16_t code;
+	int16_t priority;
+	uint32_t descriptor;
+	uint64_t buffer, bytes;
+};
+
+/* include/linux/socket.h, struct user_msghdr: the header of a message as programs write it */
+struct message_header {
+	uint64_t name;
+	int32_t name_bytes;
+	uint64_t parts, part_count, control, control_bytes;
+};
 
 /* include/uapi/linux/bpf.h: found in maps by its name */
 struct bpf_task_work {

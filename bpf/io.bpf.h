@@ -2,7 +2,8 @@
 /* Bytes read and written. A call that moves n bytes is recorded always if n is at least the threshold t,
  * else with probability n / t, and then with the value t: the expected value is n. The threshold is the
  * CPU's own and follows what is moved, so that a CPU records a bounded number of calls a second, all of them where there
- * are no more; it is decided by what came before, so that the present call has no part in it.
+ * are no more; it is decided by what came before, so that the present call has no part in it. Processes that nobody has
+ * decided on have one of their own: a build's, which are forgotten later, would take the others' share.
  *
  * What a thread has moved is also counted, every call of it: that is exact, and samples say where
  * (PROF_SAMPLE_MOVED, sent by offcpu.bpf.h at both ends of a session and of the thread).
@@ -10,8 +11,7 @@
  * Where a call ends is the only place that sees what was moved, for every kind of file and also without
  * waiting: the end of the kernel's function of each call that moves bytes (fexit), which no other call pays for. Where
  * the kernel refuses that, the end of every system call, and all of the host take the longer way meanwhile. Either is
- * attached only while somebody wants bytes. What io_uring moves is told by a tracepoint of its own, in the thread that
- * asked for it or in one of the kernel's that works for its process. */
+ * attached only while somebody wants bytes. What io_uring moves is in io_ring.bpf.h. */
 #ifndef PROFD_BPF_IO_BPF_H
 #define PROFD_BPF_IO_BPF_H
 
@@ -28,11 +28,12 @@ static __always_inline uint64_t io_threshold(struct io_rate *rate, uint64_t now_
 	uint64_t threshold = rate->threshold;
 
 	if (now_ns - rate->since_ns >= IO_WINDOW_NS) {
-		threshold = rate->bytes / IO_PER_WINDOW;
-		if (rate->calls <= IO_PER_WINDOW)
-			threshold = 0;
-		else if (threshold < IO_THRESHOLD_MIN)
-			threshold = IO_THRESHOLD_MIN;
+		threshold = 0;
+		if (rate->calls > IO_PER_WINDOW) {
+			threshold = rate->bytes / IO_PER_WINDOW;
+			if (threshold < IO_THRESHOLD_MIN)
+				threshold = IO_THRESHOLD_MIN;
+		}
 		rate->since_ns = now_ns;
 		rate->bytes = rate->calls = rate->count = 0;
 	}
@@ -48,16 +49,15 @@ static __always_inline uint64_t io_threshold(struct io_rate *rate, uint64_t now_
 	return threshold;
 }
 
-/* Value of a call that moved @bytes, 0: not recorded. */
-static __always_inline uint64_t io_value(uint64_t bytes, uint64_t now_ns)
+/* Value of a call that moved @bytes, 0: not recorded. @undecided: 0 or 1. */
+static __always_inline uint64_t io_value(uint32_t undecided, uint64_t bytes)
 {
-	uint32_t zero = 0;
-	struct io_rate *rate = bpf_map_lookup_elem(&io_rates, &zero);
+	struct io_rate *rate = bpf_map_lookup_elem(&io_rates, &undecided);
 	uint64_t threshold;
 
 	if (!rate)
 		return 0;
-	threshold = io_threshold(rate, now_ns, bytes);
+	threshold = io_threshold(rate, bpf_ktime_get_ns(), bytes);
 	if (bytes < threshold) {
 		if (bpf_get_prandom_u32() * threshold >> 32 >= bytes)
 			return 0;
@@ -77,13 +77,26 @@ static __always_inline void io_sample_begin(struct scratch *s, struct task_struc
 
 NAME_TURN(io_name_turn, io_scratch)
 
+enum io_unit { IO_IN_BYTES, IO_IN_MESSAGES, IO_IN_EVENTS };
+#define IO_ANY_UNIT (1u << IO_IN_MESSAGES | 1u << IO_IN_EVENTS)
+
+/* Numbers of no file. */
+#define IO_NO_FILE (1ull << 32)
+#define IO_FILES   (IO_NO_FILE + 1) /* of several requests, for each its own */
+
+/* include/uapi/linux/aio_abi.h, IOCB_CMD_* */
+#define AIO_PREAD   0
+#define AIO_PWRITE  1
+#define AIO_PREADV  7
+#define AIO_PWRITEV 8
+
 /* One call, or one request of io_uring. */
 struct io_call {
 	const struct arch_regs *regs; /* of the thread, as it entered the kernel */
 	uint32_t detail;	      /* FILE where the kind depends on the file */
-	uint64_t moved;		      /* bytes; of_messages: so many messages */
+	uint64_t moved;
+	enum io_unit unit;	      /* of @moved */
 	struct file *file;	      /* NULL: the one that its first argument names */
-	bool of_messages;
 };
 
 static __always_inline void io_count(struct task_struct *task, uint64_t bytes)
@@ -131,20 +144,90 @@ __attribute__((noinline)) uint64_t io_messages(uint64_t address, uint64_t count)
 	return moved;
 }
 
-/* Counts the bytes that a call of the current thread has moved; the value to record it with, 0: not. */
-static __always_inline uint64_t io_choose(struct io_call *call)
+/* Adds what the event at @address has moved, 1: that is not known. What was asked for is looked up where the program wrote it when
+ * it asked. It may have other things there by now: the kernel has kept only its address and its data. */
+static __always_inline int io_event_add(struct io_owed *owed, uint64_t address)
+{
+	struct aio_request request;
+	struct aio_event event;
+
+	if (bpf_probe_read_user(&event, sizeof(event), (const void *)address))
+		return 1;
+	if (event.moved <= 0)
+		return 0;
+	if (bpf_probe_read_user(&request, sizeof(request), (const void *)event.request) || request.data != event.data)
+		return 1;
+	if (request.code != AIO_PREAD && request.code != AIO_PWRITE && request.code != AIO_PREADV && request.code != AIO_PWRITEV)
+		return 0; /* a poll says which events came */
+	if ((request.code == AIO_PREAD || request.code == AIO_PWRITE) && (uint64_t)event.moved > request.bytes)
+		return 1;
+	if (owed->descriptor == IO_NO_FILE)
+		owed->descriptor = request.descriptor;
+	else if (owed->descriptor != request.descriptor)
+		owed->descriptor = IO_FILES;
+	owed->collected += event.moved;
+	return 0;
+}
+
+/* The sums are in a map, where the verifier does not follow them from turn to turn. */
+__attribute__((noinline)) int io_event(uint64_t address)
+{
+	uint32_t zero = 0;
+	struct io_owed *owed = bpf_map_lookup_elem(&io_owed, &zero);
+
+	if (owed)
+		owed->unread |= io_event_add(owed, address);
+	return 0;
+}
+
+#define IO_EVENT_BYTES 32u
+__attribute__((noinline)) uint64_t io_events(uint64_t address, uint64_t count)
+{
+	uint32_t zero = 0, i;
+	struct io_owed *owed = bpf_map_lookup_elem(&io_owed, &zero);
+
+	if (!owed)
+		return 0;
+	owed->descriptor = IO_NO_FILE;
+	owed->collected = 0;
+	owed->unread = count > IO_MESSAGES;
+	for (i = 0; i < IO_MESSAGES && i < count; i++)
+		io_event(address + i * IO_EVENT_BYTES);
+	if (owed->unread)
+		outcome_count(OUTCOME_events_unread);
+	return owed->collected;
+}
+
+/* Which of its files a call of this @number is about: no number of one if none or several. */
+__attribute__((noinline)) uint64_t io_descriptor(uint64_t number, uint64_t first_argument)
+{
+	uint32_t zero = 0;
+	struct io_owed *owed;
+
+	if (!arch_collects_events(number))
+		return (uint32_t)first_argument;
+	owed = bpf_map_lookup_elem(&io_owed, &zero);
+	return owed ? owed->descriptor : IO_NO_FILE;
+}
+
+/* Counts the bytes that a call of the current thread has moved; the value to record it with, 0: not. @units: a bit for
+ * each that it may count in instead of bytes. */
+static __always_inline uint64_t io_choose(struct io_call *call, uint32_t units)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	uint32_t tgid = task->tgid;
+	const struct prof_target *target = bpf_map_lookup_elem(&targets, &tgid);
 
-	if (target_wants(bpf_map_lookup_elem(&targets, &tgid), PROF_WANT_IO))
+	if (target_wants(target, PROF_WANT_IO))
 		return 0;
-	if (call->of_messages)
+	if (units & 1u << IO_IN_EVENTS && call->unit == IO_IN_EVENTS)
+		call->moved = io_events(arch_fourth_argument(call->regs), call->moved);
+	if (units & 1u << IO_IN_MESSAGES && call->unit == IO_IN_MESSAGES)
 		call->moved = io_messages(arch_second_argument(call->regs), call->moved);
 	if (!call->moved)
 		return 0;
 	io_count(task, call->moved);
-	return io_value(call->moved, bpf_ktime_get_ns());
+	return io_value(!target, call->moved);
 }
 
 /* Everything before the walk. Returns the scratch to walk in, or NULL. */
@@ -154,16 +237,20 @@ static __always_inline struct scratch *io_begin(struct io_call call, uint64_t va
 	const struct arch_regs *regs = call.regs;
 	uint32_t tgid = task->tgid;
 	struct scratch *s = scratch_enter(&io_scratch);
+	struct arch_call said;
 
 	if (!s) {
 		outcome_count(OUTCOME_scratch_busy);
 		return NULL;
 	}
 	io_sample_begin(s, task, call.moved, value);
-	if (!call.file && !bpf_probe_read_kernel(&value, sizeof(value), &regs->di))
+	value = IO_NO_FILE;
+	if (!call.file && !bpf_probe_read_kernel(&said, sizeof(said), (const char *)regs + ARCH_CALL_AT)) {
+		value = io_descriptor(said.orig_ax, said.di);
 		call.file = file_of(task, value);
-	s->sample.detail = call.detail == PROF_DETAIL_FILE ? detail_of_wait(wait_of_file(call.file))
-							   : call.detail;
+	}
+	s->sample.detail = call.detail == PROF_DETAIL_FILE && value != IO_FILES ? detail_of_wait(wait_of_file(call.file))
+										: call.detail;
 	kernel_stack_take(s, 0, false, false);
 	if (call.file && names_are_wanted(tgid))
 		name_of_file(s, call.file, io_name_turn);
@@ -181,15 +268,19 @@ static __always_inline struct scratch *io_begin(struct io_call call, uint64_t va
 	return s;
 }
 
-/* What a system call that returned @moved has moved; detail NONE: nothing. @messages: it may be one that counts
- * messages. */
-static __always_inline struct io_call io_of_exit(struct pt_regs *regs, long moved, bool messages)
+/* What a system call that returned @moved has moved; detail NONE: nothing. @units as above. */
+static __always_inline struct io_call io_of_exit(struct pt_regs *regs, long moved, uint32_t units)
 {
 	struct io_call call = { .regs = (const struct arch_regs *)regs, .moved = moved };
+	uint64_t number = call.regs->orig_ax;
 
-	if (moved > 0 && !arch_is_compat32(call.regs))
-		call.detail = arch_moves_bytes(call.regs->orig_ax);
-	call.of_messages = messages && call.detail && arch_moves_messages(call.regs->orig_ax);
+	if (moved <= 0 || arch_is_compat32(call.regs))
+		return call;
+	call.detail = arch_collects_events(number) ? PROF_DETAIL_FILE : arch_moves_bytes(number);
+	if (units & 1u << IO_IN_MESSAGES && arch_moves_messages(number))
+		call.unit = IO_IN_MESSAGES;
+	if (units & 1u << IO_IN_EVENTS && arch_collects_events(number))
+		call.unit = IO_IN_EVENTS;
 	return call;
 }
 
@@ -208,10 +299,10 @@ static __attribute__((noinline)) int io_record(const struct arch_regs *regs, uin
 	return 0;
 }
 
-static __always_inline void io_take(struct io_call call)
+static __always_inline void io_take(struct io_call call, uint32_t units)
 {
 	struct cost_timer timer = cost_begin(PROF_PROGRAM_IO);
-	uint64_t value = call.detail ? io_choose(&call) : 0;
+	uint64_t value = call.detail ? io_choose(&call, units) : 0;
 
 	if (value)
 		io_record(call.regs, call.moved, value, call.file, call.detail);
@@ -242,7 +333,7 @@ static __always_inline bool io_owe(uint64_t moved, uint64_t value)
 	return false;
 }
 
-static __always_inline void io_note(struct io_call call)
+static __always_inline void io_note(struct io_call call, uint32_t units)
 {
 	struct cost_timer timer;
 	uint64_t value;
@@ -250,25 +341,27 @@ static __always_inline void io_note(struct io_call call)
 	if (!call.detail || !config.io_by_call)
 		return;
 	timer = cost_begin(PROF_PROGRAM_IO);
-	value = io_choose(&call);
+	value = io_choose(&call, units);
 	if (value && !io_owe(call.moved, value))
 		outcome_count(OUTCOME_resume_missed);
 	cost_end(&timer);
 }
 
-#define IO_END(name, messages)                                                                     \
+#define IO_END(name, units)                                                                        \
 	SEC("fexit/" ARCH_CALL_PREFIX #name)                                                       \
 	int BPF_PROG(io_##name, struct pt_regs *regs, long moved)                                  \
 	{                                                                                          \
-		io_note(io_of_exit(regs, moved, messages));                                        \
+		io_note(io_of_exit(regs, moved, units), units);                                    \
 		return 0;                                                                          \
 	}
 
-#define IO_CALL(name)	      IO_END(name, false)
-#define IO_MESSAGE_CALL(name) IO_END(name, true)
+#define IO_CALL(name)	      IO_END(name, 0)
+#define IO_MESSAGE_CALL(name) IO_END(name, 1u << IO_IN_MESSAGES)
+#define IO_EVENT_CALL(name)   IO_END(name, 1u << IO_IN_EVENTS)
 
 ARCH_BYTE_CALLS(IO_CALL)
 ARCH_MESSAGE_CALLS(IO_MESSAGE_CALL)
+ARCH_EVENT_CALLS(IO_EVENT_CALL)
 
 /* Its time is that of the program that it interrupts. */
 SEC("tp_btf/irq_work_entry")
@@ -281,8 +374,7 @@ int BPF_PROG(io_resume, int vector)
 	if (!owed || !owed->tid || owed->tid != (uint32_t)bpf_get_current_pid_tgid())
 		return 0;
 	owed->tid = 0;
-	call = io_of_exit((struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf()), owed->moved,
-			  false);
+	call = io_of_exit((struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf()), owed->moved, 0);
 	if (call.detail)
 		io_record(call.regs, call.moved, owed->value, NULL, call.detail);
 	return 0;
@@ -294,7 +386,7 @@ SEC("tp_btf/sys_exit")
 int BPF_PROG(io_exit, struct pt_regs *regs, long moved)
 {
 	if (moved > 0)
-		io_take(io_of_exit(regs, moved, true));
+		io_take(io_of_exit(regs, moved, IO_ANY_UNIT), IO_ANY_UNIT);
 	return 0;
 }
 
@@ -304,7 +396,7 @@ WALK_COMPAT(io_walk_turn, io_scratch)
 SEC("tp_btf/sys_exit")
 int BPF_PROG(io_exit_compat, struct pt_regs *regs, long moved)
 {
-	struct io_call call = io_of_exit(regs, moved, true);
+	struct io_call call = io_of_exit(regs, moved, IO_ANY_UNIT);
 	struct cost_timer timer;
 	struct scratch *s;
 	uint64_t value;
@@ -312,7 +404,7 @@ int BPF_PROG(io_exit_compat, struct pt_regs *regs, long moved)
 	if (!call.detail)
 		return 0;
 	timer = cost_begin(PROF_PROGRAM_IO);
-	value = io_choose(&call);
+	value = io_choose(&call, IO_ANY_UNIT);
 	s = value ? io_begin(call, value, false) : NULL;
 	if (s) {
 		if (s->going)
@@ -321,55 +413,6 @@ int BPF_PROG(io_exit_compat, struct pt_regs *regs, long moved)
 		scratch_leave(s);
 	}
 	cost_end(&timer);
-	return 0;
-}
-
-/* ---- io_uring ------------------------------------------------------------------------------ */
-
-/* Does a request with this code (enum io_uring_op of include/uapi/linux/io_uring.h) end with the number of bytes
- * it has moved? Multishot requests answer many times and are not told apart here. */
-static __always_inline uint32_t io_ring_moves_bytes(uint8_t code)
-{
-	switch (code) {
-	case 1:	 /* READV */
-	case 2:	 /* WRITEV */
-	case 4:	 /* READ_FIXED */
-	case 5:	 /* WRITE_FIXED */
-	case 22: /* READ */
-	case 23: /* WRITE */
-	case 30: /* SPLICE */
-	case 33: /* TEE */
-	case 60: /* READV_FIXED */
-	case 61: /* WRITEV_FIXED */
-		return PROF_DETAIL_FILE;
-	case 9:	 /* SENDMSG */
-	case 10: /* RECVMSG */
-	case 26: /* SEND */
-	case 27: /* RECV */
-	case 47: /* SEND_ZC */
-	case 48: /* SENDMSG_ZC */
-		return PROF_DETAIL_SOCKET;
-	default:
-		return PROF_DETAIL_NONE;
-	}
-}
-
-SEC("tp_btf/io_uring_complete")
-int BPF_PROG(io_ring_done, void *ring, struct io_kiocb *request)
-{
-	struct task_struct *task = bpf_get_current_task_btf();
-	int32_t moved;
-
-	if (!bpf_core_field_exists(struct io_kiocb, cqe))
-		return 0; /* before v5.19 the request is not told */
-	moved = BPF_CORE_READ(request, cqe.res);
-	if (moved > 0)
-		io_take((struct io_call){
-			.regs = (const struct arch_regs *)bpf_task_pt_regs(task),
-			.detail = io_ring_moves_bytes(BPF_CORE_READ(request, opcode)),
-			.moved = moved,
-			.file = BPF_CORE_READ(request, file),
-		});
 	return 0;
 }
 

@@ -31,6 +31,8 @@ const volatile bool have_task_btf = false;
 const volatile bool have_task_pt_regs = false;
 const volatile bool have_vma_walk = false;
 const volatile bool have_irq_work = false;
+const volatile bool have_ring_shots = false; /* requests of io_uring are known before they are issued */
+const volatile bool ring_tells_cqe = false;  /* completions are told as they stand in the ring */
 
 /* Written by the collector at any time through the mapping of .bss. */
 struct prof_config config = {};
@@ -250,16 +252,19 @@ struct io_rate {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, 2); /* of wanted processes; of those that nobody has decided on yet */
 	__type(key, uint32_t);
 	__type(value, struct io_rate);
 } io_rates SEC(".maps");
 
-/* A call that is to be recorded, see io.bpf.h. */
+/* A call that is to be recorded, and what was made of the events of one, see io.bpf.h. */
 struct io_owed {
 	uint64_t moved; /* bytes */
 	uint64_t value; /* to record it with */
 	uint32_t tid;	/* 0 = none */
+	uint32_t unread; /* not 0: of some events it is not known what they moved */
+	uint64_t collected; /* bytes */
+	uint64_t descriptor; /* of the file of all of them; else more than 32 bits */
 };
 
 struct {
@@ -281,16 +286,42 @@ struct {
 	__type(value, struct io_moved);
 } io_moved SEC(".maps");
 
+/* A request of io_uring that posts many completions, by what they say of it, see io_ring.bpf.h. */
+struct io_ring_key {
+	uint64_t ring, user_data;
+};
+
+struct io_ring_shot {
+	struct io_kiocb *request;
+	uint64_t beside; /* bytes that a completion counts beside the payload */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 8192);
+	__type(key, struct io_ring_key);
+	__type(value, struct io_ring_shot);
+} io_ring_shots SEC(".maps");
+
+enum off_how {
+	OFF_RUNS = 0, /* preempted */
+	OFF_WAITS = 1,
+	OFF_HALTED = 2, /* stopped, traced, frozen */
+};
+
 /* A thread off the CPU. Lives and dies with the thread. */
 struct off_state {
 	uint64_t since_ns;     /* 0 = on the CPU */
 	uint64_t run_delay_ns; /* sched_info.run_delay then */
 	uint32_t generation; /* config.off_generation then: an older one is of another attachment */
-	uint16_t blocked;    /* else preempted */
+	uint16_t blocked;    /* enum off_how */
 	uint16_t reserved;
 	uint32_t holder; /* of the lock it waits for, as it says; 0 = unknown */
 	uint32_t waker;	 /* thread of its process that woke it, while locks are wanted; 0 = none */
 	uint32_t wanted; /* decision, as it was found: config.target_generation << 1, bit 0: locks too */
+	uint32_t came;	 /* config.off_generation when it was seen to come onto a CPU last */
+	uint64_t came_stolen_ns; /* of that CPU until then, see off_cpu_stolen() */
+	uint64_t stolen_ns; /* of its own times on CPUs, those that have ended; only grows */
 };
 
 struct {

@@ -15,8 +15,8 @@
  * are on again: in the context of the thread that came back, before it has executed anything. The
  * tracepoint at the entry of that interrupt walks the user stack. A ring buffer has one irq_work,
  * which is in use until its interrupt was taken, so every CPU has a ring of its own. Should the
- * interrupt not have come by the next switch of the CPU, only the kernel stack is recorded
- * (OUTCOME_resume_missed).
+ * interrupt not have come by the next switch of the CPU, of the user stack only where the thread
+ * entered the kernel is recorded (OUTCOME_resume_missed).
  *
  * The part of the time that was spent runnable comes from the thread's own run delay, which the
  * scheduler has updated by then; no wakeup is traced. What a blocked thread waited for is read from
@@ -30,14 +30,83 @@
 
 #include <bpf/bpf_tracing.h>
 
+/* ---- stolen -------------------------------------------------------------------------------- */
+
+/* While a thread has a CPU, interrupts may run there, and a hypervisor may take it away. Where the kernel knows of this
+ * time it does not count as the thread's (update_rq_clock_task() in kernel/sched/core.c), which was not blocked either. The
+ * CPU's two clocks differ by all of it. */
+#define OFF_HAS_CLOCKS bpf_core_field_exists(struct sched_entity, cfs_rq)
+
+/* Of the CPU that @task is on, ns since the host began; 0 = none or not known. */
+static __always_inline uint64_t off_cpu_stolen(struct task_struct *task)
+{
+	struct rq *rq;
+
+	if (!OFF_HAS_CLOCKS)
+		return 0;
+	rq = task->se.cfs_rq->rq;
+	return rq->clock - rq->clock_task;
+}
+
+/* Of @task since it came onto its CPU, of which until now @cpu_stolen_ns was. If nobody saw it come, what the kernel noted of
+ * that tells: the time since then less what was counted of it, which holds unless it was moved between cgroups or the like
+ * since (it shows too much then). */
+static __always_inline uint64_t off_stolen_now(const struct off_state *state, struct task_struct *task, uint64_t cpu_stolen_ns)
+{
+	int64_t stolen_ns;
+
+	if (state && state->came == config.off_generation)
+		stolen_ns = cpu_stolen_ns - state->came_stolen_ns;
+	else if (!OFF_HAS_CLOCKS || !bpf_core_field_exists(struct task_struct, sched_info))
+		return 0;
+	else
+		stolen_ns = task->se.cfs_rq->rq->clock - task->sched_info.last_arrival -
+			    (task->se.sum_exec_runtime - task->se.prev_sum_exec_runtime);
+	/* the clocks of another CPU may be moved on between the one and the other reading */
+	return stolen_ns > 0 ? stolen_ns : 0;
+}
+
+/* Of all times on CPUs that were seen. Another CPU may switch the thread meanwhile: then its last one is left out. */
+static __always_inline uint64_t off_stolen(struct task_struct *task)
+{
+	volatile struct off_state *state = bpf_task_storage_get(&off_states, task, 0, 0);
+	uint64_t stolen_ns = state ? state->stolen_ns : 0, came_stolen_ns = state ? state->came_stolen_ns : 0;
+	uint64_t since_ns = state ? state->since_ns : 0, now_ns;
+
+	if (!task->on_cpu || (since_ns && state->generation == config.off_generation))
+		return stolen_ns;
+	now_ns = off_stolen_now((const struct off_state *)state, task, off_cpu_stolen(task));
+	if (state && (state->since_ns != since_ns || state->came_stolen_ns != came_stolen_ns))
+		return stolen_ns;
+	return stolen_ns + now_ns;
+}
+
 /* ---- leaving ------------------------------------------------------------------------------- */
 
-/* Not runnable: task->__state is non-zero unless the thread was preempted on its way to sleep. */
-static __always_inline bool off_blocks(struct task_struct *task)
+/* include/linux/sched.h: __TASK_STOPPED, __TASK_TRACED and, from 6.1, TASK_FROZEN. */
+#define OFF_HALTED_STATES 0x800cu
+#define OFF_INTERRUPTIBLE 1u /* TASK_INTERRUPTIBLE */
+
+/* Zero: runnable, also of a thread that was preempted on its way to sleep. */
+static __always_inline uint32_t off_task_state(struct task_struct *task)
 {
 	if (bpf_core_field_exists(struct task_struct, __state))
 		return task->__state;
-	return ((struct task_struct___pre514 *)task)->state;
+	return (uint32_t)((struct task_struct___pre514 *)task)->state;
+}
+
+/* Stopped by a signal, a tracer or the freezer, a thread waits for nothing that it asked for, whatever call that
+ * interrupted. A cgroup's freezer lets its threads sleep interruptibly and notes it; the note alone is also there in
+ * vfork() (kernel/signal.c, kernel/fork.c). */
+static __always_inline uint32_t off_how(struct task_struct *task)
+{
+	uint32_t state = off_task_state(task);
+
+	if (!state)
+		return OFF_RUNS;
+	if (state & OFF_HALTED_STATES || (state & OFF_INTERRUPTIBLE && BPF_CORE_READ_BITFIELD(task, frozen)))
+		return OFF_HALTED;
+	return OFF_WAITS;
 }
 
 static __always_inline uint64_t off_run_delay(struct task_struct *task)
@@ -88,22 +157,33 @@ static __always_inline struct off_state *off_wanted(struct task_struct *task)
 	return state;
 }
 
-static __always_inline void off_leave(struct task_struct *task, bool preempted, uint64_t now_ns)
+#define OFF_NOT_READ (~0ull)
+
+/* What was stolen of the CPU; OFF_NOT_READ: nobody wanted to know. */
+static __always_inline uint64_t off_leave(struct task_struct *task, bool preempted, uint64_t now_ns)
 {
 	struct off_state *state;
+	uint64_t cpu_stolen_ns;
 
 	if (!task->pid || task->flags & PF_EXITING)
-		return;
+		return OFF_NOT_READ;
 	state = off_wanted(task);
 	if (!state)
-		return;
+		return OFF_NOT_READ;
+	cpu_stolen_ns = off_cpu_stolen(task);
+	if (state->since_ns && state->generation == config.off_generation) {
+		outcome_count(OUTCOME_return_missed);
+		state->came = 0;
+	}
+	state->stolen_ns += off_stolen_now(state, task, cpu_stolen_ns);
 	state->since_ns = now_ns;
 	state->run_delay_ns = off_run_delay(task);
 	state->generation = config.off_generation;
-	state->blocked = !preempted && off_blocks(task);
+	state->blocked = preempted ? OFF_RUNS : off_how(task);
 	state->holder = state->waker = 0;
 	if (state->blocked && state->wanted & 1)
 		state->holder = off_holder(task);
+	return cpu_stolen_ns;
 }
 
 /* ---- what it waited for -------------------------------------------------------------------- */
@@ -262,6 +342,28 @@ static __attribute__((noinline)) void off_send(struct scratch *s, uint64_t run_d
 	sample_send(s);
 }
 
+/* What a thread's user stack is without reading its memory: where it entered the kernel. */
+static __always_inline void off_entry_stack(struct scratch *s, uint32_t outcome)
+{
+	walk_none(s);
+	s->frames[0] = prof_frame_address(PROF_FRAME_ADDRESS, s->regs.ip, 0);
+	s->stack.tgid = s->sample.tgid;
+	s->stack.frame_count = 1;
+	s->stack.outcome = outcome;
+	s->stack.stack_hash = hash_frame(s->sample.tgid, s->frames[0]);
+}
+
+/* Sends the pending sample, whose user stack cannot be walked any more. */
+static __attribute__((noinline)) void off_give_up(struct scratch *s)
+{
+	outcome_count(OUTCOME_resume_missed);
+	if (arch_is_user(&s->regs) && !arch_is_compat32(&s->regs)) {
+		off_entry_stack(s, OUTCOME_resume_missed);
+		s->sample.user_stack_hash = stack_send(s);
+	}
+	off_send(s, s->resume.run_delay_ns);
+}
+
 /* Value of a time off the CPU, 0: not recorded. */
 static __always_inline uint64_t off_value(uint64_t off_ns)
 {
@@ -333,7 +435,7 @@ static __always_inline void off_record(struct scratch *s, struct task_struct *ta
 	kernel_stack_take(s, bpf_get_task_stack(task, s->frames, KERNEL_STACK_BYTES, 0), false, false);
 	s->sample.state =
 		blocked ? PROF_OFF_BLOCKED << 4 | PROF_WAIT_OTHER : PROF_OFF_PREEMPTED << 4;
-	if (has_registers && blocked) {
+	if (has_registers && blocked == OFF_WAITS) {
 		s->sample.state = PROF_OFF_BLOCKED << 4 | off_wait(s, task);
 		if (prof_state_is_disk(s->sample.state))
 			s->resume.disk = disk_join(task->pid, s->sample.time_ns - s->resume.off_ns,
@@ -347,13 +449,11 @@ static __always_inline void off_record(struct scratch *s, struct task_struct *ta
 		return;
 	}
 	s->resume.owed = have_irq_work && off_raise_interrupt();
-	if (!s->resume.owed) {
-		outcome_count(OUTCOME_resume_missed);
-		off_send(s, s->resume.run_delay_ns);
-	}
+	if (!s->resume.owed)
+		off_give_up(s);
 }
 
-static __always_inline void off_return(struct task_struct *task, uint64_t now_ns)
+static __always_inline void off_return(struct task_struct *task, uint64_t now_ns, uint64_t cpu_stolen_ns)
 {
 	struct off_state *state;
 	uint64_t off_ns, value;
@@ -363,7 +463,11 @@ static __always_inline void off_return(struct task_struct *task, uint64_t now_ns
 	if (!task->pid)
 		return;
 	state = bpf_task_storage_get(&off_states, task, 0, 0);
-	if (!state || !state->since_ns || state->generation != config.off_generation)
+	if (!state)
+		return;
+	state->came_stolen_ns = cpu_stolen_ns == OFF_NOT_READ ? off_cpu_stolen(task) : cpu_stolen_ns;
+	state->came = config.off_generation;
+	if (!state->since_ns || state->generation != config.off_generation)
 		return;
 	off_ns = now_ns - state->since_ns;
 	state->since_ns = 0;
@@ -373,10 +477,8 @@ static __always_inline void off_return(struct task_struct *task, uint64_t now_ns
 	s = bpf_map_lookup_elem(&switch_scratch, &zero);
 	if (!s)
 		return;
-	if (s->resume.owed) {
-		outcome_count(OUTCOME_resume_missed);
-		off_send(s, s->resume.run_delay_ns);
-	}
+	if (s->resume.owed)
+		off_give_up(s);
 	off_sample_begin(s, task, now_ns, off_ns, value);
 	s->resume.off_ns = off_ns;
 	s->resume.run_delay_ns = state->run_delay_ns;
@@ -392,8 +494,7 @@ int BPF_PROG(off_switch, bool preempt, struct task_struct *prev, struct task_str
 	struct cost_timer timer = cost_begin(PROF_PROGRAM_SWITCH);
 	uint64_t now_ns = bpf_ktime_get_ns();
 
-	off_leave(prev, preempt, now_ns);
-	off_return(next, now_ns);
+	off_return(next, now_ns, off_leave(prev, preempt, now_ns));
 	cost_end(&timer);
 	return 0;
 }
@@ -428,14 +529,23 @@ static __always_inline uint64_t off_queued(struct task_struct *task, uint64_t no
 	uint64_t queued_ns;
 
 	if (!bpf_core_field_exists(struct task_struct, sched_info) || !config.sweep_clock_ns ||
-	    off_blocks(task) || task->on_cpu)
+	    off_task_state(task) || task->on_cpu)
 		return 0;
 	queued_ns = task->sched_info.last_queued + config.sweep_clock_ns;
 	return task->sched_info.last_queued && queued_ns < now_ns ? now_ns - queued_ns : 0;
 }
 
-/* What the scheduler itself has counted for a thread: between two of these its time on CPUs and on
- * run queues is exact, and what is left of the time it was blocked. */
+static __always_inline void reading_send(struct prof_sample_event *event, uint8_t type, uint64_t value, uint64_t value2)
+{
+	event->type = type;
+	event->value = value;
+	event->value2 = value2;
+	if (bpf_ringbuf_output(&events, event, sizeof(*event), BPF_RB_NO_WAKEUP))
+		outcome_count(OUTCOME_ring_full);
+}
+
+/* What the scheduler itself has counted for a thread: between two of these its time on CPUs and on run queues is exact,
+ * and so is what was stolen from it; what is left of the time it was blocked. */
 static __always_inline void thread_send(struct task_struct *task, uint64_t now_ns, uint64_t queued_ns,
 					bool ends, bool with_moved)
 {
@@ -445,27 +555,21 @@ static __always_inline void thread_send(struct task_struct *task, uint64_t now_n
 		.head = { .kind = PROF_EVENT_SAMPLE, .size_bytes = sizeof(event) },
 		.time_ns = now_ns,
 		.start_boottime_ns = leader->start_boottime,
-		.value = task->se.sum_exec_runtime,
-		.value2 = off_run_delay(task) + queued_ns,
 		.tgid = task->tgid,
 		.tid = task->pid,
 		.cpu = bpf_get_smp_processor_id(),
-		.type = PROF_SAMPLE_THREAD,
 		.state = ends,
 		.object = task->start_time,
 	};
 
 	bpf_probe_read_kernel(event.comm, sizeof(event.comm), task->comm);
-	if (bpf_ringbuf_output(&events, &event, sizeof(event), BPF_RB_NO_WAKEUP))
-		outcome_count(OUTCOME_ring_full);
+	reading_send(&event, PROF_SAMPLE_THREAD, task->se.sum_exec_runtime, off_run_delay(task) + queued_ns);
+	reading_send(&event, PROF_SAMPLE_STOLEN, off_stolen(task),
+		     2 * task->nvcsw - (!task->on_cpu && off_task_state(task)));
 	if (!with_moved)
 		return;
 	moved = bpf_task_storage_get(&io_moved, task, 0, 0);
-	event.type = PROF_SAMPLE_MOVED;
-	event.value = moved ? moved->bytes : 0;
-	event.value2 = 0;
-	if (bpf_ringbuf_output(&events, &event, sizeof(event), BPF_RB_NO_WAKEUP))
-		outcome_count(OUTCOME_ring_full);
+	reading_send(&event, PROF_SAMPLE_MOVED, moved ? moved->bytes : 0, 0);
 }
 
 /* Of the last thread of a process the target is gone already: it counts as undecided. */
@@ -484,18 +588,14 @@ int BPF_PROG(off_exit, struct task_struct *task)
 
 /* ---- sweeping ------------------------------------------------------------------------------ */
 
-/* What a blocked thread's stack is without reading its memory: where it entered the kernel. What is needed to
- * have the rest goes along. */
-static __always_inline void sweep_user_stack(struct scratch *s, uint32_t tgid)
+/* What is needed to have the rest of a blocked thread's stack goes along. */
+static __always_inline void sweep_user_stack(struct scratch *s)
 {
-	walk_none(s);
-	s->frames[0] = prof_frame_address(PROF_FRAME_ADDRESS, s->regs.ip, 0);
+	off_entry_stack(s, OUTCOME_complete);
 	s->frames[1] = (uint64_t)PROF_FRAME_MARKER << PROF_FRAME_KIND_SHIFT |
 		       PROF_MARKER_BLOCKED;
-	s->stack.tgid = tgid;
 	s->stack.frame_count = 2;
-	s->stack.outcome = OUTCOME_complete;
-	s->stack.stack_hash = hash_frame(hash_frame(tgid, s->frames[0]), s->frames[1]);
+	s->stack.stack_hash = hash_frame(s->stack.stack_hash, s->frames[1]);
 	s->sample.user_stack_hash = stack_send(s);
 	s->sample.head.flags = late_send_registers(s, 0) ? PROF_SAMPLE_LATE : 0;
 }
@@ -515,10 +615,10 @@ static __always_inline void sweep_send(struct scratch *s, struct task_struct *ta
 					 : PROF_OFF_PREEMPTED << 4;
 	if (has_user_stack(task->mm, task->flags) &&
 	    !bpf_probe_read_kernel(&s->regs, sizeof(s->regs), (void *)bpf_task_pt_regs(task))) {
-		if (state->blocked)
+		if (state->blocked == OFF_WAITS)
 			s->sample.state = PROF_OFF_BLOCKED << 4 | off_wait(s, task);
 		if (arch_is_user(&s->regs) && !arch_is_compat32(&s->regs))
-			sweep_user_stack(s, task->tgid);
+			sweep_user_stack(s);
 	}
 	sample_send(s);
 }
@@ -540,7 +640,7 @@ static __always_inline void sweep_wait(struct task_struct *task, uint64_t now_ns
 		if (now_ns > state->since_ns)
 			sweep_send(s, task, now_ns, state);
 	} else {
-		state->blocked = off_blocks(task);
+		state->blocked = off_how(task);
 		state->holder = state->waker = 0;
 		state->generation = config.off_generation;
 	}
@@ -550,7 +650,9 @@ static __always_inline void sweep_wait(struct task_struct *task, uint64_t now_ns
 
 /* Visits every thread of the host: so that a session has what fell inside of a wait that began
  * before it, or has not ended with it, and the exact sums of each thread at both ends. A thread
- * that comes back in this very moment may count its time twice. */
+ * that comes back in this very moment may count its time twice.
+ * A byte for each that leaves something in the ring: after as many as a read has room for, the reader
+ * takes out what is there (bpf_seq_read() in kernel/bpf/bpf_iter.c). */
 SEC("iter/task")
 int off_sweep(struct bpf_iter__task *ctx)
 {
@@ -573,9 +675,11 @@ int off_sweep(struct bpf_iter__task *ctx)
 	if (!config.sweep_clock_ns && bpf_core_field_exists(struct task_struct, sched_info))
 		config.sweep_clock_ns =
 			now_ns - bpf_get_current_task_btf()->sched_info.last_arrival;
-	if (wanted)
+	if (wanted) {
 		thread_send(task, now_ns, off_queued(task, now_ns), false,
 			    !target_wants(target, PROF_WANT_IO));
+		bpf_seq_write(ctx->meta->seq, "", 1);
+	}
 	sweep_wait(task, now_ns);
 	return 0;
 }
@@ -593,8 +697,10 @@ static __always_inline struct scratch *resume_begin(bool with_loop)
 		return NULL;
 	tgid = s->sample.tgid;
 	if (s->sample.tid != (uint32_t)bpf_get_current_pid_tgid() || !arch_is_user(&s->regs)) {
-		outcome_count(OUTCOME_resume_missed);
-	} else if (arch_is_compat32(&s->regs)) {
+		off_give_up(s);
+		return NULL;
+	}
+	if (arch_is_compat32(&s->regs)) {
 		outcome_count(OUTCOME_compat32);
 	} else {
 		target = bpf_map_lookup_elem(&targets, &tgid);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* The profiler's BPF object: the CPU sampler, the off-CPU programs (offcpu.bpf.h), bytes (io.bpf.h), the
  * kernel's locks (locks.bpf.h), wakers (wakers.bpf.h) and the life of processes. See bpf/README.md. */
-#include "bpf/io.bpf.h"
+#include "bpf/io_ring.bpf.h"
 #include "bpf/locks.bpf.h"
 #include "bpf/wakers.bpf.h"
 

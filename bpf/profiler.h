@@ -18,7 +18,7 @@
 #define PROF_COMM_SIZE		    16u	 /* TASK_COMM_LEN */
 #define PROF_MODULES_MAX	    (1u << 18)
 #define PROF_OUTCOMES_MAX	    64u
-#define PROF_KICK_RING_BYTES	    16384u /* 1,024 off-CPU samples of a CPU between two polls */
+#define PROF_KICK_RING_BYTES	    65536u /* 4,096 off-CPU samples of a CPU between two polls */
 #define PROF_UNKNOWN_PC_INTERVAL_NS 250000000ull
 #define PROF_LATE_STACK_BYTES	    16384u /* of the user stack in one event; a power of two */
 #define PROF_LATE_PER_SECOND	    256u   /* such events of one CPU */
@@ -135,12 +135,14 @@ enum prof_sample_type {
 	PROF_SAMPLE_WAKER = 5,	/* who wakes a thread: stacks, comm, holder (tid), object (tgid) and value (start
 				 * of the process) are the waker's, all else the woken thread's */
 	PROF_SAMPLE_MOVED = 6,	/* what a thread has read and written since it began to be counted */
+	PROF_SAMPLE_STOLEN = 7, /* how much of its times on CPUs the kernel has not counted for a thread, of those that
+				 * were seen, and how often it was blocked since it began */
 };
 
 /* Of a thread's counters at one moment, not of anything that it did. */
 static inline int prof_sample_is_reading(uint8_t type)
 {
-	return type == PROF_SAMPLE_THREAD || type == PROF_SAMPLE_MOVED;
+	return type == PROF_SAMPLE_THREAD || type == PROF_SAMPLE_MOVED || type == PROF_SAMPLE_STOLEN;
 }
 
 /* Why a thread was off the CPU. One time off the CPU yields a sample of each state that lasted. */
@@ -240,18 +242,18 @@ struct prof_sample_event {
 	uint64_t kernel_stack_hash; /* 0 = none */
 	uint64_t value;		    /* cpu: the sampling period in ns; offcpu: weighted ns; io: weighted
 				     * bytes; thread: ns on a CPU, up to a scheduler tick old;
-				     * moved: bytes */
+				     * moved: bytes; stolen: ns that interrupts and a hypervisor took */
 	uint64_t value2;	    /* offcpu, io: events represented in 1/1024; thread: ns on run
-				     * queues */
+				     * queues; stolen: twice the times that it was blocked, less 1 while it is */
 	uint32_t tgid;
 	uint32_t tid;
 	uint32_t source; /* cpu: 1 = an event of the thread, 0 = the host sampler */
 	uint16_t cpu;
 	uint8_t type;  /* enum prof_sample_type */
-	uint8_t state; /* offcpu: enum prof_off_state << 4 | enum prof_wait; thread, moved: 1 = it ends */
+	uint8_t state; /* offcpu: enum prof_off_state << 4 | enum prof_wait; readings: 1 = it ends */
 	char comm[PROF_COMM_SIZE];
 	uint64_t object; /* offcpu, futex: its address; kernel lock: a number of it; disk: the first eight bytes of the
-			  * device's name, 0 = it had no request of the thread; thread, moved: when the thread began,
+			  * device's name, 0 = it had no request of the thread; readings: when the thread began,
 			  * CLOCK_MONOTONIC ns */
 	uint32_t holder; /* LOCK: the word where glibc keeps the owner's tid, as the wait began; a
 			  * claim of the program's memory. 0 = unknown. Disk with an object: how much of the value

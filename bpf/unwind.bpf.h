@@ -172,7 +172,7 @@ static __always_inline bool walk_may_be_new(const struct scratch *s, enum mappin
 
 /* A probe of returns, ours or anybody's, puts the beginning of a page of the kernel's in the place of a return address.
  * Where the call that it was at @at returns to, 0 = none is known. */
-static __always_inline uint64_t walk_probed_return(uint64_t at)
+static __attribute__((noinline)) uint64_t walk_probed_return(uint64_t at)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
 	struct return_instance *call;

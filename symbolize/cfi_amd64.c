@@ -40,6 +40,9 @@ static bool plt_expression(struct bytes expr, struct unwind_rule *rule)
 /* mov $15, %rax; syscall: glibc's and musl's __restore_rt; debuggers know it by these bytes too. */
 static const uint8_t sigreturn[] = { 0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05 };
 
+/* mov %rbx, %rsp: glibc's __start_context. */
+static const uint8_t new_stack[] = { 0x48, 0x89, 0xdc };
+
 /* ---- code without an entry ----------------------------------------------------------------------- */
 
 struct code_section {
@@ -245,5 +248,9 @@ const struct cfi_arch cfi_arch_amd64 = {
 	.plt_expression = plt_expression,
 	.sigreturn = sigreturn,
 	.sigreturn_len = sizeof(sigreturn),
+	.landing = endbr64,
+	.landing_len = sizeof(endbr64),
+	.new_stack = new_stack,
+	.new_stack_len = sizeof(new_stack),
 	.synth_sections = synth_sections,
 };

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Returns from signal handlers without an entry (musl, hand-written runtimes): looked for by their bytes in
- * what the entries leave out, within bounds, because a file without any entry is one large gap. */
+/* Code that what the entries leave out is about. Returns from signal handlers without an entry (musl, hand-written
+ * runtimes): looked for by their bytes, within bounds, because a file without any entry is one large gap. And where
+ * coroutines end. */
+#include <dwarf.h>
 #include <errno.h>
 #include <string.h>
 
@@ -95,6 +97,62 @@ static bool needs_a_library(Elf *elf)
 	}
 	return false;
 }
+
+/* ---- where coroutines end -------------------------------------------------------------------------- */
+
+#define NOPS_MAX 64u /* bytes of the instructions of an entry without any */
+
+/* Of a function that never changes its stack, if the entry is right. */
+static bool has_default_rules(const struct cfi_entry *entry)
+{
+	if (entry->source != CFI_SOURCE_EH_FRAME || entry->len > NOPS_MAX)
+		return false;
+	for (uint32_t i = 0; i < entry->len; i++)
+		if (entry->insns[i] != DW_CFA_nop)
+			return false;
+	return true;
+}
+
+static bool takes_another_stack(const struct cfi_set *set, const struct cfi_entry *entry)
+{
+	const struct cfi_arch *arch = set->arch;
+	uint32_t len = entry->end_fo - entry->start_fo;
+	struct bytes b;
+
+	if (len < arch->landing_len + arch->new_stack_len ||
+	    elf_raw_bytes(set->elf, entry->start_fo, arch->landing_len + arch->new_stack_len, &b) < 0)
+		return false;
+	if (memcmp(b.at, arch->landing, arch->landing_len) == 0)
+		b.at += arch->landing_len;
+	return memcmp(b.at, arch->new_stack, arch->new_stack_len) == 0;
+}
+
+int cfi_gaps_contexts(struct cfi_set *set)
+{
+	const size_t count = set->entries.count; /* those added on the way are not looked at */
+
+	for (size_t i = 1; i < count; i++) {
+		const struct cfi_entry e = set->entries.data[i];
+		struct cfi_entry end = { .source = CFI_SOURCE_SYNTH,
+					 .cie = (uint32_t)set->steps.count,
+					 .len = 1,
+					 .start_fo = e.start_fo - 1,
+					 .end_fo = e.start_fo };
+		int rc;
+
+		if (set->entries.data[i - 1].end_fo >= e.start_fo || !has_default_rules(&e) || !takes_another_stack(set, &e))
+			continue;
+		rc = cfi_step_vec_push(&set->steps, (struct cfi_step){ .fo = end.start_fo,
+								       .rule = { .cfa = UNWIND_CFA_END } });
+		if (rc == 0)
+			rc = cfi_entry_vec_push(&set->entries, end);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+/* ---- returns from signal handlers ------------------------------------------------------------------ */
 
 int cfi_gaps_sigreturn(struct cfi_set *set)
 {

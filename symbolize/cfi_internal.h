@@ -45,6 +45,9 @@ struct cfi_arch {
 	/* The instructions of the return from a signal handler. */
 	const uint8_t *sigreturn;
 	uint8_t sigreturn_len;
+	/* Where an indirect jump may land, and the first instruction of a function that begins on no stack of its own. */
+	const uint8_t *landing, *new_stack;
+	uint8_t landing_len, new_stack_len;
 	/* Adds ready rows for PLT sections, .init and .fini. */
 	int (*synth_sections)(struct cfi_set *set);
 };
@@ -197,6 +200,11 @@ int cfi_set_order(struct cfi_set *set) must_use;
 
 /* Adds returns from signal handlers in the gaps between the entries, which must be ordered before and after. */
 int cfi_gaps_sigreturn(struct cfi_set *set) must_use;
+/* Adds ends of stacks: makecontext() puts the address of a function where a return address would be, and what follows
+ * is no frame. Nobody calls what ends in padding, so the byte before that function is asked for by such a stack only. The
+ * function is known by its entry, which says that it keeps its stack, and its first instruction, which leaves it (glibc,
+ * sysdeps/unix/sysv/linux/x86_64/__start_context.S). Entries must be ordered before and after. */
+int cfi_gaps_contexts(struct cfi_set *set) must_use;
 /* Go functions from .gopclntab. */
 int cfi_go_functions(struct cfi_set *set) must_use;
 

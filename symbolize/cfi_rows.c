@@ -12,7 +12,8 @@ static int set_collect(struct cfi_set *set)
 	if ((rc = cfi_parse_eh_frame(set)) < 0 || (rc = cfi_parse_debug_frame(set)) < 0 ||
 	    (rc = cfi_go_functions(set)) < 0 ||
 	    (rc = set->arch->synth_sections(set)) < 0 || (rc = cfi_set_order(set)) < 0 ||
-	    (rc = cfi_gaps_sigreturn(set)) < 0)
+	    (rc = cfi_gaps_sigreturn(set)) < 0 || (rc = cfi_set_order(set)) < 0 ||
+	    (rc = cfi_gaps_contexts(set)) < 0)
 		return rc;
 	return cfi_set_order(set);
 }

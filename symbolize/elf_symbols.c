@@ -120,6 +120,8 @@ static int add(const struct symbol *symbol, uint64_t end_ev, const struct elf_se
 
 	if (!elf_segments_range(segments, symbol->start_ev, end_ev, &start_fo, &end_fo))
 		return 0;
+	if (!symbol->size)
+		end_fo = index_builder_extent_edge(builder, start_fo, end_fo);
 	rc = index_builder_string(builder, symbol->name, name_length(symbol->name), &name);
 	if (rc < 0)
 		return rc;
@@ -143,7 +145,7 @@ static int by_address(const struct symbols_vec *symbols, struct index_sort_item 
 	return rc;
 }
 
-/* End of a symbol without a size: the next address that has a symbol, or its section's end. */
+/* End of a symbol without a size, as far as symbols tell: the next address that has one, or its section's end. */
 static uint64_t unsized_end_ev(Elf *elf, const struct symbol *symbol, const uint64_t *next_ev)
 {
 	uint64_t end_ev = section_end_ev(elf, symbol->section);

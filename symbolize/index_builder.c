@@ -10,6 +10,7 @@
 void index_builder_deinit(struct index_builder *builder)
 {
 	string_table_deinit(&builder->strings);
+	index_extents_vec_deinit(&builder->extents);
 	index_intervals_vec_deinit(&builder->symbols);
 	index_intervals_vec_deinit(&builder->ranges);
 	index_nodes_vec_deinit(&builder->nodes);
@@ -35,17 +36,52 @@ uint32_t index_builder_rank(uint32_t flags, const char *name, size_t len)
 	return flags | (255 - underscores) << 20 | (uint32_t)(len > 0xfffff ? 0xfffff : len);
 }
 
+static bool is_exclusive(const struct index_builder *builder, uint64_t start)
+{
+	return start >= builder->exclusive_start && start < builder->exclusive_end;
+}
+
 int index_builder_symbol(struct index_builder *builder, uint64_t start, uint64_t end, uint32_t name,
 			 uint32_t rank)
 {
-	if (end <= start || !name)
-		return 0;
-	if (start >= builder->exclusive_start && start < builder->exclusive_end)
+	if (end <= start || !name || is_exclusive(builder, start))
 		return 0;
 	if (builder->symbols.count >= INDEX_SYMBOLS_MAX)
 		return -E2BIG;
 	return index_intervals_vec_push(&builder->symbols,
 					(struct index_interval){ start, end, name, rank });
+}
+
+int index_builder_extent(struct index_builder *builder, uint64_t start, uint64_t end)
+{
+	struct index_extents_vec *extents = &builder->extents;
+
+	if (end <= start || end > UINT32_MAX || is_exclusive(builder, start) ||
+	    (extents->count && start < extents->data[extents->count - 1].end))
+		return 0;
+	if (extents->count >= INDEX_SYMBOLS_MAX)
+		return -E2BIG;
+	return index_extents_vec_push(extents, (struct symbol_image_extent){ (uint32_t)start, (uint32_t)end });
+}
+
+uint64_t index_builder_extent_edge(const struct index_builder *builder, uint64_t start, uint64_t end)
+{
+	const struct symbol_image_extent *extents = builder->extents.data;
+	size_t low = 0, high = builder->extents.count;
+	uint64_t edge;
+
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
+
+		if (extents[mid].end <= start)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	if (low == builder->extents.count)
+		return end;
+	edge = extents[low].start > start ? extents[low].start : extents[low].end;
+	return edge < end ? edge : end;
 }
 
 int index_builder_function(struct index_builder *builder, uint32_t name, uint32_t file,
@@ -186,6 +222,26 @@ static int order_rows(struct index_builder *builder, struct index_rows_vec *ret)
 	return rc;
 }
 
+/* Keeps the extents of which something has no symbol. Both ascend. */
+static void keep_nameless(struct index_extents_vec *extents, const struct index_segments_vec *symbols)
+{
+	size_t kept = 0, at = 0; /* at: symbols that begin up to the extent's start */
+
+	for (size_t i = 0; i < extents->count; i++) {
+		const struct symbol_image_extent extent = extents->data[i];
+		bool named;
+
+		while (at < symbols->count && symbols->data[at].start <= extent.start)
+			at++;
+		named = at && symbols->data[at - 1].value;
+		for (size_t k = at; named && k < symbols->count && symbols->data[k].start < extent.end; k++)
+			named = symbols->data[k].value;
+		if (!named)
+			extents->data[kept++] = extent;
+	}
+	extents->count = kept;
+}
+
 static void layout(struct symbol_image_head *head)
 {
 	uint64_t at = sizeof(*head);
@@ -243,6 +299,9 @@ static void fill(struct index_builder *builder, const struct ordered *ordered, v
 	if (builder->functions.count)
 		memcpy(part_of(image, SYMBOL_IMAGE_FUNCTIONS), builder->functions.data,
 		       builder->functions.count * sizeof(*builder->functions.data));
+	if (builder->extents.count)
+		memcpy(part_of(image, SYMBOL_IMAGE_EXTENTS), builder->extents.data,
+		       builder->extents.count * sizeof(*builder->extents.data));
 	if (builder->strings.len)
 		memcpy(part_of(image, SYMBOL_IMAGE_STRINGS), builder->strings.data,
 		       builder->strings.len);
@@ -261,6 +320,7 @@ int index_builder_finish(struct index_builder *builder, void **ret, size_t *ret_
 	if (rc < 0)
 		return rc;
 	index_intervals_vec_deinit(&builder->symbols);
+	keep_nameless(&builder->extents, &ordered.symbols);
 	rc = index_flatten(builder->ranges.data, builder->ranges.count, SYMBOL_IMAGE_NONE,
 			   &ordered.ranges);
 	if (rc < 0)
@@ -280,6 +340,7 @@ int index_builder_finish(struct index_builder *builder, void **ret, size_t *ret_
 	head.parts[SYMBOL_IMAGE_FUNCTIONS].count = builder->functions.count;
 	head.parts[SYMBOL_IMAGE_LINE_START].count = ordered.rows.count;
 	head.parts[SYMBOL_IMAGE_LINES].count = ordered.rows.count;
+	head.parts[SYMBOL_IMAGE_EXTENTS].count = builder->extents.count;
 	head.parts[SYMBOL_IMAGE_STRINGS].count = builder->strings.len ? builder->strings.len : 1;
 	layout(&head);
 	image = calloc(1, head.bytes);

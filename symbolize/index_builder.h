@@ -45,6 +45,7 @@ VEC_DEFINE(index_depths, uint8_t);
 VEC_DEFINE(index_functions, struct symbol_image_function);
 VEC_DEFINE(index_sequences, struct index_sequence);
 VEC_DEFINE(index_rows, struct index_row);
+VEC_DEFINE(index_extents, struct symbol_image_extent);
 
 /* Zero-initialized is a valid empty builder. Fields are private but for @strings. */
 struct index_builder {
@@ -52,6 +53,7 @@ struct index_builder {
 	unsigned origins; /* enum symbol_origin bits, set by the readers */
 	/* File offsets whose names come from pclntab alone: ELF symbols inside are ignored. */
 	uint64_t exclusive_start, exclusive_end;
+	struct index_extents_vec extents;
 	struct index_intervals_vec symbols;
 	struct index_intervals_vec ranges;
 	struct index_nodes_vec nodes;
@@ -83,6 +85,11 @@ uint32_t index_builder_rank(uint32_t flags, const char *name, size_t len);
  * innermost start wins, of those with one start the higher @rank. */
 int index_builder_symbol(struct index_builder *builder, uint64_t start, uint64_t end, uint32_t name,
 			 uint32_t rank) must_use;
+/* Functions as something tells that knows no names, ascending (what overlaps the last one is ignored) and before the
+ * symbols: they also say where a symbol without a size ends. */
+int index_builder_extent(struct index_builder *builder, uint64_t start, uint64_t end) must_use;
+/* The first beginning or end of such a function in (@start, @end), @end if there is none. */
+uint64_t index_builder_extent_edge(const struct index_builder *builder, uint64_t start, uint64_t end);
 /* Number of the function (@name, @file strings), reused if it was added before. */
 int index_builder_function(struct index_builder *builder, uint32_t name, uint32_t file,
 			   uint32_t start_line, uint32_t *ret) must_use;

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 
 #include "agent/base/clock.h"
 #include "agent/base/io.h"
@@ -17,7 +18,9 @@
 #include "agent/base/vec.h"
 
 #define NAME_SIZE	   24
+#define KINDS		   3
 #define TOUCH_AFTER_NS	   (3600 * NS_PER_S)
+#define SHARE_OF_FREE	   4 /* of what is free together with what the cache has: a part of so many */
 #define FILE_COST_BYTES	   4096 /* a file's inode and last block, so that tiny files count */
 
 static const char temporary_name[] = "new.tmp"; /* being written */
@@ -37,7 +40,7 @@ struct module_cache {
 	uint64_t budget_bytes;
 	uint64_t bytes;
 	struct cache_file_vec files;
-	struct u64map by_key[3]; /* table, symbols, facts: key -> index in files */
+	struct u64map by_key[KINDS]; /* table, symbols, facts: key -> index in files */
 };
 
 static struct u64map *map_of(const struct module_cache *cache, uint8_t kind)
@@ -130,6 +133,18 @@ static void evict(struct module_cache *cache, uint64_t budget_bytes)
 	}
 }
 
+/* What is kept here can be made again; what the disk is wanted for besides, the history first of all, can not. */
+static uint64_t budget_now(const struct module_cache *cache)
+{
+	struct statvfs fs;
+	uint64_t share;
+
+	if (fstatvfs(cache->dir_fd, &fs) < 0)
+		return cache->budget_bytes;
+	share = ((uint64_t)fs.f_bavail * fs.f_frsize + cache->bytes) / SHARE_OF_FREE;
+	return share < cache->budget_bytes ? share : cache->budget_bytes;
+}
+
 static int folder_entry(struct module_cache *cache, const char *name)
 {
 	struct cache_file file;
@@ -188,12 +203,12 @@ int module_cache_create(int dir_fd, uint64_t budget_bytes, struct module_cache *
 		return -ENOMEM;
 	cache->dir_fd = dir_fd;
 	cache->budget_bytes = budget_bytes;
-	u64map_init(&cache->by_key[0], MODULE_CACHE_FILES_MAX);
-	u64map_init(&cache->by_key[1], MODULE_CACHE_FILES_MAX);
+	for (size_t i = 0; i < KINDS; i++)
+		u64map_init(&cache->by_key[i], MODULE_CACHE_FILES_MAX);
 	rc = folder_read(cache);
 	if (rc < 0)
 		return rc;
-	evict(cache, budget_bytes);
+	evict(cache, budget_now(cache));
 	*ret = take_ptr(cache);
 	return 0;
 }
@@ -203,8 +218,8 @@ void module_cache_destroy(struct module_cache *cache)
 	if (!cache)
 		return;
 	cache_file_vec_deinit(&cache->files);
-	u64map_deinit(&cache->by_key[0]);
-	u64map_deinit(&cache->by_key[1]);
+	for (size_t i = 0; i < KINDS; i++)
+		u64map_deinit(&cache->by_key[i]);
 	free(cache);
 }
 
@@ -263,14 +278,16 @@ int module_cache_put(struct module_cache *cache, uint64_t key, enum module_cache
 		     const void *data, size_t len)
 {
 	struct cache_file added = { .key = key, .bytes = len + FILE_COST_BYTES, .kind = kind, .tag = tag };
+	const uint64_t budget_bytes = budget_now(cache);
+	const bool fits = added.bytes <= budget_bytes / 2;
 	struct cache_file *former;
 	char name[NAME_SIZE];
 	int rc;
 
-	if (added.bytes > cache->budget_bytes / 2)
-		return -EFBIG;
 	/* Room first: the disk is never over the budget. */
-	evict(cache, cache->budget_bytes - added.bytes);
+	evict(cache, fits ? budget_bytes - added.bytes : budget_bytes);
+	if (!fits)
+		return -EFBIG;
 	former = file_find(cache, key, kind);
 	name_format(key, kind, tag, name);
 	rc = file_write(cache->dir_fd, name, data, len);

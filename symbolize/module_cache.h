@@ -2,8 +2,8 @@
 /* Images kept on disk between lives of the process: unwind tables, symbol indexes and facts (module_facts.h) by module key. A file
  * is one image and nothing else, so that it can be mapped or passed on as it is; the image's own head has
  * magic, version and length, and whoever opens one checks it whole, so no digest is kept. Files are replaced
- * by rename, never written in place. The folder is bounded in bytes and files: least recently used goes
- * first. Not thread-safe; one process per folder. */
+ * by rename, never written in place. The folder is bounded in bytes and files, and takes a quarter of what is free on its
+ * file system at most: least recently used goes first. Not thread-safe; one process per folder. */
 #ifndef PROFD_SYMBOLIZE_MODULE_CACHE_H
 #define PROFD_SYMBOLIZE_MODULE_CACHE_H
 

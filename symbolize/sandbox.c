@@ -189,7 +189,7 @@ static const int calls_of_server[] = {
 	SYS_openat,    SYS_renameat,  SYS_renameat2,  SYS_unlinkat, SYS_utimensat, SYS_getdents64,
 	SYS_fsync,     SYS_fdatasync, SYS_wait4,
 	SYS_setitimer, SYS_prctl,     SYS_prlimit64,  SYS_getppid,  SYS_setpriority, SYS_set_robust_list,
-	SYS_waitid,    SYS_pidfd_open,
+	SYS_waitid,    SYS_pidfd_open, SYS_fstatfs,
 #ifdef SYS_rename
 	SYS_rename,
 #endif

@@ -3,10 +3,11 @@
  * aligned to 8 bytes. Position-independent (offsets and ids only), little-endian, read-only once built.
  * Private to symbolize/: written by index_builder.c, read by symbol_index.c.
  *
- * Three independent tables answer one address:
+ * Four independent tables answer one address:
  *   symbols   ELF or kernel symbols, flattened: entry i covers [start[i], start[i + 1])
  *   ranges    deepest node of the inline tree, flattened the same way
  *   lines     (file, line) rows, likewise
+ *   extents   functions that no symbol covers whole: what is left of them has no name, but a beginning
  * A value of 0 (symbols), SYMBOL_IMAGE_NONE (ranges) or line 0 without file (lines) is a gap. */
 #ifndef PROFD_SYMBOLIZE_SYMBOL_IMAGE_H
 #define PROFD_SYMBOLIZE_SYMBOL_IMAGE_H
@@ -14,7 +15,7 @@
 #include <stdint.h>
 
 #define SYMBOL_IMAGE_MAGIC   "profdsym"
-#define SYMBOL_IMAGE_VERSION 3u /* raise with every change of layout or of meaning */
+#define SYMBOL_IMAGE_VERSION 4u /* raise with every change of layout or of meaning */
 #define SYMBOL_IMAGE_NONE    UINT32_MAX
 
 enum symbol_image_part {
@@ -26,6 +27,7 @@ enum symbol_image_part {
 	SYMBOL_IMAGE_FUNCTIONS,	   /* struct symbol_image_function */
 	SYMBOL_IMAGE_LINE_START,   /* u32 file offset, ascending */
 	SYMBOL_IMAGE_LINES,	   /* struct symbol_image_line, parallel to the starts */
+	SYMBOL_IMAGE_EXTENTS,	   /* struct symbol_image_extent, ascending and disjoint */
 	SYMBOL_IMAGE_STRINGS,	   /* NUL-terminated; the string at 0 is "" */
 	SYMBOL_IMAGE_PART_MAX
 };
@@ -50,6 +52,11 @@ struct symbol_image_line {
 	uint32_t line;
 };
 
+struct symbol_image_extent {
+	uint32_t start; /* file offsets */
+	uint32_t end;
+};
+
 struct symbol_image_head {
 	char magic[8];
 	uint32_t version;
@@ -71,6 +78,7 @@ static const uint8_t symbol_image_element_bytes[SYMBOL_IMAGE_PART_MAX] = {
 	sizeof(struct symbol_image_function),
 	4,
 	sizeof(struct symbol_image_line),
+	sizeof(struct symbol_image_extent),
 	1,
 };
 

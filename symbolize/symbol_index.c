@@ -2,11 +2,13 @@
 #include "symbolize/symbol_index.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
 #include "agent/base/io.h"
+#include "symbolize/cfi_functions.h"
 #include "symbolize/demangle.h"
 #include "symbolize/dwarf_index.h"
 #include "symbolize/elf_plt.h"
@@ -33,10 +35,12 @@ struct symbol_index {
 	const struct symbol_image_function *functions;
 	const uint32_t *line_start;
 	const struct symbol_image_line *lines;
+	const struct symbol_image_extent *extents;
 	const char *strings;
 	size_t symbol_count;
 	size_t range_count;
 	size_t line_count;
+	size_t extent_count;
 };
 
 static const void *part(const struct symbol_image_head *head, enum symbol_image_part which)
@@ -65,10 +69,12 @@ static int wrap_take(const void *image, size_t bytes, bool mapped, struct symbol
 		.functions = part(head, SYMBOL_IMAGE_FUNCTIONS),
 		.line_start = part(head, SYMBOL_IMAGE_LINE_START),
 		.lines = part(head, SYMBOL_IMAGE_LINES),
+		.extents = part(head, SYMBOL_IMAGE_EXTENTS),
 		.strings = part(head, SYMBOL_IMAGE_STRINGS),
 		.symbol_count = head->parts[SYMBOL_IMAGE_SYMBOL_START].count,
 		.range_count = head->parts[SYMBOL_IMAGE_RANGE_START].count,
 		.line_count = head->parts[SYMBOL_IMAGE_LINE_START].count,
+		.extent_count = head->parts[SYMBOL_IMAGE_EXTENTS].count,
 	};
 	if (!index->names) {
 		free(index);
@@ -198,6 +204,9 @@ static int load_all(const struct symbol_index_files *files, const struct elf_seg
 		index_builder_deinit(builder);
 	else if (rc < 0 && rc != -ENOENT && rc != -ENOEXEC)
 		return rc;
+	rc = cfi_functions_load(files->elf, builder);
+	if (rc == -ENOMEM)
+		return rc;
 	rc = load_symbols(files->elf, files->debug, segments, builder);
 	if (rc >= 0)
 		rc = elf_plt_load(files->elf, segments, builder);
@@ -295,6 +304,7 @@ static bool starts_are_valid(const struct symbol_image_head *head)
 	const uint64_t *symbols = part(head, SYMBOL_IMAGE_SYMBOL_START);
 	const uint32_t *ranges = part(head, SYMBOL_IMAGE_RANGE_START);
 	const uint32_t *lines = part(head, SYMBOL_IMAGE_LINE_START);
+	const struct symbol_image_extent *extents = part(head, SYMBOL_IMAGE_EXTENTS);
 
 	for (size_t i = 1; i < head->parts[SYMBOL_IMAGE_SYMBOL_START].count; i++)
 		if (symbols[i] <= symbols[i - 1])
@@ -304,6 +314,9 @@ static bool starts_are_valid(const struct symbol_image_head *head)
 			return false;
 	for (size_t i = 1; i < head->parts[SYMBOL_IMAGE_LINE_START].count; i++)
 		if (lines[i] < lines[i - 1])
+			return false;
+	for (size_t i = 0; i < head->parts[SYMBOL_IMAGE_EXTENTS].count; i++)
+		if (extents[i].end <= extents[i].start || (i && extents[i].start < extents[i - 1].end))
 			return false;
 	return true;
 }
@@ -434,10 +447,12 @@ static struct symbol_frame frame_of(const struct symbol_index *index, uint32_t n
 {
 	const char *symbol = index->strings + name, *shown = demangle_cached(index->names, symbol);
 
-	return (struct symbol_frame){ shown, index->strings + file, line,
-				      start_line & ~SYMBOL_IMAGE_WRAPPER,
-				      shown == symbol ? NULL : symbol,
-				      start_line & SYMBOL_IMAGE_WRAPPER };
+	return (struct symbol_frame){ .function = shown,
+				      .file = index->strings + file,
+				      .line = line,
+				      .start_line = start_line & ~SYMBOL_IMAGE_WRAPPER,
+				      .symbol = shown == symbol ? NULL : symbol,
+				      .is_wrapper = start_line & SYMBOL_IMAGE_WRAPPER };
 }
 
 /* Frames without a name (their description is in a file that was not there) are left out: what is shown
@@ -474,18 +489,40 @@ static int find_chain(const struct symbol_index *index, uint32_t at, struct symb
 	return count;
 }
 
+static int compare_extent(const void *fo, const void *extent)
+{
+	const struct symbol_image_extent *e = extent;
+	uint64_t at = *(const uint64_t *)fo;
+
+	return at < e->start ? -1 : at >= e->end;
+}
+
+static int find_nameless(const struct symbol_index *index, uint64_t fo, struct symbol_frame *ret)
+{
+	const struct symbol_image_extent *extent =
+		bsearch(&fo, index->extents, index->extent_count, sizeof(*index->extents), compare_extent);
+
+	if (!extent)
+		return 0;
+	*ret = (struct symbol_frame){ .function = "", .file = "", .from_start = (uint32_t)(fo - extent->start) };
+	return 1;
+}
+
 int symbol_index_find(const struct symbol_index *index, uint64_t file_offset,
 		      struct symbol_frame ret[SYMBOL_INLINE_MAX])
 {
 	uint32_t symbol = find_symbol(index, file_offset);
 	uint32_t node = find_node(index, file_offset);
 	struct symbol_image_line line = find_line(index, file_offset);
+	int count = 0;
 
 	demangle_cache_trim(index->names);
 	if (node != SYMBOL_IMAGE_NONE)
-		return find_chain(index, node, line, symbol, ret);
+		count = find_chain(index, node, line, symbol, ret);
+	if (count)
+		return count;
 	if (!symbol)
-		return 0;
+		return find_nameless(index, file_offset, ret);
 	ret[0] = frame_of(index, symbol, line.file, line.line, 0);
 	return 1;
 }

@@ -16,9 +16,13 @@
 #define SYMBOL_INLINE_MAX 64
 
 struct symbol_frame {
-	const char *function; /* demangled; inside the index or the demangle cache, valid until the next find */
+	const char *function; /* demangled; inside the index or the demangle cache, valid until the next find. "" = one that
+			       * has no name: it is alone then, and has no file */
 	const char *file;     /* "" if unknown */
-	uint32_t line;	      /* 0 if unknown */
+	union {
+		uint32_t line;	     /* 0 if unknown */
+		uint32_t from_start; /* of a function without a name: bytes from there to the offset asked for */
+	};
 	uint32_t start_line;  /* 0 if unknown */
 	const char *symbol;   /* linkage name that @function was demangled from; NULL = it is the same */
 	bool is_wrapper;      /* made by Go's compiler; only where it is the only frame */
@@ -58,8 +62,8 @@ int symbol_index_open(int fd, struct symbol_index **ret) must_use;
 void symbol_index_destroy(struct symbol_index *index);
 CLEANUP_DEFINE(symbol_index, struct symbol_index *, symbol_index_destroy);
 
-/* Innermost first; the last is the function itself. Number of frames, 0 = unknown (an address outside
- * every symbol is never given the nearest one's name). */
+/* Innermost first; the last is the function itself. Number of frames, 0 = outside all that is known (an address
+ * outside every symbol is never given the nearest one's name). */
 int symbol_index_find(const struct symbol_index *index, uint64_t file_offset,
 		      struct symbol_frame ret[SYMBOL_INLINE_MAX]);
 unsigned symbol_index_origins(const struct symbol_index *index); /* bits of enum symbol_origin */

@@ -67,6 +67,18 @@ static inline uint64_t bytes_varint(struct bytes *b)
 	*b = copy;
 	return value;
 }
+/* A number of things of at least @min_bytes each that follow; 0 and failed where so many cannot be there, so that nothing
+ * is allocated for them. */
+static inline uint32_t bytes_count(struct bytes *b, size_t min_bytes)
+{
+	uint64_t count = bytes_varint(b);
+
+	if (count > bytes_left(b) / min_bytes || count > UINT32_MAX) {
+		b->failed = true;
+		return 0;
+	}
+	return (uint32_t)count;
+}
 /* zig-zag */
 static inline int64_t bytes_svarint(struct bytes *b)
 {

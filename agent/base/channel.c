@@ -7,8 +7,10 @@
 #include <sys/socket.h>
 
 #include "agent/base/clock.h"
+#include "agent/base/log.h"
 
 #define SEND_BUFFER_BYTES (1 << 20)
+#define FULL_PAUSE_MS	  10 /* whoever polls the channel would spin */
 
 int channel_pair(int ret_fds[2])
 {
@@ -101,36 +103,65 @@ static void take_descriptors(struct msghdr *msg, struct channel_message *message
 	}
 }
 
-int channel_receive(int fd, struct channel_message *message)
+/* Descriptors of the next message, which stays in the queue. Its length, 0 = the peer is gone, or -errno. */
+static ssize_t peek_descriptors(int fd, struct channel_message *message, bool *ret_all)
 {
-	struct iovec part = { .iov_base = message->data, .iov_len = sizeof(message->data) };
+	struct iovec nothing = { 0 };
 	union fd_space space = { 0 };
-	struct msghdr msg = { .msg_iov = &part,
+	struct msghdr msg = { .msg_iov = &nothing,
 			      .msg_iovlen = 1,
 			      .msg_control = space.bytes,
 			      .msg_controllen = sizeof(space.bytes) };
-	ssize_t got;
+	ssize_t len;
+
+	/* A peer that went away with unread messages of ours is reported once as ECONNRESET, before the
+	 * last words that it sent (net/unix/af_unix.c, unix_release_sock()). */
+	for (int resets = 0;;) {
+		len = recvmsg(fd, &msg, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+		if (len >= 0 || (errno != EINTR && (errno != ECONNRESET || resets++)))
+			break;
+	}
+	if (len < 0)
+		return -errno;
+	take_descriptors(&msg, message);
+	*ret_all = !(msg.msg_flags & MSG_CTRUNC);
+	return len;
+}
+
+/* The kernel drops what does not fit below the limit of open files, and the message with it would be gone. */
+static int wait_for_descriptors(struct channel_message *message)
+{
+	static struct log_limit limit = { .burst = 1 };
+
+	channel_message_close(message);
+	if (log_allowed(&limit))
+		log_warn("the limit of open files is reached (LimitNOFILE, ulimit -n): a message waits");
+	(void)poll(NULL, 0, FULL_PAUSE_MS);
+	return 0;
+}
+
+int channel_receive(int fd, struct channel_message *message)
+{
+	struct iovec part = { .iov_base = message->data, .iov_len = sizeof(message->data) };
+	struct msghdr msg = { .msg_iov = &part, .msg_iovlen = 1 }; /* the descriptors are here already */
+	bool all = true;
+	ssize_t len, got;
 
 	message->len = 0;
 	message->fd_count = 0;
 	for (int i = 0; i < CHANNEL_FDS_MAX; i++)
 		message->fds[i] = -1;
-	/* A peer that went away with unread messages of ours is reported once as ECONNRESET, before the
-	 * last words that it sent (net/unix/af_unix.c, unix_release_sock()). */
-	for (int resets = 0;;) {
-		got = recvmsg(fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-		if (got >= 0 || (errno != EINTR && (errno != ECONNRESET || resets++)))
-			break;
-	}
-	if (got < 0)
-		return errno == EAGAIN ? 0 : errno == ECONNRESET ? -EPIPE : -errno;
-	take_descriptors(&msg, message);
-	if (got == 0)
-		return -EPIPE;
-	if ((msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) ||
-	    (size_t)got < sizeof(struct channel_head)) {
+	len = peek_descriptors(fd, message, &all);
+	if (len <= 0)
+		return len == -EAGAIN ? 0 : len == 0 || len == -ECONNRESET ? -EPIPE : (int)len;
+	if (!all && message->fd_count < CHANNEL_FDS_MAX)
+		return wait_for_descriptors(message);
+	do {
+		got = recvmsg(fd, &msg, MSG_DONTWAIT);
+	} while (got < 0 && errno == EINTR);
+	if (!all || got != len || (size_t)got < sizeof(struct channel_head)) {
 		channel_message_close(message);
-		return -EPROTO;
+		return got < 0 ? -errno : -EPROTO;
 	}
 	message->len = (size_t)got;
 	return 1;

@@ -35,7 +35,8 @@ int channel_send(int fd, const void *data, size_t len, const int *fds, int fd_co
 /* The same, waiting up to @timeout_ms for room (-ETIMEDOUT). */
 int channel_send_wait(int fd, const void *data, size_t len, const int *fds, int fd_count,
 		      int timeout_ms) must_use;
-/* Receives one packet. 1 = got one, 0 = none now, -EPIPE = peer gone, -EPROTO = malformed (dropped). */
+/* Receives one packet. 1 = got one, 0 = none now (or no room for its descriptors below the limit of open files: it
+ * stays), -EPIPE = peer gone, -EPROTO = malformed (dropped). One thread at a time for each end. */
 int channel_receive(int fd, struct channel_message *message) must_use;
 /* Closes what the last receive delivered and was not taken. */
 void channel_message_close(struct channel_message *message);

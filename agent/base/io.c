@@ -179,15 +179,33 @@ int io_write_file_atomic(int dirfd, const char *path, const void *data, size_t l
 	return sync_folder_of(dirfd, path);
 }
 
+static int by_number(const void *a, const void *b)
+{
+	int left = *(const int *)a, right = *(const int *)b;
+
+	return left < right ? -1 : left > right;
+}
+
+void io_close_all_but(int *fds, size_t count)
+{
+	unsigned next = 0;
+
+	qsort(fds, count, sizeof(*fds), by_number);
+	for (size_t i = 0; i < count; i++) {
+		unsigned fd = (unsigned)fds[i];
+
+		if (fd > next)
+			(void)close_range(next, fd - 1, 0);
+		next = fd + 1;
+	}
+	(void)close_range(next, ~0u, 0);
+}
+
 void io_close_others(int fd, int other_fd)
 {
-	const unsigned low = (unsigned)(fd < other_fd ? fd : other_fd), high = (unsigned)(fd < other_fd ? other_fd : fd);
+	int fds[] = { fd, other_fd };
 
-	if (low)
-		(void)close_range(0, low - 1, 0);
-	if (high > low + 1)
-		(void)close_range(low + 1, high - 1, 0);
-	(void)close_range(high + 1, ~0u, 0);
+	io_close_all_but(fds, ARRAY_SIZE(fds));
 }
 
 int io_memfd(const char *name, uint64_t size)

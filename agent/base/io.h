@@ -29,6 +29,8 @@ int io_write_file_atomic(int dirfd, const char *path, const void *data, size_t l
 /* Closes every descriptor but these two, in a forked child that may stay for ever: its parent's keep things alive, and
  * whoever reads what the parent prints waits for the end of all who could. */
 void io_close_others(int fd, int other_fd);
+/* The same with @count >= 1 descriptors, which are put into order. */
+void io_close_all_but(int *fds, size_t count);
 /* memfd with @name, close-on-exec, @size bytes. Returns the descriptor or -errno. */
 int io_memfd(const char *name, uint64_t size) must_use;
 

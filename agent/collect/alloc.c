@@ -17,6 +17,7 @@
 #define DELAY_THREADS_MAX 32u /* more are not asked one by one: some 5 us each */
 #define FOLLOWED_MAX	  2048u /* from one window to the next: each is looked at, some 4 us */
 #define AROUND_NS	  (1 * NS_PER_S) /* as often each is also looked at with the chunks around it, some 5 us */
+#define AFTER_BUSY_NS	  (100 * NS_PER_MS) /* says how much CPU time who has just woken up goes on using */
 #define NEW_AGAIN_NS	  (50 * NS_PER_MS)
 #define LOOK_AGAIN_NS	  (1 * NS_PER_MS) /* it takes a few */
 #define PATIENCE_NS	  (1 * NS_PER_S) /* for files that hardly are the allocator */
@@ -90,48 +91,70 @@ void alloc_tell(struct collector *c, uint32_t proc, enum feed_alloc_what what, c
 static void refuse(struct collector *c, struct target *target, const char *reason)
 {
 	log_debug("process %u: its allocations are not observed: %s", target->tgid, reason);
+	alloc_detach(c->alloc, target);
 	target->state = STATE_REFUSED;
 	target->cut = false;
 	alloc_look_stop(&target->look);
 	alloc_tell(c, target->proc, FEED_ALLOC_REFUSED, reason);
 }
 
-static void begin_period(struct target *target, uint64_t now_ns)
+/* When its window opens. */
+static uint64_t some_time_from(const struct target *target, uint64_t now_ns)
 {
 	const struct alloc_pace *pace = &target->pace;
-	uint64_t spare_ns = pace->next_period_ns - pace->next_window_ns;
 
+	return now_ns + (uint64_t)(draw() * (double)(pace->next_period_ns - pace->next_window_ns));
+}
+
+static void begin_period(struct target *target, uint64_t now_ns)
+{
 	target->begin_ns = now_ns;
 	target->begin_cpu_ns = cpu_ns(target);
 	target->begin_faults = faults(target);
 	target->open_ns = target->close_ns = 0;
 	target->dropped = 0;
 	target->births.count = 0;
-	target->next_ns = now_ns + (uint64_t)(draw() * (double)spare_ns);
+	target->next_ns = some_time_from(target, now_ns);
 }
 
-/* A period whose window could not be opened ends with nothing. */
+/* A period whose window could not be opened goes on until there is one that speaks for all of it. */
 static void skip_window(struct target *target, uint64_t now_ns)
 {
 	target->cut = false;
 	target->state = STATE_IDLE;
-	begin_period(target, now_ns);
+	target->next_ns = some_time_from(target, now_ns);
 }
 
 static void open_slot(struct alloc_watch *watch, struct target *target)
 {
 	const struct alloc_slot slot = { .mean_gap_bytes = target->pace.gap_bytes,
 					 .hits_max = target->pace.full ? UINT64_MAX : HITS_MAX,
+					 .hits_alarm = alloc_pace_hits_granted(&target->pace),
 					 .window = ++target->window,
-					 .closely = true,
 					 .track = !target->track ? ALLOC_TRACK_NONE
 						  : target->light ? ALLOC_TRACK_SAMPLED
 								  : ALLOC_TRACK_ALL };
 
+	target->busy = false;
 	alloc_probes_set_slot(watch->probes, target->slot, &slot);
 	target->open_ns = clock_monotonic_ns();
 	target->open_cpu_ns = cpu_ns(target);
 	target->open_delay_ns = delay_ns(target);
+}
+
+/* Hits are counted from here on: the probes take their time to go. */
+static void close_slot(struct alloc_watch *watch, const struct target *target)
+{
+	alloc_probes_set_slot(watch->probes, target->slot, &(struct alloc_slot){ .mean_gap_bytes = 0 });
+}
+
+static void take_outside(struct alloc_watch *watch, struct target *target)
+{
+	struct alloc_counts counts;
+
+	alloc_probes_counts(watch->probes, target->slot, &counts);
+	target->hits_outside += counts.hits;
+	close_slot(watch, target);
 }
 
 struct looking {
@@ -245,6 +268,7 @@ static void attach(struct collector *c, struct target *target)
 		return;
 	}
 	target->light = light;
+	take_outside(watch, target);
 	open_slot(watch, target);
 	target->state = STATE_OPEN;
 	target->next_ns = target->open_ns + window_ns;
@@ -260,14 +284,12 @@ static void take_counts(struct alloc_watch *watch, struct target *target)
 
 void alloc_detach(struct alloc_watch *watch, struct target *target)
 {
-	const struct alloc_slot closed = { .mean_gap_bytes = 0 };
-
 	if (target->link_fd < 0)
 		return;
 	take_counts(watch, target);
 	(void)close(target->link_fd);
 	target->link_fd = -1;
-	alloc_probes_set_slot(watch->probes, target->slot, &closed);
+	close_slot(watch, target);
 	target->state = STATE_CLOSED;
 	target->next_ns = target->cut ? target->close_ns : target->begin_ns + target->pace.next_period_ns;
 }
@@ -294,10 +316,12 @@ static struct alloc_period period_of(const struct target *target, uint64_t now_n
 					 ? target->close_cpu_ns - target->open_cpu_ns
 					 : 0,
 		.hits = target->counts.hits,
+		.hits_outside = target->hits_outside,
 		.returns = target->counts.returns,
 		.sampled = target->counts.sampled,
 		.squares = target->counts.squares,
 		.allocations = target->counts.allocations,
+		.closer = target->counts.closer,
 		.delay_ns = delay_in_window(target),
 		.walk_ns = target->counts.walk_ns,
 		.lost = target->counts.lost + target->dropped,
@@ -369,10 +393,12 @@ static void end_period(struct collector *c, struct target *target, uint64_t now_
 	double weight;
 
 	target->cut = false;
-	if (stays)
+	if (stays) {
 		take_counts(c->alloc, target);
-	if (stays)
 		now_ns = target->close_ns;
+	} else {
+		take_outside(c->alloc, target);
+	}
 	seen = period_of(target, now_ns);
 	/* Attached before the period began: it has seen all of it. */
 	if (stays && target->open_ns <= target->begin_ns)
@@ -393,15 +419,17 @@ static void end_period(struct collector *c, struct target *target, uint64_t now_
 	alloc_heap_thin(target->heap, FOLLOWED_MAX, forget, &(struct looking){ c->alloc, target });
 	feed_period(c, target, &seen);
 	log_debug("allocations of %u: period %.1f ms cpu %.2f, %s window %.2f ms cpu %.2f, hits %llu allocations %llu sampled "
-		  "%llu, cost %.2f ms, delay %.2f ms, threads %.2f, dilation %.3f, weight %.1f",
+		  "%llu, outside %llu, cost %.2f ms, delay %.2f ms, threads %.2f, dilation %.3f, weight %.1f",
 		  target->tgid, (double)seen.period_ns / 1e6, (double)seen.period_cpu_ns / 1e6,
 		  seen.light ? "light" : "whole",
 		  (double)seen.window_ns / 1e6, (double)seen.window_cpu_ns / 1e6, (unsigned long long)seen.hits,
 		  (unsigned long long)seen.allocations, (unsigned long long)seen.sampled,
+		  (unsigned long long)seen.hits_outside,
 		  alloc_pace_cost_ns(&target->pace, &seen) / 1e6, (double)seen.delay_ns / 1e6,
 		  seen.squares ? (double)seen.allocations * (double)seen.allocations / (double)seen.squares : 0,
 		  alloc_pace_dilation(&target->pace, seen.light), weight);
 	alloc_pace_judge(&target->pace, &seen);
+	target->hits_outside = 0;
 	begin_period(target, now_ns);
 	if (target->has_large)
 		alloc_probes_refill_large(c->alloc->probes, target->tgid, LARGE_TOLD_MAX, target->large.header_ip);
@@ -435,8 +463,13 @@ void alloc_event(struct collector *c, const struct prof_sample_event *event)
 				     .gap_bytes = event->value2,
 				     .address = event->object };
 
-	if (!target || target->state < STATE_IDLE || target->tgid != event->tgid)
+	/* One that was refused before its allocator was found has no heap; its number may have been observed before. */
+	if (!target || !target->heap || target->state < STATE_IDLE || target->tgid != event->tgid)
 		return;
+	if (event->detail == ALLOC_BUSY) {
+		target->busy |= event->source == target->window;
+		return;
+	}
 	if (event->detail == ALLOC_MAPPED) {
 		const struct alloc_large_block block = { .chunk_va = event->object,
 							 .ip = event->value,
@@ -567,6 +600,7 @@ static void observe(struct collector *c, struct target *target, uint64_t now_ns)
 	target->state = STATE_IDLE;
 	target->track &= !reason[0];
 	follow_large(c->alloc, target);
+	close_slot(c->alloc, target);
 	alloc_tell(c, target->proc, FEED_ALLOC_READY, reason);
 	begin_period(target, now_ns);
 }
@@ -695,16 +729,6 @@ void alloc_destroy(struct alloc_watch *watch)
 
 /* ---- time ---------------------------------------------------------------------------------------- */
 
-/* A program may go from a thousand to a million allocations a second at once. */
-static bool is_over(struct alloc_watch *watch, struct target *target)
-{
-	struct alloc_period so_far;
-
-	take_counts(watch, target);
-	so_far = period_of(target, target->close_ns);
-	return alloc_pace_is_over(&target->pace, &so_far);
-}
-
 /* What was read of its memory, if it is there: says what comes next. */
 static void take_look(struct collector *c, struct target *target, uint64_t now_ns)
 {
@@ -742,12 +766,12 @@ static void step(struct collector *c, struct target *target, uint64_t now_ns)
 {
 	if (target->look.seen)
 		take_look(c, target, now_ns);
-	if (target->state == STATE_OPEN && target->pace.full && is_over(c->alloc, target)) {
-		log_debug("process %u: its allocations cost too much to be watched all the time",
-			  target->tgid);
+	/* It went from a thousand to a million allocations a second. */
+	if (target->state == STATE_OPEN && target->busy) {
+		log_debug("process %u: its allocations cost more than was foreseen: the window ends", target->tgid);
 		alloc_detach(c->alloc, target);
 		target->pace.full = false;
-		target->next_ns = now_ns;
+		target->next_ns = now_ns + AFTER_BUSY_NS;
 		return;
 	}
 	if (now_ns < target->next_ns)

@@ -13,6 +13,7 @@
 #define AGE_BINS	40u /* powers of two from 1 us on */
 #define AGE_FIRST_NS	1024.0
 #define DEATHS_PER_BIN	4.0 /* bins of age are joined until they hold as many */
+#define MISSED_DEATHS	10.0 /* but not with one at whose hazard as many would have been seen before, where none was */
 #define ENDED_PER_OLD	20u
 #define OLD_MANY	20u
 #define OLD_AGES_S	150.0 /* together, none having ended: with 95 % they live a third as long on average */
@@ -403,7 +404,8 @@ void alloc_heap_close(struct alloc_heap *heap, const struct alloc_window *window
 
 /* Hazard by age: neighbouring bins share theirs until they hold enough deaths; what follows the last
  * deaths has its own, so that survivors of an early death count as survivors. Few deaths say little there, and none
- * would say that nothing ends any more: half a death at the hazard before it is added (TAIL_PRIOR). */
+ * would say that nothing ends any more: half a death at the hazard before it is added (TAIL_PRIOR). Blocks of a queue
+ * live for about the same time: before it none ends (MISSED_DEATHS). */
 struct piece {
 	double end_s;
 	double per_s;
@@ -454,6 +456,11 @@ static void hazard_of(const struct site *site, struct hazard *ret)
 		return;
 	}
 	for (unsigned bin = 0; bin < AGE_BINS; bin++) {
+		if (!piece.deaths && piece.risk_s * site->died[bin] > MISSED_DEATHS * site->at_risk[bin]) {
+			piece.end_s = bin_end_ns(bin - 1) * 1e-9;
+			ret->pieces[ret->count++] = piece;
+			piece = (struct piece){ 0 };
+		}
 		weighted += weighted_deaths(site, bin);
 		piece.deaths += site->died[bin];
 		piece.risk_s += site->at_risk[bin];
@@ -593,6 +600,7 @@ struct old {
 	uint32_t count;
 	double age_s; /* of all of them together */
 	uint32_t same; /* what is in them has not changed for half as long */
+	bool few;
 };
 
 /* Are they what they were? An address that is freed and used again between two windows looks as if it lived on, but
@@ -604,6 +612,11 @@ static bool lives_on(const struct site *site, const struct old *old)
 
 	return old->age_s >= OLD_AGES_S && site->ended_old * ENDED_PER_OLD <= old->count &&
 	       (old->same * 2 >= old->count || (!ends && old->count >= OLD_MANY));
+}
+
+static bool none_ended(const struct site *site, const struct old *old)
+{
+	return !site->deaths && !site->ended && !site->ended_old && old->same == old->count;
 }
 
 /* Addresses by site that have been followed for long; the caller's. */
@@ -621,9 +634,13 @@ static struct old *count_old(const struct alloc_heap *heap, uint64_t now_ns)
 		/* Never looked at where the probes stay: no end is missed there. */
 		old[tracked->site].same += !tracked->content || tracked->same_since_ns + ALLOC_OLD_NS / 2 < now_ns;
 	}
-	for (size_t i = 0; old && i < heap->sites.count; i++)
-		if (!lives_on(&heap->sites.data[i], &old[i]))
+	for (size_t i = 0; old && i < heap->sites.count; i++) {
+		if (lives_on(&heap->sites.data[i], &old[i]))
+			continue;
+		old[i].few = old[i].count && none_ended(&heap->sites.data[i], &old[i]);
+		if (!old[i].few)
 			old[i].count = 0;
+	}
 	return old;
 }
 
@@ -647,7 +664,8 @@ int alloc_heap_each_live(const struct alloc_heap *heap, uint64_t now_ns, alloc_l
 						   .objects = cohort->objects * share,
 						   .error = site_now->error,
 						   .deaths = ends_unseen(site) ? 1 : site->deaths,
-						   .old = old[i].count };
+						   .old = old[i].count,
+						   .few = old[i].few };
 			int rc = share > DEAD_SHARE ? visit(ctx, &live) : 0;
 
 			if (rc < 0)

@@ -84,6 +84,7 @@ struct alloc_live {
 	double error; /* standard error of the whole site's bytes, relative: of samples and of deaths */
 	uint32_t deaths; /* of the whole site; 1 as well where none was seen, but ends are the rule */
 	uint32_t old; /* followed addresses of the site older than ALLOC_OLD_NS; 0 where such ones end or are used again */
+	bool few; /* none ended or changed, but they are too few, or too young, to tell by themselves that they stay */
 };
 typedef int alloc_live_fn(void *ctx, const struct alloc_live *live);
 /* Calls @visit for every site and cohort with something in use at the end of the last period; what is old is so at

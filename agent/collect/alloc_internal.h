@@ -39,6 +39,7 @@ struct target {
 	struct alloc_heap *heap; /* owned */
 	struct alloc_headers headers;
 	struct alloc_look look;	  /* its memory is being read */
+	bool busy;		  /* the window under way costs more than was foreseen */
 	bool cut;		  /* its period is to end now, for a sweep */
 	struct alloc_large large; /* blocks with mappings of their own */
 	bool has_large;		  /* they are told */
@@ -52,6 +53,7 @@ struct target {
 	uint64_t open_delay_ns, close_delay_ns; /* its threads had no CPU; UINT64_MAX = not known */
 	uint64_t next_ns; /* when its state is to change */
 	struct alloc_counts counts;
+	uint64_t hits_outside; /* before its window was open and after it was closed, as far as that is known by now */
 	struct events_vec births; /* of its window */
 	uint64_t dropped;
 };

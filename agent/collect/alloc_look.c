@@ -12,6 +12,7 @@
 #include "agent/base/clock.h"
 #include "agent/base/hash.h"
 #include "agent/base/io.h"
+#include "agent/base/pidfd.h"
 
 #define ANSWER_NS (5 * NS_PER_S) /* a busy machine is no hostile target */
 
@@ -77,8 +78,10 @@ int alloc_look_start(struct alloc_look *look, const struct alloc_wish *wish, uin
 	(void)close(fds[1]);
 	look->fd = fds[0];
 	look->until_ns = now_ns + ANSWER_NS;
-	if (look->pid > 0)
+	if (look->pid > 0) {
+		look->pidfd = pidfd_of_child(look->pid);
 		return 0;
+	}
 	look->pid = 0;
 	alloc_look_stop(look);
 	return -EAGAIN;
@@ -91,14 +94,15 @@ int alloc_look_poll(struct alloc_look *look, uint64_t now_ns)
 
 	if (len < 0 && (errno == EAGAIN || errno == EINTR))
 		return now_ns < look->until_ns ? -EAGAIN : -ETIMEDOUT;
-	look->pid = 0; /* it is ending by itself */
 	return len == 1 ? 0 : -EIO;
 }
 
 void alloc_look_stop(struct alloc_look *look)
 {
-	if (look->pid > 0)
-		(void)kill(look->pid, SIGKILL);
+	if (look->pid > 0) {
+		pidfd_kill(look->pidfd);
+		cleanup_close_fn(&look->pidfd);
+	}
 	if (look->seen && look->fd >= 0)
 		(void)close(look->fd);
 	if (look->seen)

@@ -28,6 +28,7 @@ struct alloc_seen {
 
 struct alloc_look {
 	pid_t pid; /* 0 = none is under way */
+	int pidfd; /* owned while pid is set; -1 = it has ended */
 	int fd;
 	uint64_t until_ns;
 	struct alloc_seen *seen; /* owned */

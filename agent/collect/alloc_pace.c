@@ -12,10 +12,13 @@
 #define SHARE_LOW      0.08
 #define SHARE_HIGH     0.16
 #define COST_ERROR     0.1  /* relative, of what hits are believed to cost */
+#define COST_SHARE_MAX 0.9 /* of what a program uses in a window: it does something with what it allocates */
 #define DILATION_MIN   0.05 /* less is an error of the costs */
 #define CPU_SHARE_NONE 1e-6 /* of a CPU: a process that did nothing */
+#define LEAP	       2.0 /* of what windows cost, from one to the next */
 #define OVER_FACTOR    3.0
-#define OVER_AFTER_NS  (100 * NS_PER_MS)
+#define OVER_PEAK      2.0 /* bursts that are known are not cut: what they cost is paid back */
+#define OVER_GRANTED_NS 1e6 /* whatever it was thought to allow */
 
 void alloc_pace_init(struct alloc_pace *pace, const struct alloc_costs *costs, double budget)
 {
@@ -27,10 +30,19 @@ void alloc_pace_init(struct alloc_pace *pace, const struct alloc_costs *costs, d
 				     .next_period_ns = ALLOC_PERIOD_MIN_NS };
 }
 
+/* What hits are believed to cost was measured in another process, and maybe at a busier moment: it is not more than the
+ * program used. */
+static double window_cost_ns(const struct alloc_pace *pace, const struct alloc_period *seen)
+{
+	double cost_ns = pace->costs.hit * (double)seen->hits + pace->costs.returned * (double)seen->returns +
+			 (double)seen->walk_ns;
+
+	return seen->window_cpu_ns ? fmin(cost_ns, COST_SHARE_MAX * (double)seen->window_cpu_ns) : cost_ns;
+}
+
 double alloc_pace_cost_ns(const struct alloc_pace *pace, const struct alloc_period *seen)
 {
-	return pace->costs.hit * (double)seen->hits + pace->costs.returned * (double)seen->returns +
-	       (double)seen->walk_ns;
+	return window_cost_ns(pace, seen) + pace->costs.hit * (double)seen->hits_outside;
 }
 
 static double clamp(double value, double low, double high)
@@ -104,7 +116,7 @@ static void judge_gap(struct alloc_pace *pace, const struct alloc_period *seen)
 
 	if (seen->allocations < 50)
 		return;
-	share = (double)seen->sampled / (double)seen->allocations;
+	share = (double)(seen->sampled - seen->closer) / (double)seen->allocations;
 	walks_hz = (double)seen->sampled * 1e9 / (double)seen->period_ns;
 	if (share < SHARE_LOW || share > SHARE_HIGH)
 		factor = clamp(share / SHARE_WANTED, 0.25, 4);
@@ -116,12 +128,17 @@ static void judge_gap(struct alloc_pace *pace, const struct alloc_period *seen)
 	pace->gap_bytes = (uint64_t)clamp((double)pace->gap_bytes * factor, ALLOC_GAP_MIN, ALLOC_GAP_MAX);
 }
 
-static void judge_duty(struct alloc_pace *pace)
+static void judge_duty(struct alloc_pace *pace, const struct alloc_period *last)
 {
 	double cpu_share = pace->period_cpu_ns / pace->period_ns;
+	double last_share = (double)last->period_cpu_ns / (double)last->period_ns;
 	double cost = pace->cost_ns / pace->window_ns; /* per ns of window */
+	double last_cost = alloc_pace_cost_ns(pace, last) / (double)last->window_ns;
 	double duty = 1, window, period;
 
+	/* It does what it did not do before. */
+	if (last_cost > LEAP * cost)
+		cost = last_cost;
 	if (cost > 0)
 		duty = pace->budget * cpu_share / cost;
 	pace->full = duty >= FULL_DUTY && pace->windows >= FULL_WINDOWS && pace->debt_ns <= 0;
@@ -137,7 +154,7 @@ static void judge_duty(struct alloc_pace *pace)
 	/* The first window, or one in a burst, is paid for by the periods that follow. */
 	period = duty > 0 ? window / duty : (double)ALLOC_PERIOD_MAX_NS;
 	if (pace->debt_ns > 0)
-		period += pace->debt_ns / (pace->budget * (cpu_share > 0 ? cpu_share : CPU_SHARE_NONE));
+		period += pace->debt_ns / (pace->budget * fmax(fmax(cpu_share, last_share), CPU_SHARE_NONE));
 	pace->next_period_ns = (uint64_t)clamp(period, (double)ALLOC_PERIOD_MIN_NS, (double)ALLOC_PERIOD_MAX_NS);
 }
 
@@ -154,9 +171,10 @@ void alloc_pace_judge(struct alloc_pace *pace, const struct alloc_period *seen)
 {
 	if (!seen->window_ns || !seen->period_ns)
 		return;
-	add_window(seen->light ? &pace->light : &pace->heavy, seen, alloc_pace_cost_ns(pace, seen));
+	add_window(seen->light ? &pace->light : &pace->heavy, seen, window_cost_ns(pace, seen));
 	pace->next_light = !seen->light;
 	pace->cost_ns = pace->cost_ns * FADE + alloc_pace_cost_ns(pace, seen);
+	pace->peak_ns = fmax(pace->peak_ns * FADE, alloc_pace_cost_ns(pace, seen));
 	pace->window_ns = pace->window_ns * FADE + (double)seen->window_ns;
 	pace->period_ns = pace->period_ns * FADE + (double)seen->period_ns;
 	pace->period_cpu_ns = pace->period_cpu_ns * FADE + (double)seen->period_cpu_ns;
@@ -166,15 +184,16 @@ void alloc_pace_judge(struct alloc_pace *pace, const struct alloc_period *seen)
 	if (pace->windows < FULL_WINDOWS)
 		pace->windows++;
 	judge_gap(pace, seen);
-	judge_duty(pace);
+	judge_duty(pace, seen);
 }
 
-bool alloc_pace_is_over(const struct alloc_pace *pace, const struct alloc_period *so_far)
+uint64_t alloc_pace_hits_granted(const struct alloc_pace *pace)
 {
-	double allowed = pace->budget * (double)so_far->period_cpu_ns;
+	double cpu_share = pace->period_ns > 0 ? pace->period_cpu_ns / pace->period_ns : 0;
+	double allowed_ns = pace->budget * cpu_share * (double)pace->next_period_ns;
+	double granted_ns = fmax(OVER_FACTOR * allowed_ns, OVER_PEAK * pace->peak_ns) + OVER_GRANTED_NS;
 
-	/* What a moment allows says little: the cost of a tenth of a second is always granted. */
-	if (so_far->window_ns < OVER_AFTER_NS)
-		return false;
-	return alloc_pace_cost_ns(pace, so_far) > OVER_FACTOR * allowed + 0.001 * 1e9;
+	if (pace->next_window_ns <= ALLOC_WINDOW_MIN_NS)
+		return 0;
+	return (uint64_t)(granted_ns / pace->costs.hit) + 1;
 }

@@ -45,8 +45,10 @@ struct alloc_period {
 	uint64_t period_ns, window_ns;	    /* wall */
 	uint64_t period_cpu_ns, window_cpu_ns; /* CPU time of the process, probes included */
 	uint64_t hits, returns, sampled, lost;
+	uint64_t hits_outside; /* of its window: probes were in, or still in. They cost and tell nothing */
 	uint64_t squares, delay_ns, walk_ns; /* struct alloc_counts */
 	uint64_t allocations; /* of the hits */
+	uint64_t closer; /* of the sampled ones: not for the gap's sake */
 	bool light; /* frees and returns were not probed */
 };
 
@@ -61,6 +63,7 @@ struct alloc_pace {
 	/* Of the windows so far, older ones fading. */
 	double cost_ns, window_ns, period_ns, period_cpu_ns;
 	struct alloc_sums light, heavy;
+	double peak_ns; /* what the dearest window has cost, older ones fading */
 	double debt_ns; /* spent beyond the budget and not paid back by waiting; what was not spent is lost */
 	unsigned windows; /* since the first, up to a few */
 	/* What to do next. */
@@ -77,9 +80,10 @@ void alloc_pace_judge(struct alloc_pace *pace, const struct alloc_period *seen);
 double alloc_pace_dilation(const struct alloc_pace *pace, bool light);
 /* What one allocation seen in this period's window stands for, at least 1. */
 double alloc_pace_weight(const struct alloc_pace *pace, const struct alloc_period *seen);
-/* CPU time that the probes took. */
+/* CPU time that the probes took, outside the window as well. */
 double alloc_pace_cost_ns(const struct alloc_pace *pace, const struct alloc_period *seen);
-/* The probes stay attached and cost far more than the budget by now: detach at once. */
-bool alloc_pace_is_over(const struct alloc_pace *pace, const struct alloc_period *so_far);
+/* Hits on one CPU after which the next window costs far more than its period was thought to allow, and than any that was
+ * seen: it is to end at once. 0: the window is so short that it ends by itself. */
+uint64_t alloc_pace_hits_granted(const struct alloc_pace *pace);
 
 #endif

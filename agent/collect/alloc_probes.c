@@ -332,10 +332,13 @@ void alloc_probes_set_slot(struct alloc_probes *probes, uint32_t slot, const str
 	memset(probes->counts, 0, probes->possible_cpus * sizeof(*probes->counts));
 	(void)bpf_map_update_elem(bpf_map__fd(probes->skel->maps.alloc_counts), &slot, probes->counts,
 				  BPF_ANY);
-	at->window = value->window;
+	if (!value->mean_gap_bytes)
+		__atomic_store_n(&at->mean_gap_bytes, 0, __ATOMIC_RELEASE);
+	else
+		at->window = value->window; /* a closed one keeps it: what found it open is of its window */
 	at->track = value->track;
-	at->closely = value->closely;
 	at->hits_max = value->hits_max;
+	at->hits_alarm = value->hits_alarm;
 	/* Last: it opens the slot. */
 	__atomic_store_n(&at->mean_gap_bytes, value->mean_gap_bytes, __ATOMIC_RELEASE);
 }
@@ -355,6 +358,7 @@ void alloc_probes_counts(struct alloc_probes *probes, uint32_t slot, struct allo
 		ret->squares += probes->counts[i].squares;
 		ret->delay_ns += probes->counts[i].delay_ns;
 		ret->walk_ns += probes->counts[i].walk_ns;
+		ret->closer += probes->counts[i].closer;
 	}
 }
 

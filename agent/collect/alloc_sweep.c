@@ -56,7 +56,7 @@ static int feed_live(void *ctx, const struct alloc_live *live)
 		.source = context->c->alloc->sweeps,
 		.type = PROF_SAMPLE_ALLOC,
 		.state = FEED_ALLOC_LIVE,
-		.detail = (uint8_t)(live->old < UINT8_MAX ? live->old : UINT8_MAX),
+		.detail = (uint8_t)((live->few ? FEED_ALLOC_FEW : 0) | (live->old < FEED_ALLOC_FEW ? live->old : FEED_ALLOC_FEW - 1)),
 		.holder = live->deaths,
 		.object = (uint64_t)(fmin(live->error, ERROR_MAX) * 1000 + 0.5),
 	};

@@ -11,6 +11,7 @@
 #include "agent/base/clock.h"
 #include "agent/base/log.h"
 #include "agent/collect/bpf_internal.h"
+#include "agent/collect/io_ring.h"
 #include "agent/collect/mapping_trie.h"
 #include "profiler.skel.h"
 
@@ -231,7 +232,7 @@ int bpf_agent_set_offcpu(struct bpf_agent *agent, bool on, uint64_t threshold_ns
 	return 0;
 }
 
-static int set_link(struct bpf_program *program, struct bpf_link **link, bool on)
+int bpf_set_link(struct bpf_program *program, struct bpf_link **link, bool on)
 {
 	if (!on) {
 		(void)bpf_link__destroy(*link);
@@ -247,7 +248,7 @@ static int set_link(struct bpf_program *program, struct bpf_link **link, bool on
 static int set_beside(struct bpf_agent *agent, struct bpf_program *program, struct bpf_link **link, bool on)
 {
 	bool possible = agent->skel->bss->config.off_generation && bpf_program__autoload(program);
-	int rc = set_link(program, link, on && possible);
+	int rc = bpf_set_link(program, link, on && possible);
 
 	return on && !possible ? -EOPNOTSUPP : rc;
 }
@@ -305,7 +306,7 @@ static int set_disk(struct bpf_agent *agent, bool on)
 		agent->skel->bss->config.disk_generation++;
 	for (size_t i = 0; i < ARRAY_SIZE(programs) && rc == 0; i++)
 		if (bpf_program__autoload(programs[i].program))
-			rc = set_link(programs[i].program, programs[i].link, on);
+			rc = bpf_set_link(programs[i].program, programs[i].link, on);
 	return rc;
 }
 
@@ -317,7 +318,7 @@ static int set_calls(struct bpf_agent *agent, bool on)
 	unsigned count = 0;
 
 	agent->skel->bss->config.io_by_call = on;
-	rc = set_link(waits->progs.io_resume, &waits->links.io_resume, on);
+	rc = bpf_set_link(waits->progs.io_resume, &waits->links.io_resume, on);
 	if (!on)
 		call_ends_close(&agent->call_ends);
 	if (!on || rc < 0)
@@ -346,8 +347,8 @@ static int set_ends(struct bpf_agent *agent, bool on)
 			 "system call: %s", strerror(-rc));
 	}
 	return bpf_program__autoload(waits->progs.io_exit)
-		       ? set_link(waits->progs.io_exit, &waits->links.io_exit, on)
-		       : set_link(waits->progs.io_exit_compat, &waits->links.io_exit_compat, on);
+		       ? bpf_set_link(waits->progs.io_exit, &waits->links.io_exit, on)
+		       : bpf_set_link(waits->progs.io_exit_compat, &waits->links.io_exit_compat, on);
 }
 
 bool bpf_agent_io_is_by_call(const struct bpf_agent *agent)
@@ -370,17 +371,17 @@ int bpf_agent_set_io(struct bpf_agent *agent, bool on)
 		return rc;
 	}
 	rc = set_ends(agent, on);
-	if (rc == 0 && bpf_program__autoload(agent->waits->progs.io_ring_done))
-		rc = set_link(agent->waits->progs.io_ring_done, &agent->waits->links.io_ring_done, on);
+	if (rc == 0)
+		rc = io_ring_attach(agent->waits, on);
 	return rc == 0 ? set_disk(agent, on) : rc;
 }
 
-int bpf_agent_sweep(struct bpf_agent *agent, bool all)
+int bpf_agent_sweep(struct bpf_agent *agent, bool all, void (*poll)(void *ctx), void *ctx)
 {
 	struct profiler_bpf *waits = agent->waits;
 	struct prof_config *config = &agent->skel->bss->config;
 	cleanup_close int fd = -1;
-	char nothing[64];
+	char threads[BPF_AGENT_SWEEP_THREADS]; /* one byte each */
 	ssize_t len;
 
 	if (!waits || !config->off_generation)
@@ -396,9 +397,10 @@ int bpf_agent_sweep(struct bpf_agent *agent, bool all)
 	config->sweep_clock_ns = 0;
 	/* Off the CPU and back: the scheduler notes by its own clock when that was, and the sweep when it begins. */
 	(void)nanosleep(&(struct timespec){ .tv_nsec = 1 }, NULL);
-	/* The program writes nothing: one reading visits all threads but for interruptions. */
 	do {
-		len = read(fd, nothing, sizeof(nothing));
+		len = read(fd, threads, sizeof(threads));
+		if (len > 0 && poll)
+			poll(ctx);
 	} while (len > 0 || (len < 0 && (errno == EINTR || errno == EAGAIN)));
 	config->sweep_all = 0;
 	return len < 0 ? -errno : 0;
@@ -499,6 +501,11 @@ int bpf_agent_poll(struct bpf_agent *agent, const struct bpf_sink *sink)
 	kick_rings_drain(&agent->kicks);
 	bpf_tables_commit(agent);
 	return bpf_ring_consume(&agent->ring, dispatch, &copy);
+}
+
+int bpf_agent_wakeup_fd(const struct bpf_agent *agent)
+{
+	return bpf_map__fd(agent->skel->maps.events);
 }
 
 double bpf_agent_fill(const struct bpf_agent *agent)

@@ -48,8 +48,10 @@ int bpf_agent_set_io(struct bpf_agent *agent, bool on) must_use;
 /* Where they are, by now: at their own ends, or at the end of every system call, all of which then take longer. */
 bool bpf_agent_io_is_by_call(const struct bpf_agent *agent);
 /* Turns the time that every thread of wanted processes is off the CPU so far into samples; with @all
- * that of every thread begins. -EOPNOTSUPP while the off-CPU programs are not attached. */
-int bpf_agent_sweep(struct bpf_agent *agent, bool all) must_use;
+ * that of every thread begins. @poll is called whenever BPF_AGENT_SWEEP_THREADS have left theirs in the ring, and is to
+ * take them out; NULL: nobody does, and what has no room is lost. -EOPNOTSUPP while the off-CPU programs are not attached. */
+#define BPF_AGENT_SWEEP_THREADS 256u
+int bpf_agent_sweep(struct bpf_agent *agent, bool all, void (*poll)(void *ctx), void *ctx) must_use;
 void bpf_agent_set_undecided(struct bpf_agent *agent, bool sample);
 /* Looks for CPUs that came online or went; call every second. */
 int bpf_agent_follow_cpus(struct bpf_agent *agent) must_use;
@@ -78,10 +80,17 @@ void bpf_agent_file_remove(struct bpf_agent *agent, const struct prof_file_key *
 int bpf_agent_table_publish(struct bpf_agent *agent, uint32_t module, int memfd, uint64_t bytes,
 			    uint64_t *ret_charged_bytes) must_use;
 void bpf_agent_table_drop(struct bpf_agent *agent, uint32_t module);
+/* A module whose table was published but could not be made visible after all: it has none, and is told once. */
+bool bpf_agent_table_lost(struct bpf_agent *agent, uint32_t *ret_module);
+/* Many at once, in one grace period (where the kernel has batches, since v5.16). */
+void bpf_agent_tables_drop(struct bpf_agent *agent, const uint32_t *modules, uint32_t count);
 /* The published table of a module as the programs see it, for reading: mapped into this process until
  * bpf_agent_table_unmap(). NULL: it has none, or there were no descriptors to keep it by. */
 const void *bpf_agent_table_map(const struct bpf_agent *agent, uint32_t module, size_t *ret_bytes);
 void bpf_agent_table_unmap(const void *image, size_t bytes);
+/* In a forked child, which is to read published tables and nothing else: closes every descriptor but theirs and @fd. Those of
+ * events and links would keep the programs running that the parent has done with. -ENOMEM, and nothing is closed. */
+int bpf_agent_keep_tables_only(const struct bpf_agent *agent, int fd) must_use;
 
 struct bpf_sink {
 	void *ctx;
@@ -96,6 +105,9 @@ struct bpf_sink {
 /* Consumes what is in the ring buffer now (bounded by its size at entry); returns events or -errno.
  */
 int bpf_agent_poll(struct bpf_agent *agent, const struct bpf_sink *sink) must_use;
+/* Owned by @agent. Edge-triggered (EPOLLET), as what is in the ring does not wait for it: a program wants to be heard at
+ * once. */
+int bpf_agent_wakeup_fd(const struct bpf_agent *agent);
 /* Fraction of the ring buffer in use, 0…1, to poll sooner when it fills. */
 double bpf_agent_fill(const struct bpf_agent *agent);
 /* Makes the kernel send this stack in full again. */

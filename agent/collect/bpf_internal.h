@@ -33,6 +33,8 @@ struct bpf_agent {
 	uint32_t pending_count;	    /* tables filled but not in the array of maps yet */
 	uint32_t pending_modules[TABLES_PENDING_MAX];
 	int pending_fds[TABLES_PENDING_MAX]; /* owned */
+	uint32_t lost_count;	    /* modules whose tables the array of maps did not take */
+	uint32_t lost_modules[TABLES_PENDING_MAX];
 	unsigned possible_cpus;
 	uint32_t off_generation; /* of the last attachment of the off-CPU programs */
 };
@@ -54,6 +56,9 @@ bool bpf_load_has_locks(const struct features *features);
 bool bpf_load_has_calls(const struct features *features);
 /* Is it one of them? */
 bool bpf_load_is_call(const struct bpf_program *program);
+
+/* Attaches @program to the tracepoint of its own, unless it is, or takes it off. Negative errno. */
+int bpf_set_link(struct bpf_program *program, struct bpf_link **link, bool on);
 
 /* Closes the descriptors of all tables. */
 void bpf_tables_close(struct bpf_agent *agent);

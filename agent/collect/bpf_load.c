@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "agent/base/log.h"
+#include "agent/collect/io_ring.h"
 #include "profiler.skel.h"
 #include "profiler_retry.skel.h"
 
@@ -105,13 +106,6 @@ bool bpf_load_has_locks(const struct features *features)
 	return bpf_load_has_wakers(features) && features_has(features, FEATURE_LOCK_CONTENTION);
 }
 
-/* Kernels may be built without io_uring, and before 5.19 a completion does not tell of what. */
-static bool has_io_uring(const struct features *features)
-{
-	return bpf_load_has_wakers(features) &&
-	       libbpf_find_vmlinux_btf_id("io_uring_complete", BPF_TRACE_RAW_TP) > 0;
-}
-
 /* Kernels may be built without it. Before 5.11 its tracepoints had other arguments, but no off-CPU types either. */
 static bool has_block_layer(const struct features *features)
 {
@@ -174,7 +168,6 @@ static int set_features(const struct bpf_agent *agent, struct profiler_bpf *skel
 		{ skel->progs.io_resume, bpf_load_has_calls(features), true },
 		{ skel->progs.io_exit, offcpu && loop, true },
 		{ skel->progs.io_exit_compat, offcpu && !loop, true },
-		{ skel->progs.io_ring_done, has_io_uring(features), true },
 		{ skel->progs.disk_insert, has_block_layer(features), true },
 		{ skel->progs.disk_issue, has_block_layer(features), true },
 		{ skel->progs.disk_done, has_block_layer(features), true },
@@ -184,6 +177,7 @@ static int set_features(const struct bpf_agent *agent, struct profiler_bpf *skel
 		{ skel->progs.off_resume, resume && loop, true },
 		{ skel->progs.off_resume_compat, resume && !loop, true },
 	};
+	int rc;
 
 	skel->rodata->have_task_btf = features_has(features, FEATURE_TASK_BTF);
 	skel->rodata->have_task_pt_regs = features_has(features, FEATURE_TASK_BTF) &&
@@ -191,13 +185,12 @@ static int set_features(const struct bpf_agent *agent, struct profiler_bpf *skel
 	skel->rodata->have_vma_walk = features_has(features, FEATURE_VMA_WALK);
 	skel->rodata->have_irq_work = resume;
 	for (size_t i = 0; i < ARRAY_SIZE(programs); i++) {
-		int rc = bpf_program__set_autoload(programs[i].program,
-						   programs[i].load && programs[i].waits == waits);
-
+		rc = bpf_program__set_autoload(programs[i].program, programs[i].load && programs[i].waits == waits);
 		if (rc)
 			return rc;
 	}
-	return set_calls(agent, skel, waits);
+	rc = io_ring_choose(skel, waits && bpf_load_has_wakers(features));
+	return rc ? rc : set_calls(agent, skel, waits);
 }
 
 /* Maps that only the programs of waits use are theirs, all others but the constants are shared. */
@@ -205,7 +198,7 @@ static int set_maps(const struct bpf_agent *agent, struct profiler_bpf *skel, bo
 {
 	struct bpf_map *const own[] = { skel->maps.off_states, skel->maps.kick_rings, skel->maps.switch_scratch,
 					skel->maps.sweep_scratch, skel->maps.io_scratch, skel->maps.io_rates,
-					skel->maps.io_owed,
+					skel->maps.io_owed, skel->maps.io_ring_shots,
 					skel->maps.lock_waits, skel->maps.io_moved, skel->maps.disk_requests,
 					skel->maps.disk_stretches };
 	struct bpf_map *map, *from;

@@ -174,7 +174,7 @@ static void timed_work(struct collector *c, struct timers *timers)
 		follow_scan(c);
 	}
 	module_index_pump(c->index, now_ns);
-	if (module_index_hung(c->index) != c->hung_told)
+	if (collector_hung(c) != c->hung_told)
 		control_send_status(c);
 	if (c->hold_until_ns)
 		control_apply_demand(c);
@@ -184,6 +184,7 @@ static void timed_work(struct collector *c, struct timers *timers)
 		follow_look_again(c, now_ns);
 		samples_feed_rest(c);
 		publish_sweep(c, now_ns);
+		module_sweep(c, now_ns);
 	}
 	late_sweep(c, now_ns);
 }
@@ -263,10 +264,10 @@ static void handle(struct collector *c, int fd)
 		control_server(c);
 	else if (fd == module_index_fd(c->index))
 		module_index_receive(c->index, INDEXED_AT_ONCE);
-	else if (c->late_memory.pid && fd == c->late_memory.fd)
+	else if (c->late_memory.is_busy && fd == c->late_memory.fd)
 		late_memory_receive(c);
-	else
-		c->mmap_wakeup_ns = clock_monotonic_ns(); /* read below in any case */
+	else if (!c->bpf || fd != bpf_agent_wakeup_fd(c->bpf))
+		c->mmap_wakeup_ns = clock_monotonic_ns(); /* all rings are read below in any case */
 }
 
 static void run(struct collector *c)
@@ -292,12 +293,14 @@ static int create_tables(struct collector *c)
 {
 	struct module_index_sink sink = { .ctx = c, .indexed = publish_indexed };
 
+	c->patient = patient_create();
 	c->procs = proc_table_create();
 	c->modules = module_table_create();
 	c->ports = proc_ports_create();
 	c->stacks = stack_table_create(STACK_TABLE_BYTES_MAX, samples_evicted, c);
-	if (!c->procs || !c->modules || !c->ports || !c->stacks)
+	if (!c->patient || !c->procs || !c->modules || !c->ports || !c->stacks)
 		return -ENOMEM;
+	sink.patient = c->patient;
 	c->index = module_index_create(c->modules, &sink);
 	return c->index ? 0 : -ENOMEM;
 }
@@ -348,13 +351,23 @@ static int open_feed(struct collector *c)
 	return feed_write_epoch(&c->feed, c->epoch, boot_id, online_cpus());
 }
 
+static int hear_programs(struct collector *c, struct err *err)
+{
+	const int fd = bpf_agent_wakeup_fd(c->bpf);
+	struct epoll_event event = { .events = EPOLLIN | EPOLLET, .data.fd = fd };
+
+	if (epoll_ctl(c->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0)
+		return err_set(err, errno, NULL, NULL, "the BPF ring cannot be waited for: %s", strerror(errno));
+	return 0;
+}
+
 /* The kernel's side. Without it the collector stays up and says why nothing can be profiled. */
 static void open_kernel(struct collector *c)
 {
 	struct err err = { 0 };
 
 	if (bpf_agent_create(&c->options->features, &c->bpf, &err) == 0 &&
-	    mmap_records_create(&c->mmaps, &err) == 0)
+	    mmap_records_create(&c->mmaps, &err) == 0 && hear_programs(c, &err) == 0)
 		return;
 	log_error("this host cannot be profiled: %s", err.text);
 	(void)snprintf(c->failure, sizeof(c->failure), "%s", err.text);
@@ -401,6 +414,7 @@ static void finish(struct collector *c)
 	int rc;
 
 	module_index_destroy(c->index);
+	patient_destroy(c->patient);
 	mmap_batch_deinit(&c->batch);
 	mmap_records_destroy(c->mmaps);
 	alloc_destroy(c->alloc);

@@ -5,7 +5,8 @@
  *   collector.c  the loop, timed work, start and end       control.c  messages of the other processes
  *   follow.c     events -> lives of processes              publish.c  mappings and tables -> BPF
  *   samples.c    stacks and samples -> feed                late.c     stacks that wait for unwind tables
- *   late_memory.c  and for their memory                   fast.c     processes with events of their own */
+ *   late_memory.c  and for their memory                   fast.c     processes with events of their own
+ *   family.c     who descends from whom */
 #ifndef PROFD_COLLECT_COLLECTOR_INTERNAL_H
 #define PROFD_COLLECT_COLLECTOR_INTERNAL_H
 
@@ -22,6 +23,7 @@
 #include "agent/collect/mmap_records.h"
 #include "agent/collect/module_index.h"
 #include "agent/collect/module_table.h"
+#include "agent/collect/patient.h"
 #include "agent/collect/proc_ports.h"
 #include "agent/collect/proc_table.h"
 #include "agent/collect/stack_table.h"
@@ -42,9 +44,9 @@ struct late_frames {
 
 /* The child that reads the memory of threads that sleep. */
 struct late_memory {
-	pid_t pid; /* 0 = none */
-	int fd;	   /* what it answers */
-	bool ended;
+	bool is_busy; /* there is one */
+	int pidfd;
+	int fd; /* what it answers */
 	uint64_t until_ns, at_most_ns; /* when it is given up, later with each answer */
 	size_t used; /* bytes of frames */
 	struct late_frames frames;
@@ -62,6 +64,7 @@ struct collector {
 	uint64_t drained_ns;	     /* all records before this are in the batch or applied */
 
 	/* knowledge */
+	struct patient *patient; /* looks at processes that may not let anybody */
 	struct proc_table *procs;
 	struct module_table *modules;
 	struct module_index *index;
@@ -71,15 +74,18 @@ struct collector {
 	uint64_t late_seen;	    /* knowledge when they were last looked at */
 	struct proc_ports *ports;
 	uint64_t ports_ns;	    /* when the listening sockets were last read */
+	uint64_t all_ports_ns;	    /* those of all processes, because somebody asked; 0 = never */
 	uint64_t knowledge;	    /* grows whenever an address or a key may resolve better than before */
 	uint32_t kernel_module, vdso_module; /* 0 = not to be had */
 	uint64_t kernel_text;	    /* address of _text without its leading ones, 0 = not known */
 	uint32_t supervisor_tgid;
 	char own_exe[4096];
-	unsigned hung_told;	    /* module_index_hung(), as the server knows it */
+	unsigned hung_told;	    /* collector_hung(), as the server knows it */
 	bool sweep_due;		    /* a module changed: processes that map it are looked at */
+	uint64_t modules_swept_ns;  /* when modules were last looked at for what still needs them */
+	uint64_t files_swept_ns;    /* when files that nobody maps last left BPF's map */
 	uint64_t publish_at_ns;	    /* and when the next process is old enough to be published */
-	bool names_due;		    /* a record did not fit into the feed and is to be sent again */
+	bool names_due;		    /* a record changed, or did not fit into the feed, and is to be sent */
 	bool rescan_due;	    /* events were lost: /proc is compared with the table */
 
 	/* demand */
@@ -91,6 +97,7 @@ struct collector {
 	bool offcpu, io, kernel_locks, wakers; /* attached */
 	struct feed_demand told;    /* what the feed was told is in force */
 	struct alloc_watch *alloc;  /* NULL until somebody wants allocations */
+	uint64_t families[FEED_FAMILIES_MAX]; /* followed, by the bit of struct proc.families; 0 = free */
 
 	/* feed */
 	struct ring *ring;
@@ -121,6 +128,12 @@ static inline bool collector_active(const struct collector *c)
 	return c->demand.types != 0;
 }
 
+/* Children and threads that hang for good where a file or a process does not answer. */
+static inline unsigned collector_hung(const struct collector *c)
+{
+	return module_index_hung(c->index) + patient_left(c->patient);
+}
+
 /* Reads what the kernel has for us now, events and mappings (collector.c). */
 void collector_drain(struct collector *c);
 
@@ -128,6 +141,8 @@ void collector_drain(struct collector *c);
 
 /* Adds every process of /proc that is not known and ends those that are gone. */
 void follow_scan(struct collector *c);
+/* Reads anew where each process listens. */
+void follow_ports(struct collector *c);
 /* Feeds every living process, those that began a moment ago too, and behind them the CPU time of each. */
 void follow_cpu(struct collector *c);
 /* Asks for the modules of @proc; urgently, and for their tables, of one that is sampled. */
@@ -185,12 +200,16 @@ bool publish_is_settled(const struct collector *c);
 void publish_target(struct collector *c, struct proc *proc);
 /* Takes everything of @proc out of BPF. */
 void publish_withdraw(struct collector *c, struct proc *proc);
+/* BPF finds @module by its file no more. */
+void publish_withdraw_file(struct collector *c, struct module *module);
 /* There is another file under the inode of @module: its next mapping is another module. */
 void publish_forget_file(struct collector *c, struct module *module);
 /* Asks for the names of a process's JIT code unless the symbolizer has them. */
 void publish_ask_jit(struct collector *c, struct proc *proc);
 /* The id of the module that stands for the JIT memory of @proc, made at its first use; 0 = none left. */
 uint32_t publish_jit_module(struct collector *c, struct proc *proc);
+/* Forgets modules that nothing needs, if there are too many; once a minute (module_sweep.c). */
+void module_sweep(struct collector *c, uint64_t now_ns);
 /* True if frames in this module are in memory that a program wrote at run time. */
 bool publish_is_jit(const struct module *module);
 
@@ -229,6 +248,13 @@ void fast_set_rate(struct collector *c, uint32_t rate_hz);
 void fast_follow(struct collector *c, struct proc *proc);
 /* The life of @proc is over. */
 void fast_end(struct collector *c, struct proc *proc);
+
+/* ---- family.c -------------------------------------------------------------------------------- */
+
+/* From now on these are followed, and no others. */
+void family_follow(struct collector *c, const struct control_families *families);
+/* @proc was born to @parent (NULL = not known), which was not seen at its fork. True: it belongs to more families now. */
+bool family_join(struct collector *c, struct proc *proc, const struct proc *parent);
 
 /* ---- late.c ---------------------------------------------------------------------------------- */
 

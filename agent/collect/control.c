@@ -24,7 +24,7 @@ void control_send_status(struct collector *c)
 					 .sampling = c->rate_hz > 0 || c->offcpu || c->io,
 					 .hardware = c->bpf && bpf_agent_uses_hardware(c->bpf),
 					 .listed = c->listed,
-					 .hung_readers = module_index_hung(c->index) };
+					 .hung_readers = collector_hung(c) };
 
 	c->hung_told = status.hung_readers;
 	if (c->server_fd < 0)
@@ -64,9 +64,14 @@ static void apply_rate(struct collector *c, uint32_t rate_hz)
 	c->rate_hz = rate_hz;
 }
 
+static void drain(void *ctx)
+{
+	collector_drain(ctx);
+}
+
 static void sweep(struct collector *c, bool all)
 {
-	int rc = c->bpf && c->offcpu ? bpf_agent_sweep(c->bpf, all) : 0;
+	int rc = c->bpf && c->offcpu ? bpf_agent_sweep(c->bpf, all, drain, c) : 0;
 
 	if (rc < 0)
 		log_warn("what waits now cannot be looked at: %s", strerror(-rc));
@@ -245,6 +250,14 @@ static void on_target(struct collector *c)
 	alloc_follow(c, proc);
 }
 
+static void on_families(struct collector *c)
+{
+	const struct control_families *families = (const void *)c->message.data;
+
+	if (c->message.len == sizeof(*families) && families->count <= FEED_FAMILIES_MAX)
+		family_follow(c, families);
+}
+
 static void on_want(struct collector *c)
 {
 	const struct control_want *want = (const void *)c->message.data;
@@ -256,7 +269,9 @@ static void on_want(struct collector *c)
 		c->listed = true;
 		control_send_status(c);
 	}
-	if (want->what == WANT_LIVES)
+	if (want->what == WANT_PORTS)
+		follow_ports(c);
+	if (want->what == WANT_LIVES || want->what == WANT_PORTS)
 		follow_cpu(c);
 	for (uint32_t i = 0; i < want->count; i++) {
 		uint64_t id = want->ids[i];
@@ -316,11 +331,14 @@ void control_server(struct collector *c)
 			on_demand(c);
 		else if (head->kind == CONTROL_TARGET)
 			on_target(c);
+		else if (head->kind == CONTROL_FAMILIES)
+			on_families(c);
 		else if (head->kind == CONTROL_WANT)
 			on_want(c);
 		else if (head->kind == CONTROL_SWEEP)
 			on_sweep(c);
-		/* CONTROL_FLUSH has done its work by waking the loop. */
+		else if (head->kind == CONTROL_FLUSH) /* the loop is awake; a session that ends knows what was counted */
+			(void)collector_feed_costs(c, clock_monotonic_ns());
 		channel_message_close(&c->message);
 	}
 }

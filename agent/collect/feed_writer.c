@@ -77,23 +77,35 @@ int feed_write_module(struct feed_writer *writer, const struct module *module)
 	return write_parts(writer, FEED_MODULE, &record, sizeof(record), writer->scratch, at);
 }
 
-int feed_write_proc(struct feed_writer *writer, const struct proc *proc, uint64_t seen_ns)
+int feed_write_module_freed(struct feed_writer *writer, uint32_t module)
+{
+	struct feed_module record = { .module = module, .kind = FEED_MODULE_FREED };
+	size_t at = 0;
+
+	feed_encode_string(writer->scratch, SCRATCH_BYTES, &at, "", 0);
+	return write_parts(writer, FEED_MODULE, &record, sizeof(record), writer->scratch, at);
+}
+
+int feed_write_proc(struct feed_writer *writer, const struct proc *proc, const uint64_t families[FEED_FAMILIES_MAX])
 {
 	struct feed_proc record = { .start_boottime_ns = proc->start_boottime_ns,
-				    .seen_monotonic_ns = seen_ns,
+				    .seen_monotonic_ns = proc->seen_ns,
 				    .proc = proc->id,
 				    .tgid = proc->tgid,
 				    .parent_tgid = proc->parent_tgid,
 				    .uid = proc->uid,
 				    .exec_generation = proc->exec_generation,
 				    .flags = proc->flags };
+	const size_t room = SCRATCH_BYTES - FEED_FAMILIES_MAX * sizeof(*families);
 	size_t at = 0;
 
-	feed_encode_string(writer->scratch, SCRATCH_BYTES, &at, proc->comm,
-			   strnlen(proc->comm, sizeof(proc->comm)));
+	feed_encode_string(writer->scratch, room, &at, proc->comm, strnlen(proc->comm, sizeof(proc->comm)));
 	for (int i = 0; i < PROC_TEXT_MAX; i++)
-		feed_encode_string(writer->scratch, SCRATCH_BYTES, &at, proc->text[i],
-				   strlen(proc->text[i]));
+		feed_encode_string(writer->scratch, room, &at, proc->text[i], strlen(proc->text[i]));
+	for (uint64_t left = proc->families; left; left &= left - 1) {
+		memcpy(writer->scratch + at, &families[__builtin_ctzll(left)], sizeof(*families));
+		at += sizeof(*families);
+	}
 	return write_parts(writer, FEED_PROC, &record, sizeof(record), writer->scratch, at);
 }
 

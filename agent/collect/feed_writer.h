@@ -31,7 +31,10 @@ int feed_write_epoch(struct feed_writer *writer, uint64_t epoch, const uint8_t b
 /* Two records: the programs' costs one by one, and the clock with the sums. */
 int feed_write_clock(struct feed_writer *writer, uint64_t collector_cpu_ns, const struct bpf_costs *costs) must_use;
 int feed_write_module(struct feed_writer *writer, const struct module *module) must_use;
-int feed_write_proc(struct feed_writer *writer, const struct proc *proc, uint64_t seen_ns) must_use;
+/* @module's id names none any more. */
+int feed_write_module_freed(struct feed_writer *writer, uint32_t module) must_use;
+/* With its families, by their bits. */
+int feed_write_proc(struct feed_writer *writer, const struct proc *proc, const uint64_t families[FEED_FAMILIES_MAX]) must_use;
 int feed_write_proc_cpu(struct feed_writer *writer, uint32_t proc, uint64_t time_ns, uint64_t cpu_ns) must_use;
 int feed_write_proc_exit(struct feed_writer *writer, const struct proc *proc) must_use;
 int feed_write_stack(struct feed_writer *writer, const struct stack *stack) must_use;

@@ -66,13 +66,29 @@ static void first_sight(struct collector *c, const struct proc *proc, const stru
 		module->rows_later = true;
 }
 
-static int stat_mapped(uint32_t tgid, const struct mapping *mapping, struct stat *ret)
-{
+struct stat_call {
 	char path[96];
+	struct stat st;
+};
 
-	(void)snprintf(path, sizeof(path), "/proc/%u/map_files/%llx-%llx", tgid,
+static int call_stat(void *data)
+{
+	struct stat_call *call = data;
+
+	return mounts_stat(call->path, &call->st);
+}
+
+static int stat_mapped(struct collector *c, uint32_t tgid, const struct mapping *mapping, struct stat *ret)
+{
+	struct stat_call call = { .st = { 0 } };
+	int rc;
+
+	(void)snprintf(call.path, sizeof(call.path), "/proc/%u/map_files/%llx-%llx", tgid,
 		       (unsigned long long)mapping->start_va, (unsigned long long)mapping->end_va);
-	return mounts_stat(path, ret);
+	rc = patient_call(c->patient, tgid, call_stat, NULL, &call, sizeof(call));
+	if (rc == 0)
+		*ret = call.st;
+	return rc;
 }
 
 /* What is known under an inode may be of another file: a copy over a file keeps it, a new file is given the inode of
@@ -89,7 +105,7 @@ static void check_file(struct collector *c, uint32_t tgid, const struct module_f
 	    (!executable && at_ns - module->checked_ns < CHECK_INTERVAL_NS))
 		return;
 	module->checked_ns = at_ns;
-	if (stat_mapped(tgid, mapping, &st) < 0) {
+	if (stat_mapped(c, tgid, mapping, &st) < 0) {
 		(void)snprintf(path, sizeof(path), "/proc/%u/exe", tgid);
 		if (!executable || mounts_stat(path, &st) < 0)
 			return;
@@ -131,21 +147,79 @@ static int on_map(void *ctx, const struct proc_map *map)
 	return mapping_vec_push(&reading->seen, mapping);
 }
 
+/* True if the process has executed another program since the events that are being applied: then /proc
+ * describes its next life. */
+static bool has_executed_since(const struct collector *c, uint32_t tgid)
+{
+	for (size_t i = c->batch_at; i < c->batch.count; i++)
+		if (c->batch.records[i].kind == MMAP_RECORD_EXEC && c->batch.records[i].tgid == tgid)
+			return true;
+	return false;
+}
+
+static void count_lost_records(struct collector *c, uint64_t lost)
+{
+	struct proc *proc;
+	size_t at = 0;
+
+	if (!lost)
+		return;
+	c->own_outcomes[OUTCOME_perf_lost] += lost;
+	/* Nobody knows whose they were: every process is read again when it is next needed. */
+	while ((proc = proc_table_next(c->procs, &at)))
+		proc->engaged = false;
+}
+
+/* Was it this life that /proc has just described? Another one that has its number may have begun in the same tick, which
+ * is all that /proc tells of a start: it has executed its program, and that is on record by now. */
+static bool was_of(struct collector *c, const struct proc *proc)
+{
+	const uint64_t lost = c->batch.lost;
+
+	if (!c->mmaps)
+		return true;
+	c->drained_ns = clock_monotonic_ns();
+	mmap_records_drain_more(c->mmaps, &c->batch, c->batch_at);
+	count_lost_records(c, c->batch.lost - lost);
+	return !has_executed_since(c, proc->tgid);
+}
+
+struct maps_call {
+	uint32_t tgid;
+	char *text; /* owned */
+	size_t len;
+};
+
+static int call_maps(void *data)
+{
+	struct maps_call *call = data;
+
+	return proc_maps_text(call->tgid, MAPS_LINES_MAX, &call->text, &call->len);
+}
+
+static void drop_maps(void *data)
+{
+	free(((struct maps_call *)data)->text);
+}
+
 /* Makes the known mappings those of /proc/PID/maps; nothing happens when the process is gone. */
 static void read_maps(struct collector *c, struct proc *proc, uint64_t now_ns)
 {
 	struct reading reading = { .c = c, .proc = proc };
 	struct publish_context context = { c, proc };
 	struct mapping_changes changes = publish_changes(&context);
+	struct maps_call call = { .tgid = proc->tgid };
 	struct proc_facts after = { 0 };
 	int rc;
 
 	proc->maps_ns = now_ns;
-	rc = proc_maps_read(proc->tgid, MAPS_LINES_MAX, on_map, &reading);
+	rc = patient_call(c->patient, proc->tgid, call_maps, drop_maps, &call, sizeof(call));
+	if (rc == 0)
+		rc = proc_maps_each(call.text, call.len, on_map, &reading);
 	/* Whose mappings were these? The start time tells, read afterwards. */
 	if (rc >= 0 && proc_facts_read_stat(proc->tgid, &after) == 0 &&
 	    proc_facts_same_start(after.start_boottime_ns, proc->start_boottime_ns) &&
-	    reading.seen.count > 0) {
+	    reading.seen.count > 0 && was_of(c, proc)) {
 		if (mapping_set_replace(&proc->mappings, reading.seen.data, reading.seen.count,
 					now_ns, &changes) < 0)
 			log_debug("process %u has more mappings than are followed", proc->tgid);
@@ -154,6 +228,7 @@ static void read_maps(struct collector *c, struct proc *proc, uint64_t now_ns)
 		c->sweep_due = true;
 	}
 	mapping_vec_deinit(&reading.seen);
+	drop_maps(&call);
 }
 
 /* ---- facts ------------------------------------------------------------------------------------- */
@@ -209,22 +284,43 @@ static void read_ports(struct collector *c, struct proc *proc)
 {
 	char ports[PROC_PORTS_TEXT_SIZE];
 
-	if (!(proc->flags & FEED_PROC_KTHREAD) &&
-	    proc_ports_read(c->ports, proc->tgid, ports) == 0 &&
-	    proc_set_text(proc, PROC_PORTS, ports))
-		proc->fed = false;
+	if (proc->flags & FEED_PROC_KTHREAD || proc_ports_read(c->ports, proc->tgid, ports) < 0 ||
+	    !proc_set_text(proc, PROC_PORTS, ports))
+		return;
+	proc->fed = false;
+	c->names_due = true;
+}
+
+struct facts_call {
+	uint32_t tgid;
+	uint64_t start_boottime_ns;
+	struct proc_facts facts;
+};
+
+static int call_facts(void *data)
+{
+	struct facts_call *call = data;
+
+	return proc_facts_read(call->tgid, call->start_boottime_ns, &call->facts);
 }
 
 /* True if the process was there. */
 static bool read_facts(struct collector *c, struct proc *proc, uint64_t now_ns)
 {
-	cleanup_free struct proc_facts *facts = calloc(1, sizeof(*facts));
+	cleanup_free struct facts_call *call = calloc(1, sizeof(*call));
+	const struct proc_facts *facts;
 
-	if (!facts || proc_facts_read(proc->tgid, proc->start_boottime_ns, facts) < 0)
+	if (!call)
 		return false;
+	call->tgid = proc->tgid;
+	call->start_boottime_ns = proc->start_boottime_ns;
+	if (patient_call(c->patient, proc->tgid, call_facts, NULL, call, sizeof(*call)) < 0 || !was_of(c, proc))
+		return false;
+	facts = &call->facts;
 	proc->facts_ns = now_ns;
 	proc->parent_tgid = facts->parent_tgid;
 	proc->uid = facts->uid;
+	(void)family_join(c, proc, proc_table_find(c->procs, proc->parent_tgid));
 	if (facts->kthread)
 		proc->flags |= FEED_PROC_KTHREAD;
 	memcpy(proc->comm, facts->comm, sizeof(proc->comm));
@@ -258,16 +354,6 @@ void follow_ask(struct collector *c, const struct proc *proc, bool urgent)
 			want_rows(proc, mapping, module);
 		module_index_ask(c->index, module, urgent);
 	}
-}
-
-/* True if the process has executed another program since the events that are being applied: then /proc
- * describes its next life. */
-static bool has_executed_since(const struct collector *c, uint32_t tgid)
-{
-	for (size_t i = c->batch_at; i < c->batch.count; i++)
-		if (c->batch.records[i].kind == MMAP_RECORD_EXEC && c->batch.records[i].tgid == tgid)
-			return true;
-	return false;
 }
 
 void follow_engage(struct collector *c, struct proc *proc)
@@ -362,8 +448,10 @@ static void on_fork(struct collector *c, const struct prof_task_event *event)
 	struct proc *parent = proc_table_find(c->procs, event->parent_tgid);
 	struct proc *proc = proc_table_find(c->procs, event->tgid);
 
-	if (proc && proc_facts_same_start(proc->start_boottime_ns, event->start_boottime_ns))
-		return; /* /proc was faster */
+	if (proc && proc_led_by(proc, event->start_boottime_ns)) {
+		(void)family_join(c, proc, parent); /* /proc was faster */
+		return;
+	}
 	if (proc)
 		follow_end(c, proc, event->time_ns);
 	proc = proc_table_fork(c->procs, parent, event->tgid, event->start_boottime_ns,
@@ -391,6 +479,7 @@ static void on_exec(struct collector *c, const struct prof_task_event *event)
 	proc->start_exact = true;
 	proc->exec_generation = event->exec_generation;
 	proc->parent_tgid = event->parent_tgid;
+	(void)family_join(c, proc, proc_table_find(c->procs, proc->parent_tgid));
 	memcpy(proc->comm, event->comm, sizeof(proc->comm));
 }
 
@@ -398,7 +487,7 @@ static void on_end(struct collector *c, const struct prof_task_event *event)
 {
 	struct proc *proc = proc_table_find(c->procs, event->tgid);
 
-	if (proc && proc_facts_same_start(proc->start_boottime_ns, event->start_boottime_ns))
+	if (proc && proc_led_by(proc, event->start_boottime_ns))
 		follow_end(c, proc, event->time_ns);
 }
 
@@ -503,21 +592,13 @@ void follow_apply(struct collector *c, uint64_t time_ns)
 
 void follow_drain(struct collector *c)
 {
-	struct proc *proc;
-	size_t at = 0;
-
 	if (!c->mmaps)
 		return;
 	follow_apply(c, UINT64_MAX);
 	c->drained_ns = clock_monotonic_ns();
 	mmap_records_drain(c->mmaps, &c->batch);
 	c->batch_at = 0;
-	if (c->batch.lost == 0)
-		return;
-	c->own_outcomes[OUTCOME_perf_lost] += c->batch.lost;
-	/* Nobody knows whose they were: every process is read again when it is next needed. */
-	while ((proc = proc_table_next(c->procs, &at)))
-		proc->engaged = false;
+	count_lost_records(c, c->batch.lost);
 }
 
 void follow_until(struct collector *c, uint64_t time_ns)
@@ -539,9 +620,11 @@ static void scan_one(struct collector *c, uint32_t tgid)
 	if (proc_facts_read_stat(tgid, &facts) < 0)
 		return;
 	if (proc && proc_facts_same_start(proc->start_boottime_ns, facts.start_boottime_ns)) {
-		proc->scanned = true;
+		proc->scanned = true; /* that it has ended is told by its event */
 		return;
 	}
+	if (facts.ended)
+		return;
 	proc = add_life(c, tgid, facts.start_boottime_ns, 0, facts.comm);
 	if (!proc)
 		return;
@@ -615,7 +698,20 @@ void follow_cpu(struct collector *c)
 			facts.cpu_ns = 0; /* gone: its exit follows */
 		feed_cpu(c, proc->id, clock_monotonic_ns(), facts.cpu_ns);
 	}
-	feed_cpu(c, 0, begin_ns, 0);
+	feed_cpu(c, 0, begin_ns, c->all_ports_ns);
+}
+
+void follow_ports(struct collector *c)
+{
+	struct proc *proc;
+	size_t at = 0;
+
+	c->all_ports_ns = c->ports_ns = clock_monotonic_ns();
+	collector_drain(c);
+	proc_ports_reset(c->ports);
+	while ((proc = proc_table_next(c->procs, &at)))
+		if (!proc->ended_ns)
+			read_ports(c, proc);
 }
 
 static int by_mappings(const void *a, const void *b)
@@ -629,11 +725,12 @@ void follow_ask_all(struct collector *c)
 {
 	uint32_t count = module_table_count(c->modules);
 	cleanup_free struct module **modules = calloc(count + 1, sizeof(struct module *));
+	size_t at = 0;
 
 	if (!modules)
 		return;
 	for (uint32_t i = 0; i < count; i++)
-		modules[i] = module_table_get(c->modules, i + 1);
+		modules[i] = module_table_next(c->modules, &at);
 	qsort(modules, count, sizeof(*modules), by_mappings);
 	for (uint32_t i = 0; i < count; i++)
 		module_index_ask(c->index, modules[i], false);
@@ -648,7 +745,7 @@ static void name_deleted(struct collector *c, const struct proc *proc, const str
 	if (!module->names_later || module->state != MODULE_READY || module->slow || module->checked_ns == now_ns)
 		return;
 	module->checked_ns = now_ns;
-	if (stat_mapped(proc->tgid, mapping, &st) < 0 || st.st_nlink)
+	if (stat_mapped(c, proc->tgid, mapping, &st) < 0 || st.st_nlink)
 		return;
 	module->origin = follow_origin(proc, mapping);
 	(void)module_index_name(c->index, module);

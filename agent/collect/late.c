@@ -182,7 +182,7 @@ static bool settle(struct finder *finder, const struct late_stack *item, uint64_
 	struct collector *c = finder->c;
 	struct proc *proc = proc_table_by_id(c->procs, item->proc);
 	struct late_frames frames;
-	bool waits = now_ns < item->until_ns || (item->asked && c->late_memory.pid);
+	bool waits = now_ns < item->until_ns || (item->asked && c->late_memory.is_busy);
 	int rc;
 
 	if (!item->id || !proc)
@@ -234,7 +234,7 @@ void late_sweep(struct collector *c, uint64_t now_ns)
 	struct finder finder = { .c = c };
 
 	late_memory_start(c, now_ns);
-	if (c->late_memory.pid && now_ns >= c->late_memory.until_ns)
+	if (c->late_memory.is_busy && now_ns >= c->late_memory.until_ns)
 		late_memory_stop(c);
 	if (!c->late.count || (c->late_seen == c->knowledge && now_ns < c->late.items[0].until_ns))
 		return;

@@ -17,6 +17,7 @@
 #include "agent/base/clock.h"
 #include "agent/base/io.h"
 #include "agent/base/log.h"
+#include "agent/base/pidfd.h"
 #include "agent/collect/collector_internal.h"
 
 #define PAGE	   4096u
@@ -81,6 +82,8 @@ static _Noreturn void read_all(struct collector *c, int fd)
 
 	(void)prctl(PR_SET_NAME, "profd-waits");
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (bpf_agent_keep_tables_only(c->bpf, fd) < 0)
+		_exit(1);
 	/* the last first: that is how they are found again */
 	for (size_t i = c->late.count; event && frames && i-- > 0;)
 		if (c->late.items[i].asked)
@@ -110,23 +113,24 @@ void late_memory_start(struct collector *c, uint64_t now_ns)
 	struct late_memory *memory = &c->late_memory;
 	struct epoll_event event = { .events = EPOLLIN };
 	int fds[2];
+	pid_t pid;
 
-	if (memory->pid || !ask(c, now_ns))
+	if (memory->is_busy || !ask(c, now_ns))
 		return;
 	if (pipe2(fds, O_CLOEXEC) < 0)
 		return;
 	(void)signal(SIGCHLD, SIG_IGN); /* nobody waits for it */
-	memory->pid = fork();
-	if (memory->pid == 0) {
-		(void)close(fds[0]);
+	pid = fork();
+	if (pid == 0)
 		read_all(c, fds[1]);
-	}
 	(void)close(fds[1]);
+	memory->is_busy = true;
+	memory->pidfd = pid < 0 ? -1 : pidfd_of_child(pid);
 	event.data.fd = memory->fd = fds[0];
 	memory->used = 0;
 	memory->until_ns = now_ns + LATE_WAIT_NS;
 	memory->at_most_ns = now_ns + LATE_READ_NS;
-	if (memory->pid < 0 || fcntl(fds[0], F_SETFL, O_NONBLOCK) < 0 ||
+	if (pid < 0 || fcntl(fds[0], F_SETFL, O_NONBLOCK) < 0 ||
 	    epoll_ctl(c->epoll_fd, EPOLL_CTL_ADD, fds[0], &event) < 0) {
 		log_debug("waits that have not ended have no user stacks: %s", strerror(errno));
 		late_memory_stop(c);
@@ -146,14 +150,13 @@ void late_memory_stop(struct collector *c)
 {
 	struct late_memory *memory = &c->late_memory;
 
-	if (!memory->pid)
+	if (!memory->is_busy)
 		return;
-	if (memory->pid > 0 && !memory->ended)
-		(void)kill(memory->pid, SIGKILL);
+	pidfd_kill(memory->pidfd);
+	cleanup_close_fn(&memory->pidfd);
 	(void)epoll_ctl(c->epoll_fd, EPOLL_CTL_DEL, memory->fd, NULL);
 	(void)close(memory->fd);
-	memory->pid = 0;
-	memory->ended = false;
+	memory->is_busy = false;
 	give_up(c);
 }
 
@@ -184,13 +187,12 @@ void late_memory_receive(struct collector *c)
 	struct late_memory *memory = &c->late_memory;
 	ssize_t len;
 
-	while (memory->pid) {
+	while (memory->is_busy) {
 		len = read(memory->fd, (char *)&memory->frames + memory->used,
 			   sizeof(memory->frames) - memory->used);
 		if (len < 0 && (errno == EINTR || errno == EAGAIN))
 			return;
 		if (len <= 0) {
-			memory->ended = true;
 			late_memory_stop(c);
 			return;
 		}

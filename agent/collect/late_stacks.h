@@ -12,7 +12,7 @@
 #include "agent/base/cleanup.h"
 #include "bpf/profiler.h"
 
-#define LATE_STACKS_MAX	      4096u
+#define LATE_STACKS_MAX	      16384u
 #define LATE_STACKS_BYTES_MAX (8u << 20)
 
 struct late_stack {

@@ -103,6 +103,14 @@ static size_t first_ending_after(const struct mapping_set *set, uint64_t va)
 	return low;
 }
 
+void mapping_set_each(const struct mapping_set *set, void (*each)(void *ctx, const struct mapping *mapping), void *ctx)
+{
+	for (size_t i = 0; set && i < set->live.count; i++)
+		each(ctx, &set->live.data[i]);
+	for (size_t i = 0; set && i < set->past.count; i++)
+		each(ctx, &set->past.data[i]);
+}
+
 const struct mapping *mapping_set_find(const struct mapping_set *set, uint64_t va, uint64_t time_ns)
 {
 	const struct mapping *now = NULL;

@@ -33,6 +33,8 @@ CLEANUP_DEFINE(mapping_set, struct mapping_set *, mapping_set_unref);
 size_t mapping_set_count(const struct mapping_set *set);
 /* Live mappings in address order; borrowed until the set changes. */
 const struct mapping *mapping_set_at(const struct mapping_set *set, size_t index);
+/* Calls @each for all, those of the history too. */
+void mapping_set_each(const struct mapping_set *set, void (*each)(void *ctx, const struct mapping *mapping), void *ctx);
 /* The mapping that held @va at @time_ns; the present one where the history does not reach. NULL = none. */
 const struct mapping *mapping_set_find(const struct mapping_set *set, uint64_t va, uint64_t time_ns);
 

@@ -399,14 +399,19 @@ static int by_time(const void *a, const void *b)
 	return left->path_at < right->path_at ? -1 : 1;
 }
 
+void mmap_records_drain_more(struct mmap_records *records, struct mmap_batch *batch, size_t from)
+{
+	for (unsigned i = 0; i < records->ring_count; i++)
+		if (records->rings[i].page)
+			drain_ring(records, &records->rings[i], batch);
+	if (batch->count > from + 1)
+		qsort(batch->records + from, batch->count - from, sizeof(*batch->records), by_time);
+}
+
 void mmap_records_drain(struct mmap_records *records, struct mmap_batch *batch)
 {
 	batch->count = 0;
 	batch->text_bytes = 0;
 	batch->lost = 0;
-	for (unsigned i = 0; i < records->ring_count; i++)
-		if (records->rings[i].page)
-			drain_ring(records, &records->rings[i], batch);
-	if (batch->count > 1)
-		qsort(batch->records, batch->count, sizeof(*batch->records), by_time);
+	mmap_records_drain_more(records, batch, 0);
 }

@@ -60,5 +60,8 @@ void mmap_records_follow_cpus(struct mmap_records *records);
 int mmap_records_poll_fd(const struct mmap_records *records);
 /* Moves everything from the rings into @batch (emptied first), sorted by time. */
 void mmap_records_drain(struct mmap_records *records, struct mmap_batch *batch);
+/* The same behind what is in @batch, of which the records from @from on are sorted with the new ones; texts may move. Those
+ * that were lost are added. */
+void mmap_records_drain_more(struct mmap_records *records, struct mmap_batch *batch, size_t from);
 
 #endif

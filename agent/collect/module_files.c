@@ -86,15 +86,15 @@ static int accept_file(int fd, const struct module_file *file)
 	return generation && generation != file->generation ? -ENOENT : 0;
 }
 
-/* What is at @link, in /proc/@tgid, now. */
-static int open_linked(const char *link, uint32_t tgid, const struct module_file *file, bool may_hang)
+/* What @path_fd_take, -errno or from a link in /proc/@tgid, leads to now. */
+static int open_linked(int path_fd_take, uint32_t tgid, const struct module_file *file, bool may_hang)
 {
-	cleanup_close int path_fd = open(link, O_PATH | O_CLOEXEC), fd = -1;
+	cleanup_close int path_fd = path_fd_take, fd = -1;
 	char path[40];
 	int rc;
 
 	if (path_fd < 0)
-		return -errno;
+		return path_fd;
 	if (!may_hang && !mounts_file_is_local(tgid, path_fd))
 		return -EXDEV;
 	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", path_fd);
@@ -151,16 +151,42 @@ static int open_root(uint32_t tgid, bool may_hang, struct root *ret)
 	return 0;
 }
 
-static int open_map_file(const struct module_origin *origin, bool may_hang)
+static int open_link(const char *link)
 {
-	char path[96];
+	int fd = open(link, O_PATH | O_CLOEXEC);
 
-	(void)snprintf(path, sizeof(path), "/proc/%u/map_files/%llx-%llx", origin->tgid,
-		       (unsigned long long)origin->start_va, (unsigned long long)origin->end_va);
-	return open_linked(path, origin->tgid, NULL, may_hang);
+	return fd < 0 ? -errno : fd;
 }
 
-static int open_mapped(const struct module *module, bool may_hang)
+struct link_call {
+	char path[96];
+	int fd;
+};
+
+static int call_link(void *data)
+{
+	struct link_call *call = data;
+
+	call->fd = open_link(call->path);
+	return call->fd;
+}
+
+static void drop_link(void *data)
+{
+	cleanup_close_fn(&((struct link_call *)data)->fd);
+}
+
+static int open_map_file(const struct module_origin *origin, bool may_hang, struct patient *patient)
+{
+	struct link_call call = { .fd = -1 };
+
+	(void)snprintf(call.path, sizeof(call.path), "/proc/%u/map_files/%llx-%llx", origin->tgid,
+		       (unsigned long long)origin->start_va, (unsigned long long)origin->end_va);
+	return open_linked(patient_call(patient, origin->tgid, call_link, drop_link, &call, sizeof(call)), origin->tgid,
+			   NULL, may_hang);
+}
+
+static int open_mapped(const struct module *module, bool may_hang, struct patient *patient)
 {
 	const struct module_origin *origin = &module->origin;
 	uint32_t roots[3] = { origin->tgid, origin->parent_tgid, 0 };
@@ -168,11 +194,12 @@ static int open_mapped(const struct module *module, bool may_hang)
 	int fd, rc = -ENOENT;
 
 	if (origin->tgid) {
-		fd = rc = open_map_file(origin, may_hang);
+		fd = open_map_file(origin, may_hang, patient);
 		if (fd >= 0 || fd == -EMFILE || fd == -ENFILE || fd == -EXDEV)
 			return fd;
+		rc = fd == -ETIMEDOUT ? -ENOENT : fd; /* the next that maps it may let us */
 		(void)snprintf(exe, sizeof(exe), "/proc/%u/exe", origin->tgid);
-		fd = open_linked(exe, origin->tgid, &module->file, may_hang);
+		fd = open_linked(open_link(exe), origin->tgid, &module->file, may_hang);
 		if (fd >= 0)
 			return fd;
 	}
@@ -237,7 +264,7 @@ static int open_perf_map(uint32_t tgid, bool may_hang)
 	return st.st_uid != uid && st.st_uid != 0 ? -EPERM : take_fd(&fd);
 }
 
-int module_files_open(const struct module *module, bool may_hang)
+int module_files_open(const struct module *module, bool may_hang, struct patient *patient)
 {
 	int fd;
 
@@ -248,10 +275,10 @@ int module_files_open(const struct module *module, bool may_hang)
 	case FEED_MODULE_VDSO:
 		return open_vdso();
 	case FEED_MODULE_JIT:
-		return module->origin.end_va ? open_map_file(&module->origin, may_hang) :
+		return module->origin.end_va ? open_map_file(&module->origin, may_hang, patient) :
 					       open_perf_map(module->origin.tgid, may_hang);
 	default:
-		return open_mapped(module, may_hang);
+		return open_mapped(module, may_hang, patient);
 	}
 }
 

@@ -13,6 +13,7 @@
 
 #include "agent/base/cleanup.h"
 #include "agent/collect/module_table.h"
+#include "agent/collect/patient.h"
 #include "agent/wire/control.h"
 #include "agent/wire/feed.h"
 
@@ -20,8 +21,8 @@
  * mapped, which is that file whatever became of its name; else by its path as the process, its parent or
  * the host sees it, accepted only if the inode is the mapped one. The kernel: /proc/kallsyms. The vDSO: a
  * memfd with this process's. JIT memory: the mapped jitdump if its origin has addresses, else the perf map of
- * the origin's process. Descriptor or negative errno (-ENOENT: nowhere). */
-int module_files_open(const struct module *module, bool may_hang) must_use;
+ * the origin's process. @patient looks at the processes, NULL: this thread. Descriptor or negative errno (-ENOENT: nowhere). */
+int module_files_open(const struct module *module, bool may_hang, struct patient *patient) must_use;
 
 /* Inode generation of an open file as the kernel's mapping records have it: a file that has a deleted one's inode
  * number has another. 0 = not known: only file systems with a device of their own are asked, because others may

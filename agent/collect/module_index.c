@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/collect/module_index.h"
 
+#include <elf.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -8,6 +9,7 @@
 #include "agent/base/channel.h"
 #include "agent/base/clock.h"
 #include "agent/base/hash.h"
+#include "agent/base/io.h"
 #include "agent/base/log.h"
 #include "agent/base/vec.h"
 #include "agent/collect/module_files.h"
@@ -250,7 +252,7 @@ static void open_file(struct module_index *index, struct module *module)
 	module->slow = is_slow(module);
 	module->state = MODULE_ASKED;
 	if (fd < 0)
-		fd = module->slow ? -EXDEV : module_files_open(module, false);
+		fd = module->slow ? -EXDEV : module_files_open(module, false, index->sink.patient);
 	if (fd == -EXDEV)
 		fd = slow_files_ask(index->slow, module, clock_monotonic_ns());
 	else if (fd >= 0)
@@ -259,13 +261,23 @@ static void open_file(struct module_index *index, struct module *module)
 		give_up(index, module, fd);
 }
 
+static bool is_elf(int fd)
+{
+	char magic[SELFMAG];
+
+	return io_pread_all(fd, magic, sizeof(magic), 0) == 0 && memcmp(magic, ELFMAG, SELFMAG) == 0;
+}
+
+/* Names of debug files come from files of others, and from whoever has taken over the symbolizer that reads those: they
+ * must not be a way to whatever only root may read. */
 static void send_debug(struct module_index *index, uint32_t request, int fd)
 {
+	bool is_found = fd >= 0 && is_elf(fd);
 	struct control_debug answer = { .head = { .kind = CONTROL_DEBUG, .request = request },
-					.status = fd >= 0 ? 0 : -ENOENT };
+					.status = is_found ? 0 : -ENOENT };
 
 	if (index->channel_fd < 0 ||
-	    channel_send_wait(index->channel_fd, &answer, sizeof(answer), &fd, fd >= 0, 20) < 0)
+	    channel_send_wait(index->channel_fd, &answer, sizeof(answer), &fd, is_found, 20) < 0)
 		log_debug("the symbolizer did not take a debug file in time");
 }
 
@@ -430,13 +442,14 @@ void module_index_pump(struct module_index *index, uint64_t now_ns)
 
 static void ask_again(struct module_index *index)
 {
-	for (uint32_t id = 1; id <= module_table_count(index->modules); id++) {
-		struct module *module = module_table_get(index->modules, id);
+	struct module *module;
+	size_t at = 0;
 
+	while ((module = module_table_next(index->modules, &at))) {
 		if (module->kind == FEED_MODULE_JIT)
 			module->flags = 0; /* asked for again while its process lives */
-		else if (module->state == MODULE_READY && module->canonical == id &&
-			 u32_vec_push(&index->queue, id) == 0)
+		else if (module->state == MODULE_READY && module->canonical == module->id &&
+			 u32_vec_push(&index->queue, module->id) == 0)
 			module->state = MODULE_ASKED;
 	}
 }

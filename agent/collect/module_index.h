@@ -20,6 +20,7 @@ struct module_index_sink {
 	/* @module is READY or FAILED now. @table_fd (-1 = none) holds @table_bytes of unwind table and is
 	 * closed after the call. */
 	void (*indexed)(void *ctx, struct module *module, int table_fd, uint64_t table_bytes);
+	struct patient *patient; /* borrowed, NULL = none: opens what processes have mapped */
 };
 
 struct module_index;

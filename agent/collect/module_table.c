@@ -9,9 +9,12 @@
 #include "agent/base/vec.h"
 
 VEC_DEFINE(module, struct module *);
+VEC_DEFINE(free_id, uint32_t);
 
 struct module_table {
-	struct module_vec modules; /* index = id - 1 */
+	struct module_vec modules; /* index = id - 1; NULL = removed, its id is free */
+	struct free_id_vec free_ids; /* in the order they became free, from free_at on */
+	size_t free_at;
 	struct u64map by_file;	   /* hash of device and inode -> id */
 	struct u64map by_key;	   /* key -> canonical id */
 	uint64_t table_bytes;
@@ -29,16 +32,24 @@ struct module_table *module_table_create(void)
 	return table;
 }
 
+static void module_free(struct module *module)
+{
+	if (!module)
+		return;
+	free(module->path);
+	free(module->alloc_sites);
+	free(module);
+}
+CLEANUP_DEFINE(module, struct module *, module_free);
+
 void module_table_destroy(struct module_table *table)
 {
 	if (!table)
 		return;
-	for (size_t i = 0; i < table->modules.count; i++) {
-		free(table->modules.data[i]->path);
-		free(table->modules.data[i]->alloc_sites);
-		free(table->modules.data[i]);
-	}
+	for (size_t i = 0; i < table->modules.count; i++)
+		module_free(table->modules.data[i]);
 	module_vec_deinit(&table->modules);
+	free_id_vec_deinit(&table->free_ids);
 	u64map_deinit(&table->by_file);
 	u64map_deinit(&table->by_key);
 	free(table);
@@ -49,27 +60,63 @@ struct module *module_table_get(const struct module_table *table, uint32_t id)
 	return id >= 1 && id <= table->modules.count ? table->modules.data[id - 1] : NULL;
 }
 
+struct module *module_table_next(const struct module_table *table, size_t *at)
+{
+	while (*at < table->modules.count) {
+		struct module *module = table->modules.data[(*at)++];
+
+		if (module)
+			return module;
+	}
+	return NULL;
+}
+
+static size_t free_count(const struct module_table *table)
+{
+	return table->free_ids.count - table->free_at;
+}
+
 uint32_t module_table_count(const struct module_table *table)
 {
-	return (uint32_t)table->modules.count;
+	return (uint32_t)(table->modules.count - free_count(table));
+}
+
+/* The id that has been free for longest, else a new one; 0 = no memory. */
+static uint32_t take_id(struct module_table *table)
+{
+	uint32_t id;
+
+	if (!free_count(table)) {
+		if (module_vec_push(&table->modules, NULL) < 0)
+			return 0;
+		return (uint32_t)table->modules.count;
+	}
+	id = table->free_ids.data[table->free_at++];
+	if (table->free_at * 2 > table->free_ids.count) {
+		table->free_ids.count -= table->free_at;
+		memmove(table->free_ids.data, table->free_ids.data + table->free_at,
+			table->free_ids.count * sizeof(*table->free_ids.data));
+		table->free_at = 0;
+	}
+	return id;
 }
 
 static struct module *add(struct module_table *table, enum feed_module_kind kind, const char *path)
 {
-	struct module *module = calloc(1, sizeof(*module));
+	cleanup(module) struct module *module = calloc(1, sizeof(*module));
 
 	if (!module)
 		return NULL;
 	module->path = strdup(path);
-	module->id = (uint32_t)table->modules.count + 1;
+	if (!module->path)
+		return NULL;
+	module->id = take_id(table);
+	if (!module->id)
+		return NULL;
 	module->canonical = module->id;
 	module->kind = kind;
-	if (!module->path || module_vec_push(&table->modules, module) < 0) {
-		free(module->path);
-		free(module);
-		return NULL;
-	}
-	return module;
+	table->modules.data[module->id - 1] = module;
+	return take_ptr(module);
 }
 
 /* The last id stands for everything beyond. */
@@ -88,7 +135,7 @@ static struct module *overflow(struct module_table *table)
 struct module *module_table_add(struct module_table *table, enum feed_module_kind kind,
 				const char *path)
 {
-	if (table->modules.count + 2 >= PROF_MODULES_MAX)
+	if (module_table_count(table) + 2 >= PROF_MODULES_MAX)
 		return NULL;
 	return add(table, kind, path);
 }
@@ -183,11 +230,20 @@ void module_table_forget_file(struct module_table *table, struct module *module)
 		(void)u64map_remove(&table->by_file, hash);
 }
 
+static void forget_key(struct module_table *table, const struct module *module)
+{
+	uint64_t id;
+
+	if (module->key && u64map_get(&table->by_key, module->key, &id) && id == module->id)
+		(void)u64map_remove(&table->by_key, module->key);
+}
+
 void module_table_set_key(struct module_table *table, struct module *module, uint64_t key)
 {
 	uint32_t before = module->canonical;
 	uint64_t id;
 
+	forget_key(table, module); /* if it is another's by now */
 	module->key = key;
 	module->canonical = module->id;
 	if (u64map_get(&table->by_key, key, &id))
@@ -195,6 +251,20 @@ void module_table_set_key(struct module_table *table, struct module *module, uin
 	else
 		(void)!u64map_put(&table->by_key, key, module->id);
 	module->changed |= module->canonical != before;
+}
+
+int module_table_remove(struct module_table *table, struct module *module)
+{
+	int rc = free_id_vec_push(&table->free_ids, module->id);
+
+	if (rc < 0)
+		return rc;
+	module_table_charge(table, module, 0);
+	module_table_forget_file(table, module);
+	forget_key(table, module);
+	table->modules.data[module->id - 1] = NULL;
+	module_free(module);
+	return 0;
 }
 
 struct module *module_table_canonical(const struct module_table *table, uint32_t id)
@@ -222,7 +292,7 @@ struct module *module_table_least_used(const struct module_table *table)
 	for (size_t i = 0; i < table->modules.count; i++) {
 		struct module *module = table->modules.data[i];
 
-		if (module->table_bytes && (!least || module->used_ns < least->used_ns))
+		if (module && module->table_bytes && (!least || module->used_ns < least->used_ns))
 			least = module;
 	}
 	return least;

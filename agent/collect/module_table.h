@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Mapped files and the other things that frames can lie in (kernel, vDSO, JIT memory of a process), with
- * dense ids. A file is known by device, inode and, where the kernel says it, inode generation. Files with
+ * dense ids, which are given again when a module was removed. A file is known by device, inode and, where the
+ * kernel says it, inode generation. Files with
  * the same content identity (key) share the first one's id and unwind table: the canonical module. Pure
  * bookkeeping; opening files and talking to the symbolizer is module_index.c. */
 #ifndef PROFD_COLLECT_MODULE_TABLE_H
@@ -47,6 +48,7 @@ struct module {
 	uint32_t flags;	    /* enum control_index_flag */
 	uint32_t runtime;   /* bits of enum feed_proc_flag */
 	uint32_t canonical; /* id of the module that stands for this one, often itself */
+	uint32_t idle;	    /* looks in a row that found nothing that needs it (module_sweep.c) */
 	uint32_t mappings;  /* how often it was mapped: what to index first */
 	uint64_t table_bytes; /* charged for its published unwind table; 0 = none */
 	uint64_t size_bytes, inode_changed_ns; /* of the file when it was opened (st_ctim); 0 = never */
@@ -61,9 +63,12 @@ struct module {
 	uint8_t alloc_count;
 	struct control_alloc_site *alloc_sites; /* owned; NULL = it defines no allocator */
 	bool fed;	    /* the feed has it */
+	bool in_files;	    /* BPF's map of files has it */
+	bool is_mapped;	    /* by a living process, as last looked */
 	bool changed;	    /* flags or canonical id differ from what is in the BPF tables */
 	bool table_evicted; /* had a table that gave way to others */
 	bool names_later;   /* no stack went through it yet: nobody needs its names */
+	bool aliased;	    /* BPF's stacks had its own id where another's stands for it by now */
 	bool rows_later;    /* nothing was sampled since it was found: nobody needs its table */
 };
 
@@ -75,11 +80,14 @@ struct module_table *module_table_create(void);
 void module_table_destroy(struct module_table *table);
 CLEANUP_DEFINE(module_table, struct module_table *, module_table_destroy);
 
-/* NULL if there is none of this id. Modules live as long as the table. */
+/* NULL if there is none of this id. Borrowed until it is removed. */
 struct module *module_table_get(const struct module_table *table, uint32_t id);
+/* All, by id: `size_t at = 0; while ((module = module_table_next(t, &at)))`. What is there may be removed meanwhile. */
+struct module *module_table_next(const struct module_table *table, size_t *at);
+/* Of those that are there. */
 uint32_t module_table_count(const struct module_table *table);
 /* The module of @file, added at its first sight; a known file of another inode generation is another
- * file. When all ids are used up, one module that stands for all further files; NULL without memory. */
+ * file. When all ids are in use, one module that stands for all further files; NULL without memory. */
 struct module *module_table_file(struct module_table *table, const struct module_file *file,
 				 const char *path);
 /* The module of @file if it is known, else NULL. */
@@ -103,6 +111,10 @@ void module_table_forget_file(struct module_table *table, struct module *module)
 /* Records the identity; from now on the canonical module of that key stands for @module. */
 void module_table_set_key(struct module_table *table, struct module *module, uint64_t key);
 struct module *module_table_canonical(const struct module_table *table, uint32_t id);
+
+/* Nobody may know its id any more, nor may it stand for another: the id is another's next, though those that became
+ * free before it go first. -ENOMEM: it stays. */
+int module_table_remove(struct module_table *table, struct module *module) must_use;
 
 /* Unwind tables published, and which to take away first: the one unused for longest (NULL = none). */
 uint64_t module_table_bytes(const struct module_table *table);

@@ -51,7 +51,7 @@ static bool stat_field(const char *text, unsigned n, uint64_t *ret)
 int proc_facts_parse_stat(const char *text, struct proc_facts *ret)
 {
 	const char *open = strchr(text, '('), *close = strrchr(text, ')');
-	uint64_t parent, flags, minor, major, user, system, start;
+	uint64_t parent, flags, minor, major, user, system, threads, start;
 	size_t len;
 
 	if (!open || !close || close < open || close[1] != ' ')
@@ -59,7 +59,7 @@ int proc_facts_parse_stat(const char *text, struct proc_facts *ret)
 	if (!stat_field(close + 2, 4, &parent) || !stat_field(close + 2, 9, &flags) ||
 	    !stat_field(close + 2, 10, &minor) || !stat_field(close + 2, 12, &major) ||
 	    !stat_field(close + 2, 14, &user) || !stat_field(close + 2, 15, &system) ||
-	    !stat_field(close + 2, 22, &start) || parent > UINT32_MAX ||
+	    !stat_field(close + 2, 20, &threads) || !stat_field(close + 2, 22, &start) || parent > UINT32_MAX ||
 	    start > UINT64_MAX / TICK_NS || user + system > UINT64_MAX / TICK_NS)
 		return -EINVAL;
 	len = (size_t)(close - open - 1);
@@ -69,6 +69,8 @@ int proc_facts_parse_stat(const char *text, struct proc_facts *ret)
 	memcpy(ret->comm, open + 1, len);
 	ret->parent_tgid = (uint32_t)parent;
 	ret->kthread = (flags & PF_KTHREAD) != 0;
+	/* A first thread that has ended while others run is a zombie, too. */
+	ret->ended = (close[2] == 'Z' || close[2] == 'X') && threads <= 1;
 	ret->start_boottime_ns = start * TICK_NS;
 	ret->cpu_ns = (user + system) * TICK_NS;
 	ret->faults = minor + major;
@@ -190,17 +192,19 @@ static int read_stat(int dir_fd, struct proc_facts *facts)
 	return proc_facts_parse_stat(text, facts);
 }
 
-static void read_uid(int dir_fd, struct proc_facts *facts)
+static int read_uid(int dir_fd, uint32_t *ret)
 {
 	char text[STATUS_BYTES];
 	const char *line;
 	unsigned real, effective;
 
 	if (io_read_small(dir_fd, "status", text, sizeof(text)) < 0)
-		return;
+		return -ESRCH;
 	line = strstr(text, "\nUid:\t");
-	if (line && sscanf(line, "\nUid:\t%u\t%u", &real, &effective) == 2)
-		facts->uid = effective;
+	if (!line || sscanf(line, "\nUid:\t%u\t%u", &real, &effective) != 2)
+		return -EPROTO;
+	*ret = effective;
+	return 0;
 }
 
 static void read_exe(int dir_fd, struct proc_facts *facts)
@@ -274,7 +278,7 @@ int proc_facts_read(uint32_t tgid, uint64_t start_boottime_ns, struct proc_facts
 		return rc;
 	if (start_boottime_ns && !proc_facts_same_start(facts->start_boottime_ns, start_boottime_ns))
 		return -ESRCH;
-	read_uid(dir_fd, facts);
+	(void)!read_uid(dir_fd, &facts->uid);
 	(void)!read_cgroup(dir_fd, facts->cgroup, sizeof(facts->cgroup));
 	if (!facts->kthread) {
 		read_exe(dir_fd, facts);
@@ -297,6 +301,13 @@ int proc_facts_read_stat(uint32_t tgid, struct proc_facts *ret)
 	if (dir_fd < 0)
 		return dir_fd == -ENOENT ? -ESRCH : dir_fd;
 	return read_stat(dir_fd, ret);
+}
+
+int proc_facts_read_uid(uint32_t tgid, uint32_t *ret)
+{
+	cleanup_close int dir_fd = open_proc_dir(tgid);
+
+	return dir_fd < 0 ? -ESRCH : read_uid(dir_fd, ret);
 }
 
 /* The second number of proc_pid_schedstat(5); 0 where the thread has ended. */

@@ -21,6 +21,7 @@ struct proc_facts {
 	uint32_t parent_tgid;
 	uint32_t uid; /* effective */
 	bool kthread;
+	bool ended;	 /* nobody has taken its exit status yet */
 	uint64_t cpu_ns; /* user and system time so far */
 	uint64_t faults; /* page faults so far */
 	char comm[PROC_FACTS_COMM_SIZE];
@@ -33,10 +34,13 @@ struct proc_facts {
 /* Reads all of it. The files are opened below one descriptor of /proc/PID, which belongs to one struct pid
  * of the kernel: once the process is gone they answer -ESRCH and never speak of a successor. The start
  * time is compared with @start_boottime_ns (0 = any) as proc_facts_same_start() does, first and last.
- * -ESRCH: gone, or another life. Facts that cannot be read are empty. */
+ * -ESRCH: gone, or another life. Facts that cannot be read are empty. May hang (patient.h). */
 int proc_facts_read(uint32_t tgid, uint64_t start_boottime_ns, struct proc_facts *ret) must_use;
-/* Only start, parent, comm, kthread, cpu_ns and faults; other members untouched. */
+/* Only start, parent, comm, kthread, ended, cpu_ns and faults; other members untouched. */
 int proc_facts_read_stat(uint32_t tgid, struct proc_facts *ret) must_use;
+
+/* Effective user. -ESRCH. */
+int proc_facts_read_uid(uint32_t tgid, uint32_t *ret) must_use;
 
 /* How long its threads have been ready to run and had no CPU, in all (proc_pid_schedstat(5)): waits count when they are
  * over. -E2BIG: more than @threads_max threads, -ENODATA: the kernel does not say, -ESRCH. */

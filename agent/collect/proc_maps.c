@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "agent/base/buf.h"
 #include "agent/base/bytes.h"
 
 #define DELETED_SUFFIX " (deleted)"
@@ -120,38 +121,64 @@ static bool looks_executable(const char *line, size_t len)
 	return space && (size_t)(line + len - space) > 4 && space[3] == 'x';
 }
 
-int proc_maps_read(uint32_t tgid, unsigned max_lines, int (*each)(void *ctx, const struct proc_map *map),
-		   void *ctx)
+int proc_maps_text(uint32_t tgid, unsigned max_lines, char **ret, size_t *ret_len)
 {
-	cleanup_free struct proc_map *map = malloc(sizeof(*map));
+	cleanup_buf struct buf text = { .max = PROC_MAPS_TEXT_MAX };
 	cleanup_free char *line = NULL;
 	cleanup_fclose FILE *file = NULL;
 	size_t capacity = 0;
 	unsigned lines = 0;
-	int found = 0;
 	char path[32];
+	ssize_t got;
 
-	if (!map)
-		return -ENOMEM;
 	(void)snprintf(path, sizeof(path), "/proc/%u/maps", tgid);
 	file = fopen(path, "re");
 	if (!file)
 		return -errno;
-	for (;;) {
-		ssize_t got = getline(&line, &capacity, file);
-		size_t len;
-		int rc;
-
-		if (got < 0)
-			return ferror(file) ? -EIO : found;
+	while ((got = getline(&line, &capacity, file)) >= 0) {
 		if (++lines > max_lines)
 			return -E2BIG;
-		len = (size_t)got - (line[got - 1] == '\n');
-		if (!looks_executable(line, len) || proc_maps_parse_line(line, len, map) < 0)
-			continue;
-		rc = each(ctx, map);
-		if (rc < 0)
-			return rc;
-		found++;
+		if (looks_executable(line, (size_t)got))
+			buf_add(&text, line, (size_t)got);
+		if (text.error)
+			return text.error == -EFBIG ? -E2BIG : text.error;
 	}
+	if (ferror(file))
+		return -EIO;
+	*ret = buf_take(&text, ret_len);
+	return *ret ? 0 : -ENOMEM;
+}
+
+int proc_maps_each(const char *text, size_t len, int (*each)(void *ctx, const struct proc_map *map), void *ctx)
+{
+	cleanup_free struct proc_map *map = malloc(sizeof(*map));
+	int found = 0;
+
+	if (!map)
+		return -ENOMEM;
+	while (len) {
+		const char *newline = memchr(text, '\n', len);
+		size_t line = newline ? (size_t)(newline - text) : len, step = line + (newline != NULL);
+
+		if (proc_maps_parse_line(text, line, map) == 0) {
+			int rc = each(ctx, map);
+
+			if (rc < 0)
+				return rc;
+			found++;
+		}
+		text += step;
+		len -= step;
+	}
+	return found;
+}
+
+int proc_maps_read(uint32_t tgid, unsigned max_lines, int (*each)(void *ctx, const struct proc_map *map),
+		   void *ctx)
+{
+	cleanup_free char *text = NULL;
+	size_t len;
+	int rc = proc_maps_text(tgid, max_lines, &text, &len);
+
+	return rc < 0 ? rc : proc_maps_each(text, len, each, ctx);
 }

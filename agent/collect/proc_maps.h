@@ -11,6 +11,7 @@
 #include "agent/base/cleanup.h"
 
 #define PROC_MAPS_PATH_MAX 4096u /* bytes with NUL; PATH_MAX of the kernel */
+#define PROC_MAPS_TEXT_MAX (8u << 20)
 
 struct proc_map {
 	uint64_t start_va;
@@ -33,5 +34,9 @@ int proc_maps_parse_line(const char *line, size_t len, struct proc_map *ret) mus
  * (-ENOENT, -ESRCH: the process is gone). */
 int proc_maps_read(uint32_t tgid, unsigned max_lines, int (*each)(void *ctx, const struct proc_map *map),
 		   void *ctx) must_use;
+/* The same in two steps, of which the first may hang (patient.h): the lines of executable mappings, the caller's (free), at most
+ * PROC_MAPS_TEXT_MAX bytes (-E2BIG); and the calls. */
+int proc_maps_text(uint32_t tgid, unsigned max_lines, char **ret, size_t *ret_len) must_use;
+int proc_maps_each(const char *text, size_t len, int (*each)(void *ctx, const struct proc_map *map), void *ctx) must_use;
 
 #endif

@@ -62,7 +62,8 @@ int proc_ports_parse_line(const char *line, uint64_t *ret_inode, uint16_t *ret_p
 	return 1;
 }
 
-static void read_listeners(struct proc_ports *ports, int dir_fd, const char *name)
+/* -ENOSPC: not all. What cannot be read has none. */
+static int read_listeners(struct proc_ports *ports, int dir_fd, const char *name)
 {
 	cleanup_fclose FILE *file = NULL;
 	cleanup_close int fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC);
@@ -70,19 +71,31 @@ static void read_listeners(struct proc_ports *ports, int dir_fd, const char *nam
 
 	file = fd < 0 ? NULL : fdopen(fd, "re");
 	if (!file)
-		return;
+		return 0;
 	(void)take_fd(&fd);
 	if (!fgets(line, sizeof(line), file)) /* the heading */
-		return;
+		return 0;
 	while (fgets(line, sizeof(line), file)) {
 		uint64_t inode;
 		uint16_t port;
+		int rc;
 
 		if (proc_ports_parse_line(line, &inode, &port) != 1)
-			return;
-		if (u64map_put(&ports->listeners, inode, port) < 0)
-			return;
+			return 0;
+		rc = u64map_put(&ports->listeners, inode, port);
+		if (rc < 0)
+			return rc;
 	}
+	return 0;
+}
+
+static int read_namespace(struct proc_ports *ports, uint64_t inode, int dir_fd)
+{
+	int rc = u64map_put(&ports->namespaces, inode, 1);
+
+	if (rc == 0)
+		rc = read_listeners(ports, dir_fd, "net/tcp");
+	return rc < 0 ? rc : read_listeners(ports, dir_fd, "net/tcp6");
 }
 
 /* Reads the listeners of the process's network namespace unless they are known. */
@@ -96,12 +109,13 @@ static int know_namespace(struct proc_ports *ports, int dir_fd)
 		return -errno;
 	if (u64map_get(&ports->namespaces, st.st_ino, &known))
 		return 0;
-	rc = u64map_put(&ports->namespaces, st.st_ino, 1);
-	if (rc < 0)
-		return rc;
-	read_listeners(ports, dir_fd, "net/tcp");
-	read_listeners(ports, dir_fd, "net/tcp6");
-	return 0;
+	rc = read_namespace(ports, st.st_ino, dir_fd);
+	if (rc == -ENOSPC && ports->namespaces.count > 1) {
+		/* Those of others are read again when they are asked for. */
+		proc_ports_reset(ports);
+		rc = read_namespace(ports, st.st_ino, dir_fd);
+	}
+	return rc == -ENOSPC ? 0 : rc; /* of the first so many of this one alone */
 }
 
 static int by_number(const void *a, const void *b)

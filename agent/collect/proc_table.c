@@ -82,7 +82,7 @@ struct proc *proc_table_by_id(struct proc_table *table, uint32_t id)
 	return u64map_get(&table->by_id, id, &value) ? as_proc(value) : NULL;
 }
 
-static bool led_by(struct proc *proc, uint64_t start_boottime_ns)
+bool proc_led_by(const struct proc *proc, uint64_t start_boottime_ns)
 {
 	if (proc->start_exact)
 		return proc->start_boottime_ns == start_boottime_ns;
@@ -95,7 +95,7 @@ struct proc *proc_table_find_at(struct proc_table *table, uint32_t tgid, uint64_
 	struct proc *best = NULL;
 
 	for (struct proc *proc = newest(table, tgid); proc; proc = proc->older) {
-		if (!led_by(proc, start_boottime_ns))
+		if (!proc_led_by(proc, start_boottime_ns))
 			continue;
 		best = proc;
 		if (proc->begin_ns <= time_ns)
@@ -133,6 +133,7 @@ static int inherit(struct proc *proc, const struct proc *from)
 		return 0;
 	memcpy(proc->comm, from->comm, sizeof(proc->comm));
 	proc->uid = from->uid;
+	proc->families = from->families;
 	return 0;
 }
 

@@ -34,6 +34,7 @@ struct proc {
 	uint32_t exec_generation;
 	uint32_t flags;	   /* enum feed_proc_flag */
 	uint32_t wanted;   /* bits of enum prof_want, 0 = undecided */
+	uint64_t families; /* bits of family.c; inherited by fork and exec */
 	uint32_t jit_module; /* of module_table, 0 = none yet */
 	bool start_exact;  /* from the kernel, not from /proc's hundredths */
 	bool exec_assumed; /* begun by a mapping record, not yet by its exec event */
@@ -69,6 +70,8 @@ struct proc_table_counts proc_table_counts(const struct proc_table *table);
 
 /* The life that has not ended, or NULL. Borrowed, like every struct proc, until proc_table_purge(). */
 struct proc *proc_table_find(struct proc_table *table, uint32_t tgid);
+/* Did it begin then? Exactly, where its own start is known exactly. */
+bool proc_led_by(const struct proc *proc, uint64_t start_boottime_ns);
 /* The life that @tgid led at @time_ns, ended or not; NULL if none of this start time is known. An exact
  * @start_boottime_ns replaces one that was rounded by /proc. */
 struct proc *proc_table_find_at(struct proc_table *table, uint32_t tgid, uint64_t start_boottime_ns,

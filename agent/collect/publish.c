@@ -14,6 +14,7 @@
 
 #define SETTLE_NS      (2 * NS_PER_S)
 #define PUBLISH_AGE_NS NS_PER_S
+#define FILES_SWEEP_NS (10 * NS_PER_S) /* between two looks at which files are mapped */
 #define PUBLISH_EARLY  32u /* mappings: the programs read up to 64 of a young process, each time */
 
 /* ---- modules ----------------------------------------------------------------------------------- */
@@ -70,6 +71,101 @@ void publish_forget_file(struct collector *c, struct module *module)
 {
 	module_table_forget_file(c->modules, module);
 	forget_file(c, &module->file);
+	module->in_files = false;
+}
+
+void publish_withdraw_file(struct collector *c, struct module *module)
+{
+	if (module_table_is_current(c->modules, module)) /* else it is another's entry by now */
+		forget_file(c, &module->file);
+	module->in_files = false;
+}
+
+static uint32_t mapping_flags(const struct module *module)
+{
+	uint32_t flags = 0;
+
+	if (!module || publish_is_jit(module))
+		return PROF_MAPPING_JIT;
+	if (module->flags & INDEXED_FP)
+		flags |= PROF_MAPPING_FP;
+	if (module->table_bytes)
+		flags |= PROF_MAPPING_ROWS;
+	else if (module_is_awaited(module))
+		flags |= PROF_MAPPING_AWAITED;
+	return flags;
+}
+
+static void mark_mapped(struct collector *c)
+{
+	const struct proc *proc;
+	size_t at = 0;
+
+	struct module *module;
+	size_t next = 0;
+
+	while ((module = module_table_next(c->modules, &next)))
+		module->is_mapped = false;
+	while ((proc = proc_table_next(c->procs, &at))) {
+		for (size_t i = 0; i < mapping_set_count(proc->mappings); i++) {
+			module = module_table_get(c->modules, mapping_set_at(proc->mappings, i)->module);
+			if (module)
+				module->is_mapped = true;
+		}
+	}
+}
+
+/* Files that no process maps any more leave BPF's map; one that is mapped again comes back. False: none has left. */
+static bool make_room_for_files(struct collector *c)
+{
+	uint64_t now_ns = clock_monotonic_ns();
+	struct module *module;
+	bool any = false;
+	size_t at = 0;
+
+	if (c->files_swept_ns && now_ns - c->files_swept_ns < FILES_SWEEP_NS)
+		return false;
+	c->files_swept_ns = now_ns;
+	mark_mapped(c);
+	while ((module = module_table_next(c->modules, &at))) {
+		if (!module->in_files || module->is_mapped || module->kind != FEED_MODULE_ELF)
+			continue;
+		publish_withdraw_file(c, module);
+		any = true;
+	}
+	return any;
+}
+
+/* For young processes: the file leads to the canonical module. */
+static void publish_file(struct collector *c, struct module *module)
+{
+	struct module *canonical = module_table_canonical(c->modules, module->id);
+	struct prof_file file = { .module = canonical->id, .flags = mapping_flags(canonical) };
+	struct prof_file_key key = { .inode = module->file.inode,
+				     .dev_major = module->file.dev_major,
+				     .dev_minor = module->file.dev_minor };
+	int rc;
+
+	if (!c->bpf || (module->kind != FEED_MODULE_ELF && module->kind != FEED_MODULE_VDSO))
+		return;
+	if (module->kind == FEED_MODULE_ELF && !module_table_is_current(c->modules, module))
+		return; /* its inode is another file's now */
+	rc = bpf_agent_file_add(c->bpf, &key, &file);
+	if (rc == -E2BIG && make_room_for_files(c))
+		rc = bpf_agent_file_add(c->bpf, &key, &file);
+	module->in_files = rc == 0;
+	/* When the map is full, young processes of this file are resolved here, without its rows. */
+	if (rc < 0)
+		log_debug("no room for file %s in the BPF map", module->path);
+}
+
+static void say_full(void)
+{
+	static struct log_limit limit = { .burst = 1 };
+
+	if (log_allowed(&limit))
+		log_warn("more than %u files are mapped at a time: the rest has neither names nor unwind tables",
+			 PROF_MODULES_MAX);
 }
 
 bool publish_module_of(struct collector *c, const struct module_file *file, const char *path,
@@ -81,8 +177,12 @@ bool publish_module_of(struct collector *c, const struct module_file *file, cons
 		uint32_t known = module_table_count(c->modules);
 
 		module = module_table_file(c->modules, file, path);
+		if (module && !module->file.inode)
+			say_full();
 		if (module_table_count(c->modules) != known)
 			forget_file(c, file); /* of another that had this inode before */
+		else if (module && module->state == MODULE_READY && !module->in_files)
+			publish_file(c, module);
 		*ret_module = module ? module->id : 0;
 		return module != NULL;
 	}
@@ -151,39 +251,6 @@ uint32_t publish_jit_module(struct collector *c, struct proc *proc)
 	return module->id;
 }
 
-static uint32_t mapping_flags(const struct module *module)
-{
-	uint32_t flags = 0;
-
-	if (!module || publish_is_jit(module))
-		return PROF_MAPPING_JIT;
-	if (module->flags & INDEXED_FP)
-		flags |= PROF_MAPPING_FP;
-	if (module->table_bytes)
-		flags |= PROF_MAPPING_ROWS;
-	else if (module_is_awaited(module))
-		flags |= PROF_MAPPING_AWAITED;
-	return flags;
-}
-
-/* For young processes: the file leads to the canonical module. */
-static void publish_file(struct collector *c, const struct module *module)
-{
-	struct module *canonical = module_table_canonical(c->modules, module->id);
-	struct prof_file file = { .module = canonical->id, .flags = mapping_flags(canonical) };
-	struct prof_file_key key = { .inode = module->file.inode,
-				     .dev_major = module->file.dev_major,
-				     .dev_minor = module->file.dev_minor };
-
-	if (!c->bpf || (module->kind != FEED_MODULE_ELF && module->kind != FEED_MODULE_VDSO))
-		return;
-	if (module->kind == FEED_MODULE_ELF && !module_table_is_current(c->modules, module))
-		return; /* its inode is another file's now */
-	/* When the map is full, young processes of this file are resolved here, without its rows. */
-	if (bpf_agent_file_add(c->bpf, &key, &file) < 0)
-		log_debug("no room for file %s in the BPF map", module->path);
-}
-
 /* ---- unwind tables ----------------------------------------------------------------------------- */
 
 static void drop_table(struct collector *c, struct module *module)
@@ -200,7 +267,8 @@ static void mark_used(void *ctx, const struct stack *stack)
 	struct collector *c = ctx;
 	uint64_t now_ns = clock_monotonic_ns();
 
-	for (uint16_t i = 0; i < stack->frame_count; i++) {
+	/* Not what the clock's hand found unused. */
+	for (uint16_t i = 0; stack->uses && i < stack->frame_count; i++) {
 		struct module *module;
 
 		if (prof_frame_kind(stack->frames[i]) != PROF_FRAME_MODULE)
@@ -224,7 +292,7 @@ static bool make_room(struct collector *c, uint64_t bytes)
 		struct module *victim;
 
 		if (!refreshed)
-			stack_table_each_used(c->stacks, mark_used, c);
+			stack_table_each(c->stacks, mark_used, c);
 		refreshed = true;
 		victim = module_table_least_used(c->modules);
 		if (!victim)
@@ -436,13 +504,32 @@ static void sweep_proc(struct collector *c, struct proc *proc)
 	}
 }
 
+static void note_lost_tables(struct collector *c)
+{
+	uint32_t id;
+
+	while (bpf_agent_table_lost(c->bpf, &id)) {
+		struct module *module = module_table_get(c->modules, id);
+
+		if (!module)
+			continue;
+		module_table_charge(c->modules, module, 0);
+		module->changed = true;
+		c->sweep_due = true;
+	}
+}
+
 void publish_sweep(struct collector *c, uint64_t now_ns)
 {
+	struct module *module;
 	struct proc *proc;
 	uint64_t due_ns;
-	size_t at = 0;
+	size_t at = 0, next = 0;
 
-	if ((!c->sweep_due && now_ns < c->publish_at_ns) || !c->bpf)
+	if (!c->bpf)
+		return;
+	note_lost_tables(c);
+	if (!c->sweep_due && now_ns < c->publish_at_ns)
 		return;
 	c->sweep_due = false;
 	c->publish_at_ns = UINT64_MAX;
@@ -460,9 +547,7 @@ void publish_sweep(struct collector *c, uint64_t now_ns)
 		else
 			c->sweep_due = true;
 	}
-	for (uint32_t id = 1; id <= module_table_count(c->modules); id++) {
-		struct module *module = module_table_get(c->modules, id);
-
+	while ((module = module_table_next(c->modules, &next))) {
 		if (!module->changed)
 			continue;
 		module->changed = false;

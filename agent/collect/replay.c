@@ -188,13 +188,14 @@ static void on_server(struct replay *r)
 {
 	const struct control_demand *demand = (const void *)r->message.data;
 	const struct control_want *want = (const void *)r->message.data;
-	struct feed_proc_cpu all = { .time_ns = clock_monotonic_ns() };
+	struct feed_proc_cpu all = { .time_ns = clock_monotonic_ns(), .cpu_ns = clock_monotonic_ns() };
 	struct iovec part = { .iov_base = &all, .iov_len = sizeof(all) };
 
 	if (demand->head.kind == CONTROL_DEMAND && r->message.len == sizeof(*demand) && demand->types)
 		r->demanded = true;
-	/* Who lives is who was told until now; whoever is not answered asks again. */
-	if (want->head.kind == CONTROL_WANT && r->message.len == sizeof(*want) && want->what == WANT_LIVES)
+	/* Who lives, and who listens, is who was told until now; whoever is not answered asks again. */
+	if (want->head.kind == CONTROL_WANT && r->message.len == sizeof(*want) &&
+	    (want->what == WANT_LIVES || want->what == WANT_PORTS))
 		(void)!ring_write(r->ring, FEED_PROC_CPU, &part, 1);
 }
 

@@ -71,6 +71,8 @@ static struct module *use_module(const struct resolving *r, uint32_t id)
 	if (!module)
 		return NULL;
 	module->used_ns = r->time_ns;
+	if (module->id != id)
+		module_table_get(c->modules, id)->aliased = true;
 	if (module->names_later)
 		name_module(c, r->proc, module);
 	if (module->table_evicted && module->state == MODULE_READY) {
@@ -175,7 +177,7 @@ bool samples_feed_proc(struct collector *c, struct proc *proc)
 {
 	if (proc->fed)
 		return true;
-	if (feed_write_proc(&c->feed, proc, proc->seen_ns) < 0) {
+	if (feed_write_proc(&c->feed, proc, c->families) < 0) {
 		c->names_due = true;
 		return false;
 	}
@@ -343,8 +345,9 @@ void samples_feed(struct collector *c, const struct prof_sample_event *event)
 
 void samples_feed_rest(struct collector *c)
 {
+	struct module *module;
 	struct proc *proc;
-	size_t at = 0;
+	size_t at = 0, next = 0;
 
 	if (!c->names_due)
 		return;
@@ -354,18 +357,16 @@ void samples_feed_rest(struct collector *c)
 		if (proc->engaged && !proc->ended_ns && !samples_feed_proc(c, proc))
 			return;
 	}
-	for (uint32_t id = 1; id <= module_table_count(c->modules); id++) {
-		struct module *module = module_table_get(c->modules, id);
-
+	while ((module = module_table_next(c->modules, &next)))
 		if (!module->fed && !samples_feed_module(c, module))
 			return;
-	}
 }
 
 void samples_feed_all(struct collector *c)
 {
+	struct module *module;
 	struct proc *proc;
-	size_t at = 0;
+	size_t at = 0, next = 0;
 
 	while ((proc = proc_table_next_kept(c->procs, &at))) {
 		proc->fed = false;
@@ -375,8 +376,8 @@ void samples_feed_all(struct collector *c)
 		proc->fed_once = false;
 		proc->exit_fed = false;
 	}
-	for (uint32_t id = 1; id <= module_table_count(c->modules); id++)
-		module_table_get(c->modules, id)->fed = false;
+	while ((module = module_table_next(c->modules, &next)))
+		module->fed = false;
 	c->names_due = true;
 	samples_feed_rest(c);
 }

@@ -15,6 +15,7 @@
 #include "agent/base/hash.h"
 #include "agent/base/io.h"
 #include "agent/base/log.h"
+#include "agent/base/pidfd.h"
 #include "agent/base/vec.h"
 #include "agent/collect/module_files.h"
 #include "agent/collect/mounts.h"
@@ -32,7 +33,8 @@ struct job {
 VEC_DEFINE(job, struct job);
 
 struct child {
-	pid_t pid; /* 0 = free */
+	bool is_busy;
+	int pidfd;
 	struct job job;
 	uint64_t until_ns;
 	int answer_fd; /* struct answer comes, and a descriptor with it */
@@ -120,7 +122,7 @@ static int open_job(const struct job *job, const struct module *module, uint32_t
 		wish = module_files_wish(job->want, module);
 		fd = module_files_open_debug(&wish, true);
 	} else {
-		fd = module_files_open(module, true);
+		fd = module_files_open(module, true, NULL);
 	}
 	*ret_is_copy = fd >= 0 && !mounts_file_is_local(module ? module->origin.tgid : 0, fd);
 	if (!*ret_is_copy)
@@ -155,7 +157,8 @@ struct slow_files *slow_files_create(void)
 
 static void end_child(struct child *child)
 {
-	(void)kill(child->pid, SIGKILL); /* nobody waits for it: SIGCHLD is ignored */
+	pidfd_kill(child->pidfd); /* nobody waits for it: SIGCHLD is ignored */
+	cleanup_close_fn(&child->pidfd);
 	if (child->answer_fd >= 0)
 		(void)close(child->answer_fd);
 	free(child->job.want);
@@ -167,7 +170,7 @@ void slow_files_destroy(struct slow_files *files)
 	if (!files)
 		return;
 	for (size_t i = 0; i < SLOW_FILES_CHILDREN_MAX; i++)
-		if (files->children[i].pid)
+		if (files->children[i].is_busy)
 			end_child(&files->children[i]);
 	for (size_t i = 0; i < files->hung_count; i++)
 		(void)close(files->hung[i].answer_fd);
@@ -239,7 +242,8 @@ static int start_child(struct child *child, const struct job *job, const struct 
 		(void)close(fds[0]);
 		return -EAGAIN;
 	}
-	*child = (struct child){ .pid = pid,
+	*child = (struct child){ .is_busy = true,
+				 .pidfd = pidfd_of_child(pid),
 				 .job = *job,
 				 .until_ns = now_ns + SLOW_FILES_WAIT_S * NS_PER_S,
 				 .answer_fd = fds[0] };
@@ -253,7 +257,7 @@ static struct child *child_for(struct slow_files *files, uint64_t device)
 	unsigned may_hang = files->hung_count;
 
 	for (size_t i = 0; i < SLOW_FILES_CHILDREN_MAX; i++) {
-		if (!files->children[i].pid)
+		if (!files->children[i].is_busy)
 			found = &files->children[i];
 		else if (files->children[i].job.device == device)
 			return NULL;
@@ -307,7 +311,7 @@ static bool start_waiting(struct slow_files *files, struct module_table *modules
 /* @child was killed, which may be of no use: it counts until it has ended. */
 static void leave_behind(struct slow_files *files, struct child *child)
 {
-	(void)kill(child->pid, SIGKILL);
+	pidfd_kill(child->pidfd);
 	files->hung[files->hung_count].device = child->job.device;
 	files->hung[files->hung_count++].answer_fd = child->answer_fd;
 	child->answer_fd = -1;
@@ -370,7 +374,7 @@ bool slow_files_take(struct slow_files *files, struct module_table *modules, uin
 	for (size_t i = 0; i < SLOW_FILES_CHILDREN_MAX; i++) {
 		struct child *child = &files->children[i];
 
-		if (!child->pid || !take_answer(files, child, now_ns, ret))
+		if (!child->is_busy || !take_answer(files, child, now_ns, ret))
 			continue;
 		end_child(child);
 		return true;
@@ -383,7 +387,7 @@ bool slow_files_are_due(const struct slow_files *files, uint64_t now_ns)
 	const uint64_t patience_ns = (SLOW_FILES_WAIT_S - 1) * NS_PER_S;
 
 	for (size_t i = 0; i < SLOW_FILES_CHILDREN_MAX; i++)
-		if (files->children[i].pid && files->children[i].until_ns - now_ns > patience_ns)
+		if (files->children[i].is_busy && files->children[i].until_ns - now_ns > patience_ns)
 			return true;
 	return false;
 }

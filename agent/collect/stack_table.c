@@ -171,12 +171,10 @@ struct stack *stack_table_by_id(struct stack_table *table, uint64_t id)
 	return look_up(&table->by_id, id);
 }
 
-void stack_table_each_used(const struct stack_table *table,
-			   void (*each)(void *ctx, const struct stack *stack), void *ctx)
+void stack_table_each(const struct stack_table *table, void (*each)(void *ctx, const struct stack *stack), void *ctx)
 {
 	for (size_t i = 0; i < table->slots.count; i++)
-		if (table->slots.data[i]->uses)
-			each(ctx, table->slots.data[i]);
+		each(ctx, table->slots.data[i]);
 }
 
 /* ---- normal form ------------------------------------------------------------------------------- */

@@ -54,9 +54,8 @@ struct stack *stack_table_put_as(struct stack_table *table, uint64_t id, const u
 struct stack *stack_table_find(struct stack_table *table, uint64_t hash);
 struct stack *stack_table_by_id(struct stack_table *table, uint64_t id);
 
-/* Calls @each for every stack that was used since the clock's hand last passed it. */
-void stack_table_each_used(const struct stack_table *table,
-			   void (*each)(void *ctx, const struct stack *stack), void *ctx);
+/* Calls @each for every stack. */
+void stack_table_each(const struct stack_table *table, void (*each)(void *ctx, const struct stack *stack), void *ctx);
 
 struct stack_resolver {
 	void *ctx;

@@ -108,6 +108,21 @@ void bpf_agent_table_unmap(const void *image, size_t bytes)
 	(void)munmap((void *)(uintptr_t)image, bytes);
 }
 
+int bpf_agent_keep_tables_only(const struct bpf_agent *agent, int fd)
+{
+	cleanup_free int *fds = malloc((agent->table_fds.count + 1) * sizeof(*fds));
+	uint64_t module, table_fd;
+	size_t at = 0, count = 0;
+
+	if (!fds)
+		return -ENOMEM;
+	fds[count++] = fd;
+	while (u64map_next(&agent->table_fds, &at, &module, &table_fd))
+		fds[count++] = (int)table_fd;
+	io_close_all_but(fds, count);
+	return 0;
+}
+
 /* Counts the table out again. */
 static void forget(struct bpf_agent *agent, uint32_t module)
 {
@@ -138,10 +153,20 @@ void bpf_tables_commit(struct bpf_agent *agent)
 				log_warn("unwind table could not be published: module=%u error=%s",
 					 agent->pending_modules[i], strerror(errno));
 				forget(agent, agent->pending_modules[i]);
+				if (agent->lost_count < TABLES_PENDING_MAX)
+					agent->lost_modules[agent->lost_count++] = agent->pending_modules[i];
 			}
 	for (uint32_t i = 0; i < agent->pending_count; i++)
 		(void)close(agent->pending_fds[i]);
 	agent->pending_count = 0;
+}
+
+bool bpf_agent_table_lost(struct bpf_agent *agent, uint32_t *ret_module)
+{
+	if (!agent->lost_count)
+		return false;
+	*ret_module = agent->lost_modules[--agent->lost_count];
+	return true;
 }
 
 int bpf_agent_table_publish(struct bpf_agent *agent, uint32_t module, int memfd, uint64_t bytes,
@@ -176,6 +201,34 @@ int bpf_agent_table_publish(struct bpf_agent *agent, uint32_t module, int memfd,
 	agent->pending_fds[agent->pending_count++] = take_fd(&fd);
 	*ret_charged_bytes = charged;
 	return 0;
+}
+
+/* Arrays of maps know no batch that deletes: all get one empty table instead. */
+static int replace_by_empty(int outer, const uint32_t *modules, uint32_t count)
+{
+	LIBBPF_OPTS(bpf_map_create_opts, create, .map_flags = BPF_F_MMAPABLE | BPF_F_INNER_MAP);
+	LIBBPF_OPTS(bpf_map_batch_opts, opts);
+	cleanup_close int fd = bpf_map_create(BPF_MAP_TYPE_ARRAY, "unwind_table", sizeof(uint32_t),
+					      UNWIND_ELEMENT_BYTES, UNWIND_DIR_AT, &create);
+	cleanup_free int *fds = malloc(count * sizeof(*fds));
+
+	if (fd < 0 || !fds)
+		return fd < 0 ? fd : -ENOMEM;
+	for (uint32_t i = 0; i < count; i++)
+		fds[i] = fd;
+	return bpf_map_update_batch(outer, modules, fds, &count, &opts);
+}
+
+void bpf_agent_tables_drop(struct bpf_agent *agent, const uint32_t *modules, uint32_t count)
+{
+	int outer = bpf_map__fd(agent->skel->maps.tables);
+
+	bpf_tables_commit(agent);
+	if (replace_by_empty(outer, modules, count) < 0)
+		for (uint32_t i = 0; i < count; i++)
+			(void)bpf_map_delete_elem(outer, &modules[i]);
+	for (uint32_t i = 0; i < count; i++)
+		forget(agent, modules[i]);
 }
 
 void bpf_agent_table_drop(struct bpf_agent *agent, uint32_t module)

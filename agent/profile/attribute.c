@@ -16,8 +16,7 @@ static const struct {
 	{ "wait", ATTRIBUTE_WAIT },
 };
 
-/* What the `extra` field holds, by type. */
-static const char *extra_name(enum profile_type type)
+const char *attribute_extra_name(enum profile_type type)
 {
 	switch (type) {
 	case PROFILE_IO:
@@ -34,7 +33,7 @@ static const char *extra_name(enum profile_type type)
 
 int attribute_parse(const struct profile *p, const char *name, struct attribute *ret)
 {
-	const char *extra = extra_name(p->meta.type);
+	const char *extra = attribute_extra_name(p->meta.type);
 	uint32_t i;
 
 	for (i = 0; i < ARRAY_SIZE(built_in); i++) {

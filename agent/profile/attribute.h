@@ -25,6 +25,9 @@ struct attribute {
 	uint32_t label; /* string id of the label's name */
 };
 
+/* What the `extra` field of a type's samples is called, wherever it is written; NULL: they have none. */
+const char *attribute_extra_name(enum profile_type type);
+
 /* -EINVAL: no such attribute in a profile of this type, and no sample has a label of that name. */
 int attribute_parse(const struct profile *p, const char *name, struct attribute *ret) must_use;
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Places of a memory profile whose memory is never given back, as far as was observed: addresses of them that
  * were followed for half a minute are in use still, none of that age was seen to end, and they go on
- * allocating. What is kept for ever and what is kept for longer than was observed look the same. Pure. */
+ * allocating. Of a slow leak hardly any address is met: one is enough where the heap itself says that it gained blocks
+ * of that size all the time. What is kept for ever and what is kept for longer than was observed look the same. Pure. */
 #ifndef PROFD_PROFILE_HEAP_LEAKS_H
 #define PROFD_PROFILE_HEAP_LEAKS_H
 

@@ -147,7 +147,9 @@ static struct range range_of(const struct work *w, const struct entry *e)
 	return range;
 }
 
-/* Variance of the share over its binomial one, from blocks of the hour's minutes. */
+/* Variance of the share over its binomial one, from blocks of the hour's minutes; @share: the hour's own. Around any other
+ * its change would count as its spread: nothing could be more certain than 6.7 standard errors, and all functions of a steady
+ * hour were equally so. */
 static double dispersion(const struct window_matrix *m, uint32_t function, double share)
 {
 	uint32_t length = share_block_windows(m->window_count, m->window_count);
@@ -180,7 +182,7 @@ static double sampling_error(const struct work *w, const struct entry *e, double
 
 	if (samples <= 0)
 		return 0;
-	return sqrt(dispersion(m, e->function, share) * drift * share * (1 - share) / samples);
+	return sqrt(dispersion(m, e->function, e->now) * drift * share * (1 - share) / samples);
 }
 
 static bool fill_row(const struct work *w, uint32_t at, struct share_row *row)

@@ -13,6 +13,13 @@ static bool begins_with_any(const char *text, const char *const *beginnings, siz
 	return false;
 }
 
+static const char *file_of(const struct profile *p, const struct profile_frame *frame)
+{
+	const char *path = profile_string(p, p->mappings[frame->mapping].path);
+
+	return strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+}
+
 static bool is_of_lock(const struct profile *p, const struct profile_frame *frame)
 {
 	/* Base names of files, and functions that compilers inline or link statically. */
@@ -23,16 +30,40 @@ static bool is_of_lock(const struct profile *p, const struct profile_frame *fram
 		"pthread_", "__pthread_", "___pthread_", "__gthread",  "__lll_",     "lll_",
 		"futex_",   "__futex_",	  "__GI___",	 "std::",	 "core::",    "parking_lot",
 		"lock_api", "syscall",	  "sem_wait",	 "sem_timedwait", "runtime.",
-		"sync.(*",  "sync.runtime_", "internal/sync."
+		"sync.(*",  "sync.runtime_", "internal/sync.", "__timedwait" /* musl */
 	};
-	const struct profile_function *function = &p->functions[frame->function];
-	const char *path = profile_string(p, p->mappings[frame->mapping].path);
-	const char *base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+	const char *name = profile_string(p, p->functions[frame->function].name);
 
 	if (frame->kind == PROFILE_FRAME_KERNEL || frame->kind == PROFILE_FRAME_MARKER)
 		return true;
-	return begins_with_any(base, files, ARRAY_SIZE(files)) ||
-	       begins_with_any(profile_string(p, function->name), functions, ARRAY_SIZE(functions));
+	if (name[0] == '<' && !strstr(name, " as ")) /* <std::sync::Condvar>::wait */
+		name++;
+	else if (strncmp(name, "void ", 5) == 0 || strncmp(name, "bool ", 5) == 0) /* of C++'s templates */
+		name += 5;
+	return begins_with_any(file_of(p, frame), files, ARRAY_SIZE(files)) ||
+	       begins_with_any(name, functions, ARRAY_SIZE(functions));
+}
+
+/* Rust puts a method's type into angle brackets or not, by the way names are mangled. */
+static bool mentions(const char *name, const char *part)
+{
+	for (; *name; name++) {
+		const char *at = name, *wanted = part;
+
+		while (*wanted && (*at == *wanted || *at == '<' || *at == '>'))
+			wanted += *at++ == *wanted;
+		if (!*wanted)
+			return true;
+	}
+	return false;
+}
+
+static bool mentions_any(const char *name, const char *const *parts, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (mentions(name, parts[i]))
+			return true;
+	return false;
 }
 
 /* Of the kernel's locks, and of what watches them. */
@@ -89,4 +120,32 @@ uint32_t lock_site(const struct profile_builder *b, uint32_t node)
 			return p->functions[frame->function].name;
 	}
 	return 0;
+}
+
+/* The innermost one that is known decides: who wakes from a condition waits for its mutex next, in the same call. */
+bool lock_site_is_other(const struct profile_builder *b, uint32_t node)
+{
+	/* Rust's names are those of its library's sys/…/futex.rs since 1.62, which moved from module to module; mpsc parks. */
+	static const char *const locks[] = { "::lock_contended",     "::read_contended", "::write_contended",
+					     "pthread_mutex_",	     "pthread_rwlock_",	 "lll_lock" };
+	static const char *const others[] = { "Parker::park",	"thread::park",	     "Thread::park",   "Condvar::wait",
+					      "sync::mpsc::",	"sync::mpmc::",	     "Barrier::wait",  "__platform_wait",
+					      "__atomic_wait", "pthread_barrier_wait" };
+	/* of musl: glibc's expect another value than its mutexes, and their waits for the mutex often have no name */
+	static const char *const conditions[] = { "pthread_cond_wait", "pthread_cond_timedwait" };
+	static const char *const glibc[] = { "libc.so.6", "libc-2.", "libpthread-2." };
+	const struct profile *p = b->p;
+
+	for (; node && node < p->node_count; node = p->nodes[node].parent) {
+		const struct profile_frame *frame = &p->frames[p->nodes[node].frame];
+		const char *name = profile_string(p, p->functions[frame->function].name);
+
+		if (!is_of_lock(p, frame) || mentions_any(name, locks, ARRAY_SIZE(locks)))
+			return false;
+		if (mentions_any(name, others, ARRAY_SIZE(others)) ||
+		    (mentions_any(name, conditions, ARRAY_SIZE(conditions)) &&
+		     !begins_with_any(file_of(p, frame), glibc, ARRAY_SIZE(glibc))))
+			return true;
+	}
+	return false;
 }

@@ -15,4 +15,8 @@ uint32_t lock_site_kernel(const struct profile_builder *b, uint32_t node);
  * interrupt; 0 = none. */
 uint32_t lock_site_interrupt(const struct profile_builder *b, uint32_t node, uint32_t above);
 
+/* Does @node's stack say that the wait for a futex, whose value is one that locks have, is one for something else: a
+ * condition, a message, a barrier, a thread that is parked? */
+bool lock_site_is_other(const struct profile_builder *b, uint32_t node);
+
 #endif

@@ -13,10 +13,13 @@
 #define NAMES_INLINE_MAX 64
 
 struct name_frame {
-	const char *function; /* demangled */
+	const char *function; /* demangled; "" = a function that has no name, which is the only frame then */
 	const char *package;  /* "" unless the language has one */
 	const char *file;     /* "" if unknown */
-	uint32_t line;	      /* of the address, 0 if unknown */
+	union {
+		uint32_t line;	     /* of the address, 0 if unknown */
+		uint32_t from_start; /* of a function without a name: bytes from there to the offset asked for */
+	};
 	uint32_t start_line;  /* of the function, 0 if unknown */
 	uint8_t kind;	      /* enum profile_frame_kind */
 	const char *symbol;   /* that @function was demangled from; NULL or "" = the same */

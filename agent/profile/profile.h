@@ -66,16 +66,26 @@ enum profile_frame_kind {
 	PROFILE_FRAME_GO,
 	PROFILE_FRAME_JIT,
 	PROFILE_FRAME_INTERPRETED,
-	PROFILE_FRAME_UNKNOWN, /* text is `[unknown] module+0xoffset` */
+	PROFILE_FRAME_UNKNOWN, /* text is `[unknown] module+0xoffset`, of where its function starts if that is known */
 	PROFILE_FRAME_MARKER,  /* [truncated], [on cpu, not sampled], … */
 };
 
 #define PROFILE_TRUNCATED                                                                          \
 	"[truncated]" /* name of the marker that is the outermost frame of a cut stack */
 
+/* Name of the marker that stands for a stack, or for its user part, that never arrived. */
+#define PROFILE_LOST "[unknown]"
+
+/* Name of code compiled at run time that no map names. */
+#define PROFILE_JIT "[jit]"
+
+/* Name of the marker of preempted time in which a thread had a CPU, and interrupts or a hypervisor had that. */
+#define PROFILE_STOLEN "[stolen]"
+
 enum profile_frame_flag {
 	PROFILE_FRAME_INLINED = 1, /* inlined into its parent frame */
 	PROFILE_FRAME_GUESSED = 2,
+	PROFILE_FRAME_NAMELESS = 4, /* unknown, but one text for its whole function */
 };
 
 struct profile_mapping {
@@ -167,8 +177,20 @@ struct profile_skipped {
 /* Likewise: addresses of the place that are in use after half a minute, where none of that age was seen to end. */
 #define PROFILE_LABEL_FOLLOWED "stillInUse"
 
+/* Likewise: the same, of too few addresses to tell anything by themselves (heap_leaks.h). */
+#define PROFILE_LABEL_FEW "stillInUseFew"
+
 /* State of what is in use and was not sampled: known to the byte. */
 #define PROFILE_STATE_EXACT "exact"
+
+#define PROFILE_GROWN_MAX 8u
+
+/* Blocks of one size of which there were steadily more and more while the profile was taken. */
+struct profile_grown {
+	uint32_t block_bytes; /* what each can hold at most; 16 less are of the size below */
+	uint64_t before;      /* in use at the beginning */
+	uint64_t blocks;      /* more of them at the end */
+};
 
 /* How allocations of programs that are not Go were observed; mode "" = they were not. */
 struct profile_probes {
@@ -185,6 +207,8 @@ struct profile_probes {
 	/* In use in all, whenever allocated, by the allocator's own structures; 0 = not known. */
 	uint64_t heap_bytes, heap_blocks;
 	uint64_t heap_mapped_bytes; /* of them blocks with a mapping of their own */
+	uint32_t grown_count;
+	struct profile_grown grown[PROFILE_GROWN_MAX]; /* largest growth first; not of merged profiles */
 };
 
 /* contract.md section 3 "Data quality"; a negative number means: cannot be known for this type. */

@@ -12,8 +12,10 @@
 /* Per node, of the stack that ends there: a parent's numbers come first, so one pass fills all. */
 struct stack_facts {
 	uint32_t frames, unknown, guessed;
-	bool truncated;
+	bool truncated, lost, jit;
 };
+
+#define JIT_NOTE_PCT 1.0 /* of the samples, from which on it is worth a word */
 
 static struct stack_facts extend(const struct profile *p, struct stack_facts facts, uint32_t frame)
 {
@@ -22,10 +24,12 @@ static struct stack_facts extend(const struct profile *p, struct stack_facts fac
 
 	if (f->kind == PROFILE_FRAME_MARKER) {
 		facts.truncated |= !strcmp(name, PROFILE_TRUNCATED);
+		facts.lost |= !strcmp(name, PROFILE_LOST);
 		return facts;
 	}
 	facts.frames++;
 	facts.unknown += f->kind == PROFILE_FRAME_UNKNOWN;
+	facts.jit |= f->kind == PROFILE_FRAME_JIT && !strcmp(name, PROFILE_JIT);
 	facts.guessed += (f->flags & PROFILE_FRAME_GUESSED) != 0;
 	return facts;
 }
@@ -62,7 +66,7 @@ static int note_unread(const struct profile *p, struct profile_quality *ret)
 int quality_of_frames(const struct profile *p, struct profile_quality *ret)
 {
 	cleanup_free struct stack_facts *facts = calloc(p->node_count, sizeof(*facts));
-	double samples = 0, truncated = 0, frames = 0, unknown = 0, guessed = 0;
+	double samples = 0, truncated = 0, lost = 0, jit = 0, frames = 0, unknown = 0, guessed = 0;
 	uint32_t i;
 
 	if (!facts)
@@ -77,13 +81,25 @@ int quality_of_frames(const struct profile *p, struct profile_quality *ret)
 			continue;
 		samples += weight;
 		truncated += f->truncated ? weight : 0;
+		jit += f->jit ? weight : 0;
+		lost += f->lost ? weight : 0;
+		if (f->lost)
+			continue;
 		frames += weight * f->frames;
 		unknown += weight * f->unknown;
 		guessed += weight * f->guessed;
 	}
 	ret->truncated_pct = percent(truncated, samples);
-	ret->unknown_frame_pct = percent(unknown, frames);
+	/* as if a stack that is lost had as many frames as others have */
+	ret->unknown_frame_pct = percent(lost, samples) + (1 - lost / (samples > 0 ? samples : 1)) * percent(unknown, frames);
 	ret->guessed_frame_pct = percent(guessed, frames);
+	/* Without a figure: parts of a profile, and what they are merged into, say the same once. */
+	if (percent(jit, samples) >= JIT_NOTE_PCT)
+		quality_note(ret, "[jit] is code that only its runtime can name: node --perf-basic-prof, jcmd PID Compiler.perfmap "
+				  "(JDK 17), DOTNET_PerfMapEnabled=1");
+	if (lost > 0)
+		quality_note(ret, "[unknown] without a file: samples whose stacks are lost, as those from before collector and server "
+				  "ended at once");
 	return note_unread(p, ret);
 }
 

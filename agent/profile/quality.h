@@ -7,9 +7,10 @@
 #include "agent/profile/profile.h"
 
 /* Fills truncated_pct (of samples), unknown_frame_pct and guessed_frame_pct (of frames, each
- * weighted by the samples that hold it; markers are no frames). Samples weigh by their first value,
- * a count for every type but wall. All are 0 for an empty profile. Notes that files could not be read in which
- * unknown frames lie. -ENOMEM. */
+ * weighted by the samples that hold it; markers are no frames; of a stack that is lost all are unknown, and it counts as an
+ * average one). Samples weigh by their first value,
+ * a count for every type but wall. All are 0 for an empty profile. Notes that stacks are lost, and that files could not
+ * be read in which unknown frames lie. -ENOMEM. */
 int quality_of_frames(const struct profile *p, struct profile_quality *ret) must_use;
 
 /* Appends a note unless it is there already or there is no room. */

@@ -197,22 +197,22 @@ static int push_named(struct stack_resolver *r, const struct module *module,
 	return rc;
 }
 
-static int push_unknown(struct stack_resolver *r, const struct module *module,
-			struct profile_frame frame)
+/* @start: of its function, or the offset itself. */
+static int push_unknown(struct stack_resolver *r, const struct module *module, struct profile_frame frame,
+			uint64_t start)
 {
 	char text[MODULE_NAME_SIZE + 32];
 
 	if (module->kind == FEED_MODULE_JIT) {
 		frame.kind = PROFILE_FRAME_JIT;
 		frame.offset = 0;
-		return push(r, string_id(r, "[jit]"), 0, frame, NULL);
+		return push(r, string_id(r, PROFILE_JIT), 0, frame, NULL);
 	}
 	frame.kind = PROFILE_FRAME_UNKNOWN;
 	if (module->known)
-		(void)snprintf(text, sizeof(text), "[unknown] %s+0x%" PRIx64, module->name,
-			       frame.offset);
+		(void)snprintf(text, sizeof(text), "[unknown] %s+0x%" PRIx64, module->name, start);
 	else
-		(void)snprintf(text, sizeof(text), "[unknown] 0x%" PRIx64, frame.offset);
+		(void)snprintf(text, sizeof(text), "[unknown] 0x%" PRIx64, start);
 	return push(r, string_id(r, text), module->package, frame, NULL);
 }
 
@@ -229,7 +229,13 @@ static int resolve_module_frame(struct stack_resolver *r, uint64_t word, uint8_t
 	if (r->names && module.known)
 		count = r->names->find(r->names->ctx, module.key, frame.offset, names);
 	if (count <= 0)
-		return push_unknown(r, &module, frame);
+		return push_unknown(r, &module, frame, frame.offset);
+	if (!names[0].function[0]) {
+		bool is_inside = names[0].from_start <= frame.offset; /* names may be of a damaged file */
+
+		frame.flags |= is_inside ? PROFILE_FRAME_NAMELESS : 0;
+		return push_unknown(r, &module, frame, frame.offset - (is_inside ? names[0].from_start : 0));
+	}
 	return push_named(r, &module, names, count <= NAMES_INLINE_MAX ? count : NAMES_INLINE_MAX,
 			  frame);
 }

@@ -7,7 +7,7 @@
 
 #include "agent/profile/builder_internal.h"
 
-enum place { PLACE_USER, PLACE_KERNEL, PLACE_RUNQUEUE, PLACE_PREEMPTED, PLACE_BLOCKED };
+enum place { PLACE_USER, PLACE_KERNEL, PLACE_RUNQUEUE, PLACE_PREEMPTED, PLACE_STOLEN, PLACE_BLOCKED };
 
 /* One sample reduced to what the ledger sorts by. */
 struct item {
@@ -15,6 +15,14 @@ struct item {
 	enum place place;
 	int64_t ns;
 };
+
+static bool is_stolen(const struct profile *p, const struct profile_sample *s)
+{
+	const struct profile_frame *frame = &p->frames[p->nodes[s->node].frame];
+
+	return s->node && frame->kind == PROFILE_FRAME_MARKER &&
+	       !strcmp(profile_string(p, p->functions[frame->function].name), PROFILE_STOLEN);
+}
 
 static enum place place_of(const struct profile *p, const struct profile_sample *s)
 {
@@ -25,7 +33,7 @@ static enum place place_of(const struct profile *p, const struct profile_sample 
 	if (!strcmp(state, "runqueue"))
 		return PLACE_RUNQUEUE;
 	if (!strcmp(state, "preempted"))
-		return PLACE_PREEMPTED;
+		return is_stolen(p, s) ? PLACE_STOLEN : PLACE_PREEMPTED;
 	if (s->node && p->frames[p->nodes[s->node].frame].kind == PROFILE_FRAME_KERNEL)
 		return PLACE_KERNEL;
 	return PLACE_USER;
@@ -77,6 +85,10 @@ static void add_item(struct thread_ledger *ledger, const struct item *item)
 		return;
 	case PLACE_RUNQUEUE:
 		sum = &thread->runqueue_ns;
+		break;
+	case PLACE_STOLEN:
+		thread->stolen_ns = profile_add(thread->stolen_ns, item->ns);
+		sum = &thread->preempted_ns;
 		break;
 	case PLACE_PREEMPTED:
 		sum = &thread->preempted_ns;

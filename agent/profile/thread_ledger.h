@@ -17,6 +17,7 @@ struct ledger_thread {
 	uint32_t tid;	  /* 0 = the whole process */
 	uint32_t name;	  /* string id */
 	int64_t elapsed_ns, user_ns, kernel_ns, runqueue_ns, preempted_ns;
+	int64_t stolen_ns; /* of preempted_ns: by interrupts or a hypervisor */
 	uint32_t wait_first, wait_count; /* waits[wait_first … + wait_count), by name id */
 };
 

@@ -24,7 +24,7 @@
 enum window_function_flag {
 	WINDOW_FUNCTION_ENVIRONMENT = 1, /* shows the host, not the program */
 	WINDOW_FUNCTION_IDLE = 2,	 /* most of its value is waiting for work */
-	WINDOW_FUNCTION_UNKNOWN = 4, /* name is `[unknown] module+0x…`, rounded to 256 bytes */
+	WINDOW_FUNCTION_UNKNOWN = 4, /* name is `[unknown] module+0x…` of its start, or rounded to 256 bytes */
 };
 
 struct window_function {

@@ -13,7 +13,7 @@
 #include "agent/profile/window_internal.h"
 
 #define PACKAGE_SIZE	 512
-#define UNKNOWN_ROUNDING 256u /* bytes: an unknown function is known by its neighbourhood */
+#define UNKNOWN_ROUNDING 256u /* bytes: code of no known function is known by its neighbourhood */
 
 static uint32_t text_add(struct window_names *n, const char *text, size_t len)
 {
@@ -81,15 +81,16 @@ static void name_unknown(struct window_names *n, const struct profile *p,
 	char text[PACKAGE_SIZE + 32];
 
 	f->flags |= WINDOW_FUNCTION_UNKNOWN;
-	if (frame->mapping && frame->offset) {
-		(void)snprintf(text, sizeof(text), "[unknown] %s+0x%" PRIx64, n->text + f->package,
-			       frame->offset / UNKNOWN_ROUNDING * UNKNOWN_ROUNDING);
-		f->build = mapping->build_id_len
-				   ? hash_bytes(mapping->build_id, mapping->build_id_len, 3)
-				   : mapping->key;
-	} else {
-		(void)snprintf(text, sizeof(text), "[unknown]");
+	f->name = window_names_text(n, "[unknown]");
+	if (!frame->mapping || !frame->offset)
+		return;
+	f->build = mapping->build_id_len ? hash_bytes(mapping->build_id, mapping->build_id_len, 3) : mapping->key;
+	if (frame->flags & PROFILE_FRAME_NAMELESS) {
+		f->name = window_names_text(n, profile_string(p, p->functions[frame->function].name));
+		return;
 	}
+	(void)snprintf(text, sizeof(text), "[unknown] %s+0x%" PRIx64, n->text + f->package,
+		       frame->offset / UNKNOWN_ROUNDING * UNKNOWN_ROUNDING);
 	f->name = window_names_text(n, text);
 }
 

@@ -98,6 +98,17 @@ static bool list_word(struct walk *w, uint64_t va, uint64_t *ret)
 
 /* ---- lists of free chunks that look used --------------------------------------------------------- */
 
+/* What was counted as in use is free after all. */
+static void drop(struct read_heap *sum, uint64_t bytes)
+{
+	const uint64_t size = read_heap_size_of(bytes);
+
+	sum->in_use_bytes -= bytes - 8;
+	sum->in_use_blocks--;
+	if (size < READ_HEAP_SIZES && sum->blocks_of[size])
+		sum->blocks_of[size]--;
+}
+
 static bool is_block_of(struct walk *w, uint64_t block, uint64_t bytes)
 {
 	uint64_t size;
@@ -119,8 +130,7 @@ static void drop_list(struct walk *w, uint64_t block, uint64_t bytes, uint64_t s
 		if (w->sum->in_use_blocks == 0 || w->sum->in_use_bytes < bytes - 8 ||
 		    (i % LINKS_PER_LOOK == 0 && clock_monotonic_ns() > w->deadline_ns))
 			return;
-		w->sum->in_use_bytes -= bytes - 8;
-		w->sum->in_use_blocks--;
+		drop(w->sum, bytes);
 		block = (is_block_of(w, plain + skip, bytes) ? plain : link) + skip;
 	}
 }
@@ -132,10 +142,8 @@ static void drop_cached(struct walk *w)
 
 		for (unsigned bin = 0; bin < CACHE_BINS; bin++)
 			drop_list(w, cache->heads[bin], CHUNK_MIN + 16u * bin, 0, cache->counts[bin]);
-		if (w->sum->in_use_blocks && w->sum->in_use_bytes >= cache->chunk_bytes) {
-			w->sum->in_use_bytes -= cache->chunk_bytes - 8;
-			w->sum->in_use_blocks--;
-		}
+		if (w->sum->in_use_blocks && w->sum->in_use_bytes >= cache->chunk_bytes)
+			drop(w->sum, cache->chunk_bytes);
 	}
 }
 
@@ -181,11 +189,13 @@ struct trail {
 
 static void count_chunk(struct read_heap *sum, uint64_t bytes, bool used, bool adds)
 {
-	const uint64_t sign = adds ? 1 : UINT64_MAX;
+	const uint64_t sign = adds ? 1 : UINT64_MAX, size = read_heap_size_of(bytes);
 
 	sum->walked_bytes += sign * bytes;
 	sum->in_use_bytes += used ? sign * (bytes - 8) : 0;
 	sum->in_use_blocks += used ? sign : 0;
+	if (used && size < READ_HEAP_SIZES)
+		sum->blocks_of[size] += (uint32_t)sign;
 }
 
 static void step_on(struct trail *trail, uint64_t va, bool used)
@@ -272,6 +282,8 @@ static int walk_heap(struct walk *w, uint64_t va, uint64_t end_va, uint64_t top_
 			w->sum->in_use_bytes += sum.in_use_bytes;
 			w->sum->in_use_blocks += sum.in_use_blocks;
 			w->sum->walked_bytes += sum.walked_bytes;
+			for (unsigned i = 0; i < READ_HEAP_SIZES; i++)
+				w->sum->blocks_of[i] += sum.blocks_of[i];
 			return 0;
 		}
 		w->caches.count = w->caches_before;

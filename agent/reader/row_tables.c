@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/reader/row_tables.h"
 
+#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <libelf.h>
@@ -9,6 +10,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -146,6 +148,22 @@ static int open_module(const struct target *target, const struct target_maps *ma
 	return fd >= 0 ? fd : open_same_file(AT_FDCWD, path + strlen("root"), m, true);
 }
 
+/* This process's own vDSO is every 64-bit process's: one image of the kernel, with its section headers last. */
+static int open_vdso(void)
+{
+	const Elf64_Ehdr *image = (const void *)(uintptr_t)getauxval(AT_SYSINFO_EHDR);
+	cleanup_close int fd = -1;
+	int rc;
+
+	if (!image)
+		return -ENODATA;
+	fd = io_memfd("profd-vdso", 0);
+	if (fd < 0)
+		return fd;
+	rc = io_write_all(fd, image, image->e_shoff + (size_t)image->e_shnum * image->e_shentsize);
+	return rc < 0 ? rc : take_fd(&fd);
+}
+
 /* ---- keeping --------------------------------------------------------------------------------- */
 
 static void drop(struct row_tables *tables, struct row_table *table)
@@ -178,22 +196,26 @@ static struct row_table *find_table(struct row_tables *tables, const struct row_
 	return NULL;
 }
 
-/* The table of the file behind @fd, compiled if it is new. NULL: none and no room to remember that.
- */
-static struct row_table *table_of(struct row_tables *tables, int fd, uint64_t deadline_ns)
+static int identify(int fd, struct row_file *ret)
 {
-	struct row_file file = { 0 };
-	struct row_table *table;
 	struct stat st;
 
 	if (fstat(fd, &st) < 0)
-		return NULL;
-	file.device = st.st_dev;
-	file.inode = st.st_ino;
-	file.size = (uint64_t)st.st_size;
-	file.changed_s = st.st_ctim.tv_sec;
-	file.changed_ns = st.st_ctim.tv_nsec;
-	table = find_table(tables, &file);
+		return -errno;
+	*ret = (struct row_file){ .device = st.st_dev,
+				  .inode = st.st_ino,
+				  .size = (uint64_t)st.st_size,
+				  .changed_s = st.st_ctim.tv_sec,
+				  .changed_ns = st.st_ctim.tv_nsec };
+	return 0;
+}
+
+/* The table of @file, which is open as @fd, compiled if it is new. NULL: none and no room to remember that. */
+static struct row_table *table_of(struct row_tables *tables, int fd, const struct row_file *file, uint64_t deadline_ns)
+{
+	struct row_table *table;
+
+	table = find_table(tables, file);
 	if (!table) {
 		table = oldest(tables, false);
 		if (!table)
@@ -202,7 +224,7 @@ static struct row_table *table_of(struct row_tables *tables, int fd, uint64_t de
 		watch_pause();
 		if (compile(fd, deadline_ns, &table->image, &table->bytes) < 0)
 			table->image = NULL;
-		table->file = file;
+		table->file = *file;
 		tables->bytes += table->bytes;
 	}
 	table->used = ++tables->clock;
@@ -228,15 +250,22 @@ const struct row_table *row_tables_get(struct row_tables *tables, const struct t
 				       const struct target_maps *maps, uint32_t module,
 				       uint64_t deadline_ns)
 {
+	static const struct row_file vdso = { .device = UINT64_MAX, .inode = 1 };
 	struct row_table *table = NULL;
 	cleanup_close int fd = -1;
+	struct row_file file;
 
-	if (module >= tables->slot_count || maps->modules[module].vdso)
+	if (module >= tables->slot_count)
 		return NULL;
 	if (!tables->slots[module]) {
-		fd = open_module(target, maps, module);
-		if (fd >= 0)
-			table = table_of(tables, fd, deadline_ns);
+		if (maps->modules[module].vdso) {
+			fd = open_vdso();
+			file = vdso;
+		} else {
+			fd = open_module(target, maps, module);
+		}
+		if (fd >= 0 && (maps->modules[module].vdso || identify(fd, &file) == 0))
+			table = table_of(tables, fd, &file, deadline_ns);
 		tables->slots[module] =
 			table && table->image ? (int16_t)(1 + (table - tables->items)) : -1;
 	}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/reader/thread_unwind.h"
 
+#include <errno.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -40,7 +41,7 @@ static int walk_read(const struct unwind_state *at, void *dst, uint64_t len, uin
 		memcpy(dst, stack->data + (va - stack->sp), len);
 		return 0;
 	}
-	return target_read(walk->answer->target, va, dst, len);
+	return stack->regs ? -EFAULT : target_read(walk->answer->target, va, dst, len);
 }
 
 static const uint32_t *table_element(const void *table, uint32_t index)
@@ -227,6 +228,12 @@ void thread_unwind(struct answer *answer, struct row_tables *tables, uint64_t pc
 			     .stack = stack };
 	bool ended = false;
 
+	if (stack->regs) {
+		memcpy(walk.state.regs, stack->regs, sizeof(walk.state.regs));
+		walk.state.regs_known = 1;
+		walk.state.fp = stack->regs[ARCH_REG_FP];
+		walk.fp_known = true;
+	}
 	ret->count = 0;
 	ret->outcome = OUTCOME_complete;
 	while (!ended) {

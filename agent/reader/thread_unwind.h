@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The user stack of a thread that is blocked in the kernel, from outside: its stack and instruction
+/* The user stack of a thread, from outside. Of one that is blocked in the kernel the stack and instruction
  * pointers are in /proc, everything else follows from unwind rows and memory. The frame pointer is
  * not visible from outside; until a frame that saved it is passed, functions that address their
  * frame by it are unwound by looking for the saved pair on the stack, and frames beyond are marked
- * as guessed. */
+ * as guessed. Of one that ran and was sampled all registers are known, and of its memory only the copy is of
+ * that moment: nothing else is read. */
 #ifndef PROFD_READER_THREAD_UNWIND_H
 #define PROFD_READER_THREAD_UNWIND_H
 
@@ -20,6 +21,7 @@ struct thread_stack {
 	uint64_t sp;
 	const uint8_t *data; /* copy of [sp, sp + len) */
 	uint32_t len;
+	const uint64_t *regs; /* sampled: ARCH_REG_COUNT by DWARF number, of the moment of the copy; NULL = it is blocked */
 };
 
 struct thread_frames {

@@ -9,20 +9,26 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/base/clock.h"
 #include "agent/base/io.h"
 #include "agent/base/parse.h"
+#include "agent/reader/thread_sample.h"
 #include "agent/reader/thread_unwind.h"
 #include "agent/reader/thread_wait.h"
 #include "agent/reader/watch.h"
 #include "bpf/outcome.h"
 
-#define ATTEMPTS 3
+#define ATTEMPTS    3
+#define RUN_WAIT_NS NS_PER_S /* of an answer in all, for threads to get a CPU */
 
 struct thread_reader {
 	struct answer *answer;
 	struct row_tables *tables;
 	int task_fd; /* /proc/PID/task */
 	bool compat32;
+	struct read_thread moving[THREAD_SAMPLES_MAX]; /* without a stack so far, because they ran */
+	unsigned moving_count;
+	uint64_t waited_ns; /* for them */
 	struct thread_frames frames;
 	uint8_t flags[READ_FRAMES_MAX + 1]; /* zero: native frames have none */
 	uint8_t stack[THREAD_STACK_BYTES];
@@ -137,18 +143,27 @@ static bool same_call(const struct thread_syscall *a, const struct thread_syscal
 	       a->pc == b->pc && !memcmp(a->args, b->args, sizeof(a->args));
 }
 
+static uint32_t write_stack(struct thread_reader *t)
+{
+	if (t->frames.outcome != OUTCOME_complete && t->frames.outcome != OUTCOME_guessed)
+		t->answer->end.incomplete++;
+	return answer_stack(t->answer, t->frames.outcome, t->frames.words, t->flags, t->frames.count);
+}
+
 /* Reads the user stack; a thread that is blocked in the same call with the same registers before
- * and after has not run in between. Returns the stack's id, 0 if it has none. */
+ * and after has not run in between. Returns the stack's id, 0 if it has none; *ret_moves: because it runs. */
 static int read_stack(struct thread_reader *t, int tid_fd, struct thread_syscall *call,
-		      uint32_t *ret)
+		      uint32_t *ret, bool *ret_moves)
 {
 	*ret = 0;
+	*ret_moves = false;
 	for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
 		struct thread_stack stack = { .sp = call->sp, .data = t->stack };
 		struct thread_syscall again;
 		ssize_t got;
 		int rc;
 
+		*ret_moves = !call->blocked && !t->compat32;
 		if (!call->blocked || !call->sp || !call->pc || t->compat32)
 			return 0;
 		got = target_read_some(t->answer->target, call->sp, t->stack, sizeof(t->stack));
@@ -163,22 +178,21 @@ static int read_stack(struct thread_reader *t, int tid_fd, struct thread_syscall
 			*call = again;
 			continue;
 		}
-		if (t->frames.outcome != OUTCOME_complete && t->frames.outcome != OUTCOME_guessed)
-			t->answer->end.incomplete++;
-		*ret = answer_stack(t->answer, t->frames.outcome, t->frames.words, t->flags,
-				    t->frames.count);
+		*ret = write_stack(t);
 		return 0;
 	}
-	t->answer->end.inconsistent++;
+	*ret_moves = true;
 	return 0;
 }
 
-static int read_thread(struct thread_reader *t, uint32_t tid, int tid_fd)
+/* One that has no stack because it runs is put aside for read_moving(), unless it is the second try. */
+static int read_thread(struct thread_reader *t, uint32_t tid, int tid_fd, bool again)
 {
 	struct read_thread out = { .tid = tid, .syscall = -1 };
 	struct thread_syscall call = { .number = -1 };
 	char name[64], wchan[128] = "", letter = 0;
 	const char *state, *word;
+	bool moves;
 	int rc = read_stat(tid_fd, name, sizeof(name), &letter);
 
 	if (rc < 0)
@@ -189,11 +203,17 @@ static int read_thread(struct thread_reader *t, uint32_t tid, int tid_fd)
 		return rc;
 	if (read_text(tid_fd, "wchan", wchan, sizeof(wchan)) < 0)
 		wchan[0] = '\0';
-	rc = read_stack(t, tid_fd, &call, &out.stack);
+	rc = read_stack(t, tid_fd, &call, &out.stack, &moves);
 	if (rc < 0)
 		return rc;
-	if (letter == 'R' && is_running(tid_fd))
+	if (letter == 'R' ? is_running(tid_fd) : moves && !again)
 		state = "running";
+	out.name = answer_text(t->answer, name);
+	out.state = answer_text(t->answer, *state ? state : "unknown");
+	if (moves && !again) {
+		t->moving[t->moving_count++] = out;
+		return 0;
+	}
 	if (letter == 'S' || letter == 'D' || letter == 'I') {
 		if (t->compat32)
 			call.number = -1;
@@ -204,10 +224,52 @@ static int read_thread(struct thread_reader *t, uint32_t tid, int tid_fd)
 		if (call.number >= 0 && !strcmp(word, "futex"))
 			out.wait_object = call.args[0];
 	}
-	out.state = answer_text(t->answer, *state ? state : "unknown");
-	out.name = answer_text(t->answer, name);
+	t->answer->end.inconsistent += moves;
 	read_writer_fixed(t->answer->writer, READ_THREAD, &out, sizeof(out));
 	return t->answer->writer->error;
+}
+
+static int write_sampled(struct thread_reader *t, struct read_thread *out, const struct thread_sample *sample)
+{
+	const struct thread_stack stack = { .sp = sample->regs[ARCH_REG_SP],
+					    .data = sample->stack,
+					    .len = sample->stack_len,
+					    .regs = sample->regs };
+
+	thread_unwind(t->answer, t->tables, sample->ip, &stack, &t->frames);
+	out->stack = write_stack(t);
+	read_writer_fixed(t->answer->writer, READ_THREAD, out, sizeof(*out));
+	return t->answer->writer->error;
+}
+
+/* Those that were put aside, where they stand the next time they run. Who does not run again is read like the others. */
+static int read_moving(struct thread_reader *t)
+{
+	cleanup_thread_samples struct thread_samples samples = { 0 };
+	uint64_t begin_ns = clock_monotonic_ns(), until_ns = begin_ns + RUN_WAIT_NS - t->waited_ns;
+	unsigned count = t->moving_count;
+	int rc = 0;
+
+	t->moving_count = 0;
+	for (unsigned i = 0; i < count && t->waited_ns < RUN_WAIT_NS; i++)
+		thread_samples_open(&samples, t->moving[i].tid);
+	thread_samples_wait(&samples, until_ns < t->answer->deadline_ns ? until_ns : t->answer->deadline_ns);
+	t->waited_ns += clock_monotonic_ns() - begin_ns;
+	for (unsigned i = 0; i < count && rc == 0; i++) {
+		struct thread_sample sample;
+		cleanup_close int tid_fd = -1;
+		char tid[16];
+
+		if (i < samples.count && thread_samples_get(&samples, i, &sample)) {
+			rc = write_sampled(t, &t->moving[i], &sample);
+			continue;
+		}
+		(void)snprintf(tid, sizeof(tid), "%u", t->moving[i].tid);
+		tid_fd = openat(t->task_fd, tid, O_PATH | O_DIRECTORY | O_CLOEXEC);
+		if (tid_fd >= 0)
+			rc = read_thread(t, t->moving[i].tid, tid_fd, true);
+	}
+	return rc;
 }
 
 /* ---- whole ----------------------------------------------------------------------------------- */
@@ -243,12 +305,14 @@ static int read_tasks(struct thread_reader *t, DIR *dir)
 			t->answer->end.dead++;
 			continue;
 		}
-		rc = read_thread(t, (uint32_t)tid, tid_fd);
+		rc = read_thread(t, (uint32_t)tid, tid_fd, false);
+		if (rc == 0 && t->moving_count == THREAD_SAMPLES_MAX)
+			rc = read_moving(t);
 		if (rc < 0)
 			return rc;
 		t->answer->end.read++;
 	}
-	return 0;
+	return read_moving(t);
 }
 
 int threads_read(struct answer *answer, struct row_tables *tables)

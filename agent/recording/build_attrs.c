@@ -104,7 +104,8 @@ static unsigned labels_of_live(struct build *b, const struct chunk_attr *attr, s
 		ret[count++] = number_label(b, PROFILE_LABEL_ERROR, (uint32_t)(attr->object + 9) / 10);
 	}
 	if (attr->state == FEED_ALLOC_LIVE && attr->detail)
-		ret[count++] = number_label(b, PROFILE_LABEL_FOLLOWED, attr->detail);
+		ret[count++] = number_label(b, attr->detail & FEED_ALLOC_FEW ? PROFILE_LABEL_FEW : PROFILE_LABEL_FOLLOWED,
+					    attr->detail & ~FEED_ALLOC_FEW);
 	return count;
 }
 

@@ -33,13 +33,13 @@ static int read_thread(struct build *b, const struct chunk_attr *attr, const str
 	const uint32_t pid = pid_of(b->recording, attr);
 	struct thread_reading reading = { .time_ns = clock_to_realtime_ns(clock, event->time_ns),
 					  .start_ns = clock_to_realtime_ns(clock, attr->object),
-					  .counts = { (uint64_t)event->value },
+					  .counts = { (uint64_t)event->value, event->value2 },
 					  .ends = attr->state != 0 };
 
 	if (attr->type == PROF_SAMPLE_MOVED)
 		return moved_totals_read(b->moved, pid, attr->tid, &reading);
-	reading.counts[THREAD_COUNT_WAITS_NS] = event->value2;
-	return thread_totals_read(b->totals, pid, attr->tid, &reading);
+	return attr->type == PROF_SAMPLE_STOLEN ? thread_totals_read_stolen(b->totals, pid, attr->tid, &reading)
+						: thread_totals_read(b->totals, pid, attr->tid, &reading);
 }
 
 /* Before samples are added: those of threads without a reading are ignored. */
@@ -67,6 +67,8 @@ static int find_totals(struct build *b)
 	if ((meta->type != PROFILE_OFFCPU && meta->type != PROFILE_WALL) || recording->sums)
 		return 0;
 	rc = read_threads(b, PROF_SAMPLE_THREAD);
+	if (rc == 0)
+		rc = read_threads(b, PROF_SAMPLE_STOLEN);
 	for (size_t i = 0; rc == 0 && i < recording->events.count; i++) {
 		const struct chunk_event *event = &recording->events.data[i];
 		const struct chunk_attr *attr = build_attr(recording, event->attr);
@@ -138,8 +140,9 @@ static void add_rest(struct build *b, const struct chunk_attr *attr, enum thread
 		[THREAD_ON_CPU] = "[on cpu, not sampled]",
 		[THREAD_WAITS] = "[waiting for a cpu, not sampled]",
 		[THREAD_BLOCKED] = "[blocked, not sampled]",
+		[THREAD_STOLEN] = PROFILE_STOLEN,
 	};
-	static const char *const states[THREAD_CLASS_MAX] = { "", "runqueue", "blocked" };
+	static const char *const states[THREAD_CLASS_MAX] = { "", "runqueue", "blocked", "preempted" };
 	int64_t values[PROFILE_VALUES_MAX] = { 0 };
 	int64_t rest_ns = thread_totals_take_rest(b->totals, pid_of(b->recording, attr), attr->tid,
 						  class);

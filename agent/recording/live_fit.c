@@ -33,12 +33,22 @@ static double sum_of(const struct live_part *parts, size_t count)
 	return sum;
 }
 
+/* How readily what parts have in common gives way: it moves all of them that share it at once. */
+static double give_of_common(const struct live_part *parts, size_t count, double common, double sum)
+{
+	double sharing = 0;
+
+	for (size_t i = 0; i < count; i++)
+		sharing += parts[i].ends ? 0 : held_by(&parts[i]);
+	return common * common * sharing / sum;
+}
+
 /* How readily a part gives way: the derivative of its likelihood by the sum, for the logarithm of its bytes. */
-static double give_of(const struct live_part *part, double common, double sum)
+static double give_of(const struct live_part *part, double of_common, double sum)
 {
 	double error = fmax(part->error, ERROR_MIN);
 
-	return error * error * held_by(part) / sum + (part->ends ? 0 : common * common);
+	return error * error * held_by(part) / sum + (part->ends ? 0 : of_common);
 }
 
 void live_fit_parts(struct live_part *parts, size_t count, double common, double least, double most)
@@ -46,15 +56,16 @@ void live_fit_parts(struct live_part *parts, size_t count, double common, double
 	for (unsigned step = 0; step < STEPS_MAX; step++) {
 		const double sum = sum_of(parts, count), bound = fmin(fmax(sum, least), most);
 		const double wanted = bound / sum - 1;
-		double gives = 0, change;
+		double of_common, gives = 0, change;
 
 		if (sum <= 0 || fabs(wanted) < 1e-6)
 			return;
+		of_common = give_of_common(parts, count, common, sum);
 		for (size_t i = 0; i < count; i++)
-			gives += give_of(&parts[i], common, sum) * held_by(&parts[i]) / sum;
+			gives += give_of(&parts[i], of_common, sum) * held_by(&parts[i]) / sum;
 		change = fmin(fmax(wanted, -STEP), STEP) / gives;
 		for (size_t i = 0; i < count; i++) {
-			const double factor = exp(change * give_of(&parts[i], common, sum));
+			const double factor = exp(change * give_of(&parts[i], of_common, sum));
 
 			parts[i].bytes *= factor;
 			parts[i].objects *= factor;

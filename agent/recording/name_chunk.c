@@ -102,9 +102,9 @@ VEC_DEFINE(texts, struct name_text);
 
 static int decode_strings(struct bytes *in, struct texts_vec *ret)
 {
-	uint64_t count = bytes_varint(in);
+	uint32_t count = bytes_count(in, 2);
 
-	if (count > bytes_left(in) / 2)
+	if (in->failed)
 		return -EPROTO;
 	for (; count; count--) {
 		uint64_t len = bytes_varint(in);

@@ -134,6 +134,15 @@ static struct place *memory_find(struct memory *memory, uint64_t key, uint64_t o
 	return place->key == key && place->offset == offset ? place : NULL;
 }
 
+enum known { KNOWN_NOT, KNOWN_NAMELESS, KNOWN_NAME };
+
+static enum known known_of(const struct place *place)
+{
+	if (!place || !place->count)
+		return KNOWN_NOT;
+	return place->frames[0].function[0] ? KNOWN_NAME : KNOWN_NAMELESS;
+}
+
 static int memory_put(struct memory *memory, const struct place *place)
 {
 	struct place *old = memory_find(memory, place->key, place->offset);
@@ -141,7 +150,7 @@ static int memory_put(struct memory *memory, const struct place *place)
 
 	if (old) {
 		/* A symbolizer that has forgotten the module does not unname it. */
-		if (old->count && !place->count) {
+		if (known_of(old) > known_of(place)) {
 			old->until_ns = place->until_ns;
 			old->turn = place->turn;
 			old->coming = place->coming;
@@ -486,7 +495,7 @@ static int find_name(void *ctx, uint64_t module_key, uint64_t offset, struct nam
 		prefetch_names(client, module_key, &offset, 1);
 		place = memory_find(&client->known, module_key, offset);
 	}
-	if (!place || !place->count || place->changes) {
+	if (known_of(place) != KNOWN_NAME || place->changes) {
 		struct place *kept = memory_find(&client->kept, module_key, offset);
 
 		if (kept)
@@ -533,6 +542,8 @@ int names_keep(struct names_client *client, uint64_t key, uint64_t offset,
 			return -ENOMEM;
 	}
 	place.frames = copies;
+	if (known_of(&place) != KNOWN_NAME)
+		place.until_ns = 0; /* a name may be found */
 	return memory_put(&client->kept, &place);
 }
 

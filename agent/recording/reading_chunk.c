@@ -234,17 +234,6 @@ static void decoding_deinit(struct decoding *d)
 	kinds_vec_deinit(&d->kinds);
 }
 
-static uint32_t take_count(struct bytes *in, size_t min_bytes)
-{
-	uint64_t count = bytes_varint(in);
-
-	if (count > bytes_left(in) / min_bytes) {
-		in->failed = true;
-		return 0;
-	}
-	return (uint32_t)count;
-}
-
 static struct chunk_text text_at(const struct decoding *d, struct bytes *in)
 {
 	uint64_t id = bytes_varint(in);
@@ -258,7 +247,7 @@ static int decode_texts(struct decoding *d, struct bytes *in)
 {
 	int rc = 0;
 
-	for (uint32_t left = take_count(in, 1); rc == 0 && left && !in->failed; left--) {
+	for (uint32_t left = bytes_count(in, 1); rc == 0 && left && !in->failed; left--) {
 		uint64_t len = bytes_varint(in);
 		const char *text = bytes_take(in, len);
 
@@ -271,8 +260,8 @@ static int decode_label_sets(struct decoding *d, struct bytes *in)
 {
 	int rc = 0;
 
-	for (uint32_t left = take_count(in, 1); rc == 0 && left && !in->failed; left--) {
-		struct reading_labels set = { d->labels.count, take_count(in, 2) };
+	for (uint32_t left = bytes_count(in, 1); rc == 0 && left && !in->failed; left--) {
+		struct reading_labels set = { d->labels.count, bytes_count(in, 2) };
 
 		if (set.count > LABELS_MAX)
 			return -EPROTO;
@@ -319,7 +308,7 @@ static int decode_kinds(struct decoding *d, struct bytes *in)
 {
 	int rc = 0;
 
-	for (uint32_t left = take_count(in, KIND_BYTES_MIN); rc == 0 && left && !in->failed; left--) {
+	for (uint32_t left = bytes_count(in, KIND_BYTES_MIN); rc == 0 && left && !in->failed; left--) {
 		struct chunk_item kind = { 0 };
 
 		decode_kind(d, in, &kind);
@@ -338,7 +327,7 @@ static int decode_items(const struct decoding *d, struct bytes *in,
 {
 	struct before at = { 0 };
 
-	for (uint32_t left = take_count(in, ITEM_BYTES_MIN); left && !in->failed; left--) {
+	for (uint32_t left = bytes_count(in, ITEM_BYTES_MIN); left && !in->failed; left--) {
 		struct chunk_item item;
 		int rc;
 
@@ -365,7 +354,7 @@ static int decode_items(const struct decoding *d, struct bytes *in,
 
 static int decode_wrappers(struct bytes *in, const struct reading_sink *sink)
 {
-	for (uint32_t left = take_count(in, 8); left && !in->failed; left--) {
+	for (uint32_t left = bytes_count(in, 8); left && !in->failed; left--) {
 		uint64_t frame = bytes_u64(in);
 		int rc = !in->failed && sink->wrapper ? sink->wrapper(sink->ctx, frame) : 0;
 

@@ -161,6 +161,19 @@ static uint32_t kernel_node(struct build *b, uint32_t node, struct chunk_text li
 	return node;
 }
 
+static bool text_is(struct chunk_text text, const char *word)
+{
+	return text.len == strlen(word) && memcmp(text.text, word, text.len) == 0;
+}
+
+/* Why it has no stack. Threads that run say so by their state only. */
+static const char *no_stack(const struct chunk_item *item)
+{
+	if (item->flags & READ_GOROUTINE_RUNNING || text_is(item->state, "running"))
+		return "[running]";
+	return text_is(item->state, "runnable") ? "[runnable]" : "[no stack]";
+}
+
 static int item_node(struct build *b, const struct chunk_item *item, uint32_t *ret)
 {
 	bool has_stack = item->stack != 0;
@@ -171,8 +184,7 @@ static int item_node(struct build *b, const struct chunk_item *item, uint32_t *r
 	if (item->kernel.len)
 		*ret = kernel_node(b, *ret, item->kernel);
 	else if (!has_stack || !*ret)
-		*ret = marker(b, *ret,
-			      item->flags & READ_GOROUTINE_RUNNING ? "[running]" : "[no stack]");
+		*ret = marker(b, *ret, no_stack(item));
 	return 0;
 }
 

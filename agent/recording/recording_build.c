@@ -123,11 +123,11 @@ static int node_of(struct build *b, uint32_t pair, uint32_t *ret)
 {
 	struct stack_frames user, kernel;
 	struct recording_tree *tree;
-	bool whole;
-	int rc;
+	bool whole, has_user;
+	int rc = 0;
 
 	if (pair >= b->nodes.count) {
-		*ret = build_marker(b, "[unknown]");
+		*ret = build_marker(b, PROFILE_LOST);
 		return 0;
 	}
 	if (b->nodes.data[pair] != NO_NODE) {
@@ -142,23 +142,33 @@ static int node_of(struct build *b, uint32_t pair, uint32_t *ret)
 	if (tree) {
 		rc = recording_tree_node(tree, b->resolver, pair, ret, &whole);
 		if (rc == 0 && !*ret)
-			*ret = build_marker(b, whole ? "[no stack]" : "[unknown]");
+			*ret = build_marker(b, whole ? "[no stack]" : PROFILE_LOST);
 		b->nodes.data[pair] = rc == 0 ? *ret : NO_NODE;
 		return rc;
 	}
-	whole = find_stack(b->recording, b->recording->pairs.data[pair].user, &user);
-	whole &= find_stack(b->recording, b->recording->pairs.data[pair].kernel, &kernel);
+	has_user = find_stack(b->recording, b->recording->pairs.data[pair].user, &user);
+	whole = find_stack(b->recording, b->recording->pairs.data[pair].kernel, &kernel) && has_user;
 	if (is_heap(b))
 		user = without_allocator(b, user);
 	if (!user.count && !kernel.count)
-		*ret = whole ? build_marker(b, "[no stack]") : build_marker(b, "[unknown]");
-	else {
+		*ret = build_marker(b, whole ? "[no stack]" : PROFILE_LOST);
+	else if (has_user)
 		rc = stack_resolver_node(b->resolver, user, kernel, ret);
-		if (rc < 0)
-			return rc;
+	else {
+		*ret = build_marker(b, PROFILE_LOST);
+		rc = stack_resolver_below(b->resolver, kernel, ret);
 	}
+	if (rc < 0)
+		return rc;
 	b->nodes.data[pair] = *ret;
 	return 0;
+}
+
+/* A wait that the value of its futex made one for a lock, and its stack one for something else. */
+static bool is_other_wait(const struct build *b, const struct chunk_attr *attr, uint32_t node)
+{
+	return b->options->meta.type == PROFILE_MUTEX && attr && attr->type == PROF_SAMPLE_OFFCPU &&
+	       attr->detail != PROF_DETAIL_KERNEL_LOCK && lock_site_is_other(b->builder, node);
 }
 
 /* Finds out for every futex of the session which function waits for it. */
@@ -177,7 +187,7 @@ static int find_locks(struct build *b)
 		if (!attr || !build_attrs_has_lock(b, attr) || prof_sample_is_reading(attr->type))
 			continue;
 		rc = node_of(b, event->pair, &node);
-		if (rc == 0)
+		if (rc == 0 && !is_other_wait(b, attr, node))
 			rc = lock_names_wait(&b->locks, attr->process, attr->object,
 					     attr->detail == PROF_DETAIL_KERNEL_LOCK
 						     ? lock_site_kernel(b->builder, node)
@@ -293,6 +303,8 @@ static int add_event(struct build *b, const struct chunk_event *stored,
 	struct profile_event timed = { 0 };
 	int rc = node_of(b, event.pair, &timed.node);
 
+	if (rc == 0 && is_other_wait(b, attr, timed.node))
+		return 0;
 	if (rc == 0 && attr && b->wakers.wakings.count)
 		rc = add_waker(b, attr, stored, &timed.node);
 	if (rc < 0)

@@ -33,19 +33,6 @@ static struct chunk_text take_text(struct bytes *in)
 	return (struct chunk_text){ text ? text : "", text ? (size_t)len : 0 };
 }
 
-/* A count of things of at least @min_bytes each, so that nothing is allocated for what cannot be
- * there. */
-static uint32_t take_count(struct bytes *in, size_t min_bytes)
-{
-	uint64_t count = bytes_varint(in);
-
-	if (count > bytes_left(in) / min_bytes) {
-		in->failed = true;
-		return 0;
-	}
-	return (uint32_t)count;
-}
-
 static uint32_t take_u32(struct bytes *in)
 {
 	uint64_t value = bytes_varint(in);
@@ -106,7 +93,7 @@ void chunk_encode_modules(struct buf *out, const struct chunk_module *modules, s
 
 int chunk_decode_modules(struct bytes *in, const struct chunk_sink *sink)
 {
-	for (uint32_t left = take_count(in, 12); left && !in->failed; left--) {
+	for (uint32_t left = bytes_count(in, 12); left && !in->failed; left--) {
 		struct chunk_module module = { .id = take_u32(in) };
 		struct chunk_text build_id;
 		int rc;
@@ -146,7 +133,7 @@ void chunk_encode_process(struct buf *out, const struct chunk_process *p)
 
 static int decode_processes(struct bytes *in, const struct chunk_sink *sink)
 {
-	for (uint32_t left = take_count(in, 28); left && !in->failed; left--) {
+	for (uint32_t left = bytes_count(in, 28); left && !in->failed; left--) {
 		struct chunk_process p = { .id = take_u32(in) };
 		int rc;
 
@@ -248,7 +235,7 @@ static int decode_stacks(struct bytes *in, const struct chunk_sink *sink)
 	uint64_t from_root[FEED_FRAMES_MAX], leaf_first[FEED_FRAMES_MAX];
 	size_t depth = 0;
 
-	for (uint32_t left = take_count(in, 11); left && !in->failed; left--) {
+	for (uint32_t left = bytes_count(in, 11); left && !in->failed; left--) {
 		struct chunk_stack stack = { .frames = leaf_first };
 		uint64_t shared, further;
 		int rc;
@@ -321,7 +308,7 @@ static int decode_pairs(struct bytes *in, const struct chunk_sink *sink)
 {
 	uint32_t id = take_u32(in);
 
-	for (uint32_t left = take_count(in, 16); left && !in->failed; left--, id++) {
+	for (uint32_t left = bytes_count(in, 16); left && !in->failed; left--, id++) {
 		struct chunk_pair pair = { .user = bytes_u64(in) };
 		int rc;
 
@@ -337,7 +324,7 @@ static int decode_attrs(struct bytes *in, const struct chunk_sink *sink)
 {
 	uint32_t id = take_u32(in);
 
-	for (uint32_t left = take_count(in, 8); left && !in->failed; left--, id++) {
+	for (uint32_t left = bytes_count(in, 8); left && !in->failed; left--, id++) {
 		struct chunk_attr attr = { .process = take_u32(in) };
 		struct chunk_text comm;
 		int rc;
@@ -363,7 +350,7 @@ static int decode_attrs(struct bytes *in, const struct chunk_sink *sink)
 
 static int decode_events(struct bytes *in, uint64_t base, const struct chunk_sink *sink)
 {
-	uint32_t count = take_count(in, 5);
+	uint32_t count = bytes_count(in, 5);
 	cleanup_free struct chunk_event *events = NULL;
 
 	if (in->failed)
@@ -461,6 +448,14 @@ void chunk_encode_quality(struct buf *out, const struct chunk_quality *q)
 	}
 	encode_alloc(out, &q->alloc);
 	buf_add_varint(out, q->type_cost_ns);
+	buf_add_varint(out, q->on_cpu_samples);
+	buf_add_varint(out, q->on_cpu_ns);
+	buf_add_varint(out, q->alloc.grown_count);
+	for (uint32_t i = 0; i < q->alloc.grown_count; i++) {
+		buf_add_varint(out, q->alloc.grown[i].block_bytes);
+		buf_add_varint(out, q->alloc.grown[i].before);
+		buf_add_varint(out, q->alloc.grown[i].blocks);
+	}
 }
 
 /* Absent in what was written before it was known. */
@@ -508,6 +503,19 @@ static void decode_alloc(struct bytes *in, struct chunk_alloc *a)
 	a->heap.before_bytes = bytes_left(in) ? bytes_varint(in) : 0;
 }
 
+static int decode_grown(struct bytes *in, struct chunk_alloc *a)
+{
+	a->grown_count = take_u32(in);
+	if (in->failed || a->grown_count > ARRAY_SIZE(a->grown))
+		return -EPROTO;
+	for (uint32_t i = 0; i < a->grown_count; i++) {
+		a->grown[i].block_bytes = take_u32(in);
+		a->grown[i].before = bytes_varint(in);
+		a->grown[i].blocks = bytes_varint(in);
+	}
+	return 0;
+}
+
 static int decode_quality(struct bytes *in, const struct chunk_sink *sink)
 {
 	struct chunk_quality q = { .last_ns = bytes_varint(in) };
@@ -539,6 +547,12 @@ static int decode_quality(struct bytes *in, const struct chunk_sink *sink)
 		decode_alloc(in, &q.alloc);
 	if (bytes_left(in))
 		q.type_cost_ns = bytes_varint(in);
+	if (bytes_left(in)) {
+		q.on_cpu_samples = bytes_varint(in);
+		q.on_cpu_ns = bytes_varint(in);
+	}
+	if (bytes_left(in) && decode_grown(in, &q.alloc) < 0)
+		return -EPROTO;
 	if (in->failed)
 		return -EPROTO;
 	return sink->quality ? sink->quality(sink->ctx, &q) : 0;

@@ -167,6 +167,8 @@ struct chunk_alloc {
 	uint64_t window_cpu_ns; /* of cpu_ns while the probes were open */
 	uint64_t faulted_bytes; /* of memory that was touched for the first time */
 	struct chunk_heap heap;
+	uint32_t grown_count;
+	struct profile_grown grown[PROFILE_GROWN_MAX];
 };
 
 /* Counters since the session began; the last chunk counts. */
@@ -185,6 +187,7 @@ struct chunk_quality {
 	struct profile_skipped skipped[PROFILE_SKIPPED_MAX];
 	struct chunk_alloc alloc; /* behind all others, absent in files of earlier versions */
 	uint64_t type_cost_ns; /* of cost_ns: the BPF programs that the type is taken by; likewise */
+	uint64_t on_cpu_samples, on_cpu_ns; /* of samples and value: taken of running threads; likewise */
 };
 
 struct chunk_name {

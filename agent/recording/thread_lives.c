@@ -64,6 +64,7 @@ static int part_of(const struct thread_life *life, uint64_t from_ns, uint64_t to
 	const struct thread_reading *last = &life->last;
 	struct thread_reading first = life->first;
 
+	ret->has_run = first.start_ns >= from_ns || (last->ends && last->time_ns < to_ns);
 	if (first.start_ns >= from_ns) {
 		from_ns = first.start_ns;
 		first = (struct thread_reading){ .time_ns = from_ns };

@@ -47,6 +47,7 @@ struct thread_part {
 	uint64_t span_ns;		    /* it lived so long of the span */
 	uint64_t between_ns;		    /* the readings; 0.9 of span_ns at least */
 	uint64_t counts[THREAD_COUNTS_MAX]; /* by how much they rose between them */
+	bool has_run;			    /* it begins or ends inside the span */
 };
 typedef void thread_part_fn(void *ctx, const struct thread_part *part);
 

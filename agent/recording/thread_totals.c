@@ -18,7 +18,8 @@ struct class_sum {
 };
 
 struct thread {
-	bool known;
+	uint32_t pid, tid;
+	bool known, has_run;
 	struct class_sum classes[THREAD_CLASS_MAX];
 };
 VEC_DEFINE(threads, struct thread);
@@ -26,6 +27,7 @@ VEC_DEFINE(threads, struct thread);
 struct thread_totals {
 	struct thread_lives lives;
 	struct threads_vec threads; /* as those of lives */
+	struct thread_lives stolen;
 	double largest_ns[THREAD_CLASS_MAX]; /* sample that stands for others, of all threads */
 };
 
@@ -39,6 +41,7 @@ void thread_totals_destroy(struct thread_totals *totals)
 	if (!totals)
 		return;
 	thread_lives_deinit(&totals->lives);
+	thread_lives_deinit(&totals->stolen);
 	threads_vec_deinit(&totals->threads);
 	free(totals);
 }
@@ -59,8 +62,16 @@ int thread_totals_read(struct thread_totals *totals, uint32_t pid, uint32_t tid,
 	if (rc == 0)
 		rc = thread_lives_read(&totals->lives, pid, tid, reading, &thread);
 	if (rc == 0 && thread == totals->threads.count)
-		totals->threads.data[totals->threads.count++] = (struct thread){ 0 };
+		totals->threads.data[totals->threads.count++] = (struct thread){ .pid = pid, .tid = tid };
 	return rc;
+}
+
+int thread_totals_read_stolen(struct thread_totals *totals, uint32_t pid, uint32_t tid,
+			      const struct thread_reading *reading)
+{
+	size_t thread;
+
+	return thread_lives_read(&totals->stolen, pid, tid, reading, &thread);
 }
 
 /* ---- samples --------------------------------------------------------------------------------- */
@@ -93,9 +104,42 @@ static void add_due(void *ctx, const struct thread_part *part)
 	double scale = spent / fmax((double)part->between_ns, cpu + waits);
 	struct thread *thread = ctx;
 
+	thread->has_run |= part->has_run || cpu > 0;
 	thread->classes[THREAD_ON_CPU].due_ns += cpu * scale;
 	thread->classes[THREAD_WAITS].due_ns += waits * scale;
 	thread->classes[THREAD_BLOCKED].due_ns += spent - (cpu + waits) * scale;
+}
+
+struct stolen {
+	double ns, blocks;
+};
+
+static void add_stolen(void *ctx, const struct thread_part *part)
+{
+	struct stolen *stolen = ctx;
+
+	stolen->ns += (double)part->counts[THREAD_COUNT_STOLEN_NS] * (double)part->span_ns / (double)part->between_ns;
+	stolen->blocks += (double)part->counts[THREAD_COUNT_BLOCKS];
+}
+
+/* Time that a thread did not have its CPU for is not time blocked. One that was not blocked once (nor all the time, in
+ * which it would not have run) had its CPU for all the rest, of which the kernel has yet to count up to a tick: of one that
+ * ends before its first tick nothing is counted. */
+static void settle_stolen(const struct thread_totals *totals, struct thread *thread, uint64_t from_ns, uint64_t to_ns)
+{
+	struct class_sum *sums = thread->classes, *blocked = &sums[THREAD_BLOCKED];
+	struct stolen stolen = { 0 };
+	size_t at;
+
+	if (!thread_lives_find(&totals->stolen, thread->pid, thread->tid, &at) ||
+	    !thread_lives_span(&totals->stolen, at, from_ns, to_ns, add_stolen, &stolen))
+		return;
+	sums[THREAD_STOLEN].due_ns = fmin(stolen.ns, blocked->due_ns);
+	blocked->due_ns -= sums[THREAD_STOLEN].due_ns;
+	if (stolen.blocks > 0 || !thread->has_run || blocked->exact_ns + blocked->sampled_ns > 0)
+		return;
+	sums[THREAD_ON_CPU].due_ns += blocked->due_ns;
+	blocked->due_ns = 0;
 }
 
 /* The sampled part takes up what its number allows it to be off; what is left after that is either a
@@ -128,6 +172,8 @@ void thread_totals_settle(struct thread_totals *totals, uint64_t from_ns, uint64
 		struct thread *thread = &totals->threads.data[i];
 
 		thread->known = thread_lives_span(&totals->lives, i, from_ns, to_ns, add_due, thread);
+		if (thread->known)
+			settle_stolen(totals, thread, from_ns, to_ns);
 		for (int k = on_cpu ? THREAD_ON_CPU : THREAD_WAITS; k < THREAD_CLASS_MAX && thread->known; k++)
 			settle_class(&thread->classes[k], totals->largest_ns[k]);
 	}

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the kernel counted for each thread (PROF_SAMPLE_THREAD) against what was sampled of it. Between two
- * readings a thread's time on CPUs and on run queues is exact, and the rest of the time it was blocked. The
- * samples of each class are scaled to these sums; where none fell, the time is a rest of its own. Pure. */
+/* What the kernel counted for each thread (PROF_SAMPLE_THREAD, PROF_SAMPLE_STOLEN) against what was sampled of it.
+ * Between two readings a thread's time on CPUs and on run queues is exact, and what was stolen while it had a CPU; the
+ * rest of the time it was blocked. The samples of each class are scaled to these sums; where none fell, the time is a
+ * rest of its own. Pure. */
 #ifndef PROFD_RECORDING_THREAD_TOTALS_H
 #define PROFD_RECORDING_THREAD_TOTALS_H
 
@@ -11,10 +12,13 @@
 #include "agent/base/cleanup.h"
 #include "agent/recording/thread_lives.h"
 
-enum thread_class { THREAD_ON_CPU, THREAD_WAITS, THREAD_BLOCKED, THREAD_CLASS_MAX };
+/* STOLEN: on a CPU that interrupts or a hypervisor had; never sampled. */
+enum thread_class { THREAD_ON_CPU, THREAD_WAITS, THREAD_BLOCKED, THREAD_STOLEN, THREAD_CLASS_MAX };
 
 /* thread_reading.counts */
 enum { THREAD_COUNT_CPU_NS, THREAD_COUNT_WAITS_NS };
+/* And of thread_totals_read_stolen(). BLOCKS does not rise while the thread is not blocked. */
+enum { THREAD_COUNT_STOLEN_NS, THREAD_COUNT_BLOCKS };
 
 struct thread_totals;
 
@@ -25,6 +29,9 @@ CLEANUP_DEFINE(thread_totals, struct thread_totals *, thread_totals_destroy);
 /* In order of time. -ENOMEM. */
 int thread_totals_read(struct thread_totals *totals, uint32_t pid, uint32_t tid,
 		       const struct thread_reading *reading) must_use;
+/* What was stolen from it by then. Without these it counts as blocked. */
+int thread_totals_read_stolen(struct thread_totals *totals, uint32_t pid, uint32_t tid,
+			      const struct thread_reading *reading) must_use;
 /* A sample of @value ns; @exact: it stands for itself alone. Threads without a reading are ignored. */
 void thread_totals_add(struct thread_totals *totals, uint32_t pid, uint32_t tid,
 		       enum thread_class class, bool exact, int64_t value);

@@ -45,7 +45,9 @@ struct feed_sample wait_reduce(enum profile_type type, const struct feed_sample 
 	if (prof_sample_is_reading(sample->type) || sample->type == PROF_SAMPLE_WAKER)
 		return reduced;
 	if (sample->type == PROF_SAMPLE_ALLOC) {
-		reduced.object = 0;
+		/* The number of their period; of what is in use it is the error of the estimate. */
+		if (sample->state == FEED_ALLOC_BIRTH)
+			reduced.object = 0;
 		reduced.source = 0;
 		return reduced;
 	}

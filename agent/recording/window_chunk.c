@@ -39,10 +39,10 @@ void chunk_encode_window(struct buf *out, struct chunk_sum *sums, size_t count)
 int chunk_decode_window(const void *data, size_t len, chunk_sum_fn *visit, void *ctx)
 {
 	struct bytes in = bytes_of(data, len);
-	uint64_t count = bytes_varint(&in), pair = 0, attr;
+	uint64_t count = bytes_count(&in, 4), pair = 0, attr;
 	cleanup_free struct chunk_sum *sums = NULL;
 
-	if (in.failed || count > bytes_left(&in) / 4)
+	if (in.failed)
 		return -EPROTO;
 	sums = calloc(count + 1, sizeof(*sums));
 	if (!sums)

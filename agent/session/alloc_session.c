@@ -244,6 +244,8 @@ void alloc_session_quality(const struct sessions *s, const struct chunk_quality 
 	to->heap_bytes = from->heap.bytes;
 	to->heap_blocks = from->heap.blocks;
 	to->heap_mapped_bytes = from->heap.mapped_bytes;
+	to->grown_count = from->grown_count;
+	memcpy(to->grown, from->grown, sizeof(to->grown));
 	to->dilation = (double)from->dilation_sum / (double)periods / 100;
 	to->observed_since_ns = clock_to_realtime_ns(&s->feed.clock, from->since_ns);
 }

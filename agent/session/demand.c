@@ -6,6 +6,7 @@
 #include "agent/base/channel.h"
 #include "agent/base/clock.h"
 #include "agent/session/continuous.h"
+#include "agent/session/read_session.h"
 #include "agent/session/sessions_internal.h"
 
 #define FAST_ABOVE_HZ 200u /* a session of a part of the host has events of its processes' threads */
@@ -17,6 +18,7 @@
 #define OFF_THRESHOLD_MAX_NS (50 * NS_PER_MS)
 
 #define ASK_AGAIN_NS   (20 * NS_PER_MS)
+#define PORTS_AGAIN_NS (500 * NS_PER_MS) /* the descriptors of all processes are looked at */
 #define ANSWER_WAIT_NS NS_PER_S
 
 static bool is_wanting(const struct session *session)
@@ -50,12 +52,16 @@ static uint32_t wanted_of(struct sessions *s, struct live_process *process)
 		}
 	}
 	wanted |= continuous_wants(continuous_plan_of(s, process));
+	/* The collector observes so many at once, and none of these. */
+	if (read_session_refusal(PROFILE_ALLOC, process->facts.flags))
+		wanted &= ~(uint32_t)(PROF_WANT_ALLOC | PROF_WANT_LIVE);
 	return wanted ? wanted : PROF_WANT_NONE;
 }
 
 bool demand_is_fast(const struct selector *selector, uint32_t rate_hz)
 {
-	return selector->kind != SELECTOR_HOST && rate_hz > FAST_ABOVE_HZ;
+	/* Children are over before they could have events. */
+	return selector->kind != SELECTOR_HOST && !selector->children && rate_hz > FAST_ABOVE_HZ;
 }
 
 void demand_cpu(struct control_demand *demand, uint32_t rate_hz, bool fast)
@@ -113,6 +119,26 @@ static bool send_to_collector(struct sessions *s, const void *message, size_t le
 	return rc == 0;
 }
 
+/* Before the demand, so that nobody is born in between. */
+static bool send_families(struct sessions *s)
+{
+	struct control_families families = { .head = { .kind = CONTROL_FAMILIES } };
+
+	for (const struct session *session = s->running; session; session = session->next)
+		if (session->selector.children && is_wanting(session) && families.count < FEED_FAMILIES_MAX)
+			families.items[families.count++] =
+				(struct control_family){ .family = session->seed,
+							 .start_boottime_ns = session->selector.start_boottime_ns,
+							 .tgid = session->selector.tgid };
+	if (families.count == s->peers.families_sent.count &&
+	    memcmp(families.items, s->peers.families_sent.items, sizeof(families.items)) == 0)
+		return true;
+	if (!send_to_collector(s, &families, sizeof(families)))
+		return false;
+	s->peers.families_sent = families;
+	return true;
+}
+
 static void send_targets(struct sessions *s)
 {
 	for (size_t i = 0; i < s->tables.processes.count; i++) {
@@ -136,7 +162,7 @@ void demand_update(struct sessions *s)
 {
 	struct control_demand demand;
 
-	if (s->peers.demand_dirty) {
+	if (s->peers.demand_dirty && send_families(s)) {
 		demand = demand_now(s);
 		if (memcmp(&demand, &s->peers.demand_sent, sizeof(demand)) == 0) {
 			s->peers.demand_dirty = false;
@@ -174,20 +200,34 @@ void demand_want(struct sessions *s, enum control_want_kind what, const uint64_t
 	(void)send_to_collector(s, &want, sizeof(want));
 }
 
-bool demand_lives_are_told(struct sessions *s, uint64_t since_ns)
+/* Of what was last told for @told_ns and asked for at @asked_ns: was it told for @since_ns? Else it is asked for, in one
+ * question for all who wait, and at most every @again_ns; a collector that is slow is not asked ever faster. */
+static bool is_told(struct sessions *s, enum control_want_kind what, uint64_t told_ns, uint64_t *asked_ns, uint64_t since_ns,
+		    uint64_t again_ns)
 {
 	uint64_t now_ns = clock_monotonic_ns(), none = 0;
-	bool answered;
-	sessions_scope(s);
+	bool answered = told_ns >= *asked_ns;
 
-	if (s->feed.lives_told_ns >= since_ns)
+	if (told_ns >= since_ns)
 		return true;
-	/* One question for all who wait; a collector that is slow is not asked ever faster. */
-	answered = s->feed.lives_told_ns >= s->peers.lives_asked_ns;
-	if (now_ns - s->peers.lives_asked_ns > (answered ? ASK_AGAIN_NS : ANSWER_WAIT_NS)) {
-		s->peers.lives_asked_ns = now_ns;
-		demand_want(s, WANT_LIVES, &none, 0);
+	if (now_ns - *asked_ns > (answered ? again_ns : ANSWER_WAIT_NS)) {
+		*asked_ns = now_ns;
+		demand_want(s, what, &none, 0);
 	}
 	sessions_wake(s); /* the answer may be in the feed */
 	return false;
+}
+
+bool demand_lives_are_told(struct sessions *s, uint64_t since_ns)
+{
+	sessions_scope(s);
+
+	return is_told(s, WANT_LIVES, s->feed.lives_told_ns, &s->peers.lives_asked_ns, since_ns, ASK_AGAIN_NS);
+}
+
+bool demand_ports_are_told(struct sessions *s, uint64_t since_ns)
+{
+	sessions_scope(s);
+
+	return is_told(s, WANT_PORTS, s->feed.ports_told_ns, &s->peers.ports_asked_ns, since_ns, PORTS_AGAIN_NS);
 }

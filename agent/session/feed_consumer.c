@@ -85,7 +85,10 @@ static void on_epoch(struct sessions *s, const struct ring_record *record)
 		recorder_forget_epoch(session->recorder);
 		if (s->feed.has_epoch && session->phase == PHASE_SAMPLING)
 			recorder_note(session->recorder,
-				      "the collector was restarted: nothing was sampled meanwhile");
+				      "the collector was restarted: nothing was sampled meanwhile%s",
+				      session->selector.children ?
+					      ", and of the process's descendants only those are followed on whose parents live" :
+					      "");
 	}
 	s->feed.has_epoch = true;
 	s->feed.clock = epoch.clock;
@@ -146,8 +149,31 @@ static void on_proc_cpu(struct sessions *s, const struct ring_record *record)
 	process = live_tables_process(&s->tables, reading.proc);
 	if (process)
 		live_process_read_cpu(process, reading.time_ns, reading.cpu_ns);
-	if (!reading.proc)
+	if (!reading.proc) {
 		s->feed.lives_told_ns = reading.time_ns;
+		s->feed.ports_told_ns = reading.cpu_ns;
+	}
+}
+
+/* Bytes that nobody counts: whose they are is not told, so every session of bytes says it. */
+static void note_missing_bytes(struct sessions *s, uint8_t outcome)
+{
+	static const struct {
+		uint8_t outcome; /* id of bpf/outcome.def */
+		const char *what;
+	} missing[] = {
+		{ 43, "there was no memory to count them in" },
+		{ 45, "of a sendmmsg() or recvmmsg() the lengths could not be read" },
+		{ 46, "a completion of io_uring did not say what it was of" },
+		{ 47, "what a request of Linux AIO was could not be read when it was collected" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(missing); i++)
+		for (struct session *session = s->running; session && missing[i].outcome == outcome; session = session->next)
+			if (session->wants & PROF_WANT_IO &&
+			    (session->phase == PHASE_SAMPLING || session->phase == PHASE_CLOSING))
+				recorder_note(session->recorder, "bytes of some process of this host may be missing: %s",
+					      missing[i].what);
 }
 
 static void on_outcomes(struct sessions *s, const struct ring_record *record)
@@ -171,6 +197,8 @@ static void on_outcomes(struct sessions *s, const struct ring_record *record)
 		s->outcomes[outcome.outcome] += outcome.increment;
 		if (memchr(losses, (int)outcome.outcome, sizeof(losses)))
 			s->host_lost += outcome.increment;
+		if (outcome.increment)
+			note_missing_bytes(s, outcome.outcome);
 	}
 }
 
@@ -385,6 +413,7 @@ static void adopt_collector(struct sessions *s)
 	s->peers.new_collector_fd = -1;
 	s->peers.has_new_collector = false;
 	s->peers.demand_sent = (struct control_demand){ 0 };
+	s->peers.families_sent = (struct control_families){ 0 };
 	s->peers.demand_dirty = s->peers.targets_dirty = true;
 	if (s->feed.stall_until_ns)
 		s->feed.stall_until_ns = clock_monotonic_ns() + FEED_STALL_NS;

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "agent/profile/interval.h"
 #include "agent/session/continuous.h"
 #include "agent/recording/session_chunks.h"
 #include "agent/session/session_record.h"
@@ -89,7 +90,9 @@ int finisher_keep_names(struct sessions *s, const struct session_info *info, str
 
 void session_info_settle(struct session_info *info, const struct profile *profile)
 {
-	if (info->type != PROFILE_OFFCPU && info->type != PROFILE_WALL)
+	const bool fitted = info->type == PROFILE_MEMORY && profile_is_probed(profile);
+
+	if (info->type != PROFILE_OFFCPU && info->type != PROFILE_WALL && info->type != PROFILE_MUTEX && !fitted)
 		return;
 	info->total_value = profile->totals[profile_value_index(profile)];
 	for (size_t i = 0; i < info->process_count; i++) {

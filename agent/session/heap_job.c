@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/session/heap_job.h"
 
+#include <inttypes.h>
+
+#include "agent/base/clock.h"
 #include "agent/session/alloc_session.h"
 #include "agent/session/sessions_internal.h"
 
 #define HEAPS_MAX   16u /* the collector observes no more processes at once */
 #define DEADLINE_MS 5000u
+#define WALK_NS	    1u /* of CPU time for a byte, with room to spare */
 #define GROWTH_MIN_NS (10 * NS_PER_S) /* sessions that are meant to be shorter cannot grow by much */
 
 struct run {
@@ -13,6 +17,8 @@ struct run {
 	size_t count;
 	size_t walked;
 	struct chunk_heap sum;
+	uint32_t blocks_of[READ_HEAP_SIZES];
+	uint64_t took_ns;
 };
 
 bool heap_job_is_due(const struct session *session)
@@ -22,8 +28,8 @@ bool heap_job_is_due(const struct session *session)
 	if (session->swept)
 		return !session->heap_read;
 	/* Whose heaps they are is known with the first period. */
-	return session->phase == PHASE_SAMPLING && !session->heap_begun && !session->reloaded &&
-	       session->end_ns - session->start_ns >= GROWTH_MIN_NS &&
+	return session->phase == PHASE_SAMPLING && !session->reloaded &&
+	       (!session->heap_begun || clock_monotonic_ns() >= session->heap_next_ns) && session->end_ns - session->start_ns >= GROWTH_MIN_NS &&
 	       recorder_counters(session->recorder)->alloc.families;
 }
 
@@ -69,6 +75,8 @@ static void note(struct sessions *s, const struct read_job *job, uint32_t tgid, 
 
 static void walk(struct sessions *s, const struct read_job *job, struct run *run)
 {
+	const uint64_t begin_ns = clock_monotonic_ns();
+
 	for (size_t i = 0; i < run->count; i++) {
 		struct read_heap heap = { 0 };
 		struct err err = { 0 };
@@ -82,7 +90,23 @@ static void walk(struct sessions *s, const struct read_job *job, struct run *run
 		run->sum.blocks += heap.in_use_blocks + (heap.mapped_known ? heap.mapped_blocks : 0);
 		run->sum.mapped_bytes += heap.mapped_known ? heap.mapped_bytes : 0;
 		run->sum.walked_bytes += heap.walked_bytes;
+		for (unsigned k = 0; k < READ_HEAP_SIZES; k++)
+			run->blocks_of[k] += heap.blocks_of[k];
 	}
+	run->took_ns = clock_monotonic_ns() - begin_ns;
+}
+
+static void take_growth(struct session *session)
+{
+	struct chunk_alloc *alloc = &recorder_quality(session->recorder)->alloc;
+
+	alloc->grown_count = heap_growth_find(&session->growth, alloc->grown);
+	if (alloc->grown_count)
+		recorder_note(session->recorder,
+			      "the heap gained blocks of %u to %u bytes steadily: %" PRIu64 " more than the %" PRIu64
+			      " at the beginning",
+			      alloc->grown[0].block_bytes > 24 ? alloc->grown[0].block_bytes - 15 : 0,
+			      alloc->grown[0].block_bytes, alloc->grown[0].blocks, alloc->grown[0].before);
 }
 
 /* Lock held. A part of the whole would be taken for it. */
@@ -90,16 +114,23 @@ static void take(struct session *session, const struct run *run, bool ends)
 {
 	const bool whole = run->walked && run->walked == run->count;
 	struct chunk_heap *heap = &recorder_quality(session->recorder)->alloc.heap;
-	const uint64_t before = heap->before_bytes;
+	const uint64_t now_ns = clock_monotonic_ns(), before = heap->before_bytes;
 
-	session->heap_begun = true;
-	session->heap_read = ends;
+	if (whole)
+		heap_growth_add(&session->growth, now_ns, run->blocks_of);
 	if (whole && ends) {
 		*heap = run->sum;
 		heap->before_bytes = before;
-	} else if (whole) {
+	} else if (whole && !session->heap_begun) {
 		heap->before_bytes = run->sum.bytes - run->sum.mapped_bytes;
 	}
+	if (whole && ends)
+		take_growth(session);
+	/* What failed was tried several times, up to its deadline. */
+	session->heap_next_ns = heap_growth_next_ns(&session->growth, now_ns,
+						    whole ? WALK_NS * run->sum.walked_bytes : run->took_ns);
+	session->heap_begun = true;
+	session->heap_read = ends;
 }
 
 void heap_job_run(struct sessions *s, const struct read_job *job)

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bpf/profiler.h"
+
 #define PROC_STRINGS 6
 
 static void *as_pointer(uint64_t value)
@@ -23,6 +25,7 @@ void live_tables_init(struct live_tables *tables, const struct service_rule *rul
 static void free_process(struct live_process *process)
 {
 	free(process->text);
+	free(process->families);
 	free(process);
 }
 
@@ -42,6 +45,7 @@ void live_tables_clear(struct live_tables *tables)
 		free(tables->modules.data[i].path);
 	tables->modules.count = 0;
 	tables->module_count = 0;
+	tables->freed = 0;
 	for (size_t i = 0; i < tables->processes.count; i++)
 		free_process(tables->processes.data[i]);
 	tables->processes.count = 0;
@@ -93,13 +97,20 @@ int live_tables_add_module(struct live_tables *tables, const void *data, size_t 
 		       (record.module + 1 - before) * sizeof(*tables->modules.data));
 		tables->modules.count = record.module + 1;
 	}
+	module = &tables->modules.data[record.module];
+	if (record.kind == FEED_MODULE_FREED) {
+		tables->module_count -= module->known;
+		free(module->path);
+		*module = (struct live_module){ .freed = ++tables->freed };
+		return 0;
+	}
 	text = strndup(path.text, path.len);
 	if (!text)
 		return -ENOMEM;
-	module = &tables->modules.data[record.module];
 	tables->module_count += !module->known;
 	free(module->path);
 	*module = (struct live_module){ .known = true,
+					.freed = module->freed,
 					.key = record.key,
 					.kind = record.kind,
 					.build_id_len = record.build_id_len,
@@ -206,6 +217,28 @@ static char *copy_strings(const struct feed_string strings[PROC_STRINGS], const 
 	return text;
 }
 
+static int keep_families(struct live_process *process, const uint64_t *families, uint32_t count)
+{
+	uint64_t *copy = count ? malloc(count * sizeof(*copy)) : NULL;
+
+	if (count && !copy)
+		return -ENOMEM;
+	if (count)
+		memcpy(copy, families, count * sizeof(*copy));
+	free(process->families);
+	process->families = copy;
+	process->family_count = count;
+	return 0;
+}
+
+bool live_process_is_of_family(const struct live_process *process, uint64_t family)
+{
+	for (uint32_t i = 0; i < process->family_count; i++)
+		if (process->families[i] == family)
+			return true;
+	return false;
+}
+
 /* An exec begins a new life of the process; the one before it ends here if nobody said so. */
 static void retire_older(struct live_tables *tables, struct live_process *process,
 			 uint64_t seen_ns)
@@ -235,11 +268,15 @@ int live_tables_add_process(struct live_tables *tables, const struct clock_tripl
 	struct feed_proc record;
 	const void *tail;
 	size_t tail_len;
+	uint64_t families[FEED_FAMILIES_MAX];
 	char scratch[12], *text;
+	int family_count = 0;
 	int rc = feed_decode(data, len, &record, sizeof(record), &tail, &tail_len);
 
 	if (rc == 0)
 		rc = feed_decode_strings(tail, tail_len, strings, PROC_STRINGS);
+	if (rc == 0)
+		rc = family_count = feed_decode_families(tail, tail_len, &strings[PROC_STRINGS - 1], families);
 	if (rc < 0)
 		return rc;
 	text = copy_strings(strings, user_names_find(&tables->users, record.uid, scratch), texts);
@@ -247,6 +284,8 @@ int live_tables_add_process(struct live_tables *tables, const struct clock_tripl
 		return -ENOMEM;
 	process = live_tables_process(tables, record.proc);
 	rc = process ? 0 : new_process(tables, record.proc, &process);
+	if (rc == 0)
+		rc = keep_families(process, families, (uint32_t)family_count);
 	if (rc < 0) {
 		free(text);
 		return rc;
@@ -355,6 +394,22 @@ static size_t stack_bytes(const struct live_stack *stack)
 	return sizeof(*stack) + stack->frame_count * sizeof(stack->frames[0]);
 }
 
+/* An id among its modules was given to another since: what it says now is no more what it was. */
+static bool is_outdated(const struct live_tables *tables, struct live_stack *stack)
+{
+	if (stack->freed == tables->freed)
+		return false;
+	for (uint16_t i = 0; i < stack->frame_count; i++) {
+		uint32_t module = prof_frame_module_id(stack->frames[i]);
+
+		if (prof_frame_kind(stack->frames[i]) == PROF_FRAME_MODULE && module < tables->modules.count &&
+		    tables->modules.data[module].freed > stack->freed)
+			return true;
+	}
+	stack->freed = tables->freed; /* not looked at again until the next */
+	return false;
+}
+
 /* Takes ownership of @stack. A full young generation becomes the old one, which is forgotten: what
  * was used since then has moved to the young one. */
 static int keep_stack(struct live_tables *tables, struct live_stack *stack)
@@ -396,6 +451,7 @@ int live_tables_add_stack(struct live_tables *tables, const void *data, size_t l
 	if (!stack)
 		return -ENOMEM;
 	stack->id = record.stack;
+	stack->freed = tables->freed;
 	stack->frame_count = record.frame_count;
 	stack->outcome = record.outcome;
 	rc = feed_decode_frames(&record, tail, tail_len, stack->frames);
@@ -408,16 +464,24 @@ int live_tables_add_stack(struct live_tables *tables, const void *data, size_t l
 
 const struct live_stack *live_tables_stack(struct live_tables *tables, uint64_t id)
 {
+	struct live_stacks *stacks = &tables->young;
 	struct live_stack *stack;
 	uint64_t value;
 
-	if (u64map_get(&tables->young.at, id, &value))
-		return as_pointer(value);
-	if (!u64map_get(&tables->old.at, id, &value))
-		return NULL;
+	if (!u64map_get(&stacks->at, id, &value)) {
+		stacks = &tables->old;
+		if (!u64map_get(&stacks->at, id, &value))
+			return NULL;
+	}
 	stack = as_pointer(value);
-	(void)u64map_remove(&tables->old.at, id);
-	tables->old.bytes -= stack_bytes(stack);
+	if (stacks == &tables->young && !is_outdated(tables, stack))
+		return stack;
+	(void)u64map_remove(&stacks->at, id);
+	stacks->bytes -= stack_bytes(stack);
+	if (is_outdated(tables, stack)) {
+		free(stack);
+		return NULL;
+	}
 	return keep_stack(tables, stack) < 0 ? NULL : stack;
 }
 

@@ -24,6 +24,7 @@
 
 struct live_module {
 	bool known;
+	uint64_t freed; /* live_tables.freed when this id was another's last; 0 = it never was */
 	uint64_t key;
 	uint8_t kind; /* enum feed_module_kind */
 	uint8_t build_id_len;
@@ -37,6 +38,8 @@ struct live_process {
 	uint64_t started_at_ns; /* realtime when first seen: one value for all lives, though clocks are set */
 	uint64_t exited_ns; /* monotonic, 0 = lives */
 	char *text;	    /* owned: the strings of facts */
+	uint64_t *families; /* owned: it belongs to (struct control_families) */
+	uint32_t family_count;
 	struct service_facts facts;
 	struct service_identity identity;
 	/* Which sessions want it, valid while match_generation is the sessions'. */
@@ -59,6 +62,7 @@ struct live_process {
 
 struct live_stack {
 	uint64_t id;
+	uint64_t freed; /* live_tables.freed when its modules' ids were good */
 	uint16_t frame_count;
 	uint8_t outcome;
 	uint64_t frames[]; /* leaf first, modules by the collector's ids */
@@ -80,6 +84,7 @@ struct live_tables {
 	struct u64map process_at;		/* proc -> struct live_process * */
 	struct u64map tgid_at;			/* tgid -> its newest life */
 	struct live_stacks young, old;
+	uint64_t freed; /* FEED_MODULE_FREED so far */
 	uint32_t module_count;
 	uint64_t refused; /* entries that did not fit */
 	struct user_names users;
@@ -95,6 +100,8 @@ int live_tables_add_module(struct live_tables *tables, const void *data, size_t 
 int live_tables_add_process(struct live_tables *tables, const struct clock_triple *clock,
 			    const void *data, size_t len, struct live_process **ret) must_use;
 int live_tables_add_stack(struct live_tables *tables, const void *data, size_t len) must_use;
+
+bool live_process_is_of_family(const struct live_process *process, uint64_t family);
 
 /* A process whose facts never came: named after one of its threads. */
 int live_tables_add_nameless(struct live_tables *tables, uint32_t proc, const char comm[16],

@@ -102,10 +102,34 @@ const char *read_session_missing(const struct sessions *s, enum profile_type typ
 
 const char *read_session_refusal(enum profile_type type, uint32_t flags)
 {
+	if (!(flags & FEED_PROC_KTHREAD))
+		return NULL;
 	if (type == PROFILE_GOROUTINE)
-		return flags & FEED_PROC_KTHREAD ? "kernel threads cannot be read from outside"
-						 : NULL;
+		return "kernel threads cannot be read from outside";
+	if (type == PROFILE_MEMORY || type == PROFILE_ALLOC)
+		return "kernel threads have no allocator of their own";
 	return NULL;
+}
+
+/* Why none of the processes that a session would follow now can be its target; NULL: one can, or none is there. */
+static const char *find_refusal(struct sessions *s, const char *tenant, const struct selector *selector,
+				enum profile_type type)
+{
+	struct session wanted = { .selector = *selector,
+				  .tenant_rule = services_tenant_rule(s, tenant) };
+	const char *refusal = NULL;
+	sessions_scope(s);
+
+	for (size_t i = 0; i < s->tables.processes.count; i++) {
+		const struct live_process *process = s->tables.processes.data[i];
+
+		if (process->exited_ns || !session_wants_process(&wanted, process))
+			continue;
+		refusal = read_session_refusal(type, process->facts.flags);
+		if (!refusal)
+			return NULL;
+	}
+	return refusal;
 }
 
 static int ignore_record(void *ctx, const struct read_record *record)
@@ -177,9 +201,13 @@ int read_session_check(struct sessions *s, const struct session_request *request
 {
 	const bool by_runtime = is_by_runtime(request->type);
 	const bool heap = request->type == PROFILE_MEMORY || request->type == PROFILE_ALLOC;
+	const char *refusal = find_refusal(s, request->tenant, selector, request->type);
 	struct err first = { 0 };
 	bool reads;
 
+	if (refusal)
+		return err_set(err, ENOTSUP, "ProfileTypeUnavailable", "profileType", "%s: %s",
+			       profile_type_info(request->type)->word, refusal);
 	sessions_lock(s);
 	reads = read_session_suits(s, request->tenant, selector, request->type);
 	sessions_unlock(s);

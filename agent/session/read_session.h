@@ -36,8 +36,8 @@ const char *read_session_missing(const struct sessions *s, enum profile_type typ
 /* Whether it can be taken from a process with these flags (enum feed_proc_flag), as far as is known
  * without reading it; NULL = yes. */
 const char *read_session_refusal(enum profile_type type, uint32_t flags);
-/* Asks the processes that a new session would follow whether they have what it wants: a Go program
- * may have been linked without its heap profile. Words: ProfileTypeUnavailable. Takes the lock
+/* Whether a new session would have anything of the processes that it would follow. Asks those of Go, too, which may
+ * have been linked without their heap profile. Words: ProfileTypeUnavailable. Takes the lock
  * itself. @ret_reads: the session is to be taken by reading. */
 int read_session_check(struct sessions *s, const struct session_request *request,
 		       const struct selector *selector, bool *ret_reads, struct err *err) must_use;

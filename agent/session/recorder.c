@@ -93,10 +93,12 @@ int recorder_add_process(struct recorder *r, const struct chunk_process *p, uint
 {
 	struct recorder_process totals = { .tgid = p->tgid, .started_at_ns = p->started_at_ns,
 					   .hash = hash };
-	size_t len = p->exe.len < sizeof(totals.exe) ? p->exe.len : sizeof(totals.exe) - 1;
+	/* Its first sample may be from inside of the exec, before the executable is mapped. */
+	const struct chunk_text *name = p->exe.len ? &p->exe : &p->comm;
+	size_t len = name->len < sizeof(totals.exe) ? name->len : sizeof(totals.exe) - 1;
 	int rc;
 
-	memcpy(totals.exe, p->exe.text, len);
+	memcpy(totals.exe, name->text, len);
 	rc = u64map_put(&r->process_ids, hash, r->processes.count);
 	if (rc < 0)
 		return rc;
@@ -239,6 +241,10 @@ void recorder_count(struct recorder *r, const struct chunk_event *event)
 		return; /* bytes; the value is time */
 	process->value += event->value;
 	r->quality.value += event->value;
+	if (r->attrs.data[event->attr].type == PROF_SAMPLE_CPU) {
+		r->quality.on_cpu_samples++;
+		r->quality.on_cpu_ns += (uint64_t)event->value;
+	}
 	r->quality.value2 += (int64_t)event->value2;
 }
 

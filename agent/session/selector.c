@@ -7,7 +7,8 @@
 #include "agent/base/parse.h"
 #include "agent/session/service_rules.h"
 
-#define UNIT_SUFFIX ".service"
+#define UNIT_SUFFIX	".service"
+#define CHILDREN_SUFFIX "+children"
 
 static bool take_prefix(const char **text, const char *prefix)
 {
@@ -169,8 +170,9 @@ void selector_to_text(const struct selector *selector, char out[SELECTOR_TEXT_SI
 		(void)snprintf(out, SELECTOR_TEXT_SIZE, "service:%s", selector->name);
 		break;
 	case SELECTOR_PID:
-		(void)snprintf(out, SELECTOR_TEXT_SIZE, "pid:%u@%llu", selector->tgid,
-			       (unsigned long long)selector->start_boottime_ns);
+		(void)snprintf(out, SELECTOR_TEXT_SIZE, "pid:%u@%llu%s", selector->tgid,
+			       (unsigned long long)selector->start_boottime_ns,
+			       selector->children ? CHILDREN_SUFFIX : "");
 		break;
 	case SELECTOR_UNIT:
 		(void)snprintf(out, SELECTOR_TEXT_SIZE, "unit:%s", selector->name);
@@ -189,12 +191,13 @@ int selector_from_text(const char *text, struct selector *ret)
 	struct selector selector = { .kind = SELECTOR_SERVICE };
 	unsigned tgid;
 	unsigned long long start;
-	int rc;
+	int rc, len = 0;
 
-	if (sscanf(text, "pid:%u@%llu", &tgid, &start) == 2) {
+	if (sscanf(text, "pid:%u@%llu%n", &tgid, &start, &len) == 2) {
 		*ret = (struct selector){ .kind = SELECTOR_PID,
 					  .tgid = tgid,
-					  .start_boottime_ns = start };
+					  .start_boottime_ns = start,
+					  .children = strcmp(text + len, CHILDREN_SUFFIX) == 0 };
 		return 0;
 	}
 	if (!take_prefix(&text, "service:"))

@@ -75,9 +75,7 @@ static void copy_text(char *out, size_t size, const char *text, size_t len)
 	out[len] = '\0';
 }
 
-/* A name that a process or its manager chose may become a service's: printable UTF-8 that does not
- * look like one of our own words or aliases. */
-static bool is_free_name(const char *name)
+bool service_name_is_free(const char *name)
 {
 	static const char *const taken[] = { "*", "host", "kernel" };
 	static const char *const aliases[] = { "pid:", "unit:", "container:", "port:", "pod:" };
@@ -326,15 +324,15 @@ static bool name_from_environment(const struct service_facts *facts, char out[SE
 		return false;
 	if (find_variable(facts->environment, "OTEL_SERVICE_NAME", &value)) {
 		copy_text(name, sizeof(name), value.text, value.len);
-		if (is_free_name(name))
+		if (service_name_is_free(name))
 			goto found;
 	}
 	if (find_variable(facts->environment, "OTEL_RESOURCE_ATTRIBUTES", &value) &&
-	    name_from_attributes(value, name) && is_free_name(name))
+	    name_from_attributes(value, name) && service_name_is_free(name))
 		goto found;
 	if (find_variable(facts->environment, "DD_SERVICE", &value)) {
 		copy_text(name, sizeof(name), value.text, value.len);
-		if (is_free_name(name))
+		if (service_name_is_free(name))
 			goto found;
 	}
 	return false;
@@ -477,11 +475,11 @@ void service_identify(const struct service_rule *rules, unsigned rule_count,
 	}
 	if (ret->unit[0]) {
 		copy_text(name, sizeof(name), ret->unit, strlen(ret->unit) - strlen(UNIT_SUFFIX));
-		if (is_free_name(name)) {
+		if (service_name_is_free(name)) {
 			set_name(ret, SERVICE_SOURCE_UNIT, name);
 			return;
 		}
 	}
 	exe_name(facts, name);
-	set_name(ret, SERVICE_SOURCE_EXE, is_free_name(name) ? name : "unnamed");
+	set_name(ret, SERVICE_SOURCE_EXE, service_name_is_free(name) ? name : "unnamed");
 }

@@ -47,6 +47,9 @@ struct service_identity {
 	char unit[256];	       /* innermost systemd unit with .service, "" = none */
 };
 
+/* A name that a person, a process or its manager chose may become a service's: printable UTF-8 that does not look like
+ * one of our own words or aliases. */
+bool service_name_is_free(const char *name);
 /* The word of struct service_info.source. */
 const char *service_source_word(enum service_source source);
 /* native, go, jvm, cpython, node or kernel, by enum feed_proc_flag. */
@@ -75,6 +78,7 @@ struct selector {
 	char name[SERVICE_NAME_SIZE]; /* service, unit with .service, container id (prefix until resolved) */
 	uint32_t tgid;
 	uint64_t start_boottime_ns; /* PID: 0 until resolved to a process life */
+	bool children;		    /* PID: and all that descend from it */
 	uint16_t port;
 };
 

@@ -176,14 +176,14 @@ static void add_hints(struct service_info *ret)
 	}
 }
 
-/* What can be read from none of its processes. */
+/* What can be taken from none of its processes. */
 static void add_refusals(const struct live_process *const *processes, size_t count,
 			 struct service_info *ret)
 {
 	for (int type = 0; type < PROFILE_TYPE_MAX; type++) {
 		const char *refusal = "";
 
-		if (!read_session_takes((enum profile_type)type, 0) || !ret->types[type].available)
+		if (!ret->types[type].available)
 			continue;
 		for (size_t i = 0; i < count && refusal; i++)
 			refusal = read_session_refusal((enum profile_type)type,
@@ -441,6 +441,47 @@ int sessions_service_is_stored(struct sessions *s, const char *tenant, const cha
 	return 0;
 }
 
+/* The name that `ps` shows is often not that of the executable, which may have been found through a link. Copies the
+ * service of a process that is called @comm. */
+static bool find_called(struct sessions *s, const struct tenant_rule *rule, const char *comm, char ret[SERVICE_NAME_SIZE])
+{
+	sessions_scope(s);
+
+	for (size_t i = 0; i < s->tables.processes.count; i++) {
+		const struct live_process *process = s->tables.processes.data[i];
+
+		if (!is_listed(process, rule) || strcmp(process->facts.comm, comm) != 0)
+			continue;
+		(void)snprintf(ret, SERVICE_NAME_SIZE, "%s", process->identity.name);
+		return true;
+	}
+	return false;
+}
+
+static int refuse_unknown(struct sessions *s, const struct tenant_rule *rule, const char *service,
+			  const struct selector *selector, struct err *err)
+{
+	char other[SERVICE_NAME_SIZE];
+
+	if (selector->kind == SELECTOR_PID)
+		return err_set(err, ENOENT, "UnknownService", "service", "no process %u on this host", selector->tgid);
+	if (selector->kind == SELECTOR_PORT)
+		return err_set(err, ENOENT, "UnknownService", "service", "no process of this host listens on TCP port %u",
+			       selector->port);
+	if (selector->kind == SELECTOR_SERVICE && find_called(s, rule, service, other))
+		return err_set(err, ENOENT, "UnknownService", "service",
+			       "no service '%.128s' on this host; a process of that name belongs to service '%.128s'",
+			       service, other);
+	return err_set(err, ENOENT, "UnknownService", "service", "no service '%.128s' on this host", service);
+}
+
+bool services_is_port(const char *service)
+{
+	struct selector selector;
+
+	return selector_parse(service, is_this_host, &selector) == 0 && selector.kind == SELECTOR_PORT;
+}
+
 int services_resolve(struct sessions *s, const char *tenant, const char *service, bool may_wait,
 		     struct selector *ret, char name[SERVICE_NAME_SIZE], struct err *err)
 {
@@ -471,6 +512,5 @@ int services_resolve(struct sessions *s, const char *tenant, const char *service
 		return err_set(err, ESRCH, "ServiceNotRunning", "service",
 			       "no process of '%.128s' runs now; waitSeconds waits for one",
 			       service);
-	return err_set(err, ENOENT, "UnknownService", "service", "no service '%.128s' on this host",
-		       service);
+	return refuse_unknown(s, rule, service, &selector, err);
 }

@@ -44,6 +44,7 @@ struct session_request {
 	bool kernel_locks;	  /* mutex: those of the kernel too */
 	bool wakers;		  /* types of waits: with the stacks of those who end them */
 	bool paths;		  /* io: with the files' paths and the sockets' peers */
+	bool children;		  /* pid:N, what is sampled: with its descendants, living and yet to come */
 	bool continuous;	  /* by a continuous setting: apart from all that is asked for */
 	const struct session_label *labels;
 	uint32_t label_count;
@@ -90,7 +91,8 @@ void session_info_deinit(struct session_info *info);
 /* Seconds until a running session should be done, at least 1: when it is worth asking again. */
 unsigned session_left_s(const struct session_info *info);
 /* Sums as the session's @profile has them: of off-CPU types what was taken is not what it stands for, as each
- * thread's time is known exactly. The record has them some moments after the session's end. */
+ * thread's time is known exactly; of mutexes not every wait that was taken is one for a lock; what a native heap was
+ * estimated to hold was fitted into what it holds. The record has them some moments after the session's end. */
 void session_info_settle(struct session_info *info, const struct profile *profile);
 
 /* Starts a session. Fills @ret (also with the running session's id on AlreadyRunning). Words:

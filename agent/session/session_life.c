@@ -43,6 +43,20 @@ static const uint64_t *host_samples_of(const struct sessions *s, const struct se
 
 /* ---- beginning ------------------------------------------------------------------------------- */
 
+/* Who waits for a monitor of the JVM waits for a condition of glibc (os::PlatformEvent::park()): no mutex is waited for. */
+static void note_jvm(const struct sessions *s, const struct session *session)
+{
+	if (session->info.type != PROFILE_MUTEX)
+		return;
+	for (size_t i = 0; i < s->tables.processes.count; i++) {
+		const struct live_process *process = s->tables.processes.data[i];
+
+		if (!process->exited_ns && process->facts.flags & FEED_PROC_JVM && session_wants_process(session, process))
+			recorder_note(session->recorder,
+				      "Java's locks are conditions to the system: a block session has their waits");
+	}
+}
+
 /* What a session does to the host beyond its own target, and what it cannot see. */
 static void note_costs(struct session *session, const struct feed_demand *demand)
 {
@@ -58,6 +72,8 @@ static void note_costs(struct session *session, const struct feed_demand *demand
 	recorder_note(session->recorder,
 		      "bytes are exact for each thread, and for each stack while every call was recorded; else they are "
 		      "estimated from sampled calls, as operations are");
+	recorder_note(session->recorder,
+		      "bytes of Linux AIO count where io_getevents() collects them; a program that reads its ring itself is not seen");
 	if (session->wants & PROF_WANT_PATHS)
 		recorder_note(session->recorder, "waits that did not end inside of the session have no path");
 	recorder_note(session->recorder,
@@ -104,6 +120,7 @@ static void begin_sampling(struct sessions *s, struct session *session, uint64_t
 	if (session->wants & SWEPT_TYPES)
 		s->peers.sweep_due = true;
 	note_costs(session, &s->feed.demand);
+	note_jvm(s, session);
 	session_life_note_restraint(session, &s->feed.demand);
 	set_phase(s, session, PHASE_SAMPLING);
 }
@@ -132,6 +149,12 @@ void session_life_note_restraint(struct session *session, const struct feed_dema
 			      (double)demand->off_threshold_ns / NS_PER_MS);
 }
 
+/* Its descendants are noted from now on, or nobody is left who could have any. */
+static bool is_followed(const struct session *session)
+{
+	return !session->selector.children || session->followed || session->pid_gone_ns;
+}
+
 /* The sampler runs as this session needs it. */
 static bool is_sampled(const struct sessions *s, const struct session *session)
 {
@@ -139,7 +162,7 @@ static bool is_sampled(const struct sessions *s, const struct session *session)
 
 	if (session->reads)
 		return read_session_is_ready(session) && !recorder_groups(session->recorder);
-	if ((demand->types & session->wants) != session->wants)
+	if ((demand->types & session->wants) != session->wants || !is_followed(session))
 		return false;
 	return !(session->wants & PROF_WANT_CPU) ||
 	       session_sampled_hz(session, demand) >= session->info.rate_hz;
@@ -197,29 +220,32 @@ void session_life_saw_process(struct sessions *s, struct live_process *process, 
 	for (struct session *session = s->running; session; session = session->next) {
 		bool wanted = process->match[session->slot / 64] >> session->slot % 64 & 1;
 
+		session->followed |= session->selector.children && live_process_is_of_family(process, session->seed);
 		if (wanted && !process->exited_ns)
 			session->pid_gone_ns = 0;
 		if (session->phase == PHASE_WAIT_PROCESS && wanted && !process->exited_ns)
 			found_process(s, session, now_ns);
+		else if (session->phase == PHASE_WAIT_SAMPLER && session->selector.children && is_sampled(s, session))
+			begin_sampling(s, session, now_ns);
 	}
 }
 
-/* A process that replaced itself by exec has another life under the same start time. */
 void session_life_saw_exit(struct sessions *s, const struct live_process *gone)
 {
-	for (struct session *session = s->running; session; session = session->next) {
-		bool lives = false;
+	for (struct session *session = s->running; session; session = session->next)
+		if (session->selector.kind == SELECTOR_PID && session_wants_process(session, gone))
+			session->exit_ns = gone->exited_ns;
+}
 
-		if (session->selector.kind != SELECTOR_PID || !session_wants_process(session, gone))
-			continue;
-		for (size_t i = 0; i < s->tables.processes.count && !lives; i++) {
-			const struct live_process *process = s->tables.processes.data[i];
-
-			lives = !process->exited_ns && session_wants_process(session, process);
-		}
-		if (!lives)
-			session->pid_gone_ns = gone->exited_ns;
-	}
+/* Whether anybody is left, once a round: a session with children may have seen many exits. A process that replaced itself
+ * by exec has another life under the same start time. */
+static void look_for_life(const struct sessions *s, struct session *session)
+{
+	if (!session->exit_ns)
+		return;
+	if (!session_matches_any(s, session))
+		session->pid_gone_ns = session->exit_ns;
+	session->exit_ns = 0;
 }
 
 /* ---- ending ---------------------------------------------------------------------------------- */
@@ -256,6 +282,18 @@ static void update_quality(struct sessions *s, struct session *session)
 	}
 }
 
+/* By the clock that its begin and its samples were told by, however that was set meanwhile; with the time the host slept. */
+static uint64_t to_own_realtime(const struct sessions *s, const struct session *session, uint64_t monotonic_ns)
+{
+	const struct clock_triple *begin = &recorder_counters(session->recorder)->clock, *now = &s->feed.clock;
+	uint64_t slept_ns;
+
+	if (!session->start_ns)
+		return to_realtime(s, monotonic_ns);
+	slept_ns = (now->boottime_ns - now->monotonic_ns) - (begin->boottime_ns - begin->monotonic_ns);
+	return clock_to_realtime_ns(begin, monotonic_ns) + slept_ns;
+}
+
 static void end_session(struct sessions *s, struct session *session, enum session_status status)
 {
 	uint64_t now_ns = clock_monotonic_ns(), last_ns = now_ns;
@@ -263,7 +301,7 @@ static void end_session(struct sessions *s, struct session *session, enum sessio
 	if (session->end_ns < last_ns)
 		last_ns = session->end_ns;
 	session->info.status = status;
-	session->info.completed_at_ns = to_realtime(s, last_ns);
+	session->info.completed_at_ns = to_own_realtime(s, session, last_ns);
 	session->info.duration_ns =
 		session->start_ns && last_ns > session->start_ns ? last_ns - session->start_ns : 0;
 	set_phase(s, session, PHASE_ENDED);
@@ -416,6 +454,19 @@ static uint64_t sampler_until_ns(const struct sessions *s, const struct session 
 	       SESSION_SAMPLER_NS;
 }
 
+static void fail_without_process(struct sessions *s, struct session *session)
+{
+	/* It is asked for a moment after the wait has begun. */
+	uint64_t waited_s = (session->wait_until_ns - session->asked_ns + NS_PER_S / 2) / NS_PER_S;
+
+	if (waited_s)
+		session_life_fail(s, session, "no process of '%.128s' appeared within the %llu s of waitSeconds",
+				  session->info.service, (unsigned long long)waited_s);
+	else
+		session_life_fail(s, session, "the last process of '%.128s' ended before the session could begin",
+				  session->info.service);
+}
+
 static void check_time(struct sessions *s, struct session *session, uint64_t now_ns)
 {
 	const bool reads = session->reads;
@@ -431,20 +482,14 @@ static void check_time(struct sessions *s, struct session *session, uint64_t now
 		else if (session->choice == CHOICE_READ || session->choice == CHOICE_SAMPLE)
 			take_choice(s, session, now_ns);
 		else if (now_ns >= session->wait_until_ns && session->choice != CHOICE_ASKED)
-			session_life_fail(
-				s, session,
-				"no process of '%.128s' appeared within the %llu s of waitSeconds",
-				session->info.service,
-				/* it is asked for a moment after the wait has begun */
-				(unsigned long long)((session->wait_until_ns - session->asked_ns +
-						      NS_PER_S / 2) / NS_PER_S));
+			fail_without_process(s, session);
 		break;
 	case PHASE_WAIT_SAMPLER:
 		if (reads)
 			wait_for_reading(s, session, now_ns);
 		else if (session->stop)
 			complete(s, session);
-		else if ((s->feed.demand.types & session->wants) == session->wants &&
+		else if ((s->feed.demand.types & session->wants) == session->wants && is_followed(session) &&
 			 now_ns > session->asked_ns + SESSION_SAMPLER_NS / 4) {
 			/* It samples, but at less than was asked for: the budget holds it back. */
 			recorder_note(session->recorder,
@@ -622,6 +667,7 @@ static bool is_flush_due(struct sessions *s, uint64_t now_ns)
 void session_life_tick(struct sessions *s, uint64_t now_ns)
 {
 	for (struct session *session = s->running; session; session = session->next) {
+		look_for_life(s, session);
 		honour_stop(session, now_ns);
 		check_time(s, session, now_ns);
 		if (session->phase == PHASE_CLOSING)

@@ -129,8 +129,8 @@ static void describe_quality(const struct sessions *s, const struct session *ses
 		quality->samples ? 100.0 * (double)to->outcomes[1] / (double)quality->samples : 0;
 	to->unknown_frame_pct = to->guessed_frame_pct = -1;
 	to->effective_rate = -1;
-	if ((session->wants & PROF_WANT_CPU) && quality->value > 0)
-		to->effective_rate = (double)quality->samples / ((double)quality->value / 1e9);
+	if (quality->on_cpu_ns)
+		to->effective_rate = (double)quality->on_cpu_samples / ((double)quality->on_cpu_ns / 1e9);
 	if (quality->cost_to_ns > quality->cost_from_ns && s->feed.cpu_count) {
 		double percent = 100.0 / (double)(quality->cost_to_ns - quality->cost_from_ns) / s->feed.cpu_count;
 

@@ -33,6 +33,20 @@ static void add_double(cJSON *to, const char *name, double value)
 		(void)cJSON_AddNumberToObject(to, name, value);
 }
 
+static void add_grown(cJSON *to, const struct profile_probes *p)
+{
+	cJSON *list = cJSON_AddArrayToObject(to, "grown");
+
+	for (uint32_t i = 0; i < p->grown_count; i++) {
+		cJSON *json = cJSON_CreateObject();
+
+		record_add_u64(json, "blockBytes", p->grown[i].block_bytes);
+		record_add_u64(json, "before", p->grown[i].before);
+		record_add_u64(json, "blocks", p->grown[i].blocks);
+		(void)cJSON_AddItemToArray(list, json);
+	}
+}
+
 static void add_probes(cJSON *to, const struct profile_probes *p)
 {
 	cJSON *json = cJSON_AddObjectToObject(to, "probes");
@@ -48,6 +62,7 @@ static void add_probes(cJSON *to, const struct profile_probes *p)
 	record_add_u64(json, "heapBytes", p->heap_bytes);
 	record_add_u64(json, "heapBlocks", p->heap_blocks);
 	record_add_u64(json, "heapMappedBytes", p->heap_mapped_bytes);
+	add_grown(json, p);
 	add_double(json, "relErr", p->rel_err);
 	add_double(json, "dutyPct", p->duty_pct);
 	add_double(json, "costPct", p->cost_pct);
@@ -175,6 +190,18 @@ static double get_double(const cJSON *from, const char *name, double fallback)
 	return cJSON_IsNumber(item) ? item->valuedouble : fallback;
 }
 
+static void get_grown(const cJSON *from, struct profile_probes *ret)
+{
+	const cJSON *json;
+
+	cJSON_ArrayForEach(json, cJSON_GetObjectItemCaseSensitive(from, "grown"))
+		if (ret->grown_count < ARRAY_SIZE(ret->grown))
+			ret->grown[ret->grown_count++] =
+				(struct profile_grown){ .block_bytes = (uint32_t)record_u64(json, "blockBytes"),
+							.before = record_u64(json, "before"),
+							.blocks = record_u64(json, "blocks") };
+}
+
 static void get_probes(const cJSON *from, struct profile_probes *ret)
 {
 	const cJSON *json = cJSON_GetObjectItemCaseSensitive(from, "probes");
@@ -193,6 +220,7 @@ static void get_probes(const cJSON *from, struct profile_probes *ret)
 	ret->heap_bytes = record_u64(json, "heapBytes");
 	ret->heap_blocks = record_u64(json, "heapBlocks");
 	ret->heap_mapped_bytes = record_u64(json, "heapMappedBytes");
+	get_grown(json, ret);
 	ret->rel_err = get_double(json, "relErr", 0);
 	ret->duty_pct = get_double(json, "dutyPct", -1);
 	ret->cost_pct = get_double(json, "costPct", -1);

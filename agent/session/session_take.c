@@ -94,6 +94,8 @@ static bool is_wanted_type(struct session *session, const struct feed_sample *sa
 	case PROF_SAMPLE_THREAD:
 		return session->info.type == PROFILE_OFFCPU || session->info.type == PROFILE_WALL ||
 		       session->info.type == PROFILE_MUTEX;
+	case PROF_SAMPLE_STOLEN:
+		return session->info.type == PROFILE_OFFCPU || session->info.type == PROFILE_WALL;
 	case PROF_SAMPLE_MOVED:
 		return session->info.type == PROFILE_IO;
 	}

@@ -25,6 +25,7 @@
 #define START_WAIT_NS	   (3 * NS_PER_S)
 #define FEED_LAG_NS	   (2 * NS_PER_S) /* polls of collector and server, and a busy host */
 #define LIVES_WAIT_NS	   (10 * NS_PER_S) /* for a collector that begins again, or has much to do */
+#define PORTS_WAIT_NS	   (3 * NS_PER_S)
 #define RESOLVE_TICK_NS	   (20 * NS_PER_MS)
 #define RUNTIME_LAG_NS	   (4 * NS_PER_S) /* until a young program's runtime is known */
 #define DEFAULT_SPAN_NS	   (600 * NS_PER_S)
@@ -88,7 +89,8 @@ bool session_wants_process(const struct session *session, const struct live_proc
 {
 	if (process->facts.flags & FEED_PROC_EXCLUDED)
 		return false;
-	return selector_matches(&session->selector, &process->facts, &process->identity) &&
+	return (selector_matches(&session->selector, &process->facts, &process->identity) ||
+		(session->selector.children && live_process_is_of_family(process, session->seed))) &&
 	       (!session->tenant_rule ||
 		service_tenant_allows(session->tenant_rule, &process->facts, &process->identity));
 }
@@ -151,6 +153,10 @@ static int check_request(const struct session_request *r, struct err *err)
 		return err_set(err, EINVAL, "InvalidParam", "wakers", "only for offcpu, wall, block, mutex and io");
 	if (r->paths && r->type != PROFILE_IO)
 		return err_set(err, EINVAL, "InvalidParam", "paths", "only for io");
+	if (r->children && r->type != PROFILE_CPU && !profile_is_of_waits(r->type))
+		return err_set(err, EINVAL, "InvalidParam", "children",
+			       "children: only for cpu, offcpu, wall, block, mutex and io; %s is of the process alone",
+			       profile_type_info(r->type)->word);
 	if (r->label_count > SESSION_LABELS_MAX)
 		return err_set(err, EINVAL, "InvalidParam", "labels", "at most %d labels",
 			       SESSION_LABELS_MAX);
@@ -166,7 +172,7 @@ static uint64_t request_hash(const struct session_request *r)
 	uint64_t hash = hash_bytes(r->service, strlen(r->service), (uint64_t)r->type);
 
 	hash = hash_combine(hash, (uint64_t)r->duration_s << 32 | r->rate_hz);
-	hash = hash_combine(hash, (uint64_t)r->paths << 34 | (uint64_t)r->wakers << 33 |
+	hash = hash_combine(hash, (uint64_t)r->children << 35 | (uint64_t)r->paths << 34 | (uint64_t)r->wakers << 33 |
 						 (uint64_t)r->kernel_locks << 32 | r->wait_s);
 	for (uint32_t i = 0; i < r->label_count; i++) {
 		hash = hash_bytes(r->labels[i].name, strlen(r->labels[i].name), hash);
@@ -203,7 +209,7 @@ void sessions_remember_key(struct sessions *s, const char *tenant, const char *k
 static int check_limits(const struct sessions *s, const struct session *session,
 			struct session_info *ret, struct err *err)
 {
-	uint32_t tenants = 0, all = 0;
+	uint32_t tenants = 0, all = 0, families = 0;
 
 	if (session->info.continuous)
 		return 0;
@@ -214,6 +220,7 @@ static int check_limits(const struct sessions *s, const struct session *session,
 			continue;
 		all++;
 		tenants += same_tenant;
+		families += other->selector.children;
 		if (!same_tenant || other->info.type != session->info.type ||
 		    strcmp(other->info.selector, session->info.selector) != 0)
 			continue;
@@ -230,7 +237,8 @@ static int check_limits(const struct sessions *s, const struct session *session,
 		err->retry_after_s = RETRY_AFTER_S;
 		return -EAGAIN;
 	}
-	if (all >= s->options.running_per_host || all >= LIVE_SLOTS) {
+	if (all >= s->options.running_per_host || all >= LIVE_SLOTS ||
+	    (session->selector.children && families >= FEED_FAMILIES_MAX)) {
 		(void)err_set(err, EAGAIN, "AgentBusy", NULL, "the agent is busy, try again later");
 		err->retry_after_s = RETRY_AFTER_S;
 		return -EAGAIN;
@@ -394,6 +402,10 @@ static int resolve_patiently(struct sessions *s, const struct session_request *r
 	bool told = s->options.feed_fd < 0;
 	uint64_t begin_ns = clock_monotonic_ns();
 
+	/* Who listens changes while processes live, and nobody tells. Without an answer what is known has to do. */
+	while (!told && services_is_port(request->service) && !demand_ports_are_told(s, begin_ns) &&
+	       clock_monotonic_ns() - begin_ns < PORTS_WAIT_NS)
+		clock_sleep_ns(RESOLVE_TICK_NS / 4);
 	for (;;) {
 		int rc = services_resolve(s, request->tenant, request->service, request->wait_s > 0,
 					  ret, name, err);
@@ -440,6 +452,10 @@ int session_start_resolved(struct sessions *s, const struct session_request *req
 	bool reads = false;
 	int rc = read_session_check(s, request, selector, &reads, err);
 
+	if (rc == 0 && reads && selector->children)
+		return err_set(err, ENOTSUP, "ProfileTypeUnavailable", "children",
+			       "%s of a Go program is read from its runtime, and of that program alone: leave children out",
+			       profile_type_info(request->type)->word);
 	if (rc == 0 && !reads)
 		rc = alloc_session_check(s, request, selector, err);
 	return rc < 0 ? rc : start_new(s, request, selector, reads, name, ret, err);
@@ -473,6 +489,9 @@ int sessions_start(struct sessions *s, const struct session_request *request,
 	if (id[0])
 		return sessions_get(s, request->tenant, id, ret, err);
 	rc = resolve_patiently(s, request, &selector, name, err);
+	if (rc == 0 && request->children && selector.kind != SELECTOR_PID)
+		return err_set(err, EINVAL, "InvalidParam", "children", "children: only with pid:N");
+	selector.children = rc == 0 && request->children;
 	if (rc == 0)
 		rc = session_start_resolved(s, request, &selector, name, ret, err);
 	return rc < 0 || request->wait_s ? rc : await_sampling(s, ret, err);

@@ -18,6 +18,7 @@
 #include "agent/recording/names_client.h"
 #include "agent/recording/reader_client.h"
 #include "agent/session/detail.h"
+#include "agent/session/heap_growth.h"
 #include "agent/session/live_tables.h"
 #include "agent/session/profile_cache.h"
 #include "agent/session/read_session.h"
@@ -79,11 +80,13 @@ struct session {
 	char idempotency_key[IDEMPOTENCY_KEY_SIZE];
 	uint64_t request_hash;
 	uint64_t pid_gone_ns; /* monotonic: the one process it follows has exited; 0 = it lives */
+	uint64_t exit_ns;     /* monotonic: of a process that it followed, others not looked for yet; 0 = none */
+	bool followed;	      /* selector.children: the collector knows who they are */
 	uint32_t wants; /* bits of enum prof_want */
 	bool reads;	/* taken by reading processes (read_session.h), not by sampling them */
 	enum session_choice choice;
 	uint64_t choice_asked_ns, choice_retry_ns; /* monotonic */
-	uint64_t seed;	/* of thinning */
+	uint64_t seed;	/* of thinning; also the name of the family that is followed */
 	struct thinning thinning, thinning_of_bytes;
 	uint64_t asked_ns, start_ns, end_ns; /* monotonic; start 0 = not yet, end UINT64_MAX = open */
 	uint64_t wait_until_ns;		     /* for the first process */
@@ -97,6 +100,8 @@ struct session {
 	uint64_t swept_ns;	  /* monotonic: since then */
 	bool alloc_complete;	  /* what the collector answers to that has been read */
 	bool heap_begun;	  /* heap_job.h has walked the heaps for the first time */
+	uint64_t heap_next_ns;	  /* monotonic: and when it is to do so again while it runs */
+	struct heap_growth growth;
 	bool heap_read;		  /* it has come to its end */
 	uint32_t live_sweep;	  /* the answer whose samples are this session's, 0 = none yet */
 	size_t missing;		  /* PHASE_CLOSING: stacks, when it was last looked */
@@ -135,6 +140,7 @@ struct feed {
 	uint64_t stall_until_ns; /* 0 = no stall */
 	uint64_t no_stall_before_ns;
 	uint64_t lives_told_ns; /* monotonic: every process that lived then is known, and its CPU time */
+	uint64_t ports_told_ns; /* monotonic: where every process listened then is known */
 	struct clock_triple clock;
 	uint32_t cpu_count;
 	bool has_epoch, has_demand; /* such a record was read in this life of the server */
@@ -152,9 +158,11 @@ struct peers {
 	bool has_listed; /* the processes that lived when the collector began are known */
 	uint64_t patience_ns; /* monotonic: until then whoever asks for processes waits for them */
 	uint64_t lives_asked_ns; /* monotonic: when the collector was last asked for them (demand_lives_are_told()) */
+	uint64_t ports_asked_ns; /* monotonic: the same of demand_ports_are_told() */
 	struct control_status status;
 	uint64_t loaded_ns; /* monotonic: the collector loaded programs until then; 0 = never */
 	struct control_demand demand_sent;
+	struct control_families families_sent;
 	bool demand_dirty, targets_dirty;
 	bool sweep_due; /* a session of waits began or ended */
 	bool flush_due; /* a session has ended: what was sampled for it is not to wait */
@@ -347,6 +355,8 @@ void demand_waits(struct control_demand *demand, uint32_t rate_hz);
 void demand_want(struct sessions *s, enum control_want_kind what, const uint64_t *ids, unsigned count);
 /* Is every process known that lived at @since_ns (monotonic)? If not, the collector is asked. Takes the lock. */
 bool demand_lives_are_told(struct sessions *s, uint64_t since_ns);
+/* Is it known where every process listened at @since_ns (monotonic)? The rest as above. */
+bool demand_ports_are_told(struct sessions *s, uint64_t since_ns);
 /* Which sessions want @process, cached in it. */
 void demand_match(const struct sessions *s, struct live_process *process);
 
@@ -366,6 +376,8 @@ void services_session_need(const struct sessions *s, const struct session *sessi
  * sessions_start(). */
 int services_resolve(struct sessions *s, const char *tenant, const char *service, bool may_wait,
 		     struct selector *ret, char name[SERVICE_NAME_SIZE], struct err *err) must_use;
+/* Does @service name a port: then where processes listen decides what it is. */
+bool services_is_port(const char *service);
 const struct tenant_rule *services_tenant_rule(const struct sessions *s, const char *tenant);
 
 /* ---- session_profile.c, baselines.c ---------------------------------------------------------- */

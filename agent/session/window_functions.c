@@ -129,7 +129,7 @@ static const char *marker_of(uint32_t pair, uint32_t user, uint32_t kernel)
 {
 	if (pair == CHUNK_PAIR_OVERFLOW)
 		return PROFILE_TRUNCATED;
-	return user == CHUNK_CODE_MISSING || kernel == CHUNK_CODE_MISSING ? "[unknown]" : "[no stack]";
+	return user == CHUNK_CODE_MISSING || kernel == CHUNK_CODE_MISSING ? PROFILE_LOST : "[no stack]";
 }
 
 static int take_pair(struct window_functions *w, uint32_t pair, uint32_t user, uint32_t kernel)

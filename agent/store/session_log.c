@@ -254,7 +254,7 @@ static void scratch_free(struct scratch *scratch)
 	free(scratch->data);
 }
 
-/* Checks and unpacks one block into @raw. -EUCLEAN when it is damaged. */
+/* Checks and unpacks one block into @raw. -EUCLEAN when it is damaged, another error when it cannot be read. */
 static int load_block(int fd, uint64_t at, const struct block_head *head, struct scratch *stored,
 		      struct scratch *raw)
 {
@@ -265,8 +265,10 @@ static int load_block(int fd, uint64_t at, const struct block_head *head, struct
 		rc = vec_grow(&raw->data, &raw->capacity, (size_t)head->raw_len + 1, 1, 0);
 	if (rc < 0)
 		return rc;
-	if (io_pread_all(fd, stored->data, head->stored_len, at + sizeof(*head)) < 0 ||
-	    crc32c(0, stored->data, head->stored_len) != head->data_crc)
+	rc = io_pread_all(fd, stored->data, head->stored_len, at + sizeof(*head));
+	if (rc < 0)
+		return rc;
+	if (crc32c(0, stored->data, head->stored_len) != head->data_crc)
 		return -EUCLEAN;
 	if (!(head->flags & BLOCK_ZSTD)) {
 		if (head->stored_len != head->raw_len)
@@ -317,9 +319,9 @@ static int visit_blocks(int fd, uint64_t end, struct scratch scratch[2], store_c
 		}
 		at += block_bytes(&head);
 	}
-	if (ret_damaged)
+	if (scan.rc == 0 && ret_damaged)
 		*ret_damaged = damaged;
-	return 0;
+	return scan.rc;
 }
 
 int session_log_read(int dirfd, const char *name, store_chunk_fn *visit, void *ctx,

@@ -24,6 +24,8 @@ struct sqlite_engine {
 	char *path;
 	int dir_fd, sessions_fd, lock_fd;
 	struct space space;
+	_Atomic bool is_full; /* the last data did not fit, as the log says if it was not too often */
+	_Atomic bool full_told;
 	struct sqlite_records records;
 	struct sqlite_history history;
 	_Atomic uint64_t history_bytes; /* of history/, as of the last write or drop */
@@ -58,6 +60,22 @@ static int no_space(struct err *err)
 		err, ENOSPC, "StoreUnavailable", NULL,
 		"the disk or the store's budget is full: free space on the file system of data_dir "
 		"or raise [store] disk_budget");
+}
+
+/* What became of data: a line when it begins not to fit, one when it does again. */
+static int note_room(struct sqlite_engine *engine, int rc)
+{
+	static struct log_limit limit = { .burst = 2 };
+
+	if (rc == -ENOSPC && !atomic_exchange(&engine->is_full, true)) {
+		atomic_store(&engine->full_told, log_allowed(&limit));
+		if (atomic_load(&engine->full_told))
+			log_error("the disk or the store's budget is full: nothing is recorded until there is room in %s",
+				  engine->path);
+	} else if (rc == 0 && atomic_exchange(&engine->is_full, false) && atomic_load(&engine->full_told)) {
+		log_info("there is room in %s again: sessions are recorded", engine->path);
+	}
+	return rc;
 }
 
 static int engine_put(void *ctx, const struct store_record *record, struct err *err)
@@ -131,7 +149,7 @@ static int engine_session_append(void *ctx, const char *id, const struct store_c
 		rc = session_log_append(engine->sessions_fd, name, chunks, count, feed_identity,
 					feed_position, &grown);
 	atomic_fetch_add(&engine->log_bytes, (uint64_t)grown);
-	return log_error_text(rc, id, "writing the data of", err);
+	return log_error_text(note_room(engine, rc), id, "writing the data of", err);
 }
 
 static int engine_session_read(void *ctx, const char *id, store_chunk_fn *visit, void *visit_ctx,
@@ -235,7 +253,7 @@ static int engine_history_append(void *ctx, const struct store_day *day,
 		rc = sqlite_history_append(&engine->history, day, dictionary, chunk_count, windows,
 					   window_count, feed_identity, feed_position, err);
 	atomic_store(&engine->history_bytes, sqlite_history_bytes(&engine->history));
-	return rc == -ENOSPC ? no_space(err) : rc;
+	return note_room(engine, rc) == -ENOSPC ? no_space(err) : rc;
 }
 
 static int engine_history_roll(void *ctx, const struct store_day *day, uint64_t from_ns, size_t kept,

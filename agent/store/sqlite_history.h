@@ -27,6 +27,7 @@ struct sqlite_history {
 	struct history_writer writers[HISTORY_WRITERS_MAX];
 	uint64_t clock;
 	pthread_mutex_t spans_lock; /* what follows; taken last */
+	uint64_t spans_generation; /* changes whenever a file does */
 	struct history_spans *spans; /* of files that have not changed since they were added up */
 	size_t span_rows;
 };

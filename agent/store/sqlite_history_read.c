@@ -45,15 +45,16 @@ static int read_number(struct reader *reader, const char *sql, int64_t *ret, str
 
 static int check_version(struct reader *reader, const char *path, struct err *err)
 {
-	int64_t version = 0, tables = 0;
-	int rc = read_number(reader, "PRAGMA user_version", &version, err);
+	/* One statement sees one state of the file, which another connection may be creating. */
+	static const char sql[] = "SELECT CASE WHEN user_version = 0 AND NOT EXISTS (SELECT 1 FROM sqlite_master) "
+				  "THEN -1 ELSE user_version END FROM pragma_user_version";
+	int64_t version = 0;
+	int rc = read_number(reader, sql, &version, err);
 
-	if (rc == 0 && version == 0)
-		rc = read_number(reader, "SELECT count(*) FROM sqlite_master", &tables, err);
 	if (rc < 0)
 		return rc;
 	/* It is being created; what has tables and no version is damaged. */
-	if (version == 0 && tables == 0)
+	if (version < 0)
 		return err_set(err, ENOENT, NULL, NULL, "nothing is stored for that day");
 	if (version < HISTORY_SCHEMA_VERSION)
 		return err_set(err, EUCLEAN, "StoreUnavailable", NULL,

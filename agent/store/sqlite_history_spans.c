@@ -233,6 +233,7 @@ static int add_up(struct sqlite_history *history, const struct store_day *day, u
 void sqlite_history_spans_forget(struct sqlite_history *history, const struct store_day *day)
 {
 	(void)pthread_mutex_lock(&history->spans_lock);
+	history->spans_generation++;
 	for (struct history_spans **at = &history->spans; *at;) {
 		struct history_spans *spans = *at;
 
@@ -325,6 +326,21 @@ static int hand_out(const struct history_spans *spans, const struct store_window
 	return rc;
 }
 
+/* What was added up of a file that is another one by now, and what another reader added up meanwhile, is not kept. */
+static void keep(struct sqlite_history *history, struct history_spans **made_take, uint64_t generation)
+{
+	struct history_spans *made = *made_take;
+
+	(void)pthread_mutex_lock(&history->spans_lock);
+	if (history->spans_generation == generation && history->span_rows + made->rows.count <= ROWS_MAX &&
+	    !find_kept(history, &made->day, made->span_ns)) {
+		history->span_rows += made->rows.count;
+		made->next = history->spans;
+		history->spans = take_ptr(*made_take);
+	}
+	(void)pthread_mutex_unlock(&history->spans_lock);
+}
+
 int sqlite_history_spans(struct sqlite_history *history, const struct store_day *day,
 			 const struct store_window_query *query, uint64_t span_ns,
 			 store_span_fn *visit, void *ctx, struct err *err)
@@ -332,21 +348,22 @@ int sqlite_history_spans(struct sqlite_history *history, const struct store_day 
 	cleanup(history_spans) struct history_spans *made = NULL;
 	const struct history_spans *spans;
 	unsigned damaged = 0;
+	uint64_t generation;
 	int rc = 0;
 
 	(void)pthread_mutex_lock(&history->spans_lock);
+	generation = history->spans_generation;
 	spans = find_kept(history, day, span_ns);
-	if (!spans) {
-		rc = add_up(history, day, span_ns, &made, &damaged, err);
-		spans = made;
-	}
-	if (rc == 0)
+	if (spans)
 		rc = hand_out(spans, query, visit, ctx);
-	if (made && !damaged && history->span_rows + made->rows.count <= ROWS_MAX) {
-		history->span_rows += made->rows.count;
-		made->next = history->spans;
-		history->spans = take_ptr(made);
-	}
 	(void)pthread_mutex_unlock(&history->spans_lock);
+	if (spans)
+		return rc;
+	/* Tens of milliseconds, in which others read what is kept. */
+	rc = add_up(history, day, span_ns, &made, &damaged, err);
+	if (rc == 0)
+		rc = hand_out(made, query, visit, ctx);
+	if (made && !damaged)
+		keep(history, &made, generation);
 	return rc;
 }

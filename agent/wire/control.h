@@ -29,6 +29,7 @@ enum control_kind {
 	CONTROL_WANT = 18,    /* struct control_want: send these again */
 	CONTROL_SWEEP = 20,   /* head only: what waits now becomes samples (a session begins or ends) */
 	CONTROL_FLUSH = 21,   /* head only: what was sampled until now is delivered at once */
+	CONTROL_FAMILIES = 22, /* struct control_families: replaces the former ones */
 	/* collector -> server */
 	CONTROL_STATUS = 19,  /* struct control_status, after start and on change */
 
@@ -86,12 +87,28 @@ struct control_target {
 	uint32_t wanted; /* bits of enum prof_want, PROF_WANT_NONE */
 };
 
+/* A family: a process, its descendants that live (as far as their parents do), and whoever is born to any of them from then
+ * on. Each says so in its FEED_PROC. */
+struct control_family {
+	uint64_t family; /* its name, not 0; never used for another, also by the server's next life */
+	uint64_t start_boottime_ns; /* of its first process, as of FEED_PROC */
+	uint32_t tgid;
+	uint32_t reserved;
+};
+
+struct control_families {
+	struct channel_head head;
+	uint32_t count;
+	uint32_t reserved;
+	struct control_family items[FEED_FAMILIES_MAX];
+};
+
 #define CONTROL_WANT_MAX 512
-enum control_want_kind { WANT_STACK = 1, WANT_MODULE = 2, WANT_PROC = 3, WANT_ALL = 4, WANT_LIVES = 5, WANT_ALLOC = 6 };
+enum control_want_kind { WANT_STACK = 1, WANT_MODULE = 2, WANT_PROC = 3, WANT_ALL = 4, WANT_LIVES = 5, WANT_ALLOC = 6, WANT_PORTS = 7 };
 struct control_want {
 	struct channel_head head;
 	uint32_t what; /* enum control_want_kind; ALL: modules and processes, LIVES: processes that began a moment ago, then
-			* FEED_PROC_CPU of all; count 0.
+			* FEED_PROC_CPU of all, PORTS: the same once it was read where each of them listens; count 0.
 			* ALLOC: FEED_ALLOC of these processes, whether they can be observed */
 	uint32_t count;
 	uint64_t ids[CONTROL_WANT_MAX];
@@ -106,7 +123,7 @@ struct control_status {
 	uint32_t types;		 /* bits of enum prof_want that this host can be sampled for */
 	uint32_t loading;	 /* 1 = programs are being loaded, and until then it answers nothing else */
 	uint32_t listed;	 /* 1 = every process that lives is in the feed: WANT_ALL has been done */
-	uint32_t hung_readers;	 /* children that do not end: agent/collect/slow_files.h */
+	uint32_t hung_readers;	 /* that do not end: agent/collect/slow_files.h, patient.h */
 	char failure[480];	 /* "" or why this host cannot be profiled and the remedy */
 };
 
@@ -238,7 +255,8 @@ enum names_state {
 /* Answers come in request order; each answer carries entries until it is full, the last has more = 0.
  * Payload: for each offset, u16 frame count n (0 = unknown), then n frames innermost first:
  *   u32 line, u32 function start line (and NAMED_WRAPPER), strings {u16 len, bytes}: function (demangled), file,
- *   the symbol that function was demangled from ("" = the same) */
+ *   the symbol that function was demangled from ("" = the same). A function that has no name is one frame, function "",
+ *   with the number of bytes from its start to the offset as line. */
 #define NAMED_WRAPPER (1u << 31) /* made by Go's compiler, which leaves such frames out of its own listings */
 struct control_named {
 	struct channel_head head;

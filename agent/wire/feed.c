@@ -35,6 +35,18 @@ int feed_decode_strings(const void *tail, size_t len, struct feed_string *ret, i
 	return 0;
 }
 
+int feed_decode_families(const void *tail, size_t len, const struct feed_string *last,
+			 uint64_t ret[FEED_FAMILIES_MAX])
+{
+	const char *begin = last->text + last->len;
+	size_t left = len - (size_t)(begin - (const char *)tail);
+
+	if (left % sizeof(*ret) || left / sizeof(*ret) > FEED_FAMILIES_MAX)
+		return -EPROTO;
+	memcpy(ret, begin, left);
+	return (int)(left / sizeof(*ret));
+}
+
 int feed_decode_frames(const struct feed_stack *stack, const void *tail, size_t tail_len,
 		       uint64_t *ret_frames)
 {

@@ -7,8 +7,9 @@
  *
  * Order: a record may refer to a module, process or stack whose record comes later (the server joins
  * them when it renders); it never refers to one that was never sent: a server that misses one asks with
- * CONTROL_WANT and gets it again. Ids (module, proc) are dense, never reused by one collector life and
- * restart with every new epoch; stack ids are hashes over (module key, offset, flags) and stay the same
+ * CONTROL_WANT and gets it again. Ids (module, proc) are dense and restart with every new epoch. A process's
+ * is never reused by one collector life; a module's is after FEED_MODULE_FREED: in a stack that came before,
+ * it is the former one. Stack ids are hashes over (module key, offset, flags) and stay the same
  * across restarts and hosts. */
 #ifndef PROFD_WIRE_FEED_H
 #define PROFD_WIRE_FEED_H
@@ -65,6 +66,7 @@ enum feed_module_kind {
 	FEED_MODULE_JIT = 4,	/* one per process: offsets are addresses; key from (host, pid, start) */
 	FEED_MODULE_UNREADABLE = 5, /* the file could not be opened or is not ELF */
 	FEED_MODULE_GONE = 6,	/* ELF, known by its key, but gone before its names could be read */
+	FEED_MODULE_FREED = 7,	/* none: nothing maps it any more, its id will be another's. No key, no path */
 };
 
 #define FEED_BUILD_ID_MAX 32
@@ -92,8 +94,11 @@ struct feed_proc {
 	/* strings: comm, exe (path as the process sees it, "" for kernel threads), cmdline (arguments
 	 * separated by spaces, at most 512 bytes), cgroup (innermost path, v2 or the named v1 hierarchy),
 	 * environment (only OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, DD_SERVICE: NAME=value lines),
-	 * ports (listening TCP ports, decimal, separated by commas) */
+	 * ports (listening TCP ports, decimal, separated by commas)
+	 * families: uint64_t each, to the end of the record (struct control_families of agent/wire/control.h) */
 };
+
+#define FEED_FAMILIES_MAX 64u
 
 enum feed_proc_flag {
 	FEED_PROC_KTHREAD = 1,
@@ -114,7 +119,7 @@ struct feed_proc_exit {
 
 struct feed_proc_cpu {
 	uint64_t time_ns; /* monotonic */
-	uint64_t cpu_ns;  /* user and system time of the process so far, at USER_HZ */
+	uint64_t cpu_ns;  /* user and system time of the process so far, at USER_HZ; of 0: when ports were last asked for, monotonic */
 	uint32_t proc;	  /* 0 = the end of a round: every process that lived at time_ns came before */
 	uint32_t reserved;
 };
@@ -129,8 +134,10 @@ enum feed_alloc_what {
 /* feed_sample.state of PROF_SAMPLE_ALLOC. BIRTH: value bytes allocated, value2 objects in 1/1024, object
  * their period's number. LIVE: bytes in use, stamped with the time they were allocated; source numbers the
  * sweep, holder the deaths seen of the site, object the standard error of its estimate in 1/1000, detail how many of its
- * addresses are in use after ALLOC_OLD_NS. EXACT: the same of one block that is not an estimate. */
+ * addresses are in use after ALLOC_OLD_NS, with FEED_ALLOC_FEW if they are too few to tell by themselves that they stay.
+ * EXACT: the same of one block that is not an estimate. */
 enum feed_alloc_state { FEED_ALLOC_BIRTH = 1, FEED_ALLOC_LIVE = 2, FEED_ALLOC_EXACT = 3 };
+#define FEED_ALLOC_FEW 0x80u
 
 struct feed_alloc {
 	uint64_t time_ns;   /* monotonic */
@@ -224,6 +231,9 @@ int feed_decode(const void *data, size_t len, void *ret_fixed, size_t fixed_size
 		const void **ret_tail, size_t *ret_tail_len) must_use;
 /* Splits @count strings from a tail. -EPROTO. */
 int feed_decode_strings(const void *tail, size_t len, struct feed_string *ret, int count) must_use;
+/* The families of a process record, whose last string is @last; how many there are, -EPROTO. */
+int feed_decode_families(const void *tail, size_t len, const struct feed_string *last,
+			 uint64_t ret[FEED_FAMILIES_MAX]) must_use;
 /* Frames of a stack record, copied out (the tail need not be aligned). -EPROTO if counts disagree. */
 int feed_decode_frames(const struct feed_stack *stack, const void *tail, size_t tail_len,
 		       uint64_t *ret_frames) must_use;

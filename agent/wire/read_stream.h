@@ -181,6 +181,8 @@ struct read_bucket {
 	uint32_t reserved;
 };
 
+#define READ_HEAP_SIZES 64u /* chunks of 32, 48, … 1,040 bytes: those that glibc keeps by their size */
+
 /* glibc's heap as a whole. Bytes are what blocks can hold, without the allocator's own headers. */
 struct read_heap {
 	struct read_head head;
@@ -192,7 +194,14 @@ struct read_heap {
 	uint64_t walked_bytes; /* of them chunks, free ones included */
 	uint32_t arenas;
 	uint32_t mapped_known; /* 0: what is said of mapped ones means nothing */
+	uint32_t blocks_of[READ_HEAP_SIZES]; /* of the blocks in use, by the size of their chunks */
 };
+
+/* The place of chunks of @bytes (32 and more, a multiple of 16) among blocks_of; READ_HEAP_SIZES and more: not counted. */
+static inline uint64_t read_heap_size_of(uint64_t bytes)
+{
+	return (bytes - 32) / 16;
+}
 
 enum read_end_flag {
 	READ_END_SAMPLED = 1, /* the deadline came first: read of listed, chosen without bias */

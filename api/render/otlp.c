@@ -10,6 +10,7 @@
 
 #include "agent/base/hash.h"
 #include "agent/base/u64map.h"
+#include "agent/profile/attribute.h"
 #include "api/render/chains.h"
 #include "api/render/proto.h"
 #include "api/render/render.h"
@@ -178,13 +179,13 @@ static void sample_attributes(struct otlp *w, const struct profile_attrs *attrs,
 		{ "thread.name", attrs->thread_name },
 		{ "state", attrs->state },
 		{ "wait", attrs->wait },
-		{ p->meta.type == PROFILE_IO ? "kind" : "lock", attrs->extra },
+		{ attribute_extra_name(p->meta.type), attrs->extra },
 	};
 
 	if (attrs->tid)
 		list[(*count)++] = attribute(w, "thread.id", NULL, attrs->tid);
 	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
-		if (texts[i].value)
+		if (texts[i].key && texts[i].value)
 			list[(*count)++] = attribute(w, texts[i].key,
 						     profile_string(p, texts[i].value), 0);
 	for (uint32_t i = 0; i < attrs->label_count && *count < 32; i++) {

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "agent/profile/attribute.h"
 #include "api/compress.h"
 #include "api/render/chains.h"
 #include "api/render/proto.h"
@@ -118,21 +119,10 @@ static void label_number(struct pprof *w, const char *key, uint64_t value)
 	proto_message(&w->part, SAMPLE_LABEL, &w->inner);
 }
 
-static const char *extra_label(enum profile_type type)
-{
-	switch (type) {
-	case PROFILE_IO:
-		return "kind";
-	case PROFILE_GOROUTINE:
-		return "created_by";
-	default:
-		return "lock";
-	}
-}
-
 static void sample_labels(struct pprof *w, const struct profile_attrs *attrs)
 {
 	const struct profile *p = w->p;
+	const char *extra = attribute_extra_name(p->meta.type);
 
 	if (attrs->process < p->process_count) {
 		const struct profile_process *process = &p->processes[attrs->process];
@@ -144,7 +134,8 @@ static void sample_labels(struct pprof *w, const struct profile_attrs *attrs)
 	label_number(w, "tid", attrs->tid);
 	label_text(w, text(w, "state"), attrs->state);
 	label_text(w, text(w, "wait"), attrs->wait);
-	label_text(w, text(w, extra_label(p->meta.type)), attrs->extra);
+	if (extra)
+		label_text(w, text(w, extra), attrs->extra);
 	for (uint32_t i = 0; i < attrs->label_count; i++)
 		label_text(w, p->labels[attrs->label_first + i].name,
 			   p->labels[attrs->label_first + i].value);
@@ -208,16 +199,35 @@ static void write_mapping(struct pprof *w, uint32_t id, const struct mapping_fac
 	proto_message(w->out, PROFILE_MAPPING, &w->part);
 }
 
+/* The executable of the process with the most value; 0 if none of its code is here. */
+static uint32_t main_mapping(const struct profile *p)
+{
+	const struct profile_process *most = NULL;
+
+	for (uint32_t i = 0; i < p->process_count; i++)
+		if (!most || p->processes[i].value > most->value)
+			most = &p->processes[i];
+	for (uint32_t i = 1; most && most->exe && i < p->mapping_count; i++)
+		if (p->mappings[i].path == most->exe)
+			return i;
+	return 0;
+}
+
 static int write_mappings(struct pprof *w)
 {
+	const uint32_t first = main_mapping(w->p);
 	cleanup_free struct mapping_facts *facts =
 		calloc(w->p->mapping_count + 1, sizeof(*facts));
 
 	if (!facts)
 		return -ENOMEM;
 	find_facts(w->p, facts);
+	/* The first one is the main binary (profile.proto): what readers call the profile's file. */
+	if (first)
+		write_mapping(w, first, &facts[first]);
 	for (uint32_t i = 1; i < w->p->mapping_count; i++)
-		write_mapping(w, i, &facts[i]);
+		if (i != first)
+			write_mapping(w, i, &facts[i]);
 	return 0;
 }
 

@@ -16,6 +16,7 @@
 
 #include "agent/base/clock.h"
 #include "agent/base/io.h"
+#include "agent/collect/bpf_internal.h"
 #include "bpf/outcome.h"
 #include "bpf/unwind_table.h"
 #include "tests/support/bpf_target.h"
@@ -325,15 +326,25 @@ static void test_child_is_inherited(void **state)
 	bpf_target_stop((pid_t)child);
 }
 
+static unsigned execs(void)
+{
+	unsigned count = 0;
+
+	for (size_t i = 0; i < recording.task_count; i++)
+		count += recording.tasks[i].head.kind == PROF_EVENT_EXEC && recording.tasks[i].tgid == (uint32_t)pid;
+	return count;
+}
+
 /* After exec it is another program, on which nobody has decided. */
 static void test_exec_clears_target(void **state)
 {
 	pid = bpf_target_start(program, "exec");
 	bpf_target_want(agent, pid, PROF_WANT_CPU);
 	sample_at(RATE_HZ);
-	for (int i = 0; i < 600 && !task_event(PROF_EVENT_EXEC, (uint32_t)pid); i++)
+	/* the first is its start */
+	for (int i = 0; i < 600 && execs() < 2; i++)
 		bpf_recording_poll(&recording, agent, 100);
-	assert_non_null(task_event(PROF_EVENT_EXEC, (uint32_t)pid));
+	assert_int_equal(execs(), 2);
 	bpf_recording_poll(&recording, agent, 20); /* what was on its way */
 	bpf_recording_deinit(&recording);
 	bpf_recording_poll(&recording, agent, 100);
@@ -448,9 +459,50 @@ static void test_ring_full(void **state)
 
 /* ---- costs and refusals ---------------------------------------------------------------------- */
 
+static int copy_of_table(uint32_t module, size_t *ret_bytes)
+{
+	const void *table = bpf_agent_table_map(agent, module, ret_bytes);
+	int memfd = io_memfd("table", *ret_bytes);
+
+	assert_non_null(table);
+	assert_true(memfd >= 0);
+	assert_int_equal(pwrite(memfd, table, *ret_bytes, 0), *ret_bytes);
+	bpf_agent_table_unmap(table, *ret_bytes);
+	return memfd;
+}
+
+/* What the array of maps does not take is told, and counted out again. */
+static void test_lost_table(void **state)
+{
+	cleanup_close int memfd = -1;
+	struct bpf_costs before, after;
+	uint32_t lost = 0;
+	uint64_t charged;
+	size_t bytes;
+
+	pid = bpf_target_start(program, "spin");
+	bpf_target_publish(agent, pid, PUBLISH_TABLES, 0);
+	memfd = copy_of_table(0, &bytes);
+	assert_int_equal(bpf_agent_costs(agent, &before), 0);
+	assert_int_equal(bpf_agent_table_publish(agent, 77, memfd, bytes, &charged), 0);
+	assert_int_equal(agent->pending_count, 1);
+	assert_true(dup2(memfd, agent->pending_fds[0]) >= 0); /* no map */
+	bpf_recording_poll(&recording, agent, 20);
+	assert_true(bpf_agent_table_lost(agent, &lost));
+	assert_int_equal(lost, 77);
+	assert_false(bpf_agent_table_lost(agent, &lost));
+	assert_int_equal(bpf_agent_costs(agent, &after), 0);
+	assert_int_equal(after.map_bytes, before.map_bytes);
+}
+
 static void test_costs(void **state)
 {
 	struct bpf_costs before, after;
+	cleanup_close int memfd = -1;
+	uint32_t modules[16];
+	uint64_t charged;
+	const void *table;
+	size_t bytes;
 
 	assert_int_equal(bpf_agent_costs(agent, &before), 0);
 	assert_in_range(before.map_bytes, 1 << 20, 64 << 20);
@@ -464,8 +516,21 @@ static void test_costs(void **state)
 	assert_true(after.runs > before.runs + 100);
 	/* a sample takes microseconds, under emulation hundreds */
 	assert_in_range((after.run_ns - before.run_ns) / (after.runs - before.runs), 100, 3000000);
+	memfd = copy_of_table(0, &bytes);
 	for (uint32_t module = 0; module < 16; module++)
-		bpf_agent_table_drop(agent, module);
+		modules[module] = module;
+	bpf_agent_table_drop(agent, 1);
+	bpf_agent_tables_drop(agent, modules, 16);
+	for (uint32_t module = 0; module < 16; module++)
+		assert_null(bpf_agent_table_map(agent, module, &charged));
+	/* an id that is used again */
+	assert_int_equal(bpf_agent_table_publish(agent, 0, memfd, bytes, &charged), 0);
+	bpf_recording_poll(&recording, agent, 20);
+	assert_false(bpf_agent_table_lost(agent, modules));
+	table = bpf_agent_table_map(agent, 0, &bytes);
+	assert_non_null(table);
+	bpf_agent_table_unmap(table, bytes);
+	bpf_agent_tables_drop(agent, modules, 16);
 	for (int i = 0; i < 300 && after.map_bytes > before.map_bytes + (256 << 10); i++) {
 		bpf_recording_poll(&recording, agent, 200); /* maps are freed after a grace period */
 		assert_int_equal(bpf_agent_costs(agent, &after), 0);
@@ -592,6 +657,7 @@ int main(void)
 		test(test_stack_travels_once),
 		test(test_addresses_are_private),
 		test(test_ring_full),
+		test(test_lost_table),
 		test(test_costs),
 		test(test_bad_tables),
 		cmocka_unit_test(test_two_capabilities),

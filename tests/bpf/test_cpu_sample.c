@@ -47,7 +47,7 @@ static char *chain_source(const char *leaf)
 
 static const char recursion_source[] = PROLOGUE
 	"F down(unsigned long n) { unsigned long x = n;"
-	" if (n) return down(n - 1) + 1; " SPIN " return x; }\n"
+	" if (n) return down(n - 1) + 1; " SPIN SPIN SPIN SPIN " return x; }\n"
 	"int main(int c, char **v) { volatile unsigned long s = 0; ready();"
 	" for (;;) s += down(atoi(v[1])); }\n";
 

@@ -4,6 +4,8 @@
  * lets programs in there, and at the end of every system call. */
 #include <fcntl.h>
 #include <math.h>
+#include <poll.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -26,6 +28,7 @@
 #include "bpf/arch_x86_64.h"
 #include "bpf/outcome.h"
 #include "tests/support/bpf_target.h"
+#include "tests/workloads/aio.h"
 
 #define WANTED	   (PROF_WANT_OFFCPU | PROF_WANT_IO | PROF_WANT_MAPPED)
 #define CALLS_MAX  64u
@@ -33,7 +36,7 @@
 #define MANY_CALLS 20000u
 #define MANY_BYTES 100u
 
-enum task { EVERY_CALL, MANY, MANY_MESSAGES };
+enum task { EVERY_CALL, MANY, MANY_MESSAGES, EVENTS };
 
 /* What the program did, and how it is told to; it waits for both without moving bytes. */
 struct shared {
@@ -75,7 +78,10 @@ static void move_by_every_call(int file, const int pipes[2][2], const int socket
 	struct iovec parts[3] = { { buffer, 12 }, { buffer, 34 }, { buffer, 300 } };
 	struct msghdr message = { .msg_iov = parts, .msg_iovlen = 2 };
 	struct mmsghdr messages[2] = { { .msg_hdr = message }, { .msg_hdr = { .msg_iov = parts, .msg_iovlen = 3 } } };
+	struct iocb requests[3] = { aio_request(IOCB_CMD_PWRITE, file, buffer, 901, 1), aio_request(IOCB_CMD_FDSYNC, file, NULL, 0, 2),
+				    aio_request(IOCB_CMD_PREAD, file, buffer, 601, 3) };
 	off_t at = 0, from = 0, to = 2048;
+	aio_context_t context = 0;
 
 	moved("pwrite64", pwrite(file, buffer, 2000, 0));
 	moved("pread64", pread(file, buffer, 1999, 0));
@@ -99,6 +105,33 @@ static void move_by_every_call(int file, const int pipes[2][2], const int socket
 	moved("recvmmsg", length_of(messages, recvmmsg(sockets[1], messages, 2, MSG_DONTWAIT, NULL)));
 	moved("sendfile64", sendfile(sockets[0], file, &at, 1234));
 	moved("read", read(sockets[1], buffer, sizeof(buffer)));
+	if (syscall(SYS_io_setup, AIO_MAX, &context) || aio_ask(context, requests, 3) != 3)
+		_exit(1);
+	moved("io_getevents", aio_collect(context, SYS_io_getevents, 3));
+	if (aio_ask(context, requests, 1) != 1)
+		_exit(1);
+	moved("io_pgetevents", aio_collect(context, SYS_io_pgetevents, 1));
+}
+
+/* What was asked for is written over before it is collected, and two of a poll and of a read are not; the poll's result is the
+ * events that came. */
+static void collect_late(int file, const int pipes[2])
+{
+	char buffer[500] = "";
+	struct iocb over[3] = { aio_request(IOCB_CMD_PWRITE, file, buffer, 500, 1), aio_request(IOCB_CMD_PREAD, file, buffer, 400, 2),
+				aio_request(IOCB_CMD_PREAD, file, buffer, 300, 3) };
+	struct iocb polled[2] = { aio_request(IOCB_CMD_POLL, pipes[1], NULL, 0, 4), aio_request(IOCB_CMD_PREAD, file, buffer, 200, 5) };
+	aio_context_t context = 0;
+
+	polled[0].aio_buf = POLLOUT;
+	if (syscall(SYS_io_setup, AIO_MAX, &context) || aio_ask(context, over, 3) != 3)
+		_exit(1);
+	over[0].aio_data = 17;
+	over[1].aio_nbytes = 399;
+	moved("io_getevents", aio_collect(context, SYS_io_getevents, 3) - 500 - 400);
+	if (aio_ask(context, polled, 2) != 2)
+		_exit(1);
+	moved("io_getevents", aio_collect(context, SYS_io_getevents, 2) - POLLOUT);
 }
 
 /* A stream has no messages of its own: each takes as much as it has room for. */
@@ -133,6 +166,8 @@ _Noreturn static void program(void)
 			move_by_every_call(file, pipes, sockets);
 		if (shared->task == MANY_MESSAGES)
 			move_many_messages(sockets);
+		if (shared->task == EVENTS)
+			collect_late(file, pipes[0]);
 		(void)sem_post(&shared->done);
 	}
 }
@@ -188,7 +223,7 @@ static void move(enum task task)
 	limit.tv_sec += 60;
 	assert_int_equal(sem_post(&shared->go), 0);
 	assert_int_equal(sem_timedwait(&shared->done, &limit), 0);
-	assert_int_equal(bpf_agent_sweep(agent, false), 0);
+	assert_int_equal(bpf_agent_sweep(agent, false, NULL, NULL), 0);
 	bpf_recording_poll(&recording, agent, 50);
 }
 
@@ -227,7 +262,7 @@ static void these_are_recorded(const uint64_t *bytes, uint64_t *sum)
 
 static void every_call_was_made(void)
 {
-	static const char *const calls[] = { ARCH_BYTE_CALLS(NAME) ARCH_MESSAGE_CALLS(NAME) };
+	static const char *const calls[] = { ARCH_BYTE_CALLS(NAME) ARCH_MESSAGE_CALLS(NAME) ARCH_EVENT_CALLS(NAME) };
 
 	for (size_t i = 0; i < ARRAY_SIZE(calls); i++) {
 		unsigned k = 0;
@@ -258,6 +293,13 @@ static void each_call_is_recorded(const char *disable)
 	these_are_recorded((const uint64_t[]){ MESSAGES, 1024 }, &sum);
 	assert_int_equal(bpf_agent_costs(agent, &costs), 0);
 	assert_int_equal(costs.outcomes[OUTCOME_messages_unread], 1);
+	assert_int_equal(costs.outcomes[OUTCOME_events_unread], 0);
+	move(EVENTS);
+	assert_int_equal(shared->moved[0].bytes, 300);
+	assert_int_equal(shared->moved[1].bytes, 200);
+	these_are_recorded((const uint64_t[]){ 300, 200 }, &sum);
+	assert_int_equal(bpf_agent_costs(agent, &costs), 0);
+	assert_int_equal(costs.outcomes[OUTCOME_events_unread], 1);
 	end(NULL);
 }
 
@@ -303,11 +345,45 @@ static void test_many_calls(void **state)
 	many_calls_are_sampled("fexit");
 }
 
+/* Calls of processes that nobody has decided on, on the same CPU, leave room for those of one that is wanted. */
+static void test_beside_undecided(void **state)
+{
+	uint64_t bytes[CALLS_MAX], sum = 0;
+	char buffer[1000] = "";
+	cpu_set_t one, before;
+	pid_t neighbour;
+
+	assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
+	CPU_ZERO(&one);
+	CPU_SET(sched_getcpu(), &one);
+	assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
+	begin(NULL);
+	bpf_agent_set_undecided(agent, true);
+	neighbour = fork();
+	if (neighbour == 0) {
+		int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+		for (;;)
+			(void)!write(null, buffer, sizeof(buffer));
+	}
+	assert_true(neighbour > 0);
+	bpf_recording_poll(&recording, agent, 500);
+	move(EVERY_CALL);
+	for (unsigned i = 0; i < shared->count; i++)
+		bytes[i] = (uint64_t)shared->moved[i].bytes;
+	bpf_target_stop(neighbour);
+	these_are_recorded(bytes, &sum);
+	assert_int_equal(sched_setaffinity(0, sizeof(before), &before), 0);
+	end(NULL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(test_few_calls, end),
 		cmocka_unit_test_teardown(test_many_calls, end),
+		cmocka_unit_test_teardown(test_beside_undecided, end),
 	};
 
 	if (bpf_target_skip())

@@ -1,17 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Time off the CPU of real programs: how long, why, where, and that sampling does not bend the sum. */
 #include <errno.h>
+#include <limits.h>
+#include <mntent.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
+#include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
+#include "agent/collect/bpf_internal.h"
+#include "profiler.skel.h"
 #include "bpf/outcome.h"
 #include "tests/support/bpf_target.h"
 
@@ -113,10 +120,34 @@ static const char busy_source[] =
 	"int main(void) { pthread_t t; pthread_create(&t, 0, spin, 0);"
 	" puts(\"x\"); fflush(stdout); for (;;) pause(); }\n";
 
-static char *sleeper, *paged_out, *waits, *crowd, *long_waits, *busy;
+/* 4,500 threads that wait until they are killed. */
+static const char thousands_source[] =
+	"#include <pthread.h>\n#include <stdio.h>\n#include <unistd.h>\n"
+	"static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;\n"
+	"static void *wait_(void *p) { for (;;) pthread_mutex_lock(&lock); }\n"
+	"int main(void) { pthread_t t; pthread_attr_t a; pthread_attr_init(&a); pthread_attr_setstacksize(&a, 1 << 16);"
+	" pthread_mutex_lock(&lock); for (int i = 0; i < 4500; i++) if (pthread_create(&t, &a, wait_, 0)) return 1;"
+	" usleep(200000); puts(\"x\"); fflush(stdout); pause(); }\n";
+
+/* Sleeps on one of two CPUs until the third signal, runs on the other one until the fourth, and lets nobody else run
+ * there. */
+static const char mover_source[] =
+	"#define _GNU_SOURCE\n#include <sched.h>\n#include <signal.h>\n#include <stdio.h>\n#include <unistd.h>\n"
+	"static volatile int signals;\n"
+	"static void count(int s) { signals++; }\n"
+	"static void move(int cpu) { cpu_set_t s; CPU_ZERO(&s); CPU_SET(cpu, &s); sched_setaffinity(0, sizeof(s), &s); }\n"
+	"int main(int c, char **v) { sigset_t set, none; int first = v[1][0] - '0';"
+	" sigemptyset(&none); sigemptyset(&set); sigaddset(&set, SIGUSR1);"
+	" sigprocmask(SIG_BLOCK, &set, 0); signal(SIGUSR1, count); move(first); puts(\"x\"); fflush(stdout);"
+	" while (signals < 3) sigsuspend(&none);"
+	" struct sched_param p = { 1 }; sigprocmask(SIG_SETMASK, &none, 0); move(!first); sched_setscheduler(0, SCHED_FIFO, &p);"
+	" while (signals < 4) ; for (;;) pause(); }\n";
+
+static char *sleeper, *paged_out, *waits, *crowd, *long_waits, *busy, *thousands, *spin_nap, *mover;
 static struct bpf_agent *agent;
 static struct bpf_recording recording;
 static pid_t pid;
+static char group[PATH_MAX]; /* of version 2, with the program alone; "" = none */
 
 static void start(const char *disable, const char *path, const char *argument)
 {
@@ -137,6 +168,9 @@ static int end(void **state)
 	if (pid)
 		bpf_target_stop(pid);
 	pid = 0;
+	if (group[0])
+		(void)rmdir(group);
+	group[0] = '\0';
 	bpf_recording_deinit(&recording);
 	bpf_target_forget_modules();
 	return 0;
@@ -243,7 +277,7 @@ static void test_each_feature_missing(void **state)
 	}
 }
 
-/* Kernel stacks and times do not need the interrupt. */
+/* Kernel stacks and times do not need the interrupt. That the user stack is missing is told. */
 static void test_without_interrupt(void **state)
 {
 	uint64_t elapsed;
@@ -252,7 +286,9 @@ static void test_without_interrupt(void **state)
 	elapsed = record(1000000, 300);
 	assert_in_range(sum("sleeper", 0, 0), elapsed * 60 / 100, elapsed);
 	for (size_t i = 0; i < recording.record_count; i++) {
-		assert_null(recording.records[i].user);
+		assert_non_null(recording.records[i].user);
+		assert_int_equal(recording.records[i].user->outcome, OUTCOME_resume_missed);
+		assert_int_equal(recording.records[i].user->frame_count, 1);
 		assert_non_null(recording.records[i].kernel);
 	}
 }
@@ -335,20 +371,187 @@ static void test_waits(void **state)
 	}
 }
 
-/* Stopped and continued, as by a debugger: each wait is still what it was. */
+/* What is left of the time blocked when @halted_ns of it were no wait for anything. */
+static void check_kind_beside_halts(const char *comm, enum prof_wait wait, uint64_t halted_ns)
+{
+	uint64_t blocked = sum(comm, PROF_OFF_BLOCKED, 0), kind = sum(comm, PROF_OFF_BLOCKED, wait);
+	uint64_t other = sum(comm, PROF_OFF_BLOCKED, PROF_WAIT_OTHER);
+
+	if (kind + other < blocked * 99 / 100 || other < halted_ns * 9 / 10 || kind < other)
+		fail_msg("%s: of %lu ns blocked %lu have the kind, %lu are other, halted for %lu", comm, blocked, kind,
+			 other, halted_ns);
+}
+
+/* Stopped and continued, as by a debugger: each wait is still what it was, and the stop is none. */
 static void test_interrupted_waits(void **state)
 {
+	uint64_t halted_ns = 0;
+
 	start(NULL, long_waits, NULL);
 	(void)record(1000000, 50);
 	for (unsigned i = 0; i < 10; i++) {
+		uint64_t begin_ns;
+		siginfo_t info;
+
 		assert_int_equal(kill(pid, SIGSTOP), 0);
+		assert_int_equal(waitid(P_PID, (id_t)pid, &info, WSTOPPED), 0);
+		begin_ns = clock_monotonic_ns();
 		bpf_recording_poll(&recording, agent, 10);
+		halted_ns += clock_monotonic_ns() - begin_ns;
 		assert_int_equal(kill(pid, SIGCONT), 0);
 		bpf_recording_poll(&recording, agent, 90);
 	}
-	check_kind("futex", PROF_WAIT_FUTEX);
-	check_kind("poll", PROF_WAIT_EPOLL);
-	check_kind("sleep", PROF_WAIT_SLEEP);
+	check_kind_beside_halts("futex", PROF_WAIT_FUTEX, halted_ns);
+	check_kind_beside_halts("poll", PROF_WAIT_EPOLL, halted_ns);
+	check_kind_beside_halts("sleep", PROF_WAIT_SLEEP, halted_ns);
+}
+
+/* A stopped thread that had not asked for anything has not met with a fault. */
+static void test_stopped(void **state)
+{
+	siginfo_t info;
+	uint64_t begin_ns, stopped_ns;
+
+	start(NULL, busy, NULL);
+	(void)record(1000000, 50);
+	assert_int_equal(kill(pid, SIGSTOP), 0);
+	assert_int_equal(waitid(P_PID, (id_t)pid, &info, WSTOPPED), 0);
+	begin_ns = clock_monotonic_ns();
+	bpf_recording_poll(&recording, agent, 200);
+	/* the sweep has what has not ended */
+	assert_int_equal(bpf_agent_sweep(agent, false, NULL, NULL), 0);
+	bpf_recording_poll(&recording, agent, 100);
+	stopped_ns = clock_monotonic_ns() - begin_ns;
+	assert_int_equal(kill(pid, SIGCONT), 0);
+	bpf_recording_poll(&recording, agent, 100);
+	assert_in_range(sum("spin", PROF_OFF_BLOCKED, PROF_WAIT_OTHER), stopped_ns, stopped_ns + 100000000);
+	assert_int_equal(sum("spin", PROF_OFF_BLOCKED, PROF_WAIT_FAULT), 0);
+}
+
+static void group_write(const char *file, const char *text)
+{
+	char path[PATH_MAX + 32];
+	FILE *to;
+
+	(void)snprintf(path, sizeof(path), "%s/%s", group, file);
+	to = fopen(path, "w");
+	assert_non_null(to);
+	assert_true(fputs(text, to) >= 0);
+	assert_int_equal(fclose(to), 0);
+}
+
+/* Puts the program into a group of its own. */
+static void group_make(void)
+{
+	FILE *mounts = setmntent("/proc/self/mounts", "r");
+	struct mntent *mount;
+	char text[16];
+
+	assert_non_null(mounts);
+	while ((mount = getmntent(mounts)) && strcmp(mount->mnt_type, "cgroup2") != 0)
+		;
+	if (mount)
+		(void)snprintf(group, sizeof(group), "%s/profd-test-%d", mount->mnt_dir, (int)getpid());
+	(void)endmntent(mounts);
+	if (!group[0] || mkdir(group, 0755) < 0) {
+		print_message("skipped: there is no control group of version 2 that may be written\n");
+		group[0] = '\0';
+		skip();
+	}
+	(void)snprintf(text, sizeof(text), "%d", (int)pid);
+	group_write("cgroup.procs", text);
+}
+
+static bool group_is_frozen(void)
+{
+	char path[PATH_MAX + 32], line[64];
+	bool frozen = false;
+	FILE *events;
+
+	(void)snprintf(path, sizeof(path), "%s/cgroup.events", group);
+	events = fopen(path, "r");
+	assert_non_null(events);
+	while (fgets(line, sizeof(line), events))
+		frozen |= strcmp(line, "frozen 1\n") == 0;
+	(void)fclose(events);
+	return frozen;
+}
+
+/* Frozen for @ms, then recorded for @after_ms; how long, at least, ns. */
+static uint64_t freeze(unsigned ms, unsigned after_ms)
+{
+	uint64_t begin_ns, end_ns;
+
+	group_write("cgroup.freeze", "1");
+	while (!group_is_frozen())
+		bpf_recording_poll(&recording, agent, 1);
+	begin_ns = clock_monotonic_ns();
+	bpf_recording_poll(&recording, agent, ms);
+	end_ns = clock_monotonic_ns();
+	group_write("cgroup.freeze", "0");
+	bpf_recording_poll(&recording, agent, after_ms);
+	return end_ns - begin_ns;
+}
+
+/* A frozen group's threads sleep like others, but for a note: what they waited for goes on being that, and the time in the
+ * ice is no part of it. */
+static void test_frozen_waits(void **state)
+{
+	uint64_t frozen_ns = 0;
+
+	start(NULL, long_waits, NULL);
+	group_make();
+	(void)record(1000000, 50);
+	for (unsigned i = 0; i < 10; i++)
+		frozen_ns += freeze(20, 80);
+	check_kind_beside_halts("futex", PROF_WAIT_FUTEX, frozen_ns);
+	check_kind_beside_halts("poll", PROF_WAIT_EPOLL, frozen_ns);
+	check_kind_beside_halts("sleep", PROF_WAIT_SLEEP, frozen_ns);
+}
+
+/* A frozen thread that had not asked for anything. */
+static void test_frozen(void **state)
+{
+	uint64_t begin_ns, frozen_ns;
+
+	start(NULL, busy, NULL);
+	group_make();
+	(void)record(1000000, 50);
+	begin_ns = clock_monotonic_ns();
+	frozen_ns = freeze(200, 100);
+	assert_in_range(sum("spin", PROF_OFF_BLOCKED, PROF_WAIT_OTHER), frozen_ns, clock_monotonic_ns() - begin_ns);
+	assert_int_equal(sum("spin", PROF_OFF_BLOCKED, 0), sum("spin", PROF_OFF_BLOCKED, PROF_WAIT_OTHER));
+}
+
+static void poll_sweep(void *ctx)
+{
+	bpf_recording_poll(ctx, agent, 0);
+}
+
+/* What a sweep has of more threads than the ring has room for is taken out while it goes on: none is lost, and each has
+ * what its stack is read with. */
+static void test_thousands(void **state)
+{
+	struct bpf_costs before, after;
+	unsigned waits_for_lock = 0;
+
+	start(NULL, thousands, NULL);
+	(void)record(1000000, 0);
+	assert_int_equal(bpf_agent_sweep(agent, true, poll_sweep, &recording), 0);
+	bpf_recording_deinit(&recording);
+	assert_int_equal(bpf_agent_costs(agent, &before), 0);
+	assert_int_equal(bpf_agent_sweep(agent, false, poll_sweep, &recording), 0);
+	bpf_recording_poll(&recording, agent, 0);
+	assert_int_equal(bpf_agent_costs(agent, &after), 0);
+	assert_int_equal(after.outcomes[OUTCOME_ring_full], before.outcomes[OUTCOME_ring_full]);
+	for (size_t i = 0; i < recording.record_count; i++) {
+		const struct prof_sample_event *sample = &recording.records[i].sample;
+
+		waits_for_lock += sample->tgid == (uint32_t)pid && sample->type == PROF_SAMPLE_OFFCPU &&
+				  sample->state == (PROF_OFF_BLOCKED << 4 | PROF_WAIT_FUTEX) &&
+				  sample->head.flags & PROF_SAMPLE_LATE;
+	}
+	assert_int_equal(waits_for_lock, 4500);
 }
 
 static void test_crowd(void **state)
@@ -359,7 +562,7 @@ static void test_crowd(void **state)
 	(void)record(100000, 0);
 	/* waits that the ends cut count too: they are long where many want the CPU */
 	begin = clock_monotonic_ns();
-	assert_int_equal(bpf_agent_sweep(agent, true), 0);
+	assert_int_equal(bpf_agent_sweep(agent, true, NULL, NULL), 0);
 	bpf_recording_poll(&recording, agent, 0);
 	bpf_recording_deinit(&recording);
 	(void)record(100000, 800);
@@ -367,7 +570,7 @@ static void test_crowd(void **state)
 	for (unsigned i = 0; i < 600 && (!sum("crowd", PROF_OFF_BLOCKED, PROF_WAIT_SLEEP) ||
 					 !sum("crowd", PROF_OFF_RUNQUEUE, 0)); i++)
 		bpf_recording_poll(&recording, agent, 100);
-	assert_int_equal(bpf_agent_sweep(agent, false), 0);
+	assert_int_equal(bpf_agent_sweep(agent, false, NULL, NULL), 0);
 	elapsed = clock_monotonic_ns() - begin;
 	bpf_recording_poll(&recording, agent, 20);
 	/* two spinners share a CPU with whoever else: together they miss at least one CPU's worth, and
@@ -380,22 +583,33 @@ static void test_crowd(void **state)
 	assert_true(sum("crowd", 0, 0) < elapsed * 101 / 100);
 }
 
-/* ns on a CPU and on run queues of a thread between its first and its last reading, and the time between them. */
-static bool counted(const char *comm, uint64_t *ret_cpu, uint64_t *ret_waits, uint64_t *ret_elapsed, bool *ret_ended)
+/* A thread's first and last reading of a type. false: there are not two. */
+static bool readings(const char *comm, uint8_t type, const struct prof_sample_event **ret_first,
+		     const struct prof_sample_event **ret_last)
 {
 	const struct prof_sample_event *first = NULL, *last = NULL;
 
 	for (size_t i = 0; i < recording.record_count; i++) {
 		const struct prof_sample_event *sample = &recording.records[i].sample;
 
-		if (sample->type != PROF_SAMPLE_THREAD || sample->tgid != (uint32_t)pid ||
+		if (sample->type != type || sample->tgid != (uint32_t)pid ||
 		    strncmp(sample->comm, comm, PROF_COMM_SIZE) != 0)
 			continue;
 		if (!first)
 			first = sample;
 		last = sample;
 	}
-	if (!first || first == last)
+	*ret_first = first;
+	*ret_last = last;
+	return first && first != last;
+}
+
+/* ns on a CPU and on run queues of a thread between its first and its last reading, and the time between them. */
+static bool counted(const char *comm, uint64_t *ret_cpu, uint64_t *ret_waits, uint64_t *ret_elapsed, bool *ret_ended)
+{
+	const struct prof_sample_event *first, *last;
+
+	if (!readings(comm, PROF_SAMPLE_THREAD, &first, &last))
 		return false;
 	*ret_cpu = last->value - first->value;
 	*ret_waits = last->value2 - first->value2;
@@ -416,9 +630,9 @@ static void test_never_switches_and_killed(void **state)
 	/* whichever thread is the last to end counts as nobody's: its target has gone with the process */
 	bpf_agent_set_undecided(agent, true);
 	(void)record(1000000, 100);
-	assert_int_equal(bpf_agent_sweep(agent, false), 0);
+	assert_int_equal(bpf_agent_sweep(agent, false, NULL, NULL), 0);
 	(void)record(1000000, 400);
-	assert_int_equal(bpf_agent_sweep(agent, false), 0);
+	assert_int_equal(bpf_agent_sweep(agent, false, NULL, NULL), 0);
 	bpf_recording_poll(&recording, agent, 20);
 	assert_true(counted("spin", &cpu, &queued, &elapsed, &ended));
 	/* a tick at each end, which is when its run time is counted */
@@ -432,6 +646,110 @@ static void test_never_switches_and_killed(void **state)
 	assert_true(ended);
 	/* the first sweep began its one wait, the second cut it, the kill has ended it */
 	assert_in_range(sum("busy", PROF_OFF_BLOCKED, PROF_WAIT_SLEEP), elapsed * 9 / 10, elapsed);
+}
+
+/* What a hypervisor or interrupts take from a thread that has a CPU is told, so that what is left is what it waited. */
+static void check_stolen(const char *comm, bool blocks)
+{
+	const uint64_t tick_ns = 10000000; /* at most; the time on a CPU lags by up to one at each end */
+	uint64_t cpu, queued, elapsed, blocked = sum(comm, PROF_OFF_BLOCKED, 0), stolen, whole;
+	const struct prof_sample_event *first, *last;
+	bool ended;
+
+	assert_true(counted(comm, &cpu, &queued, &elapsed, &ended));
+	assert_true(readings(comm, PROF_SAMPLE_STOLEN, &first, &last));
+	assert_true(last->value >= first->value);
+	stolen = last->value - first->value;
+	whole = cpu + queued + stolen + blocked;
+	print_message("%s: %lu ns on a CPU, %lu waiting for one, %lu stolen, %lu blocked: %+ld of %lu\n", comm, cpu, queued,
+		      stolen, blocked, (long)(whole - elapsed), elapsed);
+	assert_in_range(whole, elapsed - 2 * tick_ns, elapsed + 2 * tick_ns);
+	assert_int_equal(last->value2 != first->value2, blocks);
+	assert_int_equal(blocked != 0, blocks);
+}
+
+static void test_stolen(void **state)
+{
+	start(NULL, spin_nap, NULL);
+	(void)record(1000, 0);
+	assert_int_equal(bpf_agent_sweep(agent, false, NULL, NULL), 0);
+	bpf_recording_poll(&recording, agent, 4000);
+	assert_int_equal(bpf_agent_sweep(agent, false, NULL, NULL), 0);
+	bpf_recording_poll(&recording, agent, 20);
+	check_stolen("spin", false);
+	check_stolen("nap", true);
+}
+
+/* ns that the process ran, and how often it went to sleep. */
+static void had(uint64_t *ret_run_ns, uint64_t *ret_sleeps)
+{
+	static const char key[] = "voluntary_ctxt_switches:";
+	char path[64], line[128];
+	cleanup_fclose FILE *run = NULL, *status = NULL;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/schedstat", pid);
+	run = fopen(path, "re");
+	(void)snprintf(path, sizeof(path), "/proc/%d/status", pid);
+	status = fopen(path, "re");
+	assert_true(run && status && fgets(line, sizeof(line), run));
+	*ret_run_ns = strtoull(line, NULL, 10);
+	while (fgets(line, sizeof(line), status) && strncmp(line, key, sizeof(key) - 1) != 0)
+		;
+	*ret_sleeps = strtoull(line + sizeof(key) - 1, NULL, 10);
+}
+
+/* Until it sleeps again, or, where it does not, has run for a while. */
+static void wake_up(bool sleeps)
+{
+	uint64_t run_before, sleeps_before, run_ns, sleep_count;
+
+	had(&run_before, &sleeps_before);
+	assert_int_equal(kill(pid, SIGUSR1), 0);
+	do {
+		bpf_recording_poll(&recording, agent, 10);
+		had(&run_ns, &sleep_count);
+	} while (sleeps ? sleep_count == sleeps_before : run_ns < run_before + 20000000);
+}
+
+/* A kernel may hide switches from tracers: that of a thread that comes back to another CPU is counted, and is not the
+ * difference of those CPUs' clocks. */
+static void test_return_missed(void **state)
+{
+	static const char *const first_cpus[] = { "0", "1" };
+	cpu_set_t all;
+
+	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(first_cpus); i++) {
+		const struct prof_sample_event *first, *last;
+		struct bpf_costs before, after;
+		struct bpf_link **link;
+		cpu_set_t first_cpu;
+
+		start(NULL, mover, first_cpus[i]);
+		/* not where it runs while the program is off: then it could be off its CPU when that is attached again */
+		CPU_ZERO(&first_cpu);
+		CPU_SET(i, &first_cpu);
+		assert_int_equal(sched_setaffinity(0, sizeof(first_cpu), &first_cpu), 0);
+		(void)record(1000000, 0);
+		link = &agent->waits->links.off_switch;
+		/* it is known from when it leaves; then it is seen to come */
+		wake_up(true);
+		wake_up(true);
+		assert_int_equal(bpf_agent_sweep(agent, false, NULL, NULL), 0);
+		assert_int_equal(bpf_agent_costs(agent, &before), 0);
+		assert_int_equal(bpf_set_link(agent->waits->progs.off_switch, link, false), 0);
+		wake_up(false);
+		assert_int_equal(bpf_set_link(agent->waits->progs.off_switch, link, true), 0);
+		wake_up(true);
+		assert_int_equal(bpf_agent_sweep(agent, false, NULL, NULL), 0);
+		bpf_recording_poll(&recording, agent, 20);
+		assert_int_equal(bpf_agent_costs(agent, &after), 0);
+		assert_true(after.outcomes[OUTCOME_return_missed] > before.outcomes[OUTCOME_return_missed]);
+		assert_true(readings("mover", PROF_SAMPLE_STOLEN, &first, &last));
+		assert_in_range(last->value - first->value, 0, last->time_ns - first->time_ns);
+		assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);
+		end(NULL);
+	}
 }
 
 /* What happened while nobody looked is not ours. */
@@ -475,6 +793,9 @@ static int setup_group(void **state)
 	crowd = bpf_target_compile("crowd", crowd_source, "-O2");
 	long_waits = bpf_target_compile("long_waits", long_waits_source, "-O2 -w");
 	busy = bpf_target_compile("busy", busy_source, "-O2");
+	thousands = bpf_target_compile("thousands", thousands_source, "-O2");
+	mover = bpf_target_compile("mover", mover_source, "-O2");
+	spin_nap = bpf_target_compile("spin_nap", "#include \"tests/workloads/spin_nap.c\"\n", "-O2 -I.");
 	return 0;
 }
 
@@ -486,6 +807,9 @@ static int teardown_group(void **state)
 	free(crowd);
 	free(long_waits);
 	free(busy);
+	free(thousands);
+	free(spin_nap);
+	free(mover);
 	bpf_target_cleanup();
 	return 0;
 }
@@ -497,8 +821,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		test(test_long_blocks),	  test(test_each_feature_missing), test(test_without_interrupt),
 		test(test_paged_out),	  test(test_short_blocks),  test(test_waits),	   test(test_interrupted_waits),
-		test(test_crowd),		test(test_stop_and_start), test(test_refused),
-		test(test_never_switches_and_killed),
+		test(test_stopped),	  test(test_frozen_waits),  test(test_frozen),
+		test(test_thousands),	  test(test_crowd),		test(test_stop_and_start), test(test_refused),
+		test(test_never_switches_and_killed), test(test_stolen), test(test_return_missed),
 	};
 
 	if (bpf_target_skip())

@@ -25,6 +25,7 @@
 struct program {
 	pid_t pid;
 	unsigned long long bytes, blocks, mapped_bytes, mapped_blocks; /* its own books */
+	unsigned long long of[READ_HEAP_SIZES];
 };
 
 static void build(const char *flags)
@@ -58,6 +59,8 @@ static void start(struct program *p, const char *threads, const char *how)
 	assert_int_equal(fscanf(file, "ready %llu %llu %llu %llu", &p->bytes, &p->blocks, &p->mapped_bytes,
 				&p->mapped_blocks),
 			 4);
+	for (unsigned i = 0; i < READ_HEAP_SIZES; i++)
+		assert_int_equal(fscanf(file, " %llu", &p->of[i]), 1);
 	(void)fclose(file);
 }
 
@@ -112,6 +115,8 @@ static void test_shapes(void **state)
 			      (double)c.end->cpu_ns / 1e6);
 		assert_close(c.heap->in_use_bytes, p.bytes, 600000);
 		assert_close(c.heap->in_use_blocks, p.blocks, 600);
+		for (unsigned k = 0; k < READ_HEAP_SIZES; k++)
+			assert_close(c.heap->blocks_of[k], p.of[k], 40);
 		assert_true(c.heap->mapped_known);
 		assert_int_equal(c.heap->mapped_blocks, p.mapped_blocks);
 		assert_int_equal(c.heap->mapped_bytes, p.mapped_bytes);

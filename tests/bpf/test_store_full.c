@@ -132,8 +132,35 @@ static void fill_disk(const struct fixture *f)
 		;
 }
 
+/* Standard error, until it is read, goes into the file that is returned. */
+static int catch_log(int *ret_before)
+{
+	int fd = io_memfd("log", 0);
+
+	assert_true(fd >= 0);
+	(void)fflush(stderr);
+	*ret_before = dup(STDERR_FILENO);
+	assert_true(dup2(fd, STDERR_FILENO) >= 0);
+	return fd;
+}
+
+static unsigned lines_with(int fd, const char *word)
+{
+	static char text[65536];
+	ssize_t len = pread(fd, text, sizeof(text) - 1, 0);
+	unsigned count = 0;
+
+	assert_true(len >= 0);
+	text[len] = '\0';
+	for (const char *at = text; (at = strstr(at, word)); at++)
+		count++;
+	return count;
+}
+
 static void test_full_disk(void **state)
 {
+	cleanup_close int log = -1;
+	int before;
 	struct fixture *f = *state;
 	char first[SESSION_ID_SIZE], second[SESSION_ID_SIZE], path[128];
 	struct session_list list;
@@ -156,6 +183,7 @@ static void test_full_disk(void **state)
 	samples(f, 100);
 	clock_sleep_ns(300 * NS_PER_MS);
 	fill_disk(f);
+	log = catch_log(&before);
 	samples(f, 20000);
 	assert_int_equal(sessions_wait(f->sessions, "default", second, 60 * NS_PER_S, &err), 0);
 	assert_int_equal(sessions_get(f->sessions, "default", second, &info, &err), 0);
@@ -185,6 +213,10 @@ static void test_full_disk(void **state)
 	info = finish(f, second);
 	assert_int_equal(info.status, SESSION_COMPLETED);
 	assert_int_equal(info.sample_count, 50);
+	assert_true(dup2(before, STDERR_FILENO) >= 0);
+	(void)close(before);
+	assert_int_equal(lines_with(log, "budget is full"), 1);
+	assert_int_equal(lines_with(log, "again: sessions are recorded"), 1);
 	session_info_deinit(&info);
 	sessions_health(f->sessions, &health);
 	assert_true(health.store_ok);

@@ -34,7 +34,7 @@ class SilentFs:
         return struct.pack("<QQQQQQIIIIIIIIII", node, size, size // 512, 0, 0, 0, 0, 0, 0, mode, 1, 0, 0, 0, 4096, 0)
 
     def answer(self, opcode, node, body):
-        """Bytes, or an errno. Nothing is valid for any time: each look comes here."""
+        """Bytes, an errno, or None: silence. Nothing is valid for any time: each look comes here."""
         if opcode == INIT:
             return struct.pack("<IIIIHHIIHHI28x", 7, 31, 65536, 0, 12, 9, 65536, 1, 0, 0, 0)
         if opcode == LOOKUP:
@@ -59,10 +59,10 @@ class SilentFs:
                 _, opcode, unique, node, *_ = HEADER.unpack_from(request)
                 if opcode in (FORGET, BATCH_FORGET, INTERRUPT, DESTROY):
                     continue
-                if self.shared[0]:
+                found = None if self.shared[0] else self.answer(opcode, node, request[HEADER.size:])
+                if found is None:
                     COUNT.pack_into(self.shared, 8, self.unanswered + 1)
                     continue
-                found = self.answer(opcode, node, request[HEADER.size:])
                 code, found = (-found, b"") if isinstance(found, int) else (0, found)
                 os.write(self.fd, struct.pack("<IiQ", 16 + len(found), code, unique) + found)
 
@@ -88,8 +88,14 @@ class SilentFs:
         return os.path.join(self.folder, self.name.decode())
 
     def __exit__(self, *_):
+        self.end()
+
+    def end(self):
         """Whoever waits for an answer gets one."""
+        if not self.pid:
+            return
         libc.umount2(self.folder.encode(), MNT_DETACH)
         os.close(self.fd)
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
+        self.pid = None

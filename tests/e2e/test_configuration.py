@@ -145,6 +145,72 @@ def reload_keeps_sessions():
             check_sampled(result["totalValue"], least, cpu_ns(process.pid) - before, 499)
 
 
+def what_a_start_would_refuse():
+    """Files that no server could begin with are found by --check, and a reload keeps what was: the daemon does not end for it."""
+    with tempfile.TemporaryDirectory(prefix="profd-e2e-") as folder:
+        make_certificate(folder, "one")
+        os.rename(f"{folder}/profd.tls_key", f"{folder}/first.key")
+        make_certificate(folder, "two")
+        for name, text in (("text", "nonsense\n"), ("set", '{"keys": []}'), ("short", "secret\n")):
+            with open(f"{folder}/{name}", "w") as f:
+                f.write(text)
+        os.mkfifo(f"{folder}/fifo")
+        path = f"{folder}/profd.conf"
+        good = "[limits]\nconnections = 20\n"
+        cases = ((f"[server]\ntls_certificate = {folder}/text\ntls_key = {folder}/text\n", ["tls_certificate", "PEM"]),
+                 (f"[server]\ntls_certificate = {folder}/profd.tls_certificate\ntls_key = {folder}/first.key\n",
+                  ["tls_key", "together"]),
+                 (f"[auth]\njwt_algorithm = RS256\njwt_key_file = {folder}/text\n", ["jwt_key_file", "PEM"]),
+                 (f"[auth]\njwt_algorithm = HS256\njwt_key_file = {folder}/short\n", ["jwt_key_file", "at least"]),
+                 (f"[auth]\njwt_algorithm = HS256\njwt_jwks_file = {folder}/text\n", ["jwt_jwks_file", "JSON"]),
+                 (f"[auth]\njwt_algorithm = HS256\njwt_jwks_file = {folder}/set\n", ["jwt_jwks_file", "no key"]),
+                 (f"[auth]\njwt_algorithm = HS256\njwt_key_file = {folder}/fifo\n", ["not read within"]),
+                 ("[server]\npublic_url = profd.example\n", [":2:", "public_url"]))
+        with open(path, "w") as f:
+            f.write(good)
+        with Daemon("--no-collect", "--config", path) as daemon:
+            server = daemon.children()["profd-server"]
+            for text, words in cases:
+                with open(path, "w") as f:
+                    f.write(text)
+                done = checked("--config", path)
+                check(done.returncode == 1 and all(word in done.stderr for word in words), f"{text}: {done}")
+                seen = len(daemon.log)
+                daemon.process.send_signal(signal.SIGHUP)
+                wait_until(lambda: any("stays as it was" in line for line in daemon.log[seen:]), 30, f"{text}: {daemon.log}")
+                check(all(any(word in line for line in daemon.log[seen:]) for word in words), f"{text}: {daemon.log[seen:]}")
+                check(daemon.children()["profd-server"] == server and daemon.get("/readyz"), f"serves on: {daemon.log}")
+
+
+def what_only_a_server_can_refuse():
+    """Others reach it, and the new configuration asks nobody for a token: the server of the one before is back."""
+    with tempfile.TemporaryDirectory(prefix="profd-e2e-") as folder:
+        path, served = f"{folder}/profd.conf", "[server]\ncleartext = yes\n"
+        with open(f"{folder}/key", "w") as f:
+            f.write("a secret of 32 characters or more")
+        good = served + f"[auth]\njwt_algorithm = HS256\njwt_key_file = {folder}/key\n"
+        with open(path, "w") as f:
+            f.write(good)
+        with Daemon("--no-collect", "--listen", "0.0.0.0:0", "--config", path) as daemon:
+            for text in (served, served + "[collect]\nexclude = x\n"):
+                server, seen = daemon.children()["profd-server"], len(daemon.log)
+                with open(path, "w") as f:
+                    f.write(text)
+                daemon.process.send_signal(signal.SIGHUP)
+                wait_until(lambda: any("stays as it was" in line and "jwt_algorithm" in line for line in daemon.log[seen:]), 30,
+                           f"{text}: {daemon.log}")
+                wait_until(lambda: daemon.children().get("profd-server") not in (None, server), 30, "the server's next life")
+                check(daemon.request("GET", "/api/v1/profiling/sessions").status == 401, f"asks for a token: {daemon.log}")
+            # and one that can be served is
+            with open(path, "w") as f:
+                f.write(good + "[limits]\nconnections = 20\n")
+            seen, server = len(daemon.log), daemon.children()["profd-server"]
+            daemon.process.send_signal(signal.SIGHUP)
+            wait_until(lambda: daemon.children().get("profd-server") not in (None, server), 30, "the server's next life")
+            check(daemon.request("GET", "/api/v1/profiling/sessions").status == 401, f"asks for a token: {daemon.log}")
+            check(not any("stays" in line for line in daemon.log[seen:]), f"{daemon.log[seen:]}")
+
+
 def reload_of_what_is_never_profiled():
     with tempfile.TemporaryDirectory(prefix="profd-e2e-") as folder, running(build_truth(), "600") as process:
         path = os.path.join(folder, "profd.conf")
@@ -235,4 +301,4 @@ def secrets_are_files_and_credentials():
 
 if __name__ == "__main__":
     main(sample_file_lists_every_key, each_layer_over_the_last, mistakes_are_named, reload_keeps_sessions,
-         reload_of_what_is_never_profiled, secrets_are_files_and_credentials)
+         what_a_start_would_refuse, what_only_a_server_can_refuse, reload_of_what_is_never_profiled, secrets_are_files_and_credentials)

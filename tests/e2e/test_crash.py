@@ -6,12 +6,13 @@ contract.md section 9 and the design allow, and it is stated."""
 import contextlib
 import os
 import random
+import resource
 import shutil
 import signal
 import tempfile
 import time
 
-from harness import FAMILY_A, Daemon, build_truth, check, check_sampled, cpu_ns, main, running, wait_until
+from harness import FAMILY_A, Daemon, Failure, build_truth, check, check_sampled, cpu_ns, main, running, wait_until
 
 RATE = 199
 
@@ -78,9 +79,69 @@ def collector_killed():
     check("collector" in notes or "gap" in notes, f"the gap is not stated: {result['quality']}")
 
 
+def collector_and_server_killed():
+    """The server reads again what it had not stored; stacks that only the dead collector knew are lost. Who sees that sees
+    how much it is."""
+    program = build_truth()
+    with Daemon() as daemon, running(program, "600"):
+        name = os.path.basename(program)
+        first = daemon.start_profile("*", 600, rate=RATE)
+        time.sleep(12)  # stored every 10 s: with the stacks that the next session's samples are of
+        session = daemon.start_profile(name, 600, rate=RATE)
+        more_samples(daemon, session, 0)
+        before = {comm: daemon.children()[comm] for comm in ("profd-collect", "profd-server")}
+        for pid in before.values():
+            os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: all(daemon.children().get(comm) not in (None, pid) for comm, pid in before.items()), 60, "both")
+        for victim in (first, session):
+            more_samples(daemon, victim, 0)
+        time.sleep(3)
+        for victim in (first, session):
+            daemon.request("DELETE", f"{FAMILY_A}/{victim}")
+            result = daemon.finish_profile(victim)
+            stacks = daemon.folded(victim)
+            lost = 100 * sum(v for s, v in stacks if s[0] == "[unknown]") / result["totalValue"]
+            quality = result["quality"]
+            check(quality["unknownFramePct"] > lost - 0.5, f"{lost:.1f} % of the samples have no stack: {quality}")
+            check(lost == 0 or "lost" in " ".join(quality.get("notes", [])), f"{quality}")
+
+
 def reader_killed():
     result, used = kill_one("profd-reader")
     check_sampled(result["totalValue"], *used, RATE)
+
+
+def connected_when_there_is_room():
+    """A reader that starts while the supervisor may open no more files is connected as soon as it may."""
+    program = build_truth()
+    with Daemon() as daemon, running(program, "600"):
+        supervisor = daemon.process.pid
+        used = {int(fd) for fd in os.listdir(f"/proc/{supervisor}/fd")}
+        before = resource.prlimit(supervisor, resource.RLIMIT_NOFILE)
+        # One number is free: with the dead one's it takes a new child's control channel, and then no other.
+        check(max(used) <= len(used), f"descriptors: {sorted(used)}")
+        victim = daemon.children()["profd-reader"]
+        resource.prlimit(supervisor, resource.RLIMIT_NOFILE, (len(used) + 1, before[1]))
+        os.kill(victim, signal.SIGKILL)
+        wait_until(lambda: any("cannot " in line for line in daemon.log), 30, "a connection that fails")
+        resource.prlimit(supervisor, resource.RLIMIT_NOFILE, before)
+        wait_until(lambda: daemon.children().get("profd-reader") not in (None, victim), 30, "the reader to come back")
+
+        def profiles():
+            with contextlib.suppress(OSError, Failure):
+                return daemon.profile(os.path.basename(program), 1, kind="goroutine")["totalValue"] > 0
+
+        wait_until(profiles, 30, "a reading of its threads")
+
+
+def killed_again_and_again():
+    """However often a process dies in a row, and however long its next life is waited for, it comes."""
+    with Daemon("--no-collect") as daemon:
+        for turn in range(7):
+            victim = wait_until(lambda: daemon.children().get("profd-symbols"), 30, f"life {turn} of the symbolizer")
+            os.kill(victim, signal.SIGKILL)
+            wait_until(lambda: daemon.children().get("profd-symbols") != victim, 30, "its end")
+        wait_until(lambda: daemon.children().get("profd-symbols"), 30, "its last life")
 
 
 def daemon_killed_many_times():
@@ -121,4 +182,4 @@ def daemon_killed_many_times():
 
 
 if __name__ == "__main__":
-    main(symbolizer_killed, server_killed, collector_killed, reader_killed, daemon_killed_many_times)
+    main(symbolizer_killed, server_killed, collector_killed, collector_and_server_killed, reader_killed, connected_when_there_is_room, killed_again_and_again, daemon_killed_many_times)

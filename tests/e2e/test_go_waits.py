@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# tools/test: beside others
 """Block and mutex of Go programs that keep no such profile of their own: sampled from goroutine states, beside
 what the program measured of itself."""
 

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# tools/test: beside others
 """Goroutines, heap, allocations and contention of a real Go program, beside what the program says of itself;
 threads of a C program."""
 
@@ -13,7 +14,7 @@ import tempfile
 import urllib.request
 
 from browser import Site
-from harness import FAMILY_A, Daemon, build_go, check, compile_workload, main, running, wait_until
+from harness import FAMILY_A, Daemon, build_go, check, compile_workload, cpu_ns, main, running, wait_until
 
 FAMILY_B = "/api/v1/profiling"
 C_FLAGS = ("-O2", "-fno-optimize-sibling-calls", "-pthread")
@@ -306,6 +307,14 @@ def test_threads_of_a_c_program():
             check(got == {(function, "sleeping", wait): count}, f"{function}: {got}")
 
 
+def test_a_thread_that_runs_has_a_stack():
+    with Daemon() as daemon, running(compile_workload("spin.c", *C_FLAGS), "600000", ready=False) as process:
+        wait_until(lambda: cpu_ns(process.pid) > 1e8, 60, "it to run")
+        stacks = analysis(daemon, take(daemon, process.pid))["topStacks"]
+        check(len(stacks) == 1 and stacks[0]["state"] in ("running", "runnable") and "spin" in stacks[0]["frames"],
+              f"a thread that does nothing else: {stacks}")
+
+
 def test_readings_outlive_reader_and_daemon():
     folder = tempfile.mkdtemp(prefix="profd-e2e-")
     try:
@@ -335,4 +344,5 @@ def test_readings_outlive_reader_and_daemon():
 if __name__ == "__main__":
     main(test_goroutines_equal_their_own_dump, test_a_planted_leak_is_all_that_is_new, test_heap_equals_their_own,
          test_counters_are_differences, test_a_difference_survives_the_server,
-         test_what_cannot_be_read_is_refused_with_its_reason, test_threads_of_a_c_program, test_readings_outlive_reader_and_daemon)
+         test_what_cannot_be_read_is_refused_with_its_reason, test_threads_of_a_c_program,
+         test_a_thread_that_runs_has_a_stack, test_readings_outlive_reader_and_daemon)

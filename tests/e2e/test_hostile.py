@@ -4,16 +4,21 @@ maps that are not theirs, endless or full of markup. They spoil their own names 
 
 import contextlib
 import os
+import re
 import shutil
 import struct
 import subprocess
 import sys
 import tempfile
+import time
 import zlib
 
-from harness import FAMILY_A, WORKLOADS, Daemon, band, build_truth, check, check_sampled, compile_workload, cpu_ns, main, own_name, running, wait_until
-from silent_fs import SilentFs
+from harness import (FAMILY_A, WORKLOADS, Daemon, Skip, band, build_truth, check, check_sampled, compile_workload, cpu_ns, main,
+                     own_name, running, wait_until)
+from silent_fs import OPEN, READ, SilentFs
 
+FOPEN_DIRECT_IO, FOPEN_KEEP_CACHE = 1, 2
+FILES, AT_ONCE = 9000, 3000  # as many as one process may map
 MEMORY_KB_MAX = 700 << 10  # of the symbolizer, at any time
 STACKS_MAX = 1000  # the least that can be set
 BOMB_BYTES = 1 << 30
@@ -51,6 +56,19 @@ class Elf:
 
     def set(self, name, offset, value):
         struct.pack_into("<Q", self.data, self.at[name] + offset, value)
+
+MANY_MAPPER = """
+import ctypes, os, sys, time
+mmap = ctypes.CDLL(None).mmap
+mmap.restype = ctypes.c_void_p
+folder, begin, end = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+for i in range(begin, end):
+    fd = os.open(os.path.join(folder, str(i)), os.O_RDONLY)
+    mmap(None, ctypes.c_size_t(4096), 5, 2, fd, ctypes.c_long(0))
+    os.close(fd)
+print("ready", flush=True)
+time.sleep(1000)
+"""
 
 
 def truncated(elf):
@@ -188,6 +206,106 @@ def shut_in_program(place):
             yield process, lambda: files.unanswered
 
 
+class LockingFs(SilentFs):
+    """The first who opens the file has direct access, the others the cache; nobody is given a page."""
+
+    opened = False
+
+    def answer(self, opcode, node, body):
+        if opcode == READ:
+            return None
+        if opcode == OPEN:
+            first, self.opened = not self.opened, True
+            return struct.pack("<QII", 0, FOPEN_KEEP_CACHE | (FOPEN_DIRECT_IO if first else 0), 0)
+        return super().answer(opcode, node, body)
+
+
+@contextlib.contextmanager
+def locked_program():
+    """A program that lets nobody look at its address space."""
+    folder = tempfile.mkdtemp()
+    program = compile_workload("locked_space.c", "-O2", "-lpthread")
+    files = LockingFs("/bin/true", folder, "page")
+    try:
+        with files as path, running(program, path) as process:
+            def locked():
+                with open(f"/proc/{process.pid}/stat") as f:
+                    return f.read().rsplit(") ", 1)[1][0] == "D"
+
+            try:
+                wait_until(locked, 60, "the lock to be held")
+                yield process
+            finally:
+                files.end()  # before that it cannot even be killed
+    finally:
+        os.rmdir(folder)
+
+
+def locked_spaces():
+    """Programs, running when it starts and begun later, whose command line and mappings cannot be read by anybody: nothing else
+    waits for them."""
+    if not os.path.exists("/dev/fuse"):
+        raise Skip("this kernel has no FUSE")
+    with contextlib.ExitStack() as locked, own_name(build_truth()) as truth:
+        locked.enter_context(locked_program())
+        with Daemon() as daemon, running(truth, "600") as honest:
+            for _ in range(2):
+                before = cpu_ns(honest.pid)
+                session = daemon.start_profile(os.path.basename(truth), 600, rate=199)
+                start = cpu_ns(honest.pid)
+                wait_until(lambda begun=start: cpu_ns(honest.pid) - begun > 2e9, 60, "the program to run")
+                least = cpu_ns(honest.pid) - start
+                daemon.request("DELETE", f"{FAMILY_A}/{session}")
+                most = cpu_ns(honest.pid) - before
+                undisturbed(daemon, daemon.finish_profile(session), least, most)
+                locked.enter_context(locked_program())
+            wait_until(lambda: sum("address space" in line for line in daemon.log) == 3, 60, "all three to be told")
+
+
+def mapped_files(folder, names):
+    """Maps these files executable, until it is killed."""
+    return running(sys.executable, "-c", MANY_MAPPER, folder, *map(str, (names.start, names.stop)))
+
+
+def files_without_end():
+    """More files than BPF's map holds, mapped and left: a program that nobody has seen has whole stacks all the same."""
+    own = f"_{os.getpid()}"  # the end of all its functions' names
+    program = compile_workload("sleeper.c", "-O2", "-fomit-frame-pointer", "-fno-optimize-sibling-calls", f"-DV={own[1:]}",
+                               output=f"unseen{own}")
+    with tempfile.TemporaryDirectory() as folder, Daemon("--verbose") as daemon:
+        source = os.path.join(folder, "empty.c")
+        write(source, "int empty;\n")
+        subprocess.run(["gcc", "-shared", "-nostdlib", "-s", "-Wl,-z,noseparate-code", "-o", source + ".so", source], check=True)
+        for i in range(FILES):
+            shutil.copy(source + ".so", os.path.join(folder, str(i)))
+
+        def known():
+            return int(re.search(r"^profd_modules (\d+)$", daemon.get("/metrics").body.decode(), re.M).group(1))
+
+        def read_by(symbolizer, before):
+            now = cpu_ns(symbolizer)
+            time.sleep(0.5)
+            return now > before and cpu_ns(symbolizer) == now
+
+        symbolizer = daemon.children()["profd-symbols"]
+        session = daemon.start_profile("*", 600, rate=999)
+        modules = known()
+        for begin in range(0, FILES, AT_ONCE):
+            before = cpu_ns(symbolizer)
+            with mapped_files(folder, range(begin, begin + AT_ONCE)):
+                wait_until(lambda end=begin + AT_ONCE, used=before: known() >= modules + end and read_by(symbolizer, used), 60,
+                           "all to be indexed")
+        for _ in range(10):
+            subprocess.run([program, "50"], input=b"x", check=True)
+        daemon.stop_profile(session)
+        stacks = [(stack, value) for stack, value in daemon.folded(session) if any(own in frame for frame in stack)]
+        got = share(stacks, "main")
+        refused = sum("no room for file" in line for line in daemon.log)
+        check(refused == 0, f"no room for {refused} files")
+        check(sum(value for _, value in stacks) > 0.3e9 and got > 0.95, f"{100 * got:.1f} % of its stacks are whole: {stacks[:3]}")
+    os.unlink(program)
+
+
 def undisturbed(daemon, result, least, most):
     """The session at 199 Hz of an honest program beside others, which used between @least and @most ns of CPU time."""
     check_sampled(result["totalValue"], least, most, 199)
@@ -280,7 +398,7 @@ def bad_neighbours():
         crowd = stack.enter_context(neighbour("crowd", 60000, name, cwd=f"/proc/self/fd/{at}", pass_fds=[at]))
         crowded = daemon.start_profile(f"pid:{crowd.pid}", 300, rate=199)
         crowd_start = cpu_ns(crowd.pid)
-        same = stack.enter_context(neighbour("same", 200, *twins))
+        same = stack.enter_context(neighbour("same", 1000, *twins))
         bomb = stack.enter_context(neighbour("bomb", 5000))
         took_turns = same.stdout.readline() == "done\n"
         check(bomb.stdout.readline() == "done\n", "the bomb did not end")
@@ -377,4 +495,4 @@ def lying_maps():
 
 
 if __name__ == "__main__":
-    main(lying_files, lying_maps, bad_neighbours)
+    main(lying_files, locked_spaces, files_without_end, lying_maps, bad_neighbours)

@@ -3,6 +3,7 @@
 (tests/workloads/heap.c), and that observing a program does it no harm."""
 
 import contextlib
+import os
 import signal
 import subprocess
 
@@ -90,6 +91,8 @@ def test_memory():
         check(asked * 0.97 < quality["heapBytes"] < (asked + 24 * objects) * 1.03 + 4e6,
               f"heap: {quality['heapBytes']}, in truth {asked} in {objects} objects")
         check(result["unattributedValue"] == max(0, quality["heapBytes"] - result["totalValue"]), f"rest: {result}")
+        sums = [sum(result["breakdown"]["process"].values()), sum(p["value"] for p in result["processes"])]
+        check(sums == [result["totalValue"]] * 2, f"sums {sums} of {result['totalValue']}")
 
 
 def test_leak_in_cpp():
@@ -162,5 +165,24 @@ def test_nothing_is_left():
         wait_until(lambda: program.counters()["churn"][1] > before + 100, 60, "the program to go on")
 
 
+def test_waking_up():
+    """Who does nothing is probed nearly all the time. When it begins to allocate the window ends at once, not when its
+    time is up."""
+    def told(words):
+        return [line for line in daemon.log if words in line]
+
+    with heap(300000, 2) as program, Daemon("--verbose") as daemon:
+        os.kill(program.pid, signal.SIGSTOP)
+        wait_until(lambda: daemon.profile(program.service, 1, "alloc")["quality"].get("windows"), 90, "probes")
+        session = daemon.start_profile(program.service, 600, "alloc")
+        wait_until(lambda: told("hits 0 allocations 0")[3:], 60, "windows in which nothing happens")
+        check(not told("than was foreseen"), "a program that does nothing costs nothing")
+        os.kill(program.pid, signal.SIGCONT)
+        wait_until(lambda: told("than was foreseen"), 60, "the end of a window")
+        wait_until(lambda: daemon.get(f"{FAMILY_A}/{session}").json()["quality"].get("sampled"), 60, "samples")
+        names = {f["funcName"] for f in daemon.stop_profile(session)["topFunctions"]}
+        check("churn" in names, f"functions: {names}")
+
+
 if __name__ == "__main__":
-    main(test_alloc, test_memory, test_leak_in_cpp, test_refused, test_switched_off, test_nothing_is_left)
+    main(test_alloc, test_memory, test_leak_in_cpp, test_refused, test_switched_off, test_waking_up, test_nothing_is_left)

@@ -9,7 +9,7 @@ import math
 import os
 import time
 
-from harness import (FAMILY_A, WORKLOADS, Counting, Daemon, check, compile_workload, lasted_ns, main, own_name, running,
+from harness import (FAMILY_A, WORKLOADS, Counting, Daemon, Failure, check, compile_workload, lasted_ns, main, own_name, running,
                      wait_until)
 
 SECONDS = 5
@@ -32,16 +32,23 @@ def waits():
         yield process
 
 
+def taken_ns():
+    """Of CPUs, by interrupts and by the hypervisor: neither counts as a thread's CPU time, nor is the thread off the CPU."""
+    with open("/proc/stat") as f:
+        irq, softirq, steal = map(int, f.readline().split()[6:9])
+    return (irq + softirq + steal) * 1e9 / os.sysconf("SC_CLK_TCK")
+
+
 class Truth:
     """What the program and the kernel counted, at moments before, in and after a session."""
 
     def __init__(self, program):
         self.program = program
-        self.moments = []  # begin, end, counters, schedstats
+        self.moments = []  # begin, end, counters, schedstats, taken_ns
 
     def look(self):
         begin = time.time()
-        found = self.program.counters(), schedstats(self.program.pid)
+        found = self.program.counters(), schedstats(self.program.pid), taken_ns()
         self.moments.append((begin, time.time(), *found))
 
     @staticmethod
@@ -62,10 +69,23 @@ class Truth:
 
     def counted(self, result):
         """{function: [ns off the CPU, calls]} in a session, each as (at least, at most): waits do not come at an even
-        pace."""
+        pace. wait_sync uses CPUs and has interrupts for every wait, which its own clock cannot tell from it."""
         spans = [(first[2], last[2]) for first, last in self.around(result)]
-        return {name: [tuple(last[name][i] - first[name][i] for first, last in spans) for i in (0, 1)]
-                for name in spans[0][0] if name != "time"}
+        (_, (first, last)) = self.around(result)
+        found = {name: [tuple(last[name][i] - first[name][i] for first, last in spans) for i in (0, 1)]
+                 for name in spans[0][0] if name != "time"}
+        least, most = found["wait_sync"][0]
+        found["wait_sync"][0] = least - (last[4] - first[4]), most
+        return found
+
+    def queued_ns(self, result, thread):
+        """How long the thread of this name waited for CPUs, at most."""
+        _, (first, last) = self.around(result)
+        for tid, (_, _, queued) in last[3].items():
+            with open(f"/proc/{self.program.pid}/task/{tid}/comm") as f:
+                if f.read().strip() == thread:
+                    return queued - first[3][tid][2]
+        raise Failure(f"no thread is called {thread}")
 
 
 def window(daemon, program, kinds, seconds=SECONDS, extra=None):
@@ -181,6 +201,8 @@ def schedstats(pid):
 def wall_is_all_of_every_thread(daemon, result, truth):
     """The ledger's parts sum to the time that passed, and lie between what the kernel counted just inside of the
     session and just outside."""
+    # of running threads, which its waits say nothing about
+    check(abs(result["quality"]["effectiveRate"] / result["sampleRate"] - 1) < 0.05, f"{result['quality']}")
     threads = daemon.get(f"{FAMILY_A}/{result['id']}/ledger").json()["threads"]
     mine = {t["tid"]: t for t in threads}
     (inner, inner_end), (outer, outer_end) = ((first[3], last[3]) for first, last in truth.around(result))
@@ -193,8 +215,9 @@ def wall_is_all_of_every_thread(daemon, result, truth):
     for tid, t in mine.items():
         least, most = parts(inner[tid], inner_end[tid]), parts(outer[tid], outer_end[tid])
         got = {"on CPU": t["userNs"] + t["kernelNs"],
-               "waiting for a CPU": t["runqueueNs"] + t["preemptedNs"],
-               "blocked": sum(t["blockedNs"].values())}
+               "waiting for a CPU": t["runqueueNs"] + t["preemptedNs"] - t["stolenNs"],
+               # neither on its CPU nor waiting for one, for the kernel's counts
+               "blocked": sum(t["blockedNs"].values()) + t["stolenNs"]}
         near(t["thread"], t["elapsedNs"], lasted_ns(result), 1, 1e12)
         near(f"parts of {t['thread']}", sum(got.values()), t["elapsedNs"], 1, 1e12)
         # the last reading comes late on a busy machine; and the kernel counts a wait for a CPU when it ends
@@ -236,11 +259,13 @@ def block_counts_contentions(daemon, result, truth):
 
 
 def io_has_kinds(daemon, result, truth):
+    """Waiting for a CPU afterwards is no I/O: that is much of a wait for a fast disk."""
     counted = truth.counted(result)
     stacks = daemon.folded(result["id"], "&groupBy=kind")
     for name, kind in (("wait_pipe", "pipe"), ("wait_socket", "socket"), ("wait_sync", "sync")):
         mine = sum(v for s, v in stacks if name in s and s[0] == kind)
-        near(name, mine, counted[name][0], 6, result["sampleCount"] / 10)
+        least, most = counted[name][0]
+        near(name, mine, (least - truth.queued_ns(result, name), most), 6, result["sampleCount"] / 10)
     check(values(stacks, "wait_lock") == 0, "locks are not I/O")
     disk_waits_have_parts(daemon, result)
     check(any("bytes" in note for note in result["quality"]["notes"]), f"{result['quality']}")
@@ -430,5 +455,64 @@ def io_counts_bytes():
             check(exact[thread] == inner[1][thread], f"{exact}, {inner[1]}")
 
 
+def io_counts_requests_that_post_many():
+    """Receives, reads and bundles of io_uring with many completions, handed in before and in the session: by thread and by
+    function to the byte, and what nobody can say is said to be missing."""
+    program = compile_workload("ring_posts.c", "-O2", "-fomit-frame-pointer", "-fno-optimize-sibling-calls", "-lpthread")
+    peers = {"recv_armed": "tcp 127.0.0.1:", "recv_now": "tcp 127.0.0.1:", "recvmsg_armed": "udp ", "recvmsg_now": "udp ",
+             "read_armed": "pipe:[", "read_now": "pipe:[", "recv_at_once": "tcp 127.0.0.1:", "send_bundle": "tcp 127.0.0.1:",
+             "recv_full": "unix"}
+    with Daemon() as daemon, own_name(program) as name, Counting(name) as process:
+        daemon.profile(process.service, 1, "io", 1000)  # unwind tables are there
+        session = daemon.start_profile(process.service, 600, "io", 1000, paths=True)
+        readings_are_taken(daemon, session)
+        due = process.counters("move")
+        result = daemon.stop_profile(session)
+        # a symbolizer without its turn for seconds leaves names for later
+        nameless = f"[unknown] {os.path.basename(name)}"
+        wait_until(lambda: not any(nameless in frame for stack, _ in daemon.folded(session) for frame in stack), 60, "names")
+        threads, paths, kinds = (daemon.folded(session, f"&groupBy={by}&value=bytes") for by in ("thread", "path", "kind"))
+        seen = set()
+        for function, peer in peers.items():
+            moved = sum(v for s, v in threads if s[0] == function)
+            check(moved == due[function], f"thread {function}: {moved} bytes of {due}")
+            # On a busy CPU only a part of all completions is recorded, or none of a thread's; those that are stand for all.
+            if not values(paths, function):
+                check(not due[function] or ([function, "[moved, not sampled]"], moved) in threads, f"{function}: {threads}")
+                continue
+            seen.add(function)
+            check(values(paths, function) == due[function], f"{function}: {values(paths, function)} of {due[function]}")
+            check(all(peer in s[0] for s, _ in paths if function in s), f"{function}: {[s for s in paths if function in s[0]]}")
+            kind = "pipe" if peer == "pipe:[" else "socket"
+            check(all(s[0] == kind for s, _ in kinds if function in s), f"{function}: {[s for s in kinds if function in s[0]]}")
+        check(len(seen) > 1, f"{threads}")
+        check(any("io_uring" in note for note in result["quality"]["notes"]), f"{result['quality']}")
+        unknown = [line for line in daemon.get("/metrics").body.decode().splitlines() if 'request_unknown"' in line]
+        check(len(unknown) == 1 and unknown[0].endswith(" 1"), f"{unknown}")
+
+
+def a_spinner_is_not_blocked():
+    """Nor is a thread for as long as a hypervisor or interrupts have its CPU, whether it sleeps at times or never."""
+    program = compile_workload("spin_nap.c", "-O2", "-lpthread")
+    with Daemon() as daemon, running(program) as process:
+        daemon.profile(f"pid:{process.pid}", 1, "offcpu")  # the programs are there: threads are read as a session begins
+        taken = taken_ns()
+        result = daemon.profile(f"pid:{process.pid}", 5, "wall", 99)
+        taken = taken_ns() - taken
+        threads = {t["thread"]: t for t in daemon.get(f"{FAMILY_A}/{result['id']}/ledger").json()["threads"]}
+        check(set(threads) == {"spin", "nap"}, f"{threads}")
+        for thread in threads.values():
+            ran = sum(thread[name] for name in ("userNs", "kernelNs", "runqueueNs", "preemptedNs"))
+            near(thread["thread"], ran + sum(thread["blockedNs"].values()), lasted_ns(result), 1, 1e12)
+            # of three counters each is up to one of their ticks of 10 ms late
+            check(thread["stolenNs"] <= min(thread["preemptedNs"], taken + 3e7), f"{taken} were taken: {thread}")
+        blocked = {name: sum(t["blockedNs"].values()) / t["elapsedNs"] for name, t in threads.items()}
+        check(blocked["spin"] == 0, f"{threads}")
+        check(blocked["nap"] > 0.01, f"{threads}")
+        shown = sum(v for s, v in daemon.folded(result["id"]) if s == ["[stolen]"])
+        check(shown == sum(t["stolenNs"] for t in threads.values()), f"{shown}: {threads}")
+
+
 if __name__ == "__main__":
-    main(every_type_at_once, locks_of_programs_and_of_the_kernel, io_counts_bytes)
+    main(a_spinner_is_not_blocked, every_type_at_once, locks_of_programs_and_of_the_kernel, io_counts_bytes,
+         io_counts_requests_that_post_many)

@@ -6,7 +6,10 @@ import contextlib
 import os
 import time
 
-from harness import Counting, Daemon, check, compile_workload, lasted_ns, main, own_name, wait_until
+from harness import (FAMILY_A, Counting, Daemon, check, check_sampled, compile_workload, cpu_ns, lasted_ns, main, own_name, running,
+                     wait_until)
+
+RATE = 499  # of threads' own events
 
 
 @contextlib.contextmanager
@@ -52,6 +55,35 @@ def nothing_stays_attached(daemon):
             wait_until(lambda: len(links(daemon)) >= len(waits) + more, 60, f"programs of {kind} {extra}: {links(daemon)}, {waits}")
             ends(session, waits)
         ends(standing, before)
+
+
+def events(daemon):
+    """How many perf events the collector has open."""
+    folder = f"/proc/{daemon.children()['profd-collect']}/fd"
+    found = []
+    for fd in os.listdir(folder):
+        with contextlib.suppress(OSError):
+            found.append(os.readlink(f"{folder}/{fd}"))
+    return sum("perf_event" in target for target in found)
+
+
+def nothing_counts_twice(daemon):
+    """Who reads the stacks of sleeping threads may hang: meanwhile the events of the session that has ended are gone, and
+    the next one's sample alone."""
+    with own_name(compile_workload("silent_stack.c", "-O2", "-lpthread")) as program, running(program) as process:
+        before = events(daemon)
+        session = daemon.start_profile(os.path.basename(program), 600, "wall", rate=RATE)
+        wait_until(lambda: events(daemon) > before, 60, f"more than {before} events")
+        daemon.request("DELETE", f"{FAMILY_A}/{session}")
+        wait_until(lambda: events(daemon) == before, 60, f"{before} events, there are {events(daemon)}")
+        before = cpu_ns(process.pid)
+        session = daemon.start_profile(os.path.basename(program), 600, rate=RATE)
+        start = cpu_ns(process.pid)
+        wait_until(lambda: cpu_ns(process.pid) - start > 0.7e9, 60, "the program to run")
+        least = cpu_ns(process.pid) - start
+        daemon.request("DELETE", f"{FAMILY_A}/{session}")
+        most = cpu_ns(process.pid) - before
+        check_sampled(daemon.finish_profile(session)["totalValue"], least, most, RATE)
 
 
 def two_thousand_threads(daemon):
@@ -164,6 +196,7 @@ def bad_cases():
         exec_while_blocked(daemon)
         a_pid_that_is_used_again(daemon)
         nothing_stays_attached(daemon)
+        nothing_counts_twice(daemon)
 
 
 if __name__ == "__main__":

@@ -140,9 +140,7 @@ def from_the_list_to_the_graph():
 
         page.run("[...document.querySelectorAll('summary')].find(s => s.textContent.includes('heat map')).click()")
         page.wait("document.querySelector('.heat')", "the heat map")
-        page.settle()
-        page.click(*page.run("(r => [r.left + r.width / 4, r.bottom - 2])(document.querySelector('.heat').getBoundingClientRect())"))
-        page.wait("/from=.*to=/.test(location.search)", "the time of a cell in the address")
+        click_the_heat_map(page)
         page.wait(GRAPH, "the graph of a part of a second")
         page.run("history.back()")
         page.wait("!location.search.includes('from=') && document.querySelector('.graph')?.dataset.final === 'true'", "the whole profile again")
@@ -284,6 +282,22 @@ def comparison_and_baseline():
         page.wait("document.querySelector('.chart canvas')", "the chart")
         check(page.run("document.querySelectorAll('[aria-label=Values] tbody tr').length") == 1, "one baseline, one row")
         page.clean()
+
+
+def click_the_heat_map(page):
+    """A cell of its last row. How far down it is depends on what stands above; what still loads there moves it: then again."""
+    def clicked():
+        try:
+            if page.run("/from=.*to=/.test(location.search)"):
+                return True
+            page.run("document.querySelector('.heat').scrollIntoView({ block: 'center' })")
+            page.settle()
+            page.click(*page.run("(r => [r.left + r.width / 4, r.bottom - 2])(document.querySelector('.heat').getBoundingClientRect())"))
+            page.settle()
+        except Failure:  # the page is just being left
+            pass
+        return False
+    wait_until(clicked, 120, "the time of a cell in the address")
 
 
 CHART = "document.querySelector('.u-over')"

@@ -70,6 +70,8 @@ def profiles():
                     data = f.read()
                 check(len(data) > 100 and data.startswith(first), f"{form}: {data[:40]}")
         profctl(daemon, "flamegraph", session, "-F", "nonsense", status=1)
+        folded = profctl(daemon, "flamegraph", session, "-", "-F", "folded")
+        check("leaf_a" in folded, f"standard output by its usual name: {folded[:100]}")
 
         text = profctl(daemon, "top", f"pid:{process.pid}", "-d", "2", "-r", "199", "-n", "5")
         check("self%" in text and "quality" in text, text)
@@ -153,11 +155,13 @@ def gate():
         name = os.path.basename(program)
         with Daemon() as daemon:
             with running(program, "0") as process:
-                profctl(daemon, "baseline", "create", take(daemon, process, seconds=LEAST_S), "--label", "fast")
+                profctl(daemon, "baseline", "create", take(daemon, process), "--label", "fast")
+                newest = profctl(daemon, "baseline", "create", take(daemon, process, seconds=LEAST_S), "--label", "fast").strip()
             text = ci(0, program, "0")
             check("gate       passed" in text and "verdict    unchanged" in text, text)
             answer = ci(1, program, "50", output="json")
             check((answer["exitStatus"], answer["outcome"], answer["commandStatus"]) == (1, "regressed", None), answer)
+            check(answer["baselineId"] == newest, f"of two with the label, the newer one: {answer['baselineId']}")
             check("slow_way" in [f["funcName"] for f in answer["comparison"]["regressions"]], answer["comparison"])
             text = ci(3, program, "50", seconds=1)
             check("gate       undecided" in text and "verdict    not enough data" in text, text)

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# tools/test: beside others
 """Programs that are not ours, beside `perf record --call-graph dwarf` on the same run: stacks are complete as
 often, the functions at the top agree."""
 

@@ -8,11 +8,12 @@ import datetime
 import os
 import re
 import signal
+import sys
 import tempfile
 import time
 
-from harness import (FAMILY_A, Daemon, band, check, compile_workload, cpu_ns, lasted_ns, main, own_name, running,
-                     wait_until)
+from harness import (FAMILY_A, Counting, Daemon, band, check, compile_workload, cpu_ns, free_port, lasted_ns, main, own_name,
+                     running, wait_until)
 
 FAMILY_B = "/api/v1/profiling"
 SHARES = {"parse_input": 0.4, "encode_output": 0.3, "hash_record": 0.2, "write_log": 0.1}
@@ -211,6 +212,60 @@ def waiting_for_a_service():
         check(result["status"] == "failed" and result["failureReason"], f"{result}")
 
 
+def kernel_threads():
+    """They run and wait as others do, and have neither a heap nor stacks that could be read."""
+    without = ("memory", "alloc", "goroutine")
+    with Daemon() as daemon:
+        known(daemon, "kernel")
+        service = next(s for s in daemon.get("/api/v1/observability/services").json()["items"] if s["name"] == "kernel")
+        for kind in service["profileTypes"]:
+            check(kind["available"] == (kind["type"] not in without) and bool(kind["reason"]) != kind["available"], f"{kind}")
+        for kind in without:
+            answer = start(daemon, "kernel", status=422, profileType=kind).json()
+            check(answer["error_code"] == "ProfileTypeUnavailable" and "kernel threads" in answer["detail"], f"{answer}")
+        # nor do they take the places of programs that have one
+        result = daemon.finish_profile(start(daemon, "*", profileType="alloc", durationSeconds=1).json()["id"])
+        kernel = {process["pid"] for process in service["processes"]}
+        about = [note for note in result["quality"]["notes"] if any(f"process {pid} " in note for pid in kernel)]
+        check(not about, f"{about}")
+
+
+def unknown_names():
+    """A program that was found through a link is known by its executable: who asks for what `ps` shows is told."""
+    with units() as program, Daemon() as daemon, tempfile.TemporaryDirectory() as folder:
+        link = os.path.join(folder, "linked_units")
+        os.symlink(program, link)
+        with running(link):
+            service = os.path.basename(program)
+            known(daemon, service)
+            for asked, told in (("linked_units", f"belongs to service '{service}'"), ("nothing_like_it", "no service 'nothing_like_it'"),
+                                ("pid:4194305", "no process 4194305"), ("port:1", "listens on TCP port 1")):
+                answer = start(daemon, asked, status=404).json()
+                check(answer["error_code"] == "UnknownService" and told in answer["detail"], f"{answer}")
+
+
+def listens_late():
+    """A port belongs to who listens on it when somebody asks, however long that process has been known."""
+    port = free_port()
+    program = ("import socket, sys\nprint('ready', flush=True)\nfor line in sys.stdin:\n if line == 'open\\n':\n"
+               f"  s = socket.create_server(('127.0.0.1', {port}))\n else:\n  s.close()\n print('done', flush=True)\n")
+    with Daemon() as daemon, Counting(sys.executable, "-c", program) as first, Counting(sys.executable, "-c", program) as second:
+        for process in (first, second):
+            daemon.profile(process.service, 1, "wall")
+        for process, other in ((first, None), (second, first)):
+            if other:
+                tell(other, "close")
+            tell(process, "open")
+            answer = start(daemon, f"port:{port}", durationSeconds=1, profileType="wall").json()
+            result = daemon.finish_profile(answer["id"])
+            check([p["pid"] for p in result["processes"]] == [process.pid], f"{process.pid}: {result}")
+
+
+def tell(process, what):
+    process.say(what)
+    check(process.process.stdout.readline() == "done\n", f"{what} was not done")
+
+
 def start_refused(daemon, service):
     answer = daemon.request("POST", FAMILY_A + "/start", {"service": service, "profileType": "cpu"})
     if answer.status == 202:
@@ -381,5 +436,5 @@ def regressions_of_known_programs():
 
 
 if __name__ == "__main__":
-    main(life_of_a_session, history_pages, limits_of_running_sessions, retries_with_a_key, waiting_for_a_service,
-         two_rates_of_one_program, tenants_see_their_own, restarts_keep_sessions, regressions_of_known_programs)
+    main(life_of_a_session, history_pages, limits_of_running_sessions, retries_with_a_key, waiting_for_a_service, kernel_threads,
+         unknown_names, listens_late, two_rates_of_one_program, tenants_see_their_own, restarts_keep_sessions, regressions_of_known_programs)

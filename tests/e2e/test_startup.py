@@ -4,12 +4,15 @@
 behind; the informational commands answer."""
 
 import os
+import resource
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
+import time
 
-from harness import BUILD, Daemon, Skip, check, main
+from harness import BUILD, FAMILY_A, Daemon, Skip, check, main, running, wait_until
 
 PROFD = os.path.join(BUILD, "profd")
 PROFCTL = os.path.join(BUILD, "profctl")
@@ -83,13 +86,27 @@ def configuration_errors():
         ("[sever]\nlisten = 127.0.0.1:0\n", [":2:", "[sever]"]),
         ("[limits]\nbody_bytes = lots\n", [":2:", "body_bytes"]),
         ("[store]\nretention_days = 0\n", [":2:", "retention_days", "from 1 to 3650"]),
-        ("[store]\nurl = clickhouse://localhost/profd\n", ["sqlite:PATH", "[export NAME]"]),
+        ("[store]\nurl = clickhouse://localhost/profd\n", [":2:", "sqlite:PATH", "[export NAME]"]),
+        ("[store]\ndata_dir =\n", [":2:", "data_dir", "a folder"]),
+        ("[server]\nlisten = 8088\n", [":2:", "listen", "ADDR:PORT"]),
+        ("[server]\nlisten = 127.0.0.1:65536\n", [":2:", "listen", "ADDR:PORT"]),
+        ("[server]\nsocket = /run/" + "s" * 104 + "\n", [":2:", "socket", "107"]),
+        ("[server]\npublic_url = profd.example\n", [":2:", "public_url", "https://"]),
+        ("[collect]\ndebuginfod_urls = http://a http:// http://b\n", [":2:", "debuginfod_urls", "https://"]),
         ("[collect]\ncpu_budget_pct = -1\n", [":2:", "cpu_budget_pct"]),
         ("[continuous]\nspan = 10\n", [":2:", "span", "10s"]),
         ("listen\n", [":1:"]),
-        ("[auth]\njwt_algorithm = none\n", ["jwt_algorithm"]),
+        ("[auth]\njwt_algorithm = none\n", [":2:", "jwt_algorithm", "EdDSA"]),
         ("[tenant a/b]\nservices = x\n", ["a/b"]),
+        ("[tenant t]\nservices = " + "x " * 65 + "\n", [":2:", "[tenant t]", "64"]),
+        ("[service x]\nport = http\n", [":2:", "port", "65535"]),
+        ("[service x]\nport = 65536\n", [":2:", "port", "65535"]),
+        ("[service pid:1]\nunit = x\n", [":2:", "[service pid:1]"]),
+        ("[service *]\nunit = x\n", [":2:", "[service *]"]),
+        ("[service " + "x" * 256 + "]\nunit = x\n", [":2:", "255"]),
         ("[export x]\nkind = carrier-pigeon\n", ["kind"]),
+        ("[export x]\nkind = otlp\nurl = collector:4318\n", [":3:", "url", "http://"]),
+        ("[export x]\nkind = otlp\nurl = http://\n", [":3:", "url", "http://"]),
     ]
     for text, words in cases:
         with tempfile.TemporaryDirectory() as folder:
@@ -171,6 +188,79 @@ def processes_are_known_at_once():
         check(daemon.get("/readyz").status == 200, "it knows the processes and is not ready")
 
 
+LEADERLESS = """
+#include <pthread.h>
+#include <stdio.h>
+#include <unistd.h>
+static void *stay(void *arg) { sleep(600); return arg; }
+int main(void)
+{
+	pthread_t thread;
+	pthread_create(&thread, NULL, stay, NULL);
+	puts("ready");
+	fflush(stdout);
+	pthread_exit(NULL);
+}
+"""
+
+
+def who_has_ended_is_no_process():
+    """Also who had when the daemon started, and waits for its parent to look; but not whose first thread alone has."""
+    with tempfile.TemporaryDirectory(prefix="profd-e2e-") as folder:
+        program = f"{folder}/leaderless"
+        subprocess.run(["gcc", "-x", "c", "-", "-o", program, "-lpthread"], input=LEADERLESS, text=True, check=True)
+        ended = subprocess.Popen(["true"])
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+        with running(program) as lives:
+            def state():
+                with open(f"/proc/{lives.pid}/stat") as f:
+                    return f.read().rsplit(") ", 1)[1][0]
+
+            wait_until(lambda: state() == "Z", 30, "its first thread to end")
+            with Daemon() as daemon:
+                pids = [p["pid"] for item in daemon.get("/api/v1/observability/services").json()["items"] for p in item["processes"]]
+                check(ended.pid not in pids and lives.pid in pids, f"{ended.pid} has ended, {lives.pid} has not: {pids}")
+                answer = daemon.request("POST", FAMILY_A + "/start", {"service": f"pid:{ended.pid}", "profileType": "cpu"})
+                check(answer.status == 404 and answer.json()["error_code"] == "UnknownService", answer)
+        ended.wait()
+
+
+def open_files_are_not_limited_by_a_shell():
+    daemon = Daemon()
+    daemon.prefix = ["prlimit", "--nofile=256:5000"]
+    with daemon:
+        for pid in (daemon.process.pid, daemon.children()["profd-collect"], daemon.children()["profd-server"]):
+            limit = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+            check(limit == (5000, 5000), f"{pid}: {limit}")
+
+
+TRACER = """
+import ctypes, sys, time
+if ctypes.CDLL(None, use_errno=True).ptrace(0x4206, int(sys.argv[1]), None, None) != 0:  # PTRACE_SEIZE
+    sys.exit(f"ptrace: {ctypes.get_errno()}")
+print("seized", flush=True)
+time.sleep(600)
+"""
+
+
+def stop_does_not_wait_for_what_cannot_be_killed():
+    """As of a process that hangs in the kernel, the end of one that is traced is not to be had."""
+    daemon = Daemon().start()
+    pid = daemon.children()["profd-symbols"]
+    with subprocess.Popen([sys.executable, "-c", TRACER, str(pid)], stdout=subprocess.PIPE, text=True) as tracer:
+        try:
+            check(tracer.stdout.readline() == "seized\n", "the process could not be traced")
+            begin = time.monotonic()
+            check(daemon.stop() == 0, f"exit {daemon.process.returncode}: {daemon.log}")
+            took = time.monotonic() - begin
+        finally:
+            tracer.kill()
+    check(took < 30, f"it took {took:.0f} s")
+    said = [line for line in daemon.log if "symbolizer" in line and "cannot be killed" in line]
+    check(len(said) == 1, daemon.log)
+    shutil.rmtree(daemon.data_dir)
+
+
 def stop_is_clean():
     daemon = Daemon().start()
     children = daemon.children()
@@ -185,4 +275,4 @@ if __name__ == "__main__":
     main(without_privileges, without_btf, port_taken, address_malformed, data_directory_not_writable,
          data_directory_in_use, configuration_errors, drop_ins_are_read, unknown_feature,
          each_feature_disabled, elsewhere_takes_a_key_and_encryption, informational_commands, processes_are_known_at_once,
-         stop_is_clean)
+         who_has_ended_is_no_process, open_files_are_not_limited_by_a_shell, stop_does_not_wait_for_what_cannot_be_killed, stop_is_clean)

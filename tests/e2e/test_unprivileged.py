@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# tools/test: beside others
 """As the service runs: a user that is not root, with exactly the six capabilities of the unit file. It takes
 a real profile of another user's process, and no process of the daemon holds more than it should."""
 

@@ -18,7 +18,7 @@ static void *sound_image(size_t *ret_bytes)
 	static const char *const names[] = { "alpha", "beta", "_Z3fooi", "file.c" };
 	uint32_t name[4], function, outer, inner;
 	void *image = NULL;
-	int bad = 0;
+	int bad = index_builder_extent(&b, 0x1180, 0x11c0) | index_builder_extent(&b, 0x1200, 0x1208);
 
 	for (int i = 0; i < 4; i++)
 		bad |= index_builder_string(&b, names[i], SIZE_MAX, &name[i]);

@@ -35,6 +35,7 @@ static const struct {
 	{ ".debug_str_offsets", SHT_PROGBITS },
 	{ ".symtab", SHT_SYMTAB },
 	{ ".strtab", SHT_STRTAB },
+	{ ".eh_frame", SHT_PROGBITS },
 	{ ".text", SHT_NOBITS },
 };
 #define SECTIONS ARRAY_SIZE(sections)
@@ -82,8 +83,8 @@ static void fill_sections(struct skeleton *s, struct bytes contents, size_t cont
 	}
 	s->shdrs[1].sh_offset = offsetof(struct skeleton, names);
 	s->shdrs[1].sh_size = sizeof(s->names);
-	s->shdrs[SECTIONS - 3].sh_entsize = sizeof(Elf64_Sym);
-	s->shdrs[SECTIONS - 3].sh_link = SECTIONS - 2;
+	s->shdrs[SECTIONS - 4].sh_entsize = sizeof(Elf64_Sym);
+	s->shdrs[SECTIONS - 4].sh_link = SECTIONS - 3;
 	s->shdrs[SECTIONS - 1].sh_addr = TEXT_EV;
 	s->shdrs[SECTIONS - 1].sh_size = TEXT_SIZE;
 }

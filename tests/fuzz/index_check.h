@@ -27,6 +27,8 @@ static inline void index_check(const struct symbol_index *index, uint64_t end_fo
 	for (uint64_t fo = 0; fo < end_fo; fo += 13) {
 		int count = symbol_index_find(stored, fo, frames);
 
+		if (count && !frames[0].function[0] && (count > 1 || frames[0].from_start > fo))
+			abort();
 		for (int i = 0; i < count; i++)
 			total += strlen(frames[i].function) + strlen(frames[i].file);
 	}

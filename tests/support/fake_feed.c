@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "agent/base/channel.h"
+#include "agent/base/clock.h"
 #include "agent/wire/control.h"
 #include "bpf/profiler.h"
 
@@ -85,6 +86,42 @@ static void answer_want(struct fake_feed *feed, const struct control_want *want)
 	(void)pthread_mutex_unlock(&feed->lock);
 }
 
+/* Their first processes say that they belong to them. */
+static void answer_families(struct fake_feed *feed, const struct control_families *families)
+{
+	(void)pthread_mutex_lock(&feed->lock);
+	feed->families = *families;
+	for (size_t i = 0; i < feed->kept_count; i++) {
+		const struct fake_kept *kept = &feed->kept[i];
+		struct feed_proc record;
+
+		if (kept->kind != FEED_PROC)
+			continue;
+		memcpy(&record, kept->data, sizeof(record));
+		for (uint32_t j = 0; j < families->count; j++)
+			if (families->items[j].tgid == record.tgid)
+				put(feed, FEED_PROC, kept->data, kept->len, &families->items[j].family, sizeof(uint64_t));
+	}
+	(void)pthread_mutex_unlock(&feed->lock);
+}
+
+static void answer_sweep(struct fake_feed *feed)
+{
+	struct feed_sample live[FAKE_LIVE_MAX];
+	size_t count;
+
+	(void)pthread_mutex_lock(&feed->lock);
+	count = feed->live_count;
+	memcpy(live, feed->live, count * sizeof(*live));
+	(void)pthread_mutex_unlock(&feed->lock);
+	feed->sweeps++;
+	for (size_t i = 0; i < count; i++) {
+		live[i].source = feed->sweeps;
+		fake_feed_any_sample(feed, &live[i]);
+	}
+	fake_feed_alloc(feed, &(struct feed_alloc){ .time_ns = clock_monotonic_ns(), .what = FEED_ALLOC_SWEPT });
+}
+
 static void add_string(uint8_t *out, size_t *at, const char *text)
 {
 	uint16_t len = (uint16_t)strlen(text);
@@ -155,6 +192,10 @@ static void serve(struct fake_feed *feed, struct channel_message *message)
 			answer_demand(feed, (const void *)message->data);
 		else if (head->kind == CONTROL_WANT && message->len == sizeof(struct control_want))
 			answer_want(feed, (const void *)message->data);
+		else if (head->kind == CONTROL_SWEEP)
+			answer_sweep(feed);
+		else if (head->kind == CONTROL_FAMILIES && message->len == sizeof(feed->families))
+			answer_families(feed, (const void *)message->data);
 	}
 	while (feed->symbolizer_fd >= 0 && channel_receive(feed->symbolizer_fd, message) == 1)
 		if (head->kind == CONTROL_NAMES && !feed->mute_names)
@@ -211,7 +252,8 @@ void fake_feed_connect(struct fake_feed *feed, struct sessions *sessions)
 	struct control_status status = { .head = { .kind = CONTROL_STATUS },
 					 .listed = 1,
 					 .features_found = ~0u,
-					 .types = PROF_WANT_CPU | PROF_WANT_OFFCPU | PROF_WANT_IO };
+					 .types = PROF_WANT_CPU | PROF_WANT_OFFCPU | PROF_WANT_IO | PROF_WANT_LOCKS |
+						  (feed->probes ? PROF_WANT_ALLOC | PROF_WANT_LIVE : 0) };
 	int collector[2], symbolizer[2], rc;
 
 	fake_feed_disconnect(feed);
@@ -265,6 +307,14 @@ void fake_feed_clock(struct fake_feed *feed, uint64_t cpu_ns, uint64_t bpf_ns)
 	put(feed, FEED_CLOCK, &record, sizeof(record), "", 0);
 }
 
+void fake_feed_set_clock(struct fake_feed *feed, int64_t step_ns)
+{
+	struct feed_clock record = { clock_now(), 0, 0, 1 << 20 };
+
+	record.clock.realtime_ns += (uint64_t)step_ns;
+	put(feed, FEED_CLOCK, &record, sizeof(record), "", 0);
+}
+
 void fake_feed_costs(struct fake_feed *feed, unsigned program, uint64_t run_ns)
 {
 	struct feed_costs record = { .time_ns = clock_monotonic_ns() };
@@ -304,6 +354,10 @@ void fake_feed_proc(struct fake_feed *feed, const struct fake_proc *proc)
 	for (int i = 0; i < 6; i++)
 		feed_encode_string(tail, sizeof(tail), &at, texts[i] ? texts[i] : "",
 				   texts[i] ? strlen(texts[i]) : 0);
+	if (proc->family) {
+		memcpy(tail + at, &proc->family, sizeof(proc->family));
+		at += sizeof(proc->family);
+	}
 	put(feed, FEED_PROC, &record, sizeof(record), tail, at);
 	keep(feed, FEED_PROC, proc->proc, &record, sizeof(record), tail, at);
 }
@@ -365,6 +419,21 @@ void fake_feed_wait(struct fake_feed *feed, uint32_t proc, uint32_t tid, uint64_
 void fake_feed_any_sample(struct fake_feed *feed, const struct feed_sample *sample)
 {
 	put(feed, FEED_SAMPLE, sample, sizeof(*sample), "", 0);
+}
+
+void fake_feed_alloc(struct fake_feed *feed, const struct feed_alloc *alloc)
+{
+	const uint16_t reason = 0;
+
+	put(feed, FEED_ALLOC, alloc, sizeof(*alloc), &reason, sizeof(reason));
+}
+
+void fake_feed_live(struct fake_feed *feed, const struct feed_sample *sample)
+{
+	(void)pthread_mutex_lock(&feed->lock);
+	assert(feed->live_count < FAKE_LIVE_MAX);
+	feed->live[feed->live_count++] = *sample;
+	(void)pthread_mutex_unlock(&feed->lock);
 }
 
 void fake_feed_outcome(struct fake_feed *feed, uint32_t outcome, uint64_t count)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The other ends of the session layer, by hand: a real ring that a test writes records into, a
- * collector that answers CONTROL_DEMAND with FEED_DEMAND and CONTROL_WANT with the records it has,
- * a symbolizer with made-up names ("f_<offset in hex>", and "inlined_…" inside it where the offset
+ * collector that answers CONTROL_DEMAND with FEED_DEMAND, CONTROL_WANT with the records it has and CONTROL_SWEEP with what it
+ * was told is in use, a symbolizer with made-up names ("f_<offset in hex>", and "inlined_…" inside it where the offset
  * is odd). Both answer on a thread of their own. */
 #ifndef TESTS_SUPPORT_FAKE_FEED_H
 #define TESTS_SUPPORT_FAKE_FEED_H
@@ -13,9 +13,11 @@
 
 #include "agent/base/ring.h"
 #include "agent/session/sessions_run.h"
+#include "agent/wire/control.h"
 #include "agent/wire/feed.h"
 
 #define FAKE_KEPT_MAX 4096
+#define FAKE_LIVE_MAX 16
 
 struct fake_kept { /* a record that can be asked for again */
 	uint32_t kind;
@@ -36,10 +38,15 @@ struct fake_feed {
 	uint32_t rate_limit;		 /* 0 = none; the most that FEED_DEMAND admits */
 	uint64_t off_threshold_ns;	 /* of FEED_DEMAND, whatever was asked for */
 	bool silent;			 /* answers no demand */
+	bool probes;			 /* allocations can be observed: of the next connection */
 	bool mute_names;		 /* answers no names */
 	_Atomic unsigned wants, names;	 /* requests seen */
 	struct fake_kept kept[FAKE_KEPT_MAX];
 	size_t kept_count;
+	struct control_families families; /* the last ones */
+	struct feed_sample live[FAKE_LIVE_MAX];
+	size_t live_count;
+	uint32_t sweeps; /* so far: the source of what is in use */
 };
 
 void fake_feed_open(struct fake_feed *feed, size_t ring_bytes);
@@ -53,6 +60,8 @@ void fake_feed_forget(struct fake_feed *feed);
 /* Each returns after the record is in the ring. @keep records can be asked for again. */
 void fake_feed_epoch(struct fake_feed *feed, uint64_t epoch);
 void fake_feed_clock(struct fake_feed *feed, uint64_t cpu_ns, uint64_t bpf_ns);
+/* As after somebody set the host's clock so far from where it is. */
+void fake_feed_set_clock(struct fake_feed *feed, int64_t step_ns);
 /* So far, of one kind of BPF program; goes before a clock. */
 void fake_feed_costs(struct fake_feed *feed, unsigned program, uint64_t run_ns);
 void fake_feed_module(struct fake_feed *feed, uint32_t module, uint64_t key, const char *path);
@@ -60,6 +69,7 @@ struct fake_proc {
 	uint32_t proc, tgid;
 	const char *comm, *exe, *cgroup, *environment, *ports;
 	uint32_t flags, generation;
+	uint64_t family; /* 0 = of none */
 };
 void fake_feed_proc(struct fake_feed *feed, const struct fake_proc *proc);
 void fake_feed_exit(struct fake_feed *feed, uint32_t proc);
@@ -76,6 +86,10 @@ void fake_feed_wait(struct fake_feed *feed, uint32_t proc, uint32_t tid, uint64_
 		    uint64_t end_ns, uint64_t off_ns, uint8_t state);
 /* Any other. */
 void fake_feed_any_sample(struct fake_feed *feed, const struct feed_sample *sample);
+/* About the allocations of a process. */
+void fake_feed_alloc(struct fake_feed *feed, const struct feed_alloc *alloc);
+/* What is in use, for the sweeps to come. */
+void fake_feed_live(struct fake_feed *feed, const struct feed_sample *sample);
 void fake_feed_outcome(struct fake_feed *feed, uint32_t outcome, uint64_t count);
 
 #endif

@@ -214,6 +214,10 @@ static void on_record(struct feed_view *view, const struct ring_record *record)
 				 0);
 		view->sample_count++;
 		break;
+	case FEED_ALLOC:
+		assert_int_equal(feed_decode(record->data, record->len, &view->alloc, sizeof(view->alloc), &tail, &tail_len), 0);
+		view->allocs++;
+		break;
 	case FEED_PROC_CPU:
 		assert_int_equal(feed_decode(record->data, record->len, &reading, sizeof(reading), &tail, &tail_len), 0);
 		if (!reading.proc)

@@ -37,6 +37,8 @@ struct feed_view {
 	struct feed_costs costs;     /* that it sums up */
 	struct feed_demand demand;   /* last */
 	unsigned demands;
+	struct feed_alloc alloc;     /* last */
+	unsigned allocs;
 	struct view_module *modules; /* newest of each id */
 	size_t module_count;
 	struct view_proc *procs;     /* newest of each id */

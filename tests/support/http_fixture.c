@@ -315,8 +315,14 @@ double http_number(const struct http_reply *reply, const char *path)
 
 void http_make_session(struct http_fixture *f, const char *tenant, char id[SESSION_ID_SIZE])
 {
-	struct session_request request = { .tenant = tenant, .service = "web", .type = PROFILE_CPU,
+	http_make_session_of(f, tenant, "web", id);
+}
+
+void http_make_session_of(struct http_fixture *f, const char *tenant, const char *service, char id[SESSION_ID_SIZE])
+{
+	struct session_request request = { .tenant = tenant, .service = service, .type = PROFILE_CPU,
 					   .duration_s = 60, .rate_hz = 99 };
+	uint32_t first = strcmp(service, "db") == 0 ? 3 : 1, second = strcmp(service, "db") == 0 ? 3 : 2;
 	struct session_info info;
 	struct err err = { 0 };
 	bool stopped = false;
@@ -330,7 +336,7 @@ void http_make_session(struct http_fixture *f, const char *tenant, char id[SESSI
 		fail_msg("%s", err.text);
 	now_ns = clock_monotonic_ns();
 	for (int i = 0; i < 40; i++)
-		fake_feed_sample(&f->feed, i < 10 ? 1 : 2, i < 10 ? 101 : 102, i < 10 ? 1 : 2,
+		fake_feed_sample(&f->feed, i < 10 ? first : second, 100 + (i < 10 ? first : second), i < 10 ? 1 : 2,
 				 now_ns + (uint64_t)i, PERIOD_99);
 	if (sessions_delete(f->sessions, tenant, id, &stopped, &err) < 0 ||
 	    sessions_wait(f->sessions, tenant, id, 10 * NS_PER_S, &err) < 0)

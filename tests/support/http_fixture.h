@@ -56,5 +56,7 @@ double http_number(const struct http_reply *reply, const char *path);
 
 /* A finished CPU session of `web` with 10 samples of stack 1 and 30 of stack 2. */
 void http_make_session(struct http_fixture *f, const char *tenant, char id[SESSION_ID_SIZE]);
+/* The same of web or db. */
+void http_make_session_of(struct http_fixture *f, const char *tenant, const char *service, char id[SESSION_ID_SIZE]);
 
 #endif

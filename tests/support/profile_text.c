@@ -22,7 +22,7 @@ static uint32_t frame_of(struct profile_builder *b, char *word)
 	} kinds[] = {
 		{ "kernel", PROFILE_FRAME_KERNEL, 0 },	 { "go", PROFILE_FRAME_GO, 0 },
 		{ "unknown", PROFILE_FRAME_UNKNOWN, 0 }, { "marker", PROFILE_FRAME_MARKER, 0 },
-		{ "guessed", 0, PROFILE_FRAME_GUESSED },
+		{ "guessed", 0, PROFILE_FRAME_GUESSED },	 { "jit", PROFILE_FRAME_JIT, 0 },
 	};
 	struct profile_frame frame = { 0 };
 	struct profile_function function = { 0 };

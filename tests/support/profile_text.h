@@ -3,7 +3,7 @@
  * names are pid, comm, tid, thread, state, wait, extra, at (seconds since the profile's start: adds
  * an event) and anything else, which becomes a label. A frame is `name`, `package!name`, with
  * `@kernel`, `@go`,
- * `@unknown`, `@marker` or `@guessed` behind it where it is not native. Without as many values as
+ * `@unknown`, `@marker`, `@jit` or `@guessed` behind it where it is not native. Without as many values as
  * the type has, the value is the main one and the others are 1. */
 #ifndef PROFD_TESTS_PROFILE_TEXT_H
 #define PROFD_TESTS_PROFILE_TEXT_H

@@ -99,7 +99,7 @@ struct profile *render_fixture(void)
 	struct profile_mapping binary = { .path = text(b, "/usr/bin/api"), .build_id_len = 4,
 					  .build_id = { 0xde, 0xad, 0xbe, 0xef }, .key = 1 };
 	struct profile_mapping kernel = { .path = text(b, "[kernel]"), .key = 2 };
-	uint32_t bin = profile_builder_mapping(b, &binary), ker = profile_builder_mapping(b, &kernel);
+	uint32_t ker = profile_builder_mapping(b, &kernel), bin = profile_builder_mapping(b, &binary);
 	uint32_t main_f = frame(b, "main", "", "/src/main.c", bin, 0x1010, PROFILE_FRAME_NATIVE, 0);
 	uint32_t work = frame(b, "work<std::pair<int, char>, A;B>", "", "/src/work.cc", bin, 0x2020,
 			      PROFILE_FRAME_NATIVE, 0);

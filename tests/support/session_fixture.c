@@ -66,6 +66,11 @@ static void fill_tables(struct session_fixture *f)
 
 void session_fixture_wait_known(struct session_fixture *f, const char *service)
 {
+	session_fixture_wait_type(f, service, PROFILE_CPU);
+}
+
+void session_fixture_wait_type(struct session_fixture *f, const char *service, enum profile_type type)
+{
 	for (int i = 0; i < 200; i++) {
 		struct service_list list;
 		struct err err = { 0 };
@@ -74,7 +79,7 @@ void session_fixture_wait_known(struct session_fixture *f, const char *service)
 		assert_int_equal(sessions_services(f->sessions, "default", &list, &err), 0);
 		for (uint32_t j = 0; j < list.count; j++)
 			found |= strcmp(list.items[j].name, service) == 0 &&
-				 list.items[j].types[PROFILE_CPU].available;
+				 list.items[j].types[type].available;
 		service_list_deinit(&list);
 		if (found)
 			return;

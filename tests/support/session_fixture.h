@@ -27,6 +27,8 @@ void session_fixture_open(struct session_fixture *f);
 void session_fixture_close(struct session_fixture *f);
 /* Until @service can be profiled. */
 void session_fixture_wait_known(struct session_fixture *f, const char *service);
+/* The same of a type other than cpu. */
+void session_fixture_wait_type(struct session_fixture *f, const char *service, enum profile_type type);
 
 /* A CPU profile at 99 Hz for the default tenant. */
 struct session_request session_fixture_request(const char *service, uint32_t duration_s);

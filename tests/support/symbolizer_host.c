@@ -215,6 +215,8 @@ struct host_names host_receive_names(struct symbolizer_host *f)
 		read_text(&b, names.file, sizeof(names.file));
 		read_text(&b, names.symbol, sizeof(names.symbol));
 	}
+	if (!names.function[0])
+		names.frames = 0;
 	return names;
 }
 

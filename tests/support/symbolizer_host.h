@@ -43,7 +43,7 @@ struct control_debug_want host_answer_debug(struct symbolizer_host *f, const cha
 struct host_names {
 	int status;
 	uint32_t state;	 /* enum names_state */
-	unsigned frames; /* of the first offset */
+	unsigned frames; /* of the first offset; 0 also of a function without a name */
 	char function[256];
 	char file[256];
 	char symbol[256];

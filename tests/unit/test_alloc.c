@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Sites of allocators, the pace of probing and what survives: pure parts of memory and alloc. */
+/* Sites of allocators and what survives: pure parts of memory and alloc. */
 #include <errno.h>
 #include <fcntl.h>
-#include <gelf.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,9 +22,9 @@
 #include "agent/collect/alloc_headers.h"
 #include "agent/collect/alloc_heap.h"
 #include "agent/collect/alloc_look.h"
-#include "agent/collect/alloc_pace.h"
 #include "agent/collect/alloc_probes.h"
 #include "symbolize/alloc_sites.h"
+#include "tests/support/libc_sites.h"
 
 #define RDI 7
 #define RSI 6
@@ -103,25 +102,9 @@ static void test_sites_of_libc(void **state)
 {
 	struct control_alloc_site sites[ALLOC_SITES_MAX];
 	enum alloc_family family;
-	unsigned count, seen = 0;
-	char path[512] = "";
-	unsigned long start;
-	char line[1024];
-	FILE *maps = fopen("/proc/self/maps", "r");
-	Elf *elf;
-	int fd;
+	char path[512];
+	unsigned count = libc_sites(path, sites, &family), seen = 0;
 
-	assert_non_null(maps);
-	while (fgets(line, sizeof(line), maps))
-		if (strstr(line, "/libc.so.6") && sscanf(line, "%lx-%*x %*s %*s %*s %*s %511s", &start, path) == 2)
-			break;
-	(void)fclose(maps);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	assert_true(fd >= 0);
-	(void)elf_version(EV_CURRENT);
-	elf = elf_begin(fd, ELF_C_READ, NULL);
-	assert_non_null(elf);
-	count = alloc_sites_load(elf, sites, &family);
 	assert_int_equal(family, ALLOC_FAMILY_GLIBC);
 	for (unsigned i = 0; i < count; i++) {
 		seen |= 1u << sites[i].kind;
@@ -130,215 +113,6 @@ static void test_sites_of_libc(void **state)
 	}
 	for (int kind = ALLOC_MALLOC; kind < ALLOC_KIND_MAX; kind++)
 		assert_true(seen >> kind & 1);
-	(void)elf_end(elf);
-	(void)close(fd);
-}
-
-/* ---- pace ---------------------------------------------------------------------------------------- */
-
-#define WALK_NS 4000 /* of a sample */
-
-static const struct alloc_costs costs = { .hit = 500, .returned = 300 };
-
-/* A period of a single busy thread that makes @per_s calls a second when left alone. */
-static struct alloc_period busy(const struct alloc_pace *pace, double per_s)
-{
-	double window = (double)pace->next_window_ns, period = (double)pace->next_period_ns;
-	/* work and probes share the window */
-	double calls = window / (1e9 / per_s + 500 + 400);
-
-	if (pace->next_window_ns == pace->next_period_ns)
-		period = window;
-	return (struct alloc_period){ .period_ns = (uint64_t)period,
-				      .window_ns = (uint64_t)window,
-				      .period_cpu_ns = (uint64_t)period,
-				      .window_cpu_ns = (uint64_t)window,
-				      .hits = (uint64_t)calls,
-				      .allocations = (uint64_t)calls,
-				      .squares = (uint64_t)(calls * calls),
-				      .sampled = (uint64_t)(calls / 10),
-				      .walk_ns = (uint64_t)(calls / 10) * WALK_NS };
-}
-
-static void test_pace_keeps_the_budget(void **state)
-{
-	static const double rates[] = { 2e4, 2e5, 2e6, 1e7 };
-
-	for (size_t i = 0; i < ARRAY_SIZE(rates); i++) {
-		struct alloc_pace pace;
-		double cost = 0, cpu = 0, seen_calls = 0, calls = 0;
-
-		alloc_pace_init(&pace, &costs, 0.01);
-		for (int k = 0; k < 100; k++) {
-			struct alloc_period seen = busy(&pace, rates[i]);
-
-			if (k >= 10) {
-				cost += alloc_pace_cost_ns(&pace, &seen);
-				cpu += (double)seen.period_cpu_ns;
-				seen_calls += (double)seen.hits * alloc_pace_weight(&pace, &seen);
-				calls += rates[i] * (double)seen.period_ns / 1e9;
-			}
-			alloc_pace_judge(&pace, &seen);
-		}
-		if (cost / cpu > 0.0125)
-			fail_msg("%.0f calls a second cost %.2f %%", rates[i], 100 * cost / cpu);
-		/* What the probes took from the program's time is added again. */
-		if (fabs(seen_calls / calls - 1) > 0.05)
-			fail_msg("%.0f calls a second: %.3f of them", rates[i], seen_calls / calls);
-	}
-}
-
-static void test_pace_of_a_waiting_program(void **state)
-{
-	struct alloc_pace pace;
-
-	alloc_pace_init(&pace, &costs, 0.01);
-	for (int k = 0; k < 50; k++) {
-		/* 10,000 calls a second whatever happens; 2 % of a CPU without probes */
-		double calls = 1e4 * (double)pace.next_window_ns / 1e9;
-		struct alloc_period seen = { .period_ns = pace.next_period_ns,
-					     .window_ns = pace.next_window_ns,
-					     .period_cpu_ns = pace.next_period_ns / 50,
-					     .window_cpu_ns = pace.next_window_ns / 50 +
-							      (uint64_t)(calls * 900),
-					     .hits = (uint64_t)calls,
-					     .allocations = (uint64_t)calls,
-					     .squares = (uint64_t)(calls * calls),
-					     .sampled = (uint64_t)(calls / 10),
-					     .walk_ns = (uint64_t)(calls / 10) * WALK_NS };
-
-		alloc_pace_judge(&pace, &seen);
-		assert_true(alloc_pace_dilation(&pace, false) > 0.99);
-		assert_true(pace.next_period_ns >= pace.next_window_ns);
-	}
-	assert_false(pace.full);
-}
-
-static void test_pace_stays_where_it_is_cheap(void **state)
-{
-	struct alloc_pace pace;
-	struct alloc_period seen;
-
-	alloc_pace_init(&pace, &costs, 0.01);
-	for (int k = 0; k < 20; k++) {
-		seen = busy(&pace, 1000);
-		alloc_pace_judge(&pace, &seen);
-	}
-	assert_true(pace.full);
-	assert_float_equal(alloc_pace_weight(&pace, &seen), 1, 1e-9);
-	/* and leaves when the program goes wild */
-	seen.period_ns = seen.window_ns = 200 * NS_PER_MS;
-	seen.period_cpu_ns = seen.window_cpu_ns = 200 * NS_PER_MS;
-	assert_false(alloc_pace_is_over(&pace, &(struct alloc_period){ .period_ns = NS_PER_S }));
-	seen.hits = 200000;
-	assert_true(alloc_pace_is_over(&pace, &seen));
-}
-
-/* A period whose window made so many allocations, at @call_ns of CPU time each with its probes. */
-static struct alloc_period period_of(const struct alloc_pace *pace, double made, double call_ns, double cpu_ns)
-{
-	const bool light = pace->next_light;
-
-	return (struct alloc_period){ .period_ns = pace->next_period_ns,
-				      .window_ns = pace->next_window_ns,
-				      .period_cpu_ns = (uint64_t)cpu_ns,
-				      .window_cpu_ns = (uint64_t)(made * call_ns),
-				      .hits = (uint64_t)(light ? made : 2 * made),
-				      .returns = (uint64_t)(light ? made / 10 : made),
-				      .allocations = (uint64_t)made,
-				      .squares = (uint64_t)(made * made),
-				      .sampled = (uint64_t)(made / 10),
-				      .walk_ns = (uint64_t)(made / 10) * WALK_NS,
-				      .light = light };
-}
-
-/* A period of a thread that sleeps 1 ms whenever it has made what is due, @per_s calls a second of 100 ns. */
-static struct alloc_period bursty(const struct alloc_pace *pace, double per_s)
-{
-	const bool light = pace->next_light;
-	const double window = (double)pace->next_window_ns, period = (double)pace->next_period_ns;
-	const double call = 100 + (light ? 500 + 400 : 2 * 500 + 300 + 400);
-	double at = 0, made = -per_s * 1e-3, cpu;
-
-	while (at < window) {
-		double burst = (per_s * at / 1e9 - made) * call;
-
-		burst = burst < window - at ? burst : window - at;
-		made += burst / call;
-		at += burst + 1e6;
-	}
-	made += per_s * 1e-3;
-	cpu = period / 1e9 * per_s * 100 + made * (call - 100);
-	return period_of(pace, made, call, cpu);
-}
-
-/* What a program that catches up later loses in a window is known from light ones. */
-static void test_pace_of_bursts(void **state)
-{
-	static const double rates[] = { 1e4, 1e5, 4e5, 6e5 };
-
-	for (size_t i = 0; i < ARRAY_SIZE(rates); i++) {
-		double seen_calls[2] = { 0 }, calls[2] = { 0 };
-		struct alloc_pace pace;
-
-		alloc_pace_init(&pace, &costs, 0.01);
-		for (int k = 0; k < 60; k++) {
-			struct alloc_period seen = bursty(&pace, rates[i]);
-
-			if (k >= 10) {
-				seen_calls[seen.light] += (double)seen.allocations * alloc_pace_weight(&pace, &seen);
-				calls[seen.light] += rates[i] * (double)seen.period_ns / 1e9;
-			}
-			alloc_pace_judge(&pace, &seen);
-		}
-		for (int light = 0; light < 2; light++)
-			if (fabs(seen_calls[light] / calls[light] - 1) > 0.2)
-				fail_msg("%.0f calls a second, %s windows: %.2f of them", rates[i],
-					 light ? "light" : "whole", seen_calls[light] / calls[light]);
-	}
-}
-
-/* A period of a thread that does 1,000 calls of 100 ns for a client, who needs 100 us for the next question. */
-static struct alloc_period serving(const struct alloc_pace *pace)
-{
-	const bool light = pace->next_light;
-	const double window = (double)pace->next_window_ns, period = (double)pace->next_period_ns;
-	const double call = 100 + (light ? 500 + 400 : 2 * 500 + 300 + 400);
-	const double made = window / (1000 * call + 1e5) * 1000;
-
-	return period_of(pace, made, call, (period - window) / 2 + made * call);
-}
-
-static void test_pace_of_a_server(void **state)
-{
-	double seen_calls[2] = { 0 }, calls[2] = { 0 };
-	struct alloc_pace pace;
-
-	alloc_pace_init(&pace, &costs, 0.01);
-	for (int k = 0; k < 60; k++) {
-		struct alloc_period seen = serving(&pace);
-
-		if (k >= 10) {
-			seen_calls[seen.light] += (double)seen.allocations * alloc_pace_weight(&pace, &seen);
-			calls[seen.light] += 5e6 * (double)seen.period_ns / 1e9;
-		}
-		alloc_pace_judge(&pace, &seen);
-	}
-	for (int light = 0; light < 2; light++)
-		if (fabs(log(seen_calls[light] / calls[light])) > log(2))
-			fail_msg("%s windows: %.2f of the calls", light ? "light" : "whole",
-				 seen_calls[light] / calls[light]);
-}
-
-static void test_pace_of_nothing(void **state)
-{
-	struct alloc_pace pace;
-
-	alloc_pace_init(&pace, &costs, 0.01);
-	alloc_pace_judge(&pace, &(struct alloc_period){ .period_ns = 0 });
-	alloc_pace_judge(&pace, &(struct alloc_period){ .period_ns = NS_PER_S, .window_ns = NS_PER_MS });
-	assert_float_equal(alloc_pace_dilation(&pace, false), 1, 1e-9);
-	assert_true(pace.next_window_ns && pace.next_period_ns >= pace.next_window_ns);
 }
 
 /* ---- what survives ------------------------------------------------------------------------------- */
@@ -356,7 +130,7 @@ static int add_live(void *ctx, const struct alloc_live *live)
 	sums->bytes[live->stack] += live->bytes;
 	sums->objects[live->stack] += live->objects;
 	sums->deaths[live->stack] = live->deaths;
-	sums->old[live->stack] = live->old;
+	sums->old[live->stack] = live->few ? 0 : live->old;
 	return 0;
 }
 
@@ -486,12 +260,12 @@ static void give_up(struct alloc_heap *heap, double share, uint64_t generations[
 
 /* A cache of blocks that live much shorter than the time between two windows, whose addresses are reused at once, as an
  * allocator does, but for @given_up of them: what is in use, the stated error. Windows lie anywhere in their periods but
- * for the last, which is opened when somebody asks. */
-static double estimate_of_cache(uint64_t random, double given_up, double *error)
+ * for the last, which is opened when somebody asks; in them it does @dilation of its work. */
+static double estimate_of_cache(uint64_t random, double given_up, double dilation, double *error)
 {
 	uint64_t generations[SLOTS] = { 0 };
 	cleanup(alloc_heap) struct alloc_heap *heap = alloc_heap_create();
-	const uint64_t turn_ns = (uint64_t)(TURNOVER_S * 1e9 / SLOTS);
+	const uint64_t turn_ns = (uint64_t)(TURNOVER_S * 1e9 / SLOTS / dilation);
 	double bytes = 0;
 	struct alloc_window window = { .end_ns = NS_PER_S, .dilation = 1 };
 
@@ -500,9 +274,9 @@ static double estimate_of_cache(uint64_t random, double given_up, double *error)
 		uint64_t t = window.end_ns + (last ? NS_PER_S : (uint64_t)(draw(&random) * 1.9e9));
 
 		window = (struct alloc_window){ .begin_ns = window.end_ns, .open_ns = t, .close_ns = t + WINDOW_NS,
-						.dilation = 1, .blind = i % 2 };
+						.dilation = dilation, .blind = i % 2 };
 		window.end_ns = last ? window.close_ns : window.begin_ns + 2 * NS_PER_S;
-		window.weight = (double)(window.end_ns - window.begin_ns) / WINDOW_NS;
+		window.weight = (double)(window.end_ns - window.begin_ns) / WINDOW_NS / dilation;
 		give_up(heap, given_up, generations, window.close_ns, &random);
 		for (; t < window.close_ns; t += turn_ns) {
 			const uint64_t slot = (uint64_t)(draw(&random) * SLOTS);
@@ -521,15 +295,18 @@ static double estimate_of_cache(uint64_t random, double given_up, double *error)
 
 static void test_cache_of_short_lives(void **state)
 {
-	static const double given_up[] = { 0, 0.6 };
+	static const struct {
+		double given_up, dilation;
+	} cases[] = { { 0, 1 }, { 0.6, 1 }, { 0, 0.4 } };
 
-	for (size_t i = 0; i < ARRAY_SIZE(given_up); i++) {
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
 		unsigned inside = 0, near = 0;
 		double logs = 0;
 
 		for (uint64_t seed = 1; seed <= 200; seed++) {
 			double error;
-			const double bytes = estimate_of_cache(seed * 0x9e3779b97f4a7c15ull, given_up[i], &error);
+			const double bytes = estimate_of_cache(seed * 0x9e3779b97f4a7c15ull, cases[i].given_up,
+							       cases[i].dilation, &error);
 			const double factor = bytes / (SLOTS * 100);
 
 			logs += log(factor);
@@ -537,8 +314,8 @@ static void test_cache_of_short_lives(void **state)
 			inside += fabs(log(factor)) < 1.96 * sqrt(log1p(error * error));
 		}
 		if (near < 185 || inside < 180 || fabs(logs / 200) > 0.2)
-			fail_msg("%.1f given up: %u of 200 are near, %u inside, mean of the logarithms %.2f", given_up[i],
-				 near, inside, logs / 200);
+			fail_msg("%.1f given up, dilation %.1f: %u of 200 are near, %u inside, mean of the logarithms %.2f",
+				 cases[i].given_up, cases[i].dilation, near, inside, logs / 200);
 	}
 }
 
@@ -874,12 +651,6 @@ int main(void)
 		cmocka_unit_test(test_site_find),
 		cmocka_unit_test(test_site_find_any_bytes),
 		cmocka_unit_test(test_sites_of_libc),
-		cmocka_unit_test(test_pace_keeps_the_budget),
-		cmocka_unit_test(test_pace_of_a_waiting_program),
-		cmocka_unit_test(test_pace_stays_where_it_is_cheap),
-		cmocka_unit_test(test_pace_of_bursts),
-		cmocka_unit_test(test_pace_of_a_server),
-		cmocka_unit_test(test_pace_of_nothing),
 		cmocka_unit_test(test_survival),
 		cmocka_unit_test(test_cache_of_short_lives),
 		cmocka_unit_test(test_unequal_samples),

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include "agent/base/buf.h"
@@ -267,6 +268,72 @@ static void channel_passes_descriptors(void **state)
 	(void)close(file);
 }
 
+/* At the limit of open files nothing is lost: it comes when there is room. */
+static void channel_waits_for_room_for_descriptors(void **state)
+{
+	static struct channel_message message;
+	struct channel_head head = { .kind = 7 };
+	int fds[2], files[CHANNEL_FDS_MAX + 1];
+	struct rlimit before, low;
+
+	assert_int_equal(channel_pair(fds), 0);
+	for (int i = 0; i <= CHANNEL_FDS_MAX; i++)
+		files[i] = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	assert_int_equal(channel_send(fds[0], &head, sizeof(head), files, CHANNEL_FDS_MAX), 0);
+	head.kind = 8;
+	assert_int_equal(channel_send(fds[0], &head, sizeof(head), NULL, 0), 0);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	low = before;
+	for (int room = 0; room < CHANNEL_FDS_MAX; room++) {
+		low.rlim_cur = (rlim_t)files[CHANNEL_FDS_MAX] + 1 + (rlim_t)room;
+		assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+		assert_int_equal(channel_receive(fds[1], &message), 0);
+		assert_int_equal(message.fd_count, 0);
+	}
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+	assert_int_equal(channel_receive(fds[1], &message), 1);
+	assert_int_equal(((struct channel_head *)message.data)->kind, 7);
+	assert_int_equal(message.fd_count, CHANNEL_FDS_MAX);
+	channel_message_close(&message);
+	assert_int_equal(channel_receive(fds[1], &message), 1);
+	assert_int_equal(((struct channel_head *)message.data)->kind, 8);
+	for (int i = 0; i <= CHANNEL_FDS_MAX; i++)
+		(void)close(files[i]);
+	(void)close(fds[0]);
+	(void)close(fds[1]);
+}
+
+/* A peer that sends more than there may be does not stop what comes behind. */
+static void channel_drops_too_many_descriptors(void **state)
+{
+	static struct channel_message message;
+	struct channel_head head = { .kind = 7 };
+	struct iovec part = { .iov_base = &head, .iov_len = sizeof(head) };
+	union {
+		struct cmsghdr head;
+		char bytes[CMSG_SPACE(sizeof(int) * (CHANNEL_FDS_MAX + 1))];
+	} space = { 0 };
+	struct msghdr msg = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = space.bytes,
+			      .msg_controllen = sizeof(space.bytes) };
+	int fds[2], many[CHANNEL_FDS_MAX + 1], next;
+
+	assert_int_equal(channel_pair(fds), 0);
+	for (int i = 0; i <= CHANNEL_FDS_MAX; i++)
+		many[i] = fds[0];
+	space.head = (struct cmsghdr){ CMSG_LEN(sizeof(many)), SOL_SOCKET, SCM_RIGHTS };
+	memcpy(CMSG_DATA(&space.head), many, sizeof(many));
+	assert_int_equal(sendmsg(fds[0], &msg, 0), sizeof(head));
+	assert_int_equal(channel_send(fds[0], &head, sizeof(head), NULL, 0), 0);
+	next = dup(fds[0]);
+	assert_int_equal(channel_receive(fds[1], &message), -EPROTO);
+	assert_int_equal(channel_receive(fds[1], &message), 1);
+	assert_int_equal(dup(fds[0]), next + 1); /* none is left open */
+	(void)close(next + 1);
+	(void)close(next);
+	(void)close(fds[0]);
+	(void)close(fds[1]);
+}
+
 static void ulids_ascend(void **state)
 {
 	char before[ULID_TEXT_SIZE] = "", now[ULID_TEXT_SIZE];
@@ -309,6 +376,8 @@ int main(void)
 		cmocka_unit_test(ring_keeps_order),
 		cmocka_unit_test(ring_full_and_hostile),
 		cmocka_unit_test(channel_passes_descriptors),
+		cmocka_unit_test(channel_waits_for_room_for_descriptors),
+		cmocka_unit_test(channel_drops_too_many_descriptors),
 		cmocka_unit_test(ulids_ascend),
 		cmocka_unit_test(files_are_bounded),
 	};

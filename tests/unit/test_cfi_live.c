@@ -274,6 +274,37 @@ static void test_c_programs(void **state)
 	}
 }
 
+/* A context that goes on to another one: where its stack ends stands the other's address, which is no frame. */
+static const char coroutine[] =
+	"#include <stdlib.h>\n#include <ucontext.h>\n"
+	"static volatile unsigned sink;\n"
+	"static __attribute__((noinline)) void deep(int n) { if (n) deep(n - 1); for (int i = 0; i < 1000; i++) sink += i; }\n"
+	"static void run(void) { for (;;) deep(40); }\n"
+	"int main(void) { ucontext_t in, out; getcontext(&in); in.uc_link = &out; in.uc_stack.ss_size = 1 << 16;\n"
+	" in.uc_stack.ss_sp = malloc(1 << 16); makecontext(&in, run, 0); return swapcontext(&out, &in); }\n";
+
+static void test_coroutine(void **state)
+{
+	static const char *const builds[] = { "-O1", "-O1 -static" };
+
+	fixture_write("coroutine.c", coroutine);
+	for (size_t i = 0; i < ARRAY_SIZE(builds); i++) {
+		struct result result;
+		char path[256];
+
+		assert_true(fixture_run("gcc -fno-optimize-sibling-calls %s -o coroutine coroutine.c", builds[i]));
+		(void)snprintf(path, sizeof(path), "%s/coroutine", fixture_dir());
+		result = run(path);
+		if (!result.samples) {
+			print_message("skipped: this process may not trace its children\n");
+			skip();
+		}
+		assert_int_equal(result.complete, result.samples);
+		/* run(), deep() 41 times, and the address that nobody has called */
+		assert_in_range(result.deepest, 40, 43);
+	}
+}
+
 /* Garbage collection and clocks run on other stacks than the goroutine's. */
 static const char go_program[] =
 	"package main\n"
@@ -310,7 +341,7 @@ static void test_go_program(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_c_programs),
+		cmocka_unit_test(test_c_programs), cmocka_unit_test(test_coroutine),
 		cmocka_unit_test(test_go_program),
 	};
 

@@ -87,6 +87,26 @@ static void encoding_is_cut_at_room_and_at_the_length_field(void **state)
 	assert_int_equal(at, 4);
 }
 
+static void families_are_what_is_left_of_a_record(void **state)
+{
+	const uint64_t written[] = { 1, UINT64_MAX, 7 };
+	uint8_t out[4 + FEED_FAMILIES_MAX * 8 + 8] = { 0 };
+	uint64_t got[FEED_FAMILIES_MAX] = { 0 };
+	struct feed_string last;
+	size_t at = 0;
+
+	feed_encode_string(out, sizeof(out), &at, "80", 2);
+	memcpy(out + at, written, sizeof(written));
+	assert_int_equal(feed_decode_strings(out, at + sizeof(written), &last, 1), 0);
+	assert_int_equal(feed_decode_families(out, at, &last, got), 0); /* as of older recordings */
+	assert_int_equal(feed_decode_families(out, at + 7, &last, got), -EPROTO);
+	assert_int_equal(got[0], 0);
+	assert_int_equal(feed_decode_families(out, at + sizeof(written), &last, got), 3);
+	assert_memory_equal(got, written, sizeof(written));
+	assert_int_equal(feed_decode_families(out, at + FEED_FAMILIES_MAX * 8, &last, got), FEED_FAMILIES_MAX);
+	assert_int_equal(feed_decode_families(out, at + FEED_FAMILIES_MAX * 8 + 8, &last, got), -EPROTO);
+}
+
 static void the_fixed_part_needs_all_its_bytes(void **state)
 {
 	struct feed_proc_exit record = { .time_ns = 7, .proc = 3 };
@@ -139,6 +159,7 @@ int main(void)
 		cmocka_unit_test(truncated_strings_are_refused),
 		cmocka_unit_test(hostile_counts_are_refused),
 		cmocka_unit_test(encoding_is_cut_at_room_and_at_the_length_field),
+		cmocka_unit_test(families_are_what_is_left_of_a_record),
 		cmocka_unit_test(the_fixed_part_needs_all_its_bytes),
 		cmocka_unit_test(frames_must_agree_with_their_count),
 	};

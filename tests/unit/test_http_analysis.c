@@ -59,7 +59,7 @@ static void make_baseline(struct http_fixture *f, const char *session, const cha
 static void test_compare(void **state)
 {
 	struct http_fixture *f = *state;
-	char one[SESSION_ID_SIZE], two[SESSION_ID_SIZE], baseline[64];
+	char one[SESSION_ID_SIZE], two[SESSION_ID_SIZE], other[SESSION_ID_SIZE], baseline[64];
 	struct http_reply reply;
 
 	http_make_session(f, "default", one);
@@ -72,6 +72,12 @@ static void test_compare(void **state)
 	assert_int_equal(cJSON_GetArraySize(http_member(&reply, "improvements")), 0);
 	assert_true(http_number(&reply, "unchanged") >= 2);
 	assert_true(strlen(http_text(&reply, "summary")) > 10);
+	assert_null(cJSON_GetObjectItem(reply.json, "warnings"));
+	http_reply_free(&reply);
+	http_make_session_of(f, "default", "db", other);
+	reply = call(f, "GET", "", A "/compare?baseProfileId=%s&comparisonProfileId=%s", one, other);
+	assert_int_equal(reply.status, 200);
+	assert_string_equal(http_text(&reply, "warnings.0"), "the sides are of different services: web and db");
 	http_reply_free(&reply);
 	make_baseline(f, one, "v1", baseline);
 	reply = call(f, "GET", "", A "/compare?baseProfileId=%s&comparisonProfileId=%s", baseline, two);

@@ -10,6 +10,9 @@
 
 #include "agent/base/cleanup.h"
 #include "agent/recording/live_fit.h"
+#include "agent/recording/recording_internal.h"
+#include "agent/wire/feed.h"
+#include "bpf/profiler.h"
 
 #define MB 1e6
 #define BLOCK 104 /* of glibc: it holds what it was asked for */
@@ -68,6 +71,18 @@ static void test_a_cache_keeps_its_size(void **state)
 	assert_true(parts[1].scale > 1 && parts[1].scale < 1.5);
 }
 
+/* A cache that is taken for eight times as large as it can be is no reason to think less of a leak, however little is known
+ * of how much is allocated: the leak's part of the sum is small. */
+static void test_a_leak_beside_a_cache(void **state)
+{
+	struct live_part parts[] = { part(1.4 * MB, 0.2), part(33 * MB, 0.57) };
+
+	parts[1].ends = true;
+	live_fit_parts(parts, ARRAY_SIZE(parts), 0.46, 1.6 * MB, 4 * MB);
+	assert_true(fabs(parts[0].bytes + parts[1].bytes - 4 * MB) < 0.01 * MB);
+	assert_true(parts[0].scale > 0.5 && parts[1].scale < 0.11);
+}
+
 /* Blocks hold more than was asked for. */
 static void test_small_blocks(void **state)
 {
@@ -75,6 +90,30 @@ static void test_small_blocks(void **state)
 
 	live_fit_parts(parts, 1, 0, 0, 12 * MB);
 	assert_true(fabs(parts[0].scale - 0.5) < 0.001);
+}
+
+/* Blocks with mappings of their own, where those are known, leave no room for estimates. */
+static void test_room_beside_mapped_blocks(void **state)
+{
+	struct recording recording = { .quality.alloc.heap = { .bytes = 12 * (uint64_t)MB, .mapped_bytes = 5 * (uint64_t)MB } };
+	struct chunk_event event = { .value = 10 * (int64_t)MB };
+	struct live_fit fit = { 0 };
+
+	assert_int_equal(attrs_vec_push(&recording.attrs, (struct chunk_attr){ .type = PROF_SAMPLE_ALLOC,
+										 .state = FEED_ALLOC_LIVE, .object = 100 }), 0);
+	assert_int_equal(attrs_vec_push(&recording.attrs, (struct chunk_attr){ .type = PROF_SAMPLE_ALLOC,
+										 .state = FEED_ALLOC_EXACT }), 0);
+	assert_int_equal(events_vec_push(&recording.events, event), 0);
+	assert_int_equal(live_fit_recording(&fit, &recording, 0), 0);
+	assert_float_equal(live_fit_scale(&fit, &event), 1, 1e-6);
+	live_fit_deinit(&fit);
+	fit = (struct live_fit){ 0 };
+	assert_int_equal(events_vec_push(&recording.events, (struct chunk_event){ .attr = 1, .value = 5 * (int64_t)MB }), 0);
+	assert_int_equal(live_fit_recording(&fit, &recording, 0), 0);
+	assert_float_equal(live_fit_scale(&fit, &event), 0.7, 1e-3);
+	live_fit_deinit(&fit);
+	events_vec_deinit(&recording.events);
+	attrs_vec_deinit(&recording.attrs);
 }
 
 int main(void)
@@ -85,7 +124,9 @@ int main(void)
 		cmocka_unit_test(test_a_cache_is_not_squeezed),
 		cmocka_unit_test(test_too_little),
 		cmocka_unit_test(test_a_cache_keeps_its_size),
+		cmocka_unit_test(test_a_leak_beside_a_cache),
 		cmocka_unit_test(test_small_blocks),
+		cmocka_unit_test(test_room_beside_mapped_blocks),
 	};
 
 	return cmocka_run_group_tests_name("live_fit", tests, NULL, NULL);

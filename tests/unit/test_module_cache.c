@@ -8,10 +8,14 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "agent/base/io.h"
 #include "symbolize/module_cache.h"
@@ -19,6 +23,7 @@
 
 #define T MODULE_CACHE_TABLE
 #define S MODULE_CACHE_SYMBOLS
+#define F MODULE_CACHE_FACTS
 
 /* A new empty folder. */
 static int folder(const char *name)
@@ -83,8 +88,10 @@ static void test_put_and_open(void **state)
 	assert_int_equal(module_cache_put(cache, 1, T, 0, "rows", 4), 0);
 	assert_int_equal(module_cache_put(cache, 1, S, 2, "names", 5), 0);
 	assert_int_equal(module_cache_put(cache, UINT64_MAX, S, 255, "last", 4), 0);
+	assert_int_equal(module_cache_put(cache, 1, F, 0, "facts", 5), 0);
 	assert_holds(cache, 1, T, 0, "rows");
 	assert_holds(cache, 1, S, 2, "names");
+	assert_holds(cache, 1, F, 0, "facts");
 	assert_holds(cache, UINT64_MAX, S, 255, "last");
 	/* Another tag replaces the former one, the same tag too. */
 	assert_int_equal(module_cache_put(cache, 1, S, 3, "better", 6), 0);
@@ -94,7 +101,8 @@ static void test_put_and_open(void **state)
 	cache = create(dir_fd, 1 << 20);
 	assert_holds(cache, 1, T, 0, "newer");
 	assert_holds(cache, 1, S, 3, "better");
-	assert_int_equal(folder_bytes(dir_fd), 5 + 6 + 4);
+	assert_holds(cache, 1, F, 0, "facts");
+	assert_int_equal(folder_bytes(dir_fd), 5 + 6 + 4 + 5);
 	module_cache_drop(cache, 1, T);
 	assert_int_equal(module_cache_open(cache, 1, T, &tag), -ENOENT);
 	module_cache_destroy(cache);
@@ -185,6 +193,72 @@ static void test_twins(void **state)
 	module_cache_destroy(cache);
 }
 
+static bool tell(const char *path, const char *text)
+{
+	cleanup_close int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+	return fd >= 0 && io_write_all(fd, text, strlen(text)) == 0;
+}
+
+/* A file system of 4 MiB that only this process sees; false: it may not have one. */
+static bool own_disk(const char *name)
+{
+	const uid_t uid = getuid();
+	char uids[32], gids[32];
+
+	(void)snprintf(uids, sizeof(uids), "0 %u 1", uid);
+	(void)snprintf(gids, sizeof(gids), "0 %u 1", getgid());
+	if (unshare(uid ? CLONE_NEWUSER | CLONE_NEWNS : CLONE_NEWNS) < 0)
+		return false;
+	if (uid && !(tell("/proc/self/setgroups", "deny") && tell("/proc/self/uid_map", uids) && tell("/proc/self/gid_map", gids)))
+		return false;
+	return mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 && mount("none", name, "tmpfs", 0, "size=4m") == 0;
+}
+
+static uint64_t free_bytes(int dir_fd)
+{
+	struct statvfs fs;
+
+	assert_int_equal(fstatvfs(dir_fd, &fs), 0);
+	return (uint64_t)fs.f_bavail * fs.f_frsize;
+}
+
+/* The budget is no right to the last byte: others write to the disk, too, and what they wrote does not come back. */
+static void test_leaves_room(void **state)
+{
+	static char block[20000];
+	cleanup_close int under_fd = folder("disk");
+	cleanup_close int dir_fd = -1, other_fd = -1;
+	struct module_cache *cache;
+	uint8_t tag;
+
+	if (!own_disk("disk")) {
+		print_message("skip: no file system of its own\n");
+		skip();
+	}
+	dir_fd = open("disk", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	assert_true(dir_fd >= 0);
+	cache = create(dir_fd, 64 << 20);
+	for (uint64_t key = 0; key < 300; key++)
+		assert_int_equal(module_cache_put(cache, key, T, 0, block, sizeof(block)), 0);
+	assert_in_range(free_bytes(dir_fd), 3 << 20, 4 << 20);
+	assert_in_range(folder_bytes(dir_fd), 600000, 1 << 20);
+	/* Somebody takes the rest: what was kept goes with the next image, until there is room again. */
+	other_fd = openat(dir_fd, "other", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	while (write(other_fd, block, sizeof(block)) > 0)
+		;
+	assert_int_equal(free_bytes(dir_fd), 0);
+	assert_int_equal(module_cache_put(cache, 300, T, 0, block, sizeof(block)), 0);
+	assert_in_range(free_bytes(dir_fd), 500000, 1 << 20);
+	assert_true(module_cache_has(cache, 299, T, &tag));
+	assert_int_equal(ftruncate(other_fd, 0), 0);
+	for (uint64_t key = 301; key < 340; key++)
+		assert_int_equal(module_cache_put(cache, key, T, 0, block, sizeof(block)), 0);
+	assert_true(module_cache_has(cache, 301, T, &tag));
+	module_cache_destroy(cache);
+	assert_int_equal(umount2("disk", MNT_DETACH), 0);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -192,6 +266,7 @@ int main(void)
 		cmocka_unit_test(test_eviction),
 		cmocka_unit_test(test_strange_folder),
 		cmocka_unit_test(test_twins),
+		cmocka_unit_test(test_leaves_room),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fuse.h>
+#include <linux/sched.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -16,6 +17,7 @@
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -216,7 +218,7 @@ static void test_slow_files(void **state)
 	(void)snprintf(path, sizeof(path), "%s/slow", folder);
 	near = module_of(modules, path);
 	assert_false(mounts_device_is_local((uint32_t)getpid(), 0, far->file.dev_minor));
-	assert_int_equal(module_files_open(far, false), -EXDEV);
+	assert_int_equal(module_files_open(far, false, NULL), -EXDEV);
 	assert_int_equal(slow_files_ask(files, gone, 1), 0);
 	assert_int_equal(slow_files_ask(files, far, 1), 0);
 	assert_int_equal(slow_files_ask(files, near, 1), 0);
@@ -331,6 +333,62 @@ static void test_hung_children(void **state)
 	slow_files_destroy(files);
 }
 
+/* In a namespace of processes of its own: a child that has answered and ended, and a process that has its number by then.
+ * The signal that ended that. */
+static int signal_of_successor(const char *path)
+{
+	struct module_table *modules = module_table_create();
+	struct slow_files *files = slow_files_create();
+	pid_t number = 2; /* the first child */
+	struct clone_args again = { .exit_signal = SIGCHLD, .set_tid = (uintptr_t)&number, .set_tid_size = 1 };
+	struct slow_file file;
+	int status;
+
+	if (slow_files_ask(files, module_of(modules, path), 1) < 0 || slow_files_take(files, modules, 1, &file))
+		_exit(1);
+	while (kill(number, 0) == 0)
+		(void)usleep(1000);
+	(void)signal(SIGCHLD, SIG_DFL);
+	switch (syscall(SYS_clone3, &again, sizeof(again))) {
+	case -1:
+		_exit(2);
+	case 0:
+		for (;;)
+			(void)pause();
+	}
+	if (!slow_files_take(files, modules, 1, &file) || file.fd < 0)
+		_exit(1);
+	(void)kill(number, SIGUSR1);
+	return waitpid(number, &status, 0) == number && WIFSIGNALED(status) ? WTERMSIG(status) : -1;
+}
+
+static void test_a_number_that_is_used_again(void **state)
+{
+	char path[128];
+	pid_t pid;
+	int status;
+
+	put_file("slow", "a program");
+	(void)snprintf(path, sizeof(path), "%s/slow", folder);
+	(void)signal(SIGCHLD, SIG_DFL); /* other tests ignore it */
+	pid = fork();
+	if (!pid) {
+		if (unshare(CLONE_NEWUSER | CLONE_NEWPID) < 0)
+			_exit(2);
+		pid = fork();
+		if (!pid)
+			_exit(signal_of_successor(path) == SIGUSR1 ? 0 : 1);
+		_exit(waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	if (WEXITSTATUS(status) == 2) {
+		print_message("skipped: no namespace of processes can be had here\n");
+		skip();
+	}
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 static int set_up(void **state)
 {
 	return mkdtemp(folder) && chdir(folder) == 0 ? 0 : -1;
@@ -355,6 +413,7 @@ int main(void)
 		cmocka_unit_test(test_slow_files),
 		cmocka_unit_test(test_slow_debug_files),
 		cmocka_unit_test(test_hung_children),
+		cmocka_unit_test(test_a_number_that_is_used_again),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, clean_up);

@@ -469,6 +469,15 @@ static void debug_files_are_looked_for_and_lies_ignored(void **state)
 	module_index_receive(f->index, 100);
 	assert_int_equal(channel_receive(f->peer, &f->message), 1);
 	assert_int_equal(got->status, -ENOENT);
+	/* Where a supplementary file may be anywhere: what is no ELF file is none. */
+	want.kind = DEBUG_ALT;
+	strcpy(want.name, "/etc/passwd");
+	assert_int_equal(access(want.name, R_OK), 0);
+	assert_int_equal(channel_send(f->peer, &want, sizeof(want), NULL, 0), 0);
+	module_index_receive(f->index, 100);
+	assert_int_equal(channel_receive(f->peer, &f->message), 1);
+	assert_int_equal(got->status, -ENOENT);
+	assert_int_equal(f->message.fd_count, 0);
 	/* Short, unterminated and senseless messages change nothing. */
 	memset(want.name, 'x', sizeof(want.name));
 	assert_int_equal(channel_send(f->peer, &want, sizeof(want), NULL, 0), 0);

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -23,6 +24,9 @@
 struct symbolizer {
 	int fd, client_fd;
 	int coming;
+	bool nameless; /* knows where functions begin until then, not what they are called */
+	bool forgets;  /* knows no module */
+	enum names_state settled; /* of fine names */
 	pthread_t thread;
 	struct names_client *client;
 };
@@ -45,21 +49,26 @@ static void answer(struct symbolizer *s, const struct control_names *names, char
 {
 	struct control_named head = { .head = { .kind = CONTROL_NAMED, .request = names->head.request },
 				      .count = names->count,
-				      .state = s->coming > 0 ? NAMES_COMING : NAMES_FINAL };
-	const char *kind = s->coming-- > 0 ? "coarse" : "fine";
+				      .state = s->coming > 0 ? NAMES_COMING : s->settled };
+	const bool is_coarse = s->coming-- > 0, nameless = is_coarse && s->nameless;
+	const char *kind = is_coarse ? "coarse" : "fine";
 	char *at = out;
 
+	if (s->forgets)
+		head = (struct control_named){ .head = head.head, .status = -ENOENT };
 	put(&at, &head, sizeof(head));
-	for (uint32_t i = 0; i < names->count; i++) {
-		uint32_t lines[2] = { 1, 1 };
+	for (uint32_t i = 0; i < head.count; i++) {
+		uint32_t lines[2] = { nameless ? (uint32_t)names->offsets[i] : 1, !nameless };
 		uint16_t count = 1;
 		char name[32];
 
 		(void)snprintf(name, sizeof(name), "%s_%llu", kind, (unsigned long long)names->offsets[i]);
+		if (nameless)
+			name[0] = '\0';
 		put(&at, &count, sizeof(count));
 		put(&at, lines, sizeof(lines));
 		put_text(&at, name);
-		put_text(&at, "a.c");
+		put_text(&at, nameless ? "" : "a.c");
 		put_text(&at, "");
 	}
 	assert_int_equal(channel_send_wait(s->fd, out, (size_t)(at - out), NULL, 0, 10000), 0);
@@ -163,10 +172,56 @@ static void test_names_that_come_between_two_messages(void **state)
 	free(offsets);
 }
 
+/* Where a function begins is worth less than its name, whoever has that. */
+static void test_functions_without_a_name(void **state)
+{
+	const struct name_frame nameless = { .function = "", .package = "", .file = "", .from_start = 3 };
+	const struct name_frame kept = { .function = "kept", .package = "", .file = "" };
+	struct name_frame frames[NAMES_INLINE_MAX];
+	const struct name_source *source;
+	struct symbolizer s;
+
+	start(&s, 1);
+	s.nameless = true;
+	s.settled = NAMES_MAY_IMPROVE;
+	source = ask(&s, (uint64_t[]){ 4, 5 }, 2);
+	assert_int_equal(source->find(source->ctx, MODULE, 5, frames), 1);
+	assert_string_equal(frames[0].function, "");
+	assert_int_equal(frames[0].from_start, 5);
+	assert_int_equal(names_keep(s.client, MODULE, 5, &kept, 1), 0);
+	expect(source, 5, "kept");
+	expect(source, 4, "");
+	names_client_end(s.client);
+
+	source = ask(&s, (uint64_t[]){ 6 }, 1);
+	expect(source, 4, "fine_4");
+	names_client_end(s.client);
+
+	/* Of a stored session, whose module the symbolizer does not know any more. */
+	source = names_client_begin(s.client);
+	assert_int_equal(names_keep(s.client, 9, 5, &nameless, 1), 0);
+	s.forgets = true;
+	assert_int_equal(source->find(source->ctx, 9, 5, frames), 1);
+	assert_int_equal(frames[0].from_start, 3);
+	assert_int_equal(names_client_state(s.client), NAMES_MAY_IMPROVE);
+	names_client_end(s.client);
+	s.forgets = false;
+
+	/* It reads the file again. */
+	s.coming = 2;
+	source = ask(&s, (uint64_t[]){ 7 }, 1);
+	expect(source, 7, "");
+	expect(source, 4, "fine_4");
+	assert_int_equal(s.coming, 0);
+	names_client_end(s.client);
+	stop(&s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_better_names_of_a_module_are_asked_for_at_once),
+		cmocka_unit_test(test_functions_without_a_name),
 		cmocka_unit_test(test_names_that_come_between_two_messages),
 	};
 

@@ -17,6 +17,29 @@
 #include "agent/base/clock.h"
 #include "agent/collect/proc_facts.h"
 
+/* Whoever has ended is told from whose first thread has. */
+static void ended(void **state)
+{
+	static const struct {
+		const char *text;
+		bool ended;
+	} cases[] = {
+		{ "7 (cat) S 42 7 7 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 1234 1 2\n", false },
+		{ "7 (cat) Z 42 7 7 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 1234 0 0\n", true },
+		{ "7 (cat) X 42 7 7 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 0 0 1234 0 0\n", true },
+		{ "7 (Z) S 42 7 7 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 1234 0 0\n", false },
+		{ "7 (cat) Z 42 7 7 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 2 0 1234 0 0\n", false },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct proc_facts got = { .ended = !cases[i].ended };
+
+		assert_int_equal(proc_facts_parse_stat(cases[i].text, &got), 0);
+		assert_int_equal(got.ended, cases[i].ended);
+	}
+}
+
 static void stat_lines(void **state)
 {
 	static const struct {
@@ -201,7 +224,7 @@ static void waits_for_a_cpu(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(stat_lines),
+		cmocka_unit_test(stat_lines), cmocka_unit_test(ended),
 		cmocka_unit_test(cgroup_files),
 		cmocka_unit_test(only_three_variables_are_kept),
 		cmocka_unit_test(starts_compare_at_the_resolution_of_proc),

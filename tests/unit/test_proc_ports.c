@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <arpa/inet.h>
 #include <errno.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -93,11 +95,67 @@ static void own_listeners_are_found(void **state)
 	assert_string_equal(text, "kept");
 }
 
+/* A process in a network namespace of its own that listens; ends when @end_fd is closed. */
+static pid_t start_elsewhere(int end_fd, int write_fd, uint16_t *ret_port)
+{
+	int ready[2];
+	pid_t pid;
+
+	assert_int_equal(pipe(ready), 0);
+	pid = fork();
+	if (pid == 0) {
+		uint16_t port = 0;
+		char none;
+
+		(void)close(write_fd);
+		if (unshare(CLONE_NEWNET) < 0 || listen_on(AF_INET, &port) < 0)
+			port = 0;
+		(void)!write(ready[1], &port, sizeof(port));
+		(void)!read(end_fd, &none, 1);
+		_exit(0);
+	}
+	assert_true(pid > 0);
+	assert_int_equal(read(ready[0], ret_port, sizeof(*ret_port)), sizeof(*ret_port));
+	(void)close(ready[0]);
+	(void)close(ready[1]);
+	return pid;
+}
+
+/* As on a host of many containers. */
+static void many_namespaces_are_read(void **state)
+{
+	cleanup(proc_ports) struct proc_ports *ports = proc_ports_create();
+	char text[PROC_PORTS_TEXT_SIZE], want[32];
+	uint16_t port[70];
+	pid_t pid[70];
+	int end[2];
+
+	if (geteuid() != 0)
+		skip();
+	assert_int_equal(pipe(end), 0);
+	for (size_t i = 0; i < 70; i++) {
+		pid[i] = start_elsewhere(end[0], end[1], &port[i]);
+		assert_true(port[i] != 0);
+	}
+	for (unsigned turn = 0; turn < 2; turn++) {
+		for (size_t i = 0; i < 70; i++) {
+			(void)snprintf(want, sizeof(want), "%u", port[i]);
+			assert_int_equal(proc_ports_read(ports, (uint32_t)pid[i], text), 0);
+			assert_string_equal(text, want);
+		}
+	}
+	(void)close(end[1]);
+	for (size_t i = 0; i < 70; i++)
+		assert_int_equal(waitpid(pid[i], NULL, 0), pid[i]);
+	(void)close(end[0]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(lines_of_the_kernel),
 		cmocka_unit_test(own_listeners_are_found),
+		cmocka_unit_test(many_namespaces_are_read),
 	};
 
 	return cmocka_run_group_tests_name("proc_ports", tests, NULL, NULL);

@@ -22,6 +22,7 @@ static struct proc *parent_with_facts(struct proc_table *table)
 	assert_false(proc_set_text(proc, PROC_EXE, "/bin/parent"));
 	assert_true(proc_set_text(proc, PROC_CGROUP, "/a.service"));
 	proc->uid = 33;
+	proc->families = 5;
 	assert_int_equal(mapping_set_add(&proc->mappings, &mapping, NULL), 1);
 	return proc;
 }
@@ -36,6 +37,7 @@ static void a_child_inherits(void **state)
 	assert_int_not_equal(child->id, parent->id);
 	assert_int_equal(child->parent_tgid, 100);
 	assert_int_equal(child->uid, 33);
+	assert_int_equal(child->families, 5);
 	assert_string_equal(child->text[PROC_EXE], "/bin/parent");
 	assert_string_equal(child->text[PROC_CGROUP], "/a.service");
 	assert_int_equal(mapping_set_find(child->mappings, 0x1800, 20)->module, 4);
@@ -55,6 +57,7 @@ static void exec_is_a_new_life_of_the_same_process(void **state)
 	assert_non_null(after);
 	assert_int_not_equal(after->id, before->id);
 	assert_int_equal(after->exec_generation, 1);
+	assert_int_equal(after->families, 5);
 	assert_true(after->start_boottime_ns == before->start_boottime_ns);
 	assert_int_equal(mapping_set_count(after->mappings), 0);
 	assert_true(before->ended_ns == 500);
@@ -90,10 +93,13 @@ static void starts_from_proc_are_made_exact_by_the_kernel(void **state)
 	struct proc *proc = proc_table_add(table, 7, 1230 * MS, 0);
 
 	assert_null(proc_table_find_at(table, 7, 1240 * MS, 9));
+	assert_true(proc_led_by(proc, 1235 * MS));
 	assert_ptr_equal(proc_table_find_at(table, 7, 1239999999, 9), proc);
 	assert_true(proc->start_exact);
 	assert_true(proc->start_boottime_ns == 1239999999);
 	assert_null(proc_table_find_at(table, 7, 1239999998, 9));
+	assert_false(proc_led_by(proc, 1239999998)); /* another one that has its number, of the same tick */
+	assert_true(proc_led_by(proc, 1239999999));
 }
 
 static void ended_lives_are_forgotten_in_time(void **state)

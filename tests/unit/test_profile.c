@@ -136,6 +136,35 @@ static void test_quality_percentages(void **state)
 	assert_true(p->quality.guessed_frame_pct > 14.28 && p->quality.guessed_frame_pct < 14.29);
 }
 
+/* Of a stack that never arrived nothing is known, however short its marker is. */
+static void test_lost_stacks_are_unknown(void **state)
+{
+	cleanup(profile) struct profile *some = MAKE(PROFILE_CPU, "[unknown]@marker 1 10", "[unknown]@marker;write@kernel 1 10",
+						     "a;b;[unknown]_x@unknown;c 2 10");
+	cleanup(profile) struct profile *all = MAKE(PROFILE_CPU, "[unknown]@marker 3 10");
+
+	/* half of the samples, and a quarter of the frames of the others */
+	assert_true(some->quality.unknown_frame_pct > 62.49 && some->quality.unknown_frame_pct < 62.51);
+	assert_int_equal(some->quality.note_count, 1);
+	assert_non_null(strstr(some->quality.notes[0], "lost"));
+	assert_true(all->quality.unknown_frame_pct == 100);
+}
+
+/* Who sees [jit] is told what would name it, once, however much is merged. */
+static void test_jit_says_its_remedy(void **state)
+{
+	cleanup(profile) struct profile *none = MAKE(PROFILE_CPU, "a;[jit]@jit 1 10", "a;b@jit 120 10");
+	cleanup(profile) struct profile *some = MAKE(PROFILE_CPU, "a;[jit]@jit;b 10 10", "a 90 10");
+	cleanup(profile) struct profile *most = MAKE(PROFILE_CPU, "a;[jit]@jit 3 10");
+	cleanup(profile) struct profile *sum = NULL;
+
+	assert_int_equal(none->quality.note_count, 0);
+	assert_int_equal(some->quality.note_count, 1);
+	assert_non_null(strstr(some->quality.notes[0], "--perf-basic-prof"));
+	assert_int_equal(profile_merge((struct profile *[]){ some, most }, 2, &sum), 0);
+	assert_int_equal(sum->quality.note_count, 1);
+}
+
 static void test_merge_is_sum(void **state)
 {
 	cleanup(profile) struct profile *a = MAKE(PROFILE_CPU, "pid=1 m;f 3", "pid=1 m;g;f 4");
@@ -429,6 +458,8 @@ int main(void)
 		cmocka_unit_test(test_node_values),
 		cmocka_unit_test(test_same_pair_is_one_sample),
 		cmocka_unit_test(test_quality_percentages),
+		cmocka_unit_test(test_lost_stacks_are_unknown),
+		cmocka_unit_test(test_jit_says_its_remedy),
 		cmocka_unit_test(test_merge_is_sum),
 		cmocka_unit_test(test_select),
 		cmocka_unit_test(test_select_time),

@@ -165,6 +165,8 @@ static void test_ledger(void **state)
 	cleanup(profile) struct profile *p = MAKE(
 		PROFILE_WALL, "tid=1 thread=a m;f 10", "tid=1 thread=a m;f;k@kernel 5",
 		"tid=1 thread=a state=runqueue m;f 2", "tid=1 thread=a state=preempted m;f 1",
+		"tid=1 thread=a state=preempted [stolen]@marker 3",
+		"tid=1 thread=a state=preempted [stolen] 4",
 		"tid=1 thread=a state=blocked wait=futex m;f;s@kernel 30",
 		"tid=1 thread=a state=blocked wait=futex m;g;s@kernel 12",
 		"tid=1 thread=a state=blocked wait=disk m;g;s@kernel 40", "tid=2 thread=b m;f 100");
@@ -176,11 +178,12 @@ static void test_ledger(void **state)
 	assert_int_equal(thread_ledger_init(&ledger, cpu), -EINVAL);
 	assert_int_equal(thread_ledger_init(&ledger, p), 0);
 	assert_int_equal(ledger.thread_count, 2);
-	assert_int_equal(ledger.threads[0].elapsed_ns, 100);
+	assert_int_equal(ledger.threads[0].elapsed_ns, 107);
 	assert_int_equal(ledger.threads[0].user_ns, 10);
 	assert_int_equal(ledger.threads[0].kernel_ns, 5);
 	assert_int_equal(ledger.threads[0].runqueue_ns, 2);
-	assert_int_equal(ledger.threads[0].preempted_ns, 1);
+	assert_int_equal(ledger.threads[0].preempted_ns, 8);
+	assert_int_equal(ledger.threads[0].stolen_ns, 3); /* a function may have any name */
 	assert_int_equal(ledger.threads[0].wait_count, 2);
 	for (i = 0; i < 2; i++)
 		waits += ledger.waits[ledger.threads[0].wait_first + i].ns;

@@ -430,6 +430,7 @@ static void test_pprof(void **state)
 	}
 	top = pipe_through("go tool pprof -top -nodecount=3 %s 2>&1", data, len);
 	assert_non_null(top);
+	assert_non_null(strstr(top, "File: api\n"));
 	assert_non_null(strstr(top, "Type: cpu"));
 	assert_non_null(strstr(top, "440ms"));
 	assert_non_null(strstr(top, "tiny"));
@@ -458,6 +459,36 @@ static void test_protoc(void **state)
 	text = pipe_through("zcat %s | protoc --decode_raw 2>&1", data, len);
 	assert_non_null(text);
 	assert_non_null(strstr(text, "encoding/json.(*decodeState).object"));
+}
+
+/* Readers of a file find what a sample tells beyond its stack under the name that the API has for it. */
+static void test_names_of_attributes(void **state)
+{
+	static const struct {
+		enum profile_type type;
+		const char *name;
+	} rows[] = { { PROFILE_IO, "kind" },
+		     { PROFILE_BLOCK, "lock" },
+		     { PROFILE_MUTEX, "lock" },
+		     { PROFILE_GOROUTINE, "createdBy" } };
+	static const char *const names[] = { "kind", "lock", "createdBy", "created_by" };
+	static const char *const lines[] = { "state=waiting extra=the_value main 10" };
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		cleanup(profile) struct profile *p = profile_from_text(rows[i].type, lines, 1);
+
+		for (unsigned k = 0; k < 2; k++) {
+			size_t len = 0;
+			cleanup_free char *file = render(k ? render_otlp : render_pprof, p, &len);
+			cleanup_free char *words = pipe_through(k ? "strings -n 4 %s" : "zcat %s | strings -n 4", file, len);
+
+			assert_non_null(words);
+			assert_non_null(strstr(words, "the_value"));
+			for (size_t n = 0; n < ARRAY_SIZE(names); n++)
+				assert_int_equal(strstr(words, names[n]) != NULL, strcmp(names[n], rows[i].name) == 0);
+		}
+	}
 }
 
 static void test_speedscope(void **state)
@@ -695,6 +726,7 @@ int main(void)
 		cmocka_unit_test(test_html),
 		cmocka_unit_test(test_details),
 		cmocka_unit_test(test_svg),	 cmocka_unit_test(test_csv), cmocka_unit_test(test_lines),
+		cmocka_unit_test(test_names_of_attributes),
 		cmocka_unit_test(test_pprof),	 cmocka_unit_test(test_protoc),
 		cmocka_unit_test(test_speedscope),	 cmocka_unit_test(test_firefox),
 		cmocka_unit_test(test_firefox_guessed),

@@ -290,6 +290,19 @@ static void test_selectors(void **state)
 	}
 }
 
+static void test_selector_with_children(void **state)
+{
+	struct selector selector;
+	char text[SELECTOR_TEXT_SIZE];
+
+	assert_int_equal(selector_from_text("pid:42@7+children", &selector), 0);
+	assert_true(selector.children && selector.tgid == 42 && selector.start_boottime_ns == 7);
+	selector_to_text(&selector, text);
+	assert_string_equal(text, "pid:42@7+children");
+	assert_int_equal(selector_from_text("pid:42@7", &selector), 0);
+	assert_false(selector.children);
+}
+
 static void test_matching(void **state)
 {
 	static const struct {
@@ -336,6 +349,7 @@ int main(void)
 		cmocka_unit_test(test_rules),
 		cmocka_unit_test(test_tenants),
 		cmocka_unit_test(test_selectors),
+		cmocka_unit_test(test_selector_with_children),
 		cmocka_unit_test(test_matching),
 	};
 

@@ -74,6 +74,26 @@ static void test_waits_for_a_process(void **state)
 	session_info_deinit(&info);
 }
 
+static void test_locks_of_the_jvm(void **state)
+{
+	struct session_fixture *f = *state;
+	struct session_request request = session_fixture_request("java", 60);
+	struct session_info info;
+	struct err err = { 0 };
+	char id[SESSION_ID_SIZE];
+
+	request.type = PROFILE_MUTEX;
+	request.wait_s = 30;
+	session_fixture_start(f, &request, id);
+	fake_feed_proc(&f->feed, &(struct fake_proc){ .proc = 9, .tgid = 109, .comm = "java", .exe = "/usr/bin/java",
+						      .cgroup = "/", .flags = FEED_PROC_JVM });
+	assert_int_equal(sessions_wait_started(f->sessions, "default", id, 60 * NS_PER_S, &err), 0);
+	info = session_fixture_get(f, id);
+	assert_true(info.quality.note_count > 0);
+	assert_non_null(strstr(info.quality.notes[info.quality.note_count - 1], "block session"));
+	session_info_deinit(&info);
+}
+
 static void test_a_process_that_exits(void **state)
 {
 	struct session_fixture *f = *state;
@@ -94,6 +114,42 @@ static void test_a_process_that_exits(void **state)
 	request.service = "db";
 	assert_true(sessions_start(f->sessions, &request, &info, &err) < 0);
 	assert_string_equal(err.word, "ServiceNotRunning"); /* known by its session */
+}
+
+static void test_a_process_with_children(void **state)
+{
+	struct session_fixture *f = *state;
+	struct session_request request = session_fixture_request("pid:103", 60);
+	struct fake_proc child = { .proc = 4, .tgid = 200, .comm = "cc1", .exe = "/usr/bin/cc1", .cgroup = "/" };
+	struct session_info info;
+	struct err err = { 0 };
+	char id[SESSION_ID_SIZE];
+
+	request.children = true;
+	session_fixture_start(f, &request, id);
+	assert_int_equal(f->feed.families.count, 1);
+	assert_int_equal(f->feed.families.items[0].start_boottime_ns, 103000);
+	child.family = f->feed.families.items[0].family;
+	fake_feed_proc(&f->feed, &child);
+	session_fixture_samples(f, 3, 1, 4);
+	session_fixture_samples(f, 4, 1, 5);
+	session_fixture_samples(f, 1, 1, 7); /* nobody's child */
+	fake_feed_exit(&f->feed, 3);
+	clock_sleep_ns(3500 * NS_PER_MS); /* longer than a process may take for an exec: the child is left */
+	session_fixture_samples(f, 4, 1, 2);
+	info = session_fixture_get(f, id);
+	assert_int_equal(info.status, SESSION_RUNNING);
+	session_info_deinit(&info);
+	fake_feed_exit(&f->feed, 4);
+	assert_int_equal(sessions_wait(f->sessions, "default", id, 60 * NS_PER_S, &err), 0);
+	info = session_fixture_get(f, id);
+	assert_int_equal(info.status, SESSION_COMPLETED);
+	assert_int_equal(info.sample_count, 11);
+	assert_int_equal(info.process_count, 2);
+	session_info_deinit(&info);
+	for (int i = 0; i < 100 && f->feed.families.count; i++)
+		clock_sleep_ns(10 * NS_PER_MS);
+	assert_int_equal(f->feed.families.count, 0); /* nobody is followed any more */
 }
 
 /* ---- restarts -------------------------------------------------------------------------------- */
@@ -302,7 +358,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_ends_by_time),
 		T(test_waits_for_a_process),
+		T(test_locks_of_the_jvm),
 		T(test_a_process_that_exits),
+		T(test_a_process_with_children),
 		T(test_restart_of_the_server),
 		T(test_restart_of_the_daemon),
 		T(test_restart_of_the_collector),

@@ -91,6 +91,34 @@ static void test_partial_results(void **state)
 	session_fixture_stop(f, id);
 }
 
+/* The clock that people read is set back and forth: a session still ends as much after its begin as it lasted. */
+static void test_clock_is_set(void **state)
+{
+	static const int64_t steps_ns[] = { -3600 * (int64_t)NS_PER_S, 3600 * (int64_t)NS_PER_S };
+	struct session_fixture *f = *state;
+	struct session_request request = session_fixture_request("web", 60);
+	char id[SESSION_ID_SIZE];
+
+	for (size_t i = 0; i < ARRAY_SIZE(steps_ns); i++) {
+		struct session_info info;
+
+		fake_feed_set_clock(&f->feed, 0);
+		session_fixture_start(f, &request, id);
+		session_fixture_samples(f, 1, 1, 25);
+		fake_feed_set_clock(&f->feed, steps_ns[i]);
+		session_fixture_samples(f, 1, 1, 25);
+		clock_sleep_ns(200 * NS_PER_MS);
+		session_fixture_stop(f, id);
+		info = session_fixture_get(f, id);
+		assert_int_equal(info.status, SESSION_COMPLETED);
+		assert_int_equal(info.sample_count, 50);
+		assert_true(info.duration_ns >= 200 * NS_PER_MS);
+		/* The three clocks are not read at one instant. */
+		assert_in_range(info.completed_at_ns - info.started_at_ns, info.duration_ns - NS_PER_MS, info.duration_ns + NS_PER_MS);
+		session_info_deinit(&info);
+	}
+}
+
 /* A session that wants less than the host samples keeps its share, and the sum stays right. */
 static void test_thinning_is_unbiased(void **state)
 {
@@ -644,6 +672,44 @@ static void test_health(void **state)
 	assert_int_equal(health.modules, 2);
 }
 
+static struct profile *heap_of(const char *mode)
+{
+	const struct profile_meta meta = { .type = PROFILE_MEMORY, .service = "web" };
+	cleanup(profile_builder) struct profile_builder *b = profile_builder_create(&meta, 10);
+	struct profile_quality quality = { 0 };
+	struct profile_function function = { 0 };
+	struct profile_process process = { .pid = 7, .started_at_ns = 1 };
+	struct profile_frame frame = { .kind = PROFILE_FRAME_NATIVE };
+	struct profile_attrs attrs = { 0 };
+	struct profile *p;
+	struct profile_event event = { .time_ns = 2, .value = 200 };
+
+	(void)snprintf(quality.probes.mode, sizeof(quality.probes.mode), "%s", mode);
+	function.name = profile_builder_string(b, "fill", 4);
+	frame.function = profile_builder_function(b, &function);
+	event.node = profile_builder_node(b, 0, profile_builder_frame(b, &frame));
+	attrs.process = profile_builder_process(b, &process);
+	event.attrs = profile_builder_attrs(b, &attrs, NULL);
+	profile_builder_sample(b, event.node, event.attrs, (const int64_t[]){ 2, 200 });
+	profile_builder_event(b, &event);
+	assert_int_equal(profile_builder_finish(b, &quality, &p), 0);
+	return p;
+}
+
+/* What was estimated to be in use is fitted into the heap when its profile is made: the sums have to follow. */
+static void test_sums_of_a_fitted_heap(void **state)
+{
+	cleanup(profile) struct profile *probed = heap_of("windows"), *read = heap_of("");
+	struct session_process process = { .pid = 7, .started_at_ns = 1, .value = 90000 };
+	struct session_info info = { .type = PROFILE_MEMORY, .total_value = 90000, .processes = &process, .process_count = 1 };
+
+	session_info_settle(&info, read);
+	assert_int_equal(info.total_value, 90000);
+	session_info_settle(&info, probed);
+	assert_int_equal(info.total_value, 200);
+	assert_int_equal(process.value, 200);
+}
+
 int main(void)
 {
 #define T(name)                                                                                    \
@@ -651,6 +717,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_a_session),
 		T(test_partial_results),
+		T(test_clock_is_set),
 		T(test_thinning_is_unbiased),
 		T(test_high_rates),
 		T(test_losses_are_shared_out),
@@ -666,6 +733,7 @@ int main(void)
 		T(test_lists),
 		T(test_baselines),
 		T(test_health),
+		cmocka_unit_test(test_sums_of_a_fitted_heap),
 	};
 
 	return cmocka_run_group_tests_name("sessions", tests, NULL, NULL);

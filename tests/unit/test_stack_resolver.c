@@ -11,6 +11,7 @@
 #include "agent/profile/function_sums.h"
 #include "agent/profile/package_name.h"
 #include "agent/profile/stack_resolver.h"
+#include "agent/profile/window_matrix.h"
 #include "agent/wire/feed.h"
 #include "bpf/profiler.h"
 #include "tests/support/profile_text.h"
@@ -50,20 +51,26 @@ static int find_names(void *ctx, uint64_t key, uint64_t offset, struct name_fram
 		struct name_frame frames[3];
 		int count;
 	} table[] = {
-		{ 100, 0x10, 0x20, { { "main", "", "main.c", 3, 1, 0, NULL, false } }, 1 },
+		{ 100, 0x10, 0x20, { { "main", "", "main.c", { 3 }, 1, 0, NULL, false } }, 1 },
 		{ 100,
 		  0x20,
 		  0x30,
-		  { { "inner", "", "a.h", 7, 6, 0, NULL, false },
-		    { "middle", "", "a.h", 17, 16, 0, NULL, false },
-		    { "outer", "", "main.c", 27, 26, 0, NULL, false } },
+		  { { "inner", "", "a.h", { 7 }, 6, 0, NULL, false },
+		    { "middle", "", "a.h", { 17 }, 16, 0, NULL, false },
+		    { "outer", "", "main.c", { 27 }, 26, 0, NULL, false } },
 		  3 },
 		{ 100,
 		  0x30,
 		  0x40,
-		  { { "example.com/x/y%2ez.(*T).M", "", "", 0, 0, PROFILE_FRAME_GO, NULL, false } },
+		  { { "example.com/x/y%2ez.(*T).M", "", "", { 0 }, 0, PROFILE_FRAME_GO, NULL, false } },
 		  1 },
-		{ 300, 0x10, 0x20, { { "do_syscall_64", "", "", 0, 0, 0, NULL, false } }, 1 },
+		/* As of 0x4f: the function begins at 0x40. */
+		{ 100, 0x4f, 0x50, { { .function = "", .package = "", .file = "", .from_start = 0xf } }, 1 },
+		{ 100, 0x44, 0x45, { { .function = "", .package = "", .file = "", .from_start = 4 } }, 1 },
+		{ 100, 0x40, 0x41, { { .function = "", .package = "", .file = "" } }, 1 },
+		/* Of a damaged file. */
+		{ 100, 0x50, 0x51, { { .function = "", .package = "", .file = "", .from_start = 0x51 } }, 1 },
+		{ 300, 0x10, 0x20, { { "do_syscall_64", "", "", { 0 }, 0, 0, NULL, false } }, 1 },
 	};
 	struct asked *asked = ctx;
 	size_t i;
@@ -235,6 +242,37 @@ static void test_frame_facts(void **state)
 	assert_string_equal(profile_string(p, p->functions[leaf(p)->function].package), "app");
 	assert_int_equal(p->mappings[leaf(p)->mapping].build_id_len, 2);
 	assert_true(p->quality.guessed_frame_pct == 100);
+}
+
+static void test_functions_without_a_name_are_one_each(void **state)
+{
+	const uint64_t offsets[] = { 0x40, 0x44, 0x4f, 0x50, 0x99 };
+	static const char *const rows[] = { "[unknown] app+0x40", "[unknown] app+0x40", "[unknown] app+0x40",
+					    "[unknown] app+0x50", "[unknown] app+0x99" };
+	cleanup(profile) struct profile *p = NULL;
+	cleanup(window_matrix) struct window_matrix *m = NULL;
+	struct fixture f;
+
+	setup(&f, 0);
+	for (size_t i = 0; i < ARRAY_SIZE(offsets); i++)
+		add(&f, (uint64_t[]){ AT(APP, offsets[i]) }, 1, NULL, 0);
+	p = finish(&f);
+	assert_true(p->quality.unknown_frame_pct == 100);
+	assert_int_equal(p->function_count, 3);
+	for (size_t i = 0; i < ARRAY_SIZE(offsets); i++) {
+		const struct profile_frame *frame = &p->frames[p->nodes[i + 1].frame];
+
+		/* Where in it the sample was stays known. */
+		assert_int_equal(frame->offset, offsets[i]);
+		assert_int_equal(frame->kind, PROFILE_FRAME_UNKNOWN);
+		assert_int_equal(frame->flags, i < 3 ? PROFILE_FRAME_NAMELESS : 0);
+		assert_string_equal(profile_string(p, p->functions[frame->function].name), rows[i]);
+	}
+	/* What two sides of a comparison are joined by. */
+	assert_int_equal(window_matrix_create(p, NULL, &m, NULL), 0);
+	assert_int_equal(m->function_count, 2);
+	assert_string_equal(window_text(m, m->functions[0].name), "[unknown] app+0x40");
+	assert_string_equal(window_text(m, m->functions[1].name), "[unknown] app+0x0");
 }
 
 static void test_kinds_and_packages(void **state)
@@ -537,6 +575,7 @@ int main(void)
 		cmocka_unit_test(test_stacks),
 		cmocka_unit_test(test_files_that_nobody_could_read),
 		cmocka_unit_test(test_frame_facts),
+		cmocka_unit_test(test_functions_without_a_name_are_one_each),
 		cmocka_unit_test(test_kinds_and_packages),
 		cmocka_unit_test(test_each_place_is_asked_once),
 		cmocka_unit_test(test_memo_bound),

@@ -417,6 +417,40 @@ static void test_no_space(void **state)
 		every_call(ENOSPC);
 }
 
+/* What cannot be read is no damage, and no session that ends there. */
+static void test_reading_a_session(void **state)
+{
+	char dir[] = "/tmp/profd-faults-XXXXXX";
+	struct store *store = NULL;
+	struct err err = { 0 };
+	unsigned failed = 0, count = 1;
+
+	assert_non_null(mkdtemp(dir));
+	assert_int_equal(store_open(dir, NULL, &store, &err), 0);
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(step(store, 1), 0);
+	fault = EIO;
+	extent = ONE;
+	for (unsigned at = 0; at <= count; at++) {
+		unsigned chunks = 0, damaged = 0;
+		int rc;
+
+		calls = 0;
+		fail_at = at;
+		armed = true;
+		rc = store_session_read(store, "n-1", count_chunk, &chunks, &damaged, &err);
+		armed = false;
+		if (at == 0)
+			count = calls;
+		if (rc == 0 && (chunks != 3 || damaged))
+			fail_msg("read %u of %u: %u chunks of 3, %u damaged", at, count, chunks, damaged);
+		failed += rc < 0;
+	}
+	assert_true(count > 6 && failed > 3);
+	store_close(store);
+	remove_dir(dir);
+}
+
 static void test_input_output_error(void **state)
 {
 	for (extent = ONE; extent <= READS_AFTER; extent++)
@@ -428,6 +462,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_no_space),
 		cmocka_unit_test(test_input_output_error),
+		cmocka_unit_test(test_reading_a_session),
 	};
 
 	make_disk_faulty();

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -274,6 +276,50 @@ static void test_many_days(void **state)
 	}
 }
 
+struct days_reader {
+	struct store *store;
+	_Atomic uint32_t day; /* is being made, or was; 0 = no more */
+	int rc;		      /* the first that is neither 0 nor -ENOENT */
+};
+
+static void *read_days(void *arg)
+{
+	struct days_reader *reader = arg;
+	uint32_t day;
+
+	while ((day = atomic_load(&reader->day)) && !reader->rc) {
+		struct store_day one = { day, 7 };
+		uint64_t identity, position;
+		int rc = store_history_position(reader->store, &one, &identity, &position, NULL);
+
+		reader->rc = rc == -ENOENT ? 0 : rc;
+	}
+	return NULL;
+}
+
+/* Who reads a day that is just being made finds nothing yet, and no damage. */
+static void test_days_being_made(void **state)
+{
+	struct store_fixture *f = *state;
+	struct days_reader reader = { .store = f->store, .day = 1 };
+	struct store_window window = window_of("web", ",a:19,", 0, false, "x");
+	struct err err = { 0 };
+	pthread_t thread;
+	int rc = 0;
+
+	assert_int_equal(pthread_create(&thread, NULL, read_days, &reader), 0);
+	for (uint32_t day = 1; day <= 300 && rc == 0; day++) {
+		struct store_day one = { day, 7 };
+
+		atomic_store(&reader.day, day);
+		rc = store_history_append(f->store, &one, NULL, 0, &window, 1, 9, 1, &err);
+	}
+	atomic_store(&reader.day, 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_int_equal(rc, 0);
+	assert_int_equal(reader.rc, 0);
+}
+
 static void test_packed_damage(void **state)
 {
 	static const uint32_t end = 500;
@@ -310,6 +356,7 @@ int main(void)
 		test(test_hours),
 		test(test_days),
 		test(test_many_days),
+		test(test_days_being_made),
 	};
 	const struct CMUnitTest files[] = { cmocka_unit_test(test_packed_damage) };
 	int failed = store_fixture_run_on_engines(interface, ARRAY_SIZE(interface));

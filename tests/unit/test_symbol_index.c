@@ -34,6 +34,29 @@ static const char source_s[] =
 	".section .text.other,\"ax\",@progbits\n.p2align 8\n nop\n"
 	".section .note.GNU-stack,\"\",@progbits\n";
 
+/* A library that exports some of its functions; the assembler's have no size, and one of them no call frame information. */
+static const char library_c[] =
+	"#define F __attribute__((noinline, noclone))\n"
+	"static volatile int sink;\n"
+	"static F int local_one(int x) { sink += x; return sink * 3; }\n"
+	"F int shown_one(int x) { sink -= x; return local_one(x) + 1; }\n"
+	"static F int local_two(int x) { for (int i = 0; i < x; i++) sink ^= i; return sink; }\n"
+	"static F __attribute__((cold)) void never(void) { sink = 7; __builtin_trap(); }\n"
+	"F int shown_two(int x) { if (x == 12345) never(); return local_two(x) + shown_one(x); }\n"
+	"static F int local_three(int x) { sink = x; return local_one(x) ^ 5; }\n"
+	"int shown_three(int x) { return local_three(x) + shown_two(x); }\n"
+	"int bare(int), framed(int);\n"
+	"int shown_four(int x) { return bare(x) + framed(x); }\n";
+static const char library_s[] =
+	".section .text,\"ax\",@progbits\n.globl bare, framed\n"
+	"bare: lea 1(%rdi),%eax\n ret\n.p2align 4,0x90\n"
+	"behind_bare: .cfi_startproc\n lea 2(%rdi),%eax\n ret\n.cfi_endproc\n"
+	".size behind_bare, .-behind_bare\n.p2align 4,0x90\n"
+	"framed: .cfi_startproc\n lea 3(%rdi),%eax\n ret\n.cfi_endproc\n.p2align 4,0x90\n"
+	"behind_framed: .cfi_startproc\n lea 4(%rdi),%eax\n ret\n.cfi_endproc\n"
+	".size behind_framed, .-behind_framed\n"
+	".section .note.GNU-stack,\"\",@progbits\n";
+
 static int set_up(void **state)
 {
 	fixture_write("names.c", source_c);
@@ -209,6 +232,77 @@ static void test_plt(void **state)
 	}
 }
 
+/* What the stripped library says of every byte of a function of the whole one: its name where it is exported, else where
+ * it begins; never another's. */
+static void check_function(const struct symbol_index *index, const char *name, uint64_t fo, uint64_t size)
+{
+	struct symbol_frame frames[SYMBOL_INLINE_MAX];
+	bool is_shown = !strncmp(name, "shown_", 6);
+
+	for (uint64_t at = 0; at < size; at++) {
+		assert_int_equal(symbol_index_find(index, fo + at, frames), 1);
+		assert_string_equal(frames[0].function, is_shown ? name : "");
+		assert_string_equal(frames[0].file, "");
+		assert_int_equal(frames[0].from_start, is_shown ? 0 : at);
+	}
+}
+
+static void test_functions_without_a_name(void **state)
+{
+	static const char *const flags[] = { "", "-fcf-protection", "-Wl,-z,separate-code", "-fuse-ld=lld" };
+	struct symbol_frame frames[SYMBOL_INLINE_MAX];
+
+	fixture_write("library.c", library_c);
+	fixture_write("library_s.s", library_s);
+	for (size_t i = 0; i < ARRAY_SIZE(flags); i++) {
+		static const char *const names[] = { "local_one",   "shown_one", "local_two",	"shown_two",
+						     "local_three", "shown_three", "shown_four", "never",
+						     "behind_bare", "behind_framed" };
+		struct symbol_index *index;
+		uint64_t bare, framed;
+
+		if (!fixture_run("gcc -O2 -fomit-frame-pointer -shared -fPIC %s -o library library.c library_s.s && "
+				 "strip --strip-all -o library.stripped library", flags[i])) {
+			print_message("cannot link with %s\n", flags[i]);
+			continue;
+		}
+		index = fixture_index("library.stripped", NULL);
+		for (size_t k = 0; k < ARRAY_SIZE(names); k++) {
+			uint64_t size = 0, ev = fixture_symbol("library", names[k], &size);
+
+			assert_true(ev && size);
+			check_function(index, names[k], fixture_offset("library", ev), size);
+		}
+		bare = fixture_offset("library", fixture_symbol("library", "bare", NULL));
+		framed = fixture_offset("library", fixture_symbol("library", "framed", NULL));
+		assert_string_equal(outer_name(index, bare + 3), "bare");
+		assert_string_equal(outer_name(index, framed + 3), "framed");
+		/* It ends where the call frame information says, not at the next symbol. */
+		assert_int_equal(symbol_index_find(index, framed + 4, frames), 0);
+		symbol_index_destroy(index);
+	}
+}
+
+/* With the symbols of all functions nothing is left to be kept of the call frame information. */
+static void test_extents_of_named_functions_are_dropped(void **state)
+{
+	static const char *const files[] = { "prog", "prog.stripped" };
+	size_t counts[2];
+
+	for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+		struct symbol_index *index = fixture_index(files[i], NULL);
+		size_t bytes;
+		const struct symbol_image_head *head = symbol_index_image(index, &bytes);
+
+		counts[i] = head->parts[SYMBOL_IMAGE_EXTENTS].count;
+		symbol_index_destroy(index);
+	}
+	print_message("%zu of %zu extents are kept\n", counts[0], counts[1]);
+	/* The linker's .plt and .init have no symbol that covers them. */
+	assert_in_range(counts[0], 0, 3);
+	assert_in_range(counts[1], counts[0] + 3, 20);
+}
+
 static int image_file(const void *image, size_t bytes)
 {
 	int fd = io_memfd("image", 0);
@@ -272,6 +366,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_variants), cmocka_unit_test(test_bounds),
 		cmocka_unit_test(test_like_nm),	 cmocka_unit_test(test_image),
+		cmocka_unit_test(test_functions_without_a_name),
+		cmocka_unit_test(test_extents_of_named_functions_are_dropped),
 		cmocka_unit_test(test_plt), cmocka_unit_test(test_minidebug), cmocka_unit_test(test_not_elf),
 	};
 

@@ -38,6 +38,17 @@ static void read_at(uint32_t tid, int64_t start, int64_t time, int64_t cpu, int6
 	assert_int_equal(thread_totals_read(totals, PID, tid, &reading), 0);
 }
 
+static void read_stolen_at(uint32_t tid, int64_t start, int64_t time, int64_t stolen, uint64_t blocks, bool ends)
+{
+	const struct thread_reading reading = { .time_ns = (uint64_t)time,
+						.start_ns = (uint64_t)start,
+						.counts = { [THREAD_COUNT_STOLEN_NS] = (uint64_t)stolen,
+							    [THREAD_COUNT_BLOCKS] = blocks },
+						.ends = ends };
+
+	assert_int_equal(thread_totals_read_stolen(totals, PID, tid, &reading), 0);
+}
+
 static int64_t scaled(uint32_t tid, enum thread_class class, bool exact, int64_t value)
 {
 	return thread_totals_scale(totals, PID, tid, class, exact, value);
@@ -118,6 +129,86 @@ static void test_drift_is_spread(void **state)
 	assert_int_equal(thread_totals_take_rest(totals, PID, 1, THREAD_ON_CPU), 0);
 }
 
+static void expect_rests(uint32_t tid, int64_t on_cpu, int64_t blocked, int64_t stolen)
+{
+	assert_int_equal(thread_totals_take_rest(totals, PID, tid, THREAD_ON_CPU), on_cpu);
+	assert_int_equal(thread_totals_take_rest(totals, PID, tid, THREAD_BLOCKED), blocked);
+	assert_int_equal(thread_totals_take_rest(totals, PID, tid, THREAD_STOLEN), stolen);
+}
+
+/* From 10 to 20 s: 7 s on a CPU, and of the rest 1 s stolen. */
+static void read_both(uint32_t tid, int64_t stolen, uint64_t blocks)
+{
+	read_at(tid, S, 10 * S, 3 * S, 0, false);
+	read_at(tid, S, 20 * S, 10 * S, 0, false);
+	read_stolen_at(tid, S, 10 * S, 5 * S, 8, false);
+	read_stolen_at(tid, S, 20 * S, 5 * S + stolen, 8 + blocks, false);
+}
+
+static void test_stolen_is_not_blocked(void **state)
+{
+	read_both(1, S, 6);
+	thread_totals_add(totals, PID, 1, THREAD_BLOCKED, true, 2 * S);
+	/* more than all that is missing */
+	read_both(2, 4 * S, 6);
+	/* of a thread that began inside, and of one that ran backwards */
+	read_at(3, 12 * S, 18 * S, 4 * S, 0, true);
+	read_stolen_at(3, 12 * S, 18 * S, S, 2, true);
+	read_both(4, -S, 6);
+	thread_totals_settle(totals, 10 * S, 20 * S, true);
+	assert_int_equal(scaled(1, THREAD_BLOCKED, true, 2 * S), 2 * S);
+	expect_rests(1, 7 * S, 0, S);
+	expect_rests(2, 7 * S, 0, 3 * S);
+	expect_rests(3, 4 * S, S, S);
+	expect_rests(4, 7 * S, 3 * S, 0);
+}
+
+/* It had a CPU, or wanted one, all the time: what was not counted by the end is not blocked either. */
+static void test_never_blocked(void **state)
+{
+	read_both(1, S, 0);
+	/* a sample says that it was */
+	read_both(2, S, 0);
+	thread_totals_add(totals, PID, 2, THREAD_BLOCKED, true, 2 * S);
+	/* it was all the time */
+	read_at(3, S, 10 * S, 3 * S, 0, false);
+	read_at(3, S, 20 * S, 3 * S, 0, false);
+	read_stolen_at(3, S, 10 * S, 5 * S, 8, false);
+	read_stolen_at(3, S, 20 * S, 5 * S, 8, false);
+	thread_totals_settle(totals, 10 * S, 20 * S, true);
+	expect_rests(1, 9 * S, 0, S);
+	assert_int_equal(scaled(2, THREAD_BLOCKED, true, 2 * S), 2 * S);
+	expect_rests(2, 7 * S, 0, S);
+	expect_rests(3, 0, 10 * S, 0);
+}
+
+/* Of threads that end before the first tick the kernel has counted nothing when they exit. */
+static void test_shorter_than_a_tick(void **state)
+{
+	/* it waited, too */
+	read_at(1, 12 * S, 12 * S + 3 * MS, 0, MS, true);
+	read_stolen_at(1, 12 * S, 12 * S + 3 * MS, 0, 0, true);
+	/* some of it was stolen, and its number was used before */
+	read_at(2, 12 * S, 12 * S + 2 * MS, 0, 0, true);
+	read_stolen_at(2, 12 * S, 12 * S + 2 * MS, 0, 0, true);
+	read_at(2, 13 * S, 13 * S + 3 * MS, 0, 0, true);
+	read_stolen_at(2, 13 * S, 13 * S + 3 * MS, MS, 0, true);
+	/* it was blocked, and the reading does not say how long */
+	read_at(3, 12 * S, 12 * S + 3 * MS, 0, 0, true);
+	read_stolen_at(3, 12 * S, 12 * S + 3 * MS, 0, 2, true);
+	/* it began just before the session did */
+	read_at(4, 10 * S - MS, 10 * S, 0, 0, false);
+	read_stolen_at(4, 10 * S - MS, 10 * S, 0, 0, false);
+	read_at(4, 10 * S - MS, 10 * S + MS, 0, 0, true);
+	read_stolen_at(4, 10 * S - MS, 10 * S + MS, 0, 0, true);
+	thread_totals_settle(totals, 10 * S, 20 * S, true);
+	assert_int_equal(thread_totals_take_rest(totals, PID, 1, THREAD_WAITS), MS);
+	expect_rests(1, 2 * MS, 0, 0);
+	expect_rests(2, 4 * MS, 0, MS);
+	expect_rests(3, 0, 3 * MS, 0);
+	expect_rests(4, MS, 0, 0);
+}
+
 #define test(name) cmocka_unit_test_setup_teardown(name, create, destroy)
 
 int main(void)
@@ -128,6 +219,9 @@ int main(void)
 		test(test_lives_inside),
 		test(test_what_is_not_known_stays),
 		test(test_drift_is_spread),
+		test(test_stolen_is_not_blocked),
+		test(test_never_blocked),
+		test(test_shorter_than_a_tick),
 	};
 
 	return cmocka_run_group_tests_name("thread_totals", tests, NULL, NULL);

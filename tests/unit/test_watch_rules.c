@@ -255,6 +255,25 @@ static void test_same_hour_of_a_week(void **state)
 	assert_true(others <= 6);
 }
 
+/* The clearer a change, the surer it is; what everything else lost to it is no change. */
+static void test_large_change(void **state)
+{
+	random_state = 13;
+	for (int run = 0; run < 10; run++) {
+		struct week week = make_week(3);
+		cleanup_free struct hour_function *list = NULL;
+		size_t count, others = 0;
+
+		assert_int_equal(judge(&week, 7, &standard, &list, &count), 0);
+		assert_string_equal(list[0].name, "f03");
+		assert_true(list[0].changed && list[0].z > 15);
+		for (size_t i = 1; i < count; i++)
+			others += list[i].changed;
+		assert_true(others <= 1);
+		free_week(&week);
+	}
+}
+
 static bool all_but_last(void *ctx, uint32_t index, const char *name, const char *package)
 {
 	return index < *(const uint32_t *)ctx || strcmp(name, "f03") != 0;
@@ -298,6 +317,7 @@ int main(void)
 		cmocka_unit_test(test_step_is_found_where_it_is),
 		cmocka_unit_test(test_two_steps),
 		cmocka_unit_test(test_same_hour_of_a_week),
+		cmocka_unit_test(test_large_change),
 		cmocka_unit_test(test_what_counts),
 	};
 

@@ -22,7 +22,7 @@ def folded_of(lines):
 
 
 def bytes_are_exact(io, attached, paths, means, threads):
-    assert attached.strip() == "21, then 0", f"ends of calls: {attached}"
+    assert attached.strip() == "23, then 0", f"ends of calls: {attached}"
     assert re.search(r"^fexit +yes", text, re.M), "no programs at the ends of functions"
     assert any("(fexit)" in note for note in io["quality"]["notes"]), f"how bytes are taken: {io['quality']}"
     for place in ("/dev/loop0", "pipe:["):
@@ -36,6 +36,19 @@ def bytes_are_exact(io, attached, paths, means, threads):
     assert moved[True] == due["steady"] + due["passing"], f"{moved}, {due}"
 
 
+def posts_are_exact(posts, threads):
+    """Each thread moves bytes in one function of its name, by requests of io_uring that post many completions."""
+    due = json.loads(posts[posts.index("{"):])
+    moved = collections.Counter()
+    for stack, value in folded_of(threads):
+        moved[stack[0]] += value
+        assert stack[0] not in due or stack[0] in stack[1:], f"{stack}: {value}"
+    for function, value in due.items():
+        assert moved[function] == value, f"{function}: {moved}, {due}"
+    # 6.1 has no multishot reads and no bundles
+    assert all(value for function, value in due.items() if function.startswith("recv")), f"{due}"
+
+
 try:
     went, back = text.split("=== went\n")[1].split("=== result")[0].split("=== back\n")
     back, io = back.split("=== io\n")
@@ -44,6 +57,8 @@ try:
     attached, paths = attached.split("=== paths\n")
     paths, means = paths.split("=== means\n")
     means, threads = means.split("=== threads\n")
+    threads, posts = threads.split("=== posts\n")
+    posts, posters = posts.split("=== posters\n")
     back, ledger, io = map(json.loads, (back, ledger, io))
     result = json.loads(text.split("=== result\n")[1].split("=== folded")[0])
     folded, truth = text.split("=== folded\n")[1].split("=== end")[0].split("=== truth\n")
@@ -59,6 +74,7 @@ try:
         assert t["elapsedNs"] > 3e9 and abs(parts / t["elapsedNs"] - 1) < 0.01, f"while a CPU went: {t}"
     assert io["status"] == "completed" and io["breakdown"]["disk"].get("loop1 device"), f"reads of a disk: {io}"
     bytes_are_exact(io, attached, paths, means, threads)
+    posts_are_exact(posts, posters)
     assert result["status"] == "completed", result
     assert total and result["sampleCount"] > 200, f"{result['sampleCount']} samples"
     complete = 100 * sum(v for s, v in stacks if "main" in s) / total

@@ -5,7 +5,7 @@
  *
  * The program and each of its threads keep small blocks among freed ones, tens of thousands of freed ones in
  * fast bins, full thread caches and blocks with mappings of their own; some threads end. Prints "ready BYTES
- * BLOCKS MAPPED_BYTES MAPPED_BLOCKS" (what blocks can hold) and waits; busy: one thread goes on allocating;
+ * BLOCKS MAPPED_BYTES MAPPED_BLOCKS" (what blocks can hold), then how many blocks are of chunks of 32, 48, … 1,040 bytes, and waits; busy: one thread goes on allocating;
  * liar: the size of one block is made up. */
 #include <malloc.h>
 #include <pthread.h>
@@ -18,10 +18,12 @@
 #define BLOCKS	    60000
 #define FAST	    50000
 #define MAPPED	    6
+#define SIZES	    64
 #define ENDS_EVERY  3 /* of the threads one in three ends */
 
 struct books {
 	uint64_t bytes, blocks, mapped_bytes, mapped_blocks;
+	uint64_t of[SIZES];
 };
 
 static struct books books;
@@ -49,6 +51,8 @@ static void count(const void *block)
 	} else {
 		books.bytes += bytes;
 		books.blocks++;
+		if (bytes < 24 + SIZES * 16)
+			books.of[(bytes - 24) / 16]++;
 	}
 	(void)pthread_mutex_unlock(&lock);
 }
@@ -127,8 +131,11 @@ int main(int argc, char **argv)
 	else if (argc > 2 && pthread_create(&thread, NULL, churn, NULL))
 		return 1;
 	(void)usleep(100000); /* threads that end have ended */
-	printf("ready %llu %llu %llu %llu\n", (unsigned long long)books.bytes, (unsigned long long)books.blocks,
+	printf("ready %llu %llu %llu %llu", (unsigned long long)books.bytes, (unsigned long long)books.blocks,
 	       (unsigned long long)books.mapped_bytes, (unsigned long long)books.mapped_blocks);
+	for (int i = 0; i < SIZES; i++)
+		printf(" %llu", (unsigned long long)books.of[i]);
+	puts("");
 	fflush(stdout);
 	for (;;)
 		(void)pause();

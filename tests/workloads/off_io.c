@@ -5,20 +5,20 @@
  * their totals are in the answer. The argument is a folder. */
 #define _GNU_SOURCE
 #include <fcntl.h>
-#include <linux/io_uring.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "aio.h"
+#include "ring.h"
 
 #define F __attribute__((noipa)) static long
 
@@ -110,60 +110,24 @@ static void add(struct mover *m, long n)
 }
 
 /* One request of io_uring after the other; nothing where the kernel refuses it. */
-struct ring {
-	int fd;
-	struct io_uring_params p;
-	char *sq, *cq;
-	struct io_uring_sqe *entry;
-};
-
-static unsigned *ring_word(char *at, unsigned offset)
-{
-	return (unsigned *)(void *)(at + offset);
-}
-
-static int ring_open(struct ring *r)
-{
-	size_t sq_bytes, cq_bytes;
-
-	*r = (struct ring){ .fd = -1 };
-	r->fd = (int)syscall(SYS_io_uring_setup, 1, &r->p);
-	if (r->fd < 0)
-		return -1;
-	sq_bytes = r->p.sq_off.array + r->p.sq_entries * sizeof(unsigned);
-	cq_bytes = r->p.cq_off.cqes + r->p.cq_entries * sizeof(struct io_uring_cqe);
-	r->sq = mmap(NULL, sq_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, r->fd, IORING_OFF_SQ_RING);
-	r->cq = mmap(NULL, cq_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, r->fd, IORING_OFF_CQ_RING);
-	r->entry = mmap(NULL, sizeof(*r->entry), PROT_READ | PROT_WRITE, MAP_SHARED, r->fd, IORING_OFF_SQES);
-	return r->sq == MAP_FAILED || r->cq == MAP_FAILED || r->entry == MAP_FAILED ? -1 : 0;
-}
-
 static long ring_move(struct ring *r, int code, int fd, unsigned bytes)
 {
-	unsigned *tail = ring_word(r->sq, r->p.sq_off.tail), *head = ring_word(r->cq, r->p.cq_off.head);
-	struct io_uring_cqe *done = (void *)(r->cq + r->p.cq_off.cqes);
+	struct io_uring_sqe *entry = ring_request(r, code, fd);
+	struct io_uring_cqe done = { 0 };
 	char buffer[8192] = "";
-	long n;
 
-	memset(r->entry, 0, sizeof(*r->entry));
-	r->entry->opcode = (unsigned char)code;
-	r->entry->fd = fd;
-	r->entry->addr = (unsigned long long)(size_t)buffer;
-	r->entry->len = bytes;
-	ring_word(r->sq, r->p.sq_off.array)[0] = 0;
-	__atomic_store_n(tail, *tail + 1, __ATOMIC_RELEASE);
-	while (syscall(SYS_io_uring_enter, r->fd, 1, 1, IORING_ENTER_GETEVENTS, NULL, 0) < 0)
-		;
-	n = done[*head & (r->p.cq_entries - 1)].res;
-	__atomic_store_n(head, *head + 1, __ATOMIC_RELEASE);
-	return n;
+	entry->addr = (unsigned long long)(size_t)buffer;
+	entry->len = bytes;
+	ring_enter(r, 1, 1);
+	(void)ring_next(r, &done);
+	return done.res;
 }
 
 static void move_by_ring(struct mover *m)
 {
 	struct ring ring;
 
-	if (ring_open(&ring) == 0)
+	if (ring_open(&ring, 1, 0, 0) == 0)
 		for (int i = 0; i < 20; i++) {
 			add(m, ring_move(&ring, IORING_OP_WRITE, file, 5000));
 			add(m, ring_move(&ring, IORING_OP_READ, file, 4321));
@@ -171,6 +135,23 @@ static void move_by_ring(struct mover *m)
 			add(m, ring_move(&ring, IORING_OP_RECV, m->sockets[1], 77));
 		}
 	(void)close(ring.fd);
+}
+
+/* Of two files, and of one. */
+static void move_by_aio(struct mover *m)
+{
+	struct iocb requests[3] = { aio_request(IOCB_CMD_PWRITE, file, block, 7001, 1), aio_request(IOCB_CMD_PREAD, file, block, 6001, 2),
+				    aio_request(IOCB_CMD_PWRITE, m->pipes[1], block, 501, 3) };
+	aio_context_t context = 0;
+	char buffer[501];
+
+	if (syscall(SYS_io_setup, AIO_MAX, &context) || aio_ask(context, requests, 3) != 3)
+		exit(1);
+	add(m, aio_collect(context, SYS_io_getevents, 3));
+	if (aio_ask(context, requests, 1) != 1)
+		exit(1);
+	add(m, aio_collect(context, SYS_io_pgetevents, 1));
+	add(m, read(m->pipes[0], buffer, sizeof(buffer)));
 }
 
 static long length_of(const struct mmsghdr *messages, int count)
@@ -211,6 +192,7 @@ static void __attribute__((noipa)) move_all(struct mover *m)
 	add(m, splice(m->sockets[1], NULL, m->pipes[1], NULL, 3000, 0));
 	add(m, read(m->pipes[0], buffer, sizeof(buffer)));
 	move_by_ring(m);
+	move_by_aio(m);
 	__asm__ volatile("");
 }
 

@@ -99,6 +99,7 @@ int main(int argc, char **argv)
 	stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (stack == MAP_FAILED || getcontext(&inner) < 0)
 		return 1;
+	inner.uc_link = NULL; /* getcontext() leaves it as it was */
 	inner.uc_stack.ss_sp = stack;
 	inner.uc_stack.ss_size = STACK_BYTES;
 	makecontext(&inner, run, 0);

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What observing its allocations costs a program: CPU time of the same work with and without, interleaved, and beside
-memleak of libbpf-tools."""
+"""What observing its allocations costs a program: CPU time of a pair of malloc and free in it and in a twin that nobody
+observes. Both take turns on one CPU every few milliseconds, so that what makes the machine faster or slower does so to both;
+then they change roles, so that what makes one of them faster does so to both. And the same under memleak of libbpf-tools."""
 
 import contextlib
+import math
 import os
 import statistics
+import struct
 import subprocess
 import tempfile
 import time
@@ -13,9 +16,11 @@ from costs import running_rival
 from harness import FAMILY_A, Daemon, wait_until
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-ROUNDS = 5
-# name, pairs, turns between malloc and free (about 1 M and 100 k pairs a second of CPU time)
-PROGRAMS = [("1 M pairs/s", 3_000_000, 330, 1.02), ("100 k pairs/s", 400_000, 3800, 1.015)]
+ROUNDS = 6
+SECONDS = 6  # twice in each round
+T95 = {5: 2.571}  # Student's t, 95 % of both sides, by degrees of freedom
+# name, pairs a second of CPU time, must
+PROGRAMS = [("1 M pairs/s", 1_000_000, 1.02), ("100 k pairs/s", 100_000, 1.015)]
 
 
 def session_of(daemon, pid, kind):
@@ -38,17 +43,48 @@ def observed(daemon, kind, pid):
     daemon.stop_profile(session)
 
 
-def work(program, pairs, spin, observer=lambda pid: contextlib.nullcontext()):
-    """CPU seconds of the work."""
-    with subprocess.Popen([program, str(pairs), str(spin)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                          text=True) as process:
-        process.stdout.readline()
-        with observer(process.pid):
-            process.stdin.write("\n")
-            process.stdin.flush()
-            seconds = float(process.stdout.readline())
-            process.wait()
-    return seconds
+class Twin:
+    """tools/bench/pairs.c on CPU 0."""
+
+    def __init__(self, program, spin):
+        self.file = tempfile.NamedTemporaryFile()
+        self.file.write(bytes(8))
+        self.file.flush()
+        self.process = subprocess.Popen(["taskset", "-c", "0", program, str(spin), self.file.name], stdout=subprocess.PIPE, text=True)
+        self.process.stdout.readline()
+        self.pid = self.process.pid
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+        self.file.close()
+
+    def counters(self):
+        """Pairs and ns of CPU time so far; both are at most one tick apart."""
+        with open(f"/proc/{self.pid}/schedstat") as f:
+            cpu_ns = int(f.read().split()[0])
+        return struct.unpack("Q", os.pread(self.file.fileno(), 8, 0))[0], cpu_ns
+
+
+def ns_of_pairs(twins, seconds):
+    """ns of CPU time that a pair takes in each."""
+    first = [twin.counters() for twin in twins]
+    time.sleep(seconds)
+    last = [twin.counters() for twin in twins]
+    return [(b[1] - a[1]) / (b[0] - a[0]) for a, b in zip(first, last)]
+
+
+def turns(program, rate):
+    """Between malloc and free, so that this machine makes @rate pairs a second of CPU time."""
+    spin = 1000
+    for _ in range(4):
+        with Twin(program, spin) as twin:
+            spin = max(1, round(spin * 1e9 / rate / min(ns_of_pairs([twin], 0.3)[0] for _ in range(3))))
+    return spin
 
 
 @contextlib.contextmanager
@@ -59,29 +95,38 @@ def built():
         yield program
 
 
+def cost(program, spin, observer, rounds=ROUNDS):
+    """ns of CPU time of a pair, observed and not, and the quotient's 95 % interval over rounds."""
+    quotients, bases = [], []
+    with Twin(program, spin) as one, Twin(program, spin) as other:
+        for _ in range(rounds):
+            with observer(one.pid):
+                under, beside = ns_of_pairs((one, other), SECONDS)
+            with observer(other.pid):
+                beside_too, under_too = ns_of_pairs((one, other), SECONDS)
+            quotients.append((math.log(under / beside) + math.log(under_too / beside_too)) / 2)
+            bases.append((beside + beside_too) / 2)
+    mean, base = statistics.mean(quotients), statistics.median(bases)
+    wide = T95[rounds - 1] * statistics.stdev(quotients) / math.sqrt(rounds)
+    return math.exp(mean) * base, base, f"{math.exp(mean - wide):.3f} … {math.exp(mean + wide):.3f}"
+
+
 def beside_memleak(row, memleak):
     with built() as program, Daemon() as daemon:
-        for name, pairs, spin, _ in PROGRAMS:
-            pairs //= 10
-            work(program, pairs, spin, lambda pid: observed(daemon, "memory", pid))
-            bare = work(program, pairs, spin)
-            ours = statistics.median(work(program, pairs, spin, lambda pid: observed(daemon, "memory", pid)) for _ in range(ROUNDS))
-            theirs = statistics.median(work(program, pairs, spin, lambda pid: running_rival(memleak, "-p", str(pid), "3600")) for _ in range(ROUNDS))
-            row(f"CPU time of a program under memory / under memleak of libbpf-tools, {name}", ours, theirs, 1.0,
-                f"memleak takes {(theirs - bare) / pairs * 1e6:.1f} us a pair")
+        for name, rate, _ in PROGRAMS:
+            spin = turns(program, rate)
+            ours, _, _ = cost(program, spin, lambda pid: observed(daemon, "memory", pid))
+            theirs, bare, _ = cost(program, spin, lambda pid: running_rival(memleak, "-p", str(pid), "3600"))
+            row(f"ns of CPU time of a pair under memory / under memleak of libbpf-tools, {name}", ours, theirs, 1.0,
+                f"memleak takes {(theirs - bare) / 1e3:.1f} us a pair")
 
 
 def run(row):
     with built() as program, Daemon() as daemon:
-        for name, pairs, spin, must in PROGRAMS:
-            work(program, pairs, spin, lambda pid: observed(daemon, "alloc", pid))  # its files are known from here on
+        for name, rate, must in PROGRAMS:
+            spin = turns(program, rate)
+            ours, base, interval = cost(program, spin, lambda _: contextlib.nullcontext())
+            row(f"ns of CPU time of a pair of which nobody observes any, {name}", ours, base, None, interval)
             for kind in ("alloc", "memory"):
-                ratios, bases = [], []
-                for _ in range(ROUNDS):
-                    before = work(program, pairs, spin)
-                    under = work(program, pairs, spin, lambda pid, kind=kind: observed(daemon, kind, pid))
-                    bases.append((before + work(program, pairs, spin)) / 2)
-                    ratios.append(under / bases[-1])
-                base = statistics.median(bases)
-                row(f"CPU time of a program under {kind}, {name}", statistics.median(ratios) * base, base, must,
-                    f"{min(ratios):.3f} … {max(ratios):.3f} in {ROUNDS} rounds")
+                ours, base, interval = cost(program, spin, lambda pid, kind=kind: observed(daemon, kind, pid))
+                row(f"ns of CPU time of a pair under {kind}, {name}", ours, base, must, f"95 % interval {interval}")

@@ -39,7 +39,7 @@ folders = {}  # of rivals' sources, as given
 def row(name, ours, base, must, text=""):
     ratio = ours / base if base else float("nan")
     verdict = "" if must is None else "met" if ratio <= must else "MISSED"
-    rows.append((name, f"{ours:.4g}", f"{base:.4g}", f"{ratio:.2f}", "" if must is None else f"<= {must}", verdict, text))
+    rows.append((name, f"{ours:.4g}", f"{base:.4g}", f"{ratio:.3f}", "" if must is None else f"<= {must}", verdict, text))
 
 
 def absolute(name, ours, must, text="", smaller=True, base=None):

@@ -75,6 +75,8 @@ static void answer(const struct symbol_index *index, const struct elf_segments *
 	uint64_t fo, left;
 	int count = elf_segments_to_fo(segments, ev, &fo, &left) ? symbol_index_find(index, fo, frames) : 0;
 
+	if (count && !frames[0].function[0])
+		count = 0;
 	for (int i = 0; i < count; i++)
 		print_place(&frames[i]);
 	if (!count)

@@ -26,8 +26,8 @@ def schedstats(pid):
 
 
 def exactness(absolute, seconds):
-    """Per thread: elapsed - runtime - run delay of /proc/PID/task/TID/schedstat against the ledger's blocked time, as
-    shares of the elapsed time of each; the session's ends are those of its requests."""
+    """Per thread: elapsed - runtime - run delay of /proc/PID/task/TID/schedstat against the ledger's blocked time and what
+    was stolen, as shares of the elapsed time of each; the session's ends are those of its requests."""
     with workload("off_waits.c", WORKLOADS) as program, Daemon() as daemon:
         daemon.profile(program.service, 3, "offcpu")
         session = daemon.start_profile(program.service, 3600, "wall")
@@ -39,7 +39,7 @@ def exactness(absolute, seconds):
     worst, text = 0, ""
     for t in threads:
         cpu, queued, elapsed = (b - a for a, b in zip(first[t["tid"]], last[t["tid"]]))
-        off = abs(sum(t["blockedNs"].values()) / t["elapsedNs"] - (elapsed - cpu - queued) / elapsed)
+        off = abs((sum(t["blockedNs"].values()) + t["stolenNs"]) / t["elapsedNs"] - (elapsed - cpu - queued) / elapsed)
         worst, text = max((worst, text), (off, f"{len(threads)} threads, worst {t['thread']}"))
     absolute("blocked time per thread against schedstat, % of its elapsed time", 100 * worst, 1, text)
 

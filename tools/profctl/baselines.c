@@ -19,14 +19,6 @@ static int delete_item(const struct arguments *args, const char *collection)
 
 /* ---- baselines ------------------------------------------------------------------------------- */
 
-static void print_warnings(const cJSON *answer)
-{
-	const cJSON *warning;
-
-	cJSON_ArrayForEach(warning, cJSON_GetObjectItem(answer, "warnings"))
-		(void)fprintf(stderr, "profctl: warning: %s\n", cJSON_GetStringValue(warning));
-}
-
 int command_baseline_create(const struct arguments *args)
 {
 	cleanup(json) cJSON *body = cJSON_CreateObject();
@@ -48,7 +40,7 @@ int command_baseline_create(const struct arguments *args)
 		output_json(answer);
 		return 0;
 	}
-	print_warnings(answer);
+	output_warnings(answer);
 	(void)printf("%s\n", output_text(answer, "baselineId"));
 	return 0;
 }

@@ -221,7 +221,7 @@ static const char *where_listed(const char *path)
 	static const struct {
 		const char *path, *listed;
 	} places[] = {
-		{ "/api/v1/observability/profiling/start", "; profctl services lists them" },
+		{ "/api/v1/observability/profiling/start", "; profctl services lists what runs" },
 		{ "/api/v1/observability/profiling/continuous", "; profctl continuous status lists them" },
 		{ "/api/v1/observability/profiling/compare", "; ids are in profctl history and baseline list" },
 		{ "/api/v1/observability/profiling/", "; profctl history lists them" },

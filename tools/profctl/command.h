@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The commands of profctl: one table (commands.c) from which dispatch, help, completion and man pages come.
- * Exit codes: 0 done, 1 failed, 2 wrong usage; of ci 0 not regressed, 1 regressed, 2 wrong use or no daemon,
- * 3 could not tell, 4 the command failed. */
+ * Exit codes: 0 done, 1 failed, 2 wrong usage; of record the command's own (128 and its signal if one ended it), 1 if profctl
+ * failed; of ci 0 not regressed, 1 regressed, 2 wrong use or no daemon, 3 could not tell, 4 the command failed. */
 #ifndef PROFCTL_COMMAND_H
 #define PROFCTL_COMMAND_H
 
@@ -31,6 +31,8 @@ struct arguments {
 	bool all;    /* everything, not one */
 	bool once;   /* no live view */
 	bool kernel_locks, wakers, paths;
+	bool children;	  /* start: with the descendants of pid:N */
+	bool no_children; /* record: without */
 	int argc;    /* positional, after options */
 	char **argv;
 };
@@ -54,7 +56,7 @@ struct command_option {
 	const char *help;
 };
 
-#define COMMAND_OPTIONS 32
+#define COMMAND_OPTIONS 34
 
 extern const struct command commands[];
 extern const size_t command_count;

@@ -54,6 +54,7 @@ int comparison_print(const cJSON *c)
 			   : !strcmp(verdict, "improved") ? PAINT_GOOD
 							  : PAINT_BOLD;
 
+	output_warnings(c);
 	(void)printf("verdict    %s%s%s\n%s\n", output_paint(paint), verdict, output_paint(PAINT_NONE),
 		     output_text(c, "summary"));
 	if (cJSON_IsNumber(overall))

@@ -156,6 +156,12 @@ static int set_option(struct arguments *args, int letter, const char *value)
 	case 'P':
 		args->paths = true;
 		return 0;
+	case 'C':
+		args->children = true;
+		return 0;
+	case 'A':
+		args->no_children = true;
+		return 0;
 	case 'i':
 		return parse_number("interval", value, 60, &args->interval_s);
 	case 'k':

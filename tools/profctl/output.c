@@ -163,6 +163,14 @@ void output_value(double value, const char *unit, char *out, size_t size)
 	output_value_as(value, value, unit, out, size);
 }
 
+void output_warnings(const cJSON *answer)
+{
+	const cJSON *warning;
+
+	cJSON_ArrayForEach(warning, cJSON_GetObjectItem(answer, "warnings"))
+		(void)fprintf(stderr, "profctl: warning: %s\n", cJSON_GetStringValue(warning));
+}
+
 void output_json(const cJSON *json)
 {
 	cleanup_free char *text = cJSON_Print(json);

@@ -10,7 +10,7 @@
 
 #include "agent/base/cleanup.h"
 
-#define TABLE_COLUMNS_MAX 10
+#define TABLE_COLUMNS_MAX 11
 
 /* Rows are collected, then printed with each column as wide as its widest cell. */
 struct table {
@@ -36,6 +36,8 @@ void output_value(double value, const char *unit, char *out, size_t size);
 /* The same in the unit that fits @largest, for columns that are read down. */
 void output_value_as(double value, double largest, const char *unit, char *out, size_t size);
 void output_json(const cJSON *json);
+/* The warnings of @answer, if there are any, to standard error. */
+void output_warnings(const cJSON *answer);
 /* Text of a member, "" if absent; number of a member, 0 if absent. */
 const char *output_text(const cJSON *object, const char *name);
 double output_number(const cJSON *object, const char *name);

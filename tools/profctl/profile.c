@@ -143,13 +143,13 @@ int command_top(const struct arguments *args)
 
 int command_flamegraph(const struct arguments *args)
 {
+	const char *file = args->argc > 1 && strcmp(args->argv[1], "-") != 0 ? args->argv[1] : NULL;
 	cleanup(json) cJSON *session = NULL;
 
 	if (session_get(args, args->argv[0], &session) < 0)
 		return 1;
 	return session_render(args, args->argv[0], session_value(args, session),
-			      args->file_format ? args->file_format : "html",
-			      args->argc > 1 ? args->argv[1] : NULL) < 0;
+			      args->file_format ? args->file_format : "html", file) < 0;
 }
 
 /* ---- record ---------------------------------------------------------------------------------- */
@@ -165,14 +165,16 @@ static pid_t spawn_held(char **argv, int *ret_go)
 		return -errno;
 	pid = fork();
 	if (pid == 0) {
+		int status;
 		char byte;
 
 		(void)close(go[1]);
 		if (read(go[0], &byte, 1) != 1)
 			_exit(127); /* the profiler could not start: run nothing */
 		(void)execvp(argv[0], argv);
+		status = errno == ENOENT ? 127 : 126; /* as of a shell */
 		(void)fprintf(stderr, "profctl: cannot run %s: %s\n", argv[0], strerror(errno));
-		_exit(127);
+		_exit(status);
 	}
 	(void)close(go[0]);
 	if (pid < 0) {
@@ -207,8 +209,39 @@ static int wait_until_started(const struct arguments *args, const char *id)
 	}
 }
 
+/* What is of one process, whatever it starts. */
+static bool is_of_one(const char *type)
+{
+	static const char *const types[] = { "memory", "heap", "alloc", "allocs", "goroutine" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(types); i++)
+		if (!strcmp(type, types[i]))
+			return true;
+	return false;
+}
+
+/* A session that is over already (it takes an hour at most) would be deleted by that. */
+static int end_recording(const struct arguments *args, const char *id, cJSON **ret)
+{
+	cleanup(json) cJSON *session = NULL;
+
+	if (session_get(args, id, &session) < 0 ||
+	    (!strcmp(output_text(session, "status"), "running") && session_delete(args, id) < 0))
+		return -1;
+	return session_follow(args, id, 0, ret);
+}
+
+/* A command may end before it is sampled: that there is nothing to show is no failure. (What is not sampled fails for other
+ * reasons.) */
+static bool is_empty(const cJSON *session)
+{
+	return !is_of_one(output_text(session, "profileType")) && !strcmp(output_text(session, "status"), "failed") &&
+	       cJSON_IsTrue(cJSON_GetObjectItem(session, "stoppedEarly"));
+}
+
 int command_record(const struct arguments *args)
 {
+	struct arguments with = *args;
 	cleanup(json) cJSON *session = NULL;
 	cleanup(json) cJSON *result = NULL;
 	cleanup_close int go = -1;
@@ -216,13 +249,14 @@ int command_record(const struct arguments *args)
 	pid_t pid;
 	int status;
 
+	with.children = !args->no_children && !is_of_one(args->type);
 	pid = spawn_held(args->argv, &go);
 	if (pid < 0) {
 		(void)fprintf(stderr, "profctl: cannot fork: %s\n", strerror(-(int)pid));
 		return 1;
 	}
 	(void)snprintf(service, sizeof(service), "pid:%d", (int)pid);
-	if (session_start(args, service, 3600, &session) < 0 ||
+	if (session_start(&with, service, 3600, &session) < 0 ||
 	    wait_until_started(args, output_text(session, "id")) < 0) {
 		(void)close(take_fd(&go));
 		(void)wait_for_command(pid);
@@ -232,10 +266,14 @@ int command_record(const struct arguments *args)
 	if (write(go, "", 1) != 1)
 		(void)fprintf(stderr, "profctl: cannot start the command: %s\n", strerror(errno));
 	status = wait_for_command(pid);
-	if (session_delete(args, output_text(session, "id")) < 0 ||
-	    session_follow(args, output_text(session, "id"), 0, &result) < 0)
+	if (end_recording(args, output_text(session, "id"), &result) < 0)
 		return 1;
 	if (status)
 		(void)fprintf(stderr, "profctl: the command ended with status %d\n", status);
-	return show_result(args, result);
+	if (!is_empty(result))
+		return show_result(args, result) ? 1 : status;
+	(void)fprintf(stderr, "profctl: the command ended before it was sampled\n");
+	if (args->format == OUTPUT_TABLE || args->format == OUTPUT_JSON)
+		(void)print_session(args, result);
+	return status;
 }

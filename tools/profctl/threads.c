@@ -108,9 +108,9 @@ static void add_share(struct table *table, double part_ns, double elapsed_ns)
 static int print_ledger(const cJSON *ledger)
 {
 	struct table table = { .headings = { "pid", "tid", "thread", "elapsed", "user%", "kernel%",
-					     "runqueue%", "preempted%", "blocked%", "waits" },
-			       .right = { true, true, false, true, true, true, true, true, true },
-			       .columns = 10 };
+					     "runqueue%", "preempted%", "of it stolen%", "blocked%", "waits" },
+			       .right = { true, true, false, true, true, true, true, true, true, true },
+			       .columns = 11 };
 	const cJSON *thread, *wait;
 
 	cJSON_ArrayForEach(thread, cJSON_GetObjectItem(ledger, "threads")) {
@@ -132,6 +132,7 @@ static int print_ledger(const cJSON *ledger)
 		add_share(&table, output_number(thread, "kernelNs"), elapsed_ns);
 		add_share(&table, output_number(thread, "runqueueNs"), elapsed_ns);
 		add_share(&table, output_number(thread, "preemptedNs"), elapsed_ns);
+		add_share(&table, output_number(thread, "stolenNs"), elapsed_ns);
 		add_share(&table, blocked_ns, elapsed_ns);
 		table_add(&table, waits.len ? waits.data : "");
 	}

@@ -73,8 +73,8 @@ function partialTop(s) {
 function ledgerTable(threads) {
 	const waits = t => Object.entries(t.blockedNs).sort((a, b) => b[1] - a[1]).slice(0, 4).map(([k, v]) => `${k} ${percent(v, t.elapsedNs)}`).join(', ');
 	const rows = [...threads].sort((a, b) => b.userNs + b.kernelNs - a.userNs - a.kernelNs).slice(0, 200);
-	return list('Threads', [['Thread', ''], ['Pid', 'n wide'], ['User', 'n'], ['Kernel', 'n'], ['Run queue', 'n'], ['Preempted', 'n wide'], ['Blocked', 'n'], ['in', 'wide']],
-		rows.map(t => [`${visible(t.thread)} (${t.tid})`, String(t.pid), ...[t.userNs, t.kernelNs, t.runqueueNs, t.preemptedNs, Object.values(t.blockedNs).reduce((a, b) => a + b, 0)].map(v => percent(v, t.elapsedNs)), waits(t)]));
+	return list('Threads', [['Thread', ''], ['Pid', 'n wide'], ['User', 'n'], ['Kernel', 'n'], ['Run queue', 'n'], ['Preempted', 'n wide'], ['of it stolen', 'n wide'], ['Blocked', 'n'], ['in', 'wide']],
+		rows.map(t => [`${visible(t.thread)} (${t.tid})`, String(t.pid), ...[t.userNs, t.kernelNs, t.runqueueNs, t.preemptedNs, t.stolenNs, Object.values(t.blockedNs).reduce((a, b) => a + b, 0)].map(v => percent(v, t.elapsedNs)), waits(t)]));
 }
 
 class ProfilePage {

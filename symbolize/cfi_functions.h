@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where functions begin and end, as a file's call frame information tells: it is in stripped files too, and covers what
+ * no symbol does. Input is hostile: bounded as in cfi_rows.h. */
+#ifndef PROFD_SYMBOLIZE_CFI_FUNCTIONS_H
+#define PROFD_SYMBOLIZE_CFI_FUNCTIONS_H
+
+#include <libelf.h>
+
+#include "symbolize/index_builder.h"
+
+/* Adds the functions of .eh_frame, and each section of code that linkers write, as extents.
+ * -ENOEXEC not a supported ELF file, -E2BIG over a bound of the frames or of the builder, -ENOMEM. */
+int cfi_functions_load(Elf *elf, struct index_builder *builder) must_use;
+
+#endif

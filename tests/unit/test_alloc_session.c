@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Sessions of allocations, from what the collector says to the profile. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "agent/base/clock.h"
+#include "agent/recording/session_chunks.h"
+#include "agent/session/session_record.h"
+#include "agent/wire/feed.h"
+#include "bpf/profiler.h"
+#include "tests/support/session_fixture.h"
+
+#define BYTES 1000000
+
+/* One place that frees, known to a half: its period, and what is in use of it when it is asked for. */
+static void tell(struct fake_feed *feed, uint64_t now_ns)
+{
+	fake_feed_alloc(feed, &(struct feed_alloc){ .time_ns = now_ns,
+						    .since_ns = now_ns,
+						    .period_ns = NS_PER_S,
+						    .window_ns = NS_PER_S / 100,
+						    .proc = 3,
+						    .what = FEED_ALLOC_PERIOD,
+						    .dilation = 100 });
+	fake_feed_live(feed, &(struct feed_sample){ .time_ns = now_ns,
+						    .value = BYTES,
+						    .value2 = 1024,
+						    .proc = 3,
+						    .user_stack = 1,
+						    .type = PROF_SAMPLE_ALLOC,
+						    .state = FEED_ALLOC_LIVE,
+						    .detail = FEED_ALLOC_FEW | 2,
+						    .holder = 4,
+						    .object = 500 });
+}
+
+/* The label of what a function has in use, "" = it has none of that name. */
+static const char *label_of(const struct profile *p, const char *name)
+{
+	for (uint32_t i = 0; i < p->event_count; i++) {
+		const struct profile_attrs *attrs = &p->attrs[p->events[i].attrs];
+
+		for (uint32_t k = 0; k < attrs->label_count; k++) {
+			const struct profile_label *label = &p->labels[attrs->label_first + k];
+
+			if (strcmp(profile_string(p, label->name), name) == 0)
+				return profile_string(p, label->value);
+		}
+	}
+	return "";
+}
+
+/* What an estimate rests on comes through to its interval. */
+static void test_the_error_of_what_is_in_use(void **state)
+{
+	struct session_fixture *f = *state;
+	struct session_request request = session_fixture_request("db", 60);
+	cleanup(profile) struct profile *p = NULL;
+	struct err err = { 0 };
+	char id[SESSION_ID_SIZE];
+
+	f->feed.probes = true;
+	fake_feed_connect(&f->feed, f->sessions);
+	session_fixture_wait_type(f, "db", PROFILE_MEMORY);
+	fake_feed_alloc(&f->feed, &(struct feed_alloc){ .time_ns = clock_monotonic_ns() + 60 * NS_PER_S,
+							.proc = 3,
+							.what = FEED_ALLOC_READY });
+	request.type = PROFILE_MEMORY;
+	session_fixture_start(f, &request, id);
+	tell(&f->feed, clock_monotonic_ns());
+	session_fixture_stop(f, id);
+	if (sessions_profile(f->sessions, "default", id, &p, &err) < 0)
+		fail_msg("%s", err.text);
+	assert_int_equal(session_fixture_self(p, "f_100"), BYTES);
+	assert_string_equal(label_of(p, PROFILE_LABEL_DEATHS), "4");
+	assert_string_equal(label_of(p, PROFILE_LABEL_ERROR), "50");
+	assert_string_equal(label_of(p, PROFILE_LABEL_FEW), "2");
+	assert_string_equal(label_of(p, PROFILE_LABEL_FOLLOWED), "");
+}
+
+static const struct profile_grown grown[] = { { 104, 384, 11803 }, { 24, 0, 1ull << 40 } };
+
+static void assert_grown(const struct profile_grown *got, uint32_t count)
+{
+	assert_int_equal(count, ARRAY_SIZE(grown));
+	for (size_t i = 0; i < ARRAY_SIZE(grown); i++) {
+		assert_int_equal(got[i].block_bytes, grown[i].block_bytes);
+		assert_int_equal(got[i].before, grown[i].before);
+		assert_int_equal(got[i].blocks, grown[i].blocks);
+	}
+}
+
+static int same_growth(void *ctx, const struct chunk_quality *quality)
+{
+	assert_grown(quality->alloc.grown, quality->alloc.grown_count);
+	*(bool *)ctx = true;
+	return 0;
+}
+
+/* What the heap gained is kept with a session that goes on after a restart. */
+static void test_growth_is_kept(void **state)
+{
+	struct chunk_quality quality = { .alloc = { .windows = 7, .grown_count = ARRAY_SIZE(grown) } };
+	cleanup_buf struct buf chunk = { 0 };
+	bool seen = false;
+	const struct chunk_sink sink = { .ctx = &seen, .quality = same_growth };
+
+	memcpy(quality.alloc.grown, grown, sizeof(grown));
+	chunk_encode_quality(&chunk, &quality);
+	assert_int_equal(chunk_decode(STORE_CHUNK_QUALITY, chunk.data, chunk.len, &sink), 0);
+	assert_true(seen);
+	for (size_t len = 0; len < chunk.len; len++)
+		(void)!chunk_decode(STORE_CHUNK_QUALITY, chunk.data, len, &(struct chunk_sink){ .ctx = NULL });
+}
+
+/* And with the record of one that has ended. */
+static void test_growth_is_stored(void **state)
+{
+	struct session_info info = { .id = "s", .tenant = "default", .service = "db", .type = PROFILE_MEMORY };
+	struct session_info back = { 0 };
+	cleanup_free char *text = NULL;
+
+	(void)snprintf(info.quality.probes.mode, sizeof(info.quality.probes.mode), "windows");
+	info.quality.probes.grown_count = ARRAY_SIZE(grown);
+	memcpy(info.quality.probes.grown, grown, sizeof(grown));
+	text = session_record_encode(&info, NULL);
+	assert_non_null(text);
+	assert_int_equal(session_record_decode(text, strlen(text), &back, NULL), 0);
+	assert_grown(back.quality.probes.grown, back.quality.probes.grown_count);
+	session_info_deinit(&back);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_the_error_of_what_is_in_use, session_fixture_setup,
+						session_fixture_teardown),
+		cmocka_unit_test(test_growth_is_kept),
+		cmocka_unit_test(test_growth_is_stored),
+	};
+
+	return cmocka_run_group_tests_name("alloc_session", tests, NULL, NULL);
+}

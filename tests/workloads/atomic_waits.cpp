@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Like rust_waits.rs: threads that wait for a std::mutex and time that, beside others that wait for atomics which hold the
+// value of a locked mutex.
+#include <atomic>
+#include <chrono>
+#include <iostream>
+#include <mutex>
+#include <string>
+#include <thread>
+
+static std::atomic<long> waited_ns;
+static std::atomic<int> word{ 2 };
+static std::mutex lock;
+
+static void rest()
+{
+	std::this_thread::sleep_for(std::chrono::milliseconds(5));
+}
+
+__attribute__((noinline)) static void wait_lock()
+{
+	for (;;) {
+		auto begin = std::chrono::steady_clock::now();
+		lock.lock();
+		waited_ns += (std::chrono::steady_clock::now() - begin).count();
+		rest();
+		lock.unlock();
+		rest();
+	}
+}
+
+__attribute__((noinline)) static void wait_atomic()
+{
+	for (;;) {
+		word.wait(2);
+		word = 2;
+	}
+}
+
+int main()
+{
+	std::string line;
+
+	for (int i = 0; i < 3; i++)
+		std::thread(wait_lock).detach();
+	std::thread(wait_atomic).detach();
+	std::thread([] {
+		for (;;) {
+			rest();
+			word = 1;
+			word.notify_one();
+		}
+	}).detach();
+	std::cout << "ready" << std::endl;
+	while (std::getline(std::cin, line))
+		std::cout << waited_ns << std::endl;
+	_exit(0);
+}
