@@ -8,7 +8,7 @@
 
 static uint64_t key_of(uint32_t process, uint64_t object)
 {
-	return hash_combine(hash_mix64(process), object);
+	return hash_combine(process, object);
 }
 
 void lock_names_deinit(struct lock_names *names)

@@ -91,7 +91,7 @@ static uint32_t local_labels(struct local *l, uint32_t id)
 
 uint64_t reading_frame_stack(const struct reading_encoding *encoding, uint64_t frame)
 {
-	uint64_t id = hash_combine(hash_mix64(encoding->stack_base), frame);
+	uint64_t id = hash_combine(encoding->stack_base, frame);
 
 	/* Apart from the ids of whole stacks, which are below 2^63. */
 	return frame ? id | 1ull << 63 : 0;

@@ -103,7 +103,7 @@ static int add_process(void *ctx, const struct chunk_process *p)
 
 static int find_child(struct settled *s, uint32_t parent, uint64_t frame, uint32_t *ret)
 {
-	uint64_t hash = hash_combine(hash_mix64(parent), frame), at;
+	uint64_t hash = hash_combine(parent, frame), at;
 	int rc;
 
 	if (u64map_get(&s->child_at, hash, &at) && s->nodes.data[at].parent == parent &&

@@ -75,7 +75,7 @@ uint64_t recorder_process_hash(uint32_t tgid, uint64_t start_boottime_ns, uint32
 
 uint64_t recorder_pair_hash(const struct chunk_pair *pair)
 {
-	return hash_combine(hash_mix64(pair->user), pair->kernel);
+	return hash_combine(pair->user, pair->kernel);
 }
 
 uint64_t recorder_attr_hash(const struct chunk_attr *attr)
