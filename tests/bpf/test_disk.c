@@ -23,8 +23,8 @@
 #include "tests/support/bpf_target.h"
 
 #define WANTED	   (PROF_WANT_OFFCPU | PROF_WANT_IO | PROF_WANT_MAPPED)
-#define FILE_BYTES (32u << 20)
-#define READ_BYTES (4u << 20) /* long beside what it takes an idle CPU to wake up, which is no request's */
+#define FILE_BYTES (64u << 20)
+#define READ_BYTES (16u << 20) /* long beside what it takes an idle CPU to wake up, which is no request's */
 
 /* Of the program that reads; shared with it. */
 struct reads {
