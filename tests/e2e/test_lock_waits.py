@@ -27,13 +27,14 @@ def only_locks_count(daemon, path):
         wait_until(lambda: daemon.get(f"{FAMILY_A}/{first}").json()["sampleCount"] > 50, 60, "samples")
         daemon.stop_profile(first)
         wait_until(lambda: any(has(stack, "wait_lock") for stack, _ in daemon.folded(first)), 60, "names of a new program")
+        before = program.counters()
         session = daemon.start_profile(program.service, 600, "mutex", 1000)
         begin = program.counters()
         time.sleep(3)
         least = program.counters() - begin
         result = daemon.stop_profile(session)
+        most = program.counters() - before
         stacks = daemon.folded(session)
-        most = program.counters()
         got = sum(value for stack, value in stacks if has(stack, "wait_lock"))
         untimed = sum(value for stack, value in stacks if has(stack, "wait_message") and has(stack, "lock_contended"))
         others = [(stack, value) for stack, value in stacks if not has(stack, "wait_lock") and not has(stack, "lock_contended")]

@@ -1,24 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 // Threads that wait for a lock and time that, beside others that wait for messages, for being unparked and for conditions
-// whose futexes hold the values of locks. A line on standard input is answered with the nanoseconds of waits for the lock so far.
+// whose futexes hold the values of locks. A line on standard input is answered with the nanoseconds of waits for the lock
+// so far, of those under way, too.
 use std::io::BufRead;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{mpsc, Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-static WAITED_NS: AtomicU64 = AtomicU64::new(0);
+// What waits have lasted, in ns: those under way are there with less than nothing until now is added for each, how many are in
+// the low bits.
+static WAITED: AtomicI64 = AtomicI64::new(0);
+
+fn now_ns(since: Instant) -> i64 {
+    since.elapsed().as_nanos() as i64
+}
+
+fn waited_ns(since: Instant) -> i64 {
+    let sum = WAITED.load(Ordering::Relaxed);
+    (sum >> 4) + (sum & 15) * now_ns(since)
+}
 
 fn rest() {
     thread::sleep(Duration::from_millis(5));
 }
 
 #[inline(never)]
-fn wait_lock(lock: &Mutex<u64>) {
+fn wait_lock(lock: &Mutex<u64>, since: Instant) {
     loop {
-        let begin = Instant::now();
+        WAITED.fetch_sub((now_ns(since) << 4) - 1, Ordering::Relaxed);
         let mut held = lock.lock().unwrap();
-        WAITED_NS.fetch_add(begin.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        WAITED.fetch_add((now_ns(since) << 4) - 1, Ordering::Relaxed);
         *held += 1;
         rest();
         drop(held);
@@ -54,11 +66,12 @@ fn wait_condition() {
 }
 
 fn main() {
+    let since = Instant::now();
     let lock = Arc::new(Mutex::new(0));
     let (sender, receiver) = mpsc::channel();
     for _ in 0..3 {
         let lock = lock.clone();
-        thread::spawn(move || wait_lock(&lock));
+        thread::spawn(move || wait_lock(&lock, since));
     }
     thread::spawn(move || wait_message(receiver));
     thread::spawn(wait_condition);
@@ -73,6 +86,6 @@ fn main() {
         if line.is_err() {
             break;
         }
-        println!("{}", WAITED_NS.load(Ordering::Relaxed));
+        println!("{}", waited_ns(since));
     }
 }
