@@ -70,19 +70,34 @@ static double dilation_of(const struct alloc_pace *pace, const struct alloc_sums
 	return clamp(could, DILATION_MIN, 1);
 }
 
+/* Who had time to sleep can be behind with no more than he was busy with. */
+static double least_of(const struct alloc_sums *windows)
+{
+	return windows->capacity_ns > 0 ? 1 - windows->cpu_ns / windows->capacity_ns : 0;
+}
+
+/* What is lost in light windows, where those of all probes see @rates of the allocations that light ones see. Who catches up
+ * later loses what he is behind with at the end: as the square of what probes cost, since who is kept longer has more to do
+ * meanwhile. 1 - a * all^2 = rates * (1 - a * few^2). */
+static double light_loss(const struct alloc_sums *few, const struct alloc_sums *all, double rates)
+{
+	double cost = pow(few->cost_ns / few->window_ns, 2), more = pow(all->cost_ns / all->window_ns, 2);
+
+	return rates < 1 && more > cost ? cost * (1 - rates) / (more - rates * cost) : 0;
+}
+
 double alloc_pace_dilation(const struct alloc_pace *pace, bool light)
 {
 	const struct alloc_sums *few = &pace->light, *all = &pace->heavy;
-	double rates, busy;
+	double rates, of_light;
 
 	if (few->allocations <= 0)
 		return dilation_of(pace, all);
-	if (light || all->window_ns <= 0 || all->capacity_ns <= 0)
+	if (all->window_ns <= 0)
 		return dilation_of(pace, few);
 	rates = all->allocations / all->window_ns / (few->allocations / few->window_ns);
-	/* Who had time to sleep can be behind with no more than he was busy with. */
-	busy = all->cpu_ns / all->capacity_ns;
-	return clamp(dilation_of(pace, few) * clamp(rates, 1 - busy, 1), DILATION_MIN, 1);
+	of_light = fmin(dilation_of(pace, few), clamp(1 - light_loss(few, all, rates), least_of(few), 1));
+	return light ? of_light : clamp(of_light * clamp(rates, least_of(all), 1), DILATION_MIN, 1);
 }
 
 /* The time that the allocating threads had in a window for their work and for the probes. */

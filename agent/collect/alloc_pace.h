@@ -18,7 +18,8 @@
  * That says nothing about a program that sleeps between bursts and is slowed down in them: it has time left, and yet
  * the window ends before it has caught up. So where frees are probed as well, which makes an allocation three times as
  * dear, every other window is a light one: only calls that allocate are probed, and of those that are not sampled no
- * return. How much fewer allocations a window of all probes sees than a light one is what it lost. */
+ * return. How much fewer allocations a window of all probes sees than a light one is what it lost more than that one; what
+ * the light one lost follows from that and from what both cost. */
 #ifndef PROFD_COLLECT_ALLOC_PACE_H
 #define PROFD_COLLECT_ALLOC_PACE_H
 
