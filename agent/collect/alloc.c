@@ -136,10 +136,10 @@ static void open_slot(struct alloc_watch *watch, struct target *target)
 								  : ALLOC_TRACK_ALL };
 
 	target->busy = false;
-	target->open_cpu_ns = cpu_ns(target);
-	target->open_delay_ns = delay_ns(target);
 	alloc_probes_set_slot(watch->probes, target->slot, &slot);
 	target->open_ns = clock_monotonic_ns();
+	target->open_cpu_ns = cpu_ns(target);
+	target->open_delay_ns = delay_ns(target);
 }
 
 /* Hits are counted from here on: the probes take their time to go. */
@@ -276,9 +276,9 @@ static void attach(struct collector *c, struct target *target)
 
 static void take_counts(struct alloc_watch *watch, struct target *target)
 {
+	alloc_probes_counts(watch->probes, target->slot, &target->counts);
 	target->close_cpu_ns = cpu_ns(target);
 	target->close_delay_ns = target->pace.full ? UINT64_MAX : delay_ns(target);
-	alloc_probes_counts(watch->probes, target->slot, &target->counts);
 	target->close_ns = clock_monotonic_ns();
 }
 
@@ -287,9 +287,9 @@ void alloc_detach(struct alloc_watch *watch, struct target *target)
 	if (target->link_fd < 0)
 		return;
 	take_counts(watch, target);
-	close_slot(watch, target);
 	(void)close(target->link_fd);
 	target->link_fd = -1;
+	close_slot(watch, target);
 	target->state = STATE_CLOSED;
 	target->next_ns = target->cut ? target->close_ns : target->begin_ns + target->pace.next_period_ns;
 }
