@@ -61,6 +61,8 @@ static const char *wait_word(const struct chunk_attr *attr)
 
 static const char *kind_word(const struct chunk_attr *attr)
 {
+	if (attr->type == PROF_SAMPLE_ALLOC)
+		return ""; /* a number */
 	switch (attr->detail) {
 	case PROF_DETAIL_FILE:
 		return "file";

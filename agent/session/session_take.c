@@ -77,7 +77,8 @@ bool session_thin(uint32_t rate_hz, uint64_t seed, struct thinning *thinning,
 
 static bool is_wanted_type(struct session *session, const struct feed_sample *sample)
 {
-	if (sample->detail == PROF_DETAIL_KERNEL_LOCK)
+	/* Of what is in use the detail is a number. */
+	if (sample->type != PROF_SAMPLE_ALLOC && sample->detail == PROF_DETAIL_KERNEL_LOCK)
 		return session->wants & PROF_WANT_KERNEL_LOCKS;
 	switch (sample->type) {
 	case PROF_SAMPLE_CPU:

@@ -17,8 +17,9 @@
 
 #define BYTES 1000000
 
-/* One place that frees, known to a half: its period, and what is in use of it when it is asked for. */
-static void tell(struct fake_feed *feed, uint64_t now_ns)
+/* One place that frees, known to a half: its period, and what is in use of it when it is asked for, with so many addresses that
+ * are followed still. */
+static void tell(struct fake_feed *feed, uint64_t now_ns, uint8_t followed)
 {
 	fake_feed_alloc(feed, &(struct feed_alloc){ .time_ns = now_ns,
 						    .since_ns = now_ns,
@@ -34,7 +35,7 @@ static void tell(struct fake_feed *feed, uint64_t now_ns)
 						    .user_stack = 1,
 						    .type = PROF_SAMPLE_ALLOC,
 						    .state = FEED_ALLOC_LIVE,
-						    .detail = FEED_ALLOC_FEW | 2,
+						    .detail = followed,
 						    .holder = 4,
 						    .object = 500 });
 }
@@ -55,12 +56,11 @@ static const char *label_of(const struct profile *p, const char *name)
 	return "";
 }
 
-/* What an estimate rests on comes through to its interval. */
-static void test_the_error_of_what_is_in_use(void **state)
+/* The profile of a session of which that was told; the caller's. */
+static struct profile *profile_of(struct session_fixture *f, uint8_t followed)
 {
-	struct session_fixture *f = *state;
 	struct session_request request = session_fixture_request("db", 60);
-	cleanup(profile) struct profile *p = NULL;
+	struct profile *p = NULL;
 	struct err err = { 0 };
 	char id[SESSION_ID_SIZE];
 
@@ -72,15 +72,41 @@ static void test_the_error_of_what_is_in_use(void **state)
 							.what = FEED_ALLOC_READY });
 	request.type = PROFILE_MEMORY;
 	session_fixture_start(f, &request, id);
-	tell(&f->feed, clock_monotonic_ns());
+	tell(&f->feed, clock_monotonic_ns(), followed);
 	session_fixture_stop(f, id);
 	if (sessions_profile(f->sessions, "default", id, &p, &err) < 0)
 		fail_msg("%s", err.text);
+	return p;
+}
+
+/* What an estimate rests on comes through to its interval. */
+static void test_the_error_of_what_is_in_use(void **state)
+{
+	cleanup(profile) struct profile *p = profile_of(*state, FEED_ALLOC_FEW | 2);
+
 	assert_int_equal(session_fixture_self(p, "f_100"), BYTES);
 	assert_string_equal(label_of(p, PROFILE_LABEL_DEATHS), "4");
 	assert_string_equal(label_of(p, PROFILE_LABEL_ERROR), "50");
 	assert_string_equal(label_of(p, PROFILE_LABEL_FEW), "2");
 	assert_string_equal(label_of(p, PROFILE_LABEL_FOLLOWED), "");
+}
+
+/* As many as, with waits, is the number of a kernel's lock or of files: that says nothing of what is in use. */
+static void test_any_number_is_followed(void **state)
+{
+	cleanup(profile) struct profile *lock = profile_of(*state, PROF_DETAIL_KERNEL_LOCK);
+
+	assert_int_equal(session_fixture_self(lock, "f_100"), BYTES);
+	assert_string_equal(label_of(lock, PROFILE_LABEL_FOLLOWED), "7");
+}
+
+static void test_what_is_followed_is_no_file(void **state)
+{
+	cleanup(profile) struct profile *file = profile_of(*state, PROF_DETAIL_FILE);
+
+	assert_string_equal(label_of(file, PROFILE_LABEL_FOLLOWED), "3");
+	for (uint32_t i = 0; i < file->attrs_count; i++)
+		assert_string_equal(profile_string(file, file->attrs[i].extra), "");
 }
 
 static const struct profile_grown grown[] = { { 104, 384, 11803 }, { 24, 0, 1ull << 40 } };
@@ -139,6 +165,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_the_error_of_what_is_in_use, session_fixture_setup,
+						session_fixture_teardown),
+		cmocka_unit_test_setup_teardown(test_any_number_is_followed, session_fixture_setup,
+						session_fixture_teardown),
+		cmocka_unit_test_setup_teardown(test_what_is_followed_is_no_file, session_fixture_setup,
 						session_fixture_teardown),
 		cmocka_unit_test(test_growth_is_kept),
 		cmocka_unit_test(test_growth_is_stored),
