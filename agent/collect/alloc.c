@@ -114,6 +114,7 @@ static void begin_period(struct target *target, uint64_t now_ns)
 	target->open_ns = target->close_ns = 0;
 	target->dropped = 0;
 	target->births.count = 0;
+	target->fresh = false;
 	target->next_ns = some_time_from(target, now_ns);
 }
 
@@ -196,7 +197,7 @@ bool alloc_look_at(struct collector *c, struct target *target, bool code)
 				   .file = code ? &target->file : NULL,
 				   .headers = &target->headers,
 				   .turn = target->window,
-				   .turns = (uint32_t)(AROUND_NS / (target->pace.next_period_ns + 1)) + 1,
+				   .turns = target->fresh ? UINT32_MAX : (uint32_t)(AROUND_NS / (target->pace.next_period_ns + 1)) + 1,
 				   .large = target->has_large ? &target->large : NULL };
 	int rc;
 
@@ -766,6 +767,10 @@ static void step(struct collector *c, struct target *target, uint64_t now_ns)
 {
 	if (target->look.seen)
 		take_look(c, target, now_ns);
+	if (target->fresh && target->state == STATE_CLOSED && !target->look.seen) {
+		(void)alloc_look_at(c, target, false);
+		target->fresh = false;
+	}
 	/* It went from a thousand to a million allocations a second. */
 	if (target->state == STATE_OPEN && target->busy) {
 		log_debug("process %u: its allocations cost more than was foreseen: the window ends", target->tgid);
@@ -798,6 +803,7 @@ static void step(struct collector *c, struct target *target, uint64_t now_ns)
 			end_period(c, target, now_ns);
 		else
 			alloc_detach(c->alloc, target);
+		target->fresh = target->state == STATE_CLOSED && target->track && !target->light;
 		break;
 	case STATE_CLOSED:
 		end_period(c, target, now_ns);
@@ -829,7 +835,7 @@ int alloc_wait_ms(const struct collector *c, int max_ms)
 		const struct target *target = &c->alloc->targets[i];
 		uint64_t left_ns = target->next_ns > now_ns ? target->next_ns - now_ns : 0;
 
-		if (target->look.seen)
+		if (target->look.seen || target->fresh)
 			left_ns = LOOK_AGAIN_NS;
 		if (target->state != STATE_NONE && target->state != STATE_REFUSED && left_ns < least_ns)
 			least_ns = left_ns;

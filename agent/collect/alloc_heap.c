@@ -51,6 +51,7 @@ struct tracked {
 	uint64_t content, same_since_ns; /* a hash of its first words, 0 = not known */
 	uint32_t site;
 	bool seen; /* its death was */
+	bool watched; /* born in a window that would have seen it freed */
 };
 
 struct pending {
@@ -227,14 +228,16 @@ static uint64_t observed_until(const struct tracked *tracked, const struct alloc
 static void observe(struct alloc_heap *heap, const struct alloc_window *window)
 {
 	for (size_t i = 0; i < heap->tracked.count; i++) {
-		const struct tracked *tracked = &heap->tracked.data[i];
+		struct tracked *tracked = &heap->tracked.data[i];
 		struct site *site = &heap->sites.data[tracked->site];
 		uint64_t from_ns = tracked->birth_ns > window->open_ns ? tracked->birth_ns : window->open_ns;
 		uint64_t to_ns = observed_until(tracked, window);
 
+		const bool unseen = tracked->gone_ns && !tracked->seen && tracked->gone_ns < window->close_ns;
+
 		/* What ended unseen was gone when the window opened. To count it as watched would make all others
 		 * seem to live the longer, the more are found so. */
-		if (from_ns < to_ns && !window->blind && (tracked->seen || !tracked->gone_ns))
+		if (from_ns < to_ns && !window->blind && !unseen)
 			add_risk(site, (double)(from_ns - tracked->birth_ns),
 				 (double)(to_ns - tracked->birth_ns), window->dilation);
 		if (tracked->gone_ns && tracked->seen) {
@@ -244,6 +247,7 @@ static void observe(struct alloc_heap *heap, const struct alloc_window *window)
 		site->ended += tracked->gone_ns && !tracked->seen;
 		site->followed_s += 1e-9 * fmax(0, (double)window->end_ns -
 						       fmax((double)tracked->birth_ns, (double)heap->until_ns));
+		tracked->watched |= tracked->birth_ns >= window->open_ns && !window->blind;
 		if (tracked->gone_ns)
 			site->ended_old += to_ns - tracked->birth_ns > ALLOC_OLD_NS / 2;
 	}
@@ -600,17 +604,26 @@ struct old {
 	uint32_t count;
 	double age_s; /* of all of them together */
 	uint32_t same; /* what is in them has not changed for half as long */
+	uint32_t sure; /* of these: since it was born, in a window that would have seen it freed */
+	double sure_s;
 	bool few;
 };
 
+static bool ends_at_times(const struct site *site, const struct old *old)
+{
+	return site->deaths || site->ended * ENDED_PER_OLD > old->count;
+}
+
 /* Are they what they were? An address that is freed and used again between two windows looks as if it lived on, but
  * for what is in it. Many of which none was ever seen to end are believed without (a table may be written for ever). An
- * odd one may be taken for free that is not: data can look like a free list's link. */
+ * odd one may be taken for free that is not: data can look like a free list's link. Where blocks are freed, a place that keeps
+ * all of its own takes them over: only what has not changed since it was born is the place's still. */
 static bool lives_on(const struct site *site, const struct old *old)
 {
-	const bool ends = site->deaths || site->ended * ENDED_PER_OLD > old->count;
+	const bool ends = ends_at_times(site, old);
 
-	return old->age_s >= OLD_AGES_S && site->ended_old * ENDED_PER_OLD <= old->count &&
+	return (ends ? old->sure_s : old->age_s) >= OLD_AGES_S &&
+	       site->ended_old * ENDED_PER_OLD <= (ends ? old->sure : old->count) &&
 	       (old->same * 2 >= old->count || (!ends && old->count >= OLD_MANY));
 }
 
@@ -627,16 +640,25 @@ static struct old *count_old(const struct alloc_heap *heap, uint64_t now_ns)
 	for (size_t i = 0; old && i < heap->tracked.count; i++) {
 		const struct tracked *tracked = &heap->tracked.data[i];
 
+		struct old *of_site = &old[tracked->site];
+		const double age_s = (double)(now_ns - tracked->birth_ns) * 1e-9;
+		const bool unchanged = tracked->same_since_ns <= tracked->birth_ns;
+
 		if (tracked->gone_ns || tracked->birth_ns + ALLOC_OLD_NS >= now_ns)
 			continue;
-		old[tracked->site].count++;
-		old[tracked->site].age_s += (double)(now_ns - tracked->birth_ns) * 1e-9;
+		of_site->count++;
+		of_site->age_s += age_s;
 		/* Never looked at where the probes stay: no end is missed there. */
-		old[tracked->site].same += !tracked->content || tracked->same_since_ns + ALLOC_OLD_NS / 2 < now_ns;
+		of_site->same += !tracked->content || tracked->same_since_ns + ALLOC_OLD_NS / 2 < now_ns;
+		of_site->sure += tracked->watched && unchanged;
+		of_site->sure_s += tracked->watched && unchanged ? age_s : 0;
 	}
 	for (size_t i = 0; old && i < heap->sites.count; i++) {
-		if (lives_on(&heap->sites.data[i], &old[i]))
+		if (lives_on(&heap->sites.data[i], &old[i])) {
+			if (ends_at_times(&heap->sites.data[i], &old[i]))
+				old[i].count = old[i].sure;
 			continue;
+		}
 		old[i].few = old[i].count && none_ended(&heap->sites.data[i], &old[i]);
 		if (!old[i].few)
 			old[i].count = 0;

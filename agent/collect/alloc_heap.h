@@ -55,10 +55,11 @@ struct alloc_birth {
 	uint64_t address;
 };
 int alloc_heap_birth(struct alloc_heap *heap, const struct alloc_birth *birth) must_use;
-/* A followed address was freed at @time_ns (seen), or is found to have been free since before the window under way or to
- * come (not seen): nobody could have seen it end there. False: not followed. */
+/* A followed address was freed at @time_ns (seen), or is found then to be free (not seen): if the window under way is open
+ * by then nobody could have seen it end there. False: not followed. */
 bool alloc_heap_gone(struct alloc_heap *heap, uint64_t address, uint64_t time_ns, bool seen);
-/* What a hash of its first words is at @time_ns. */
+/* What a hash of its first words is at @time_ns. The first time is soon after the window in which it was born: what is
+ * there later may be another's. */
 void alloc_heap_looked(struct alloc_heap *heap, uint64_t address, uint64_t content, uint64_t time_ns);
 /* The window is over and its weight known: births since the last call become its. */
 void alloc_heap_close(struct alloc_heap *heap, const struct alloc_window *window);
@@ -83,7 +84,8 @@ struct alloc_live {
 	double bytes, objects;
 	double error; /* standard error of the whole site's bytes, relative: of samples and of deaths */
 	uint32_t deaths; /* of the whole site; 1 as well where none was seen, but ends are the rule */
-	uint32_t old; /* followed addresses of the site older than ALLOC_OLD_NS; 0 where such ones end or are used again */
+	uint32_t old; /* followed addresses of the site older than ALLOC_OLD_NS, where blocks end at times those that are surely its
+		       * own; 0 where such ones end or are used again */
 	bool few; /* none ended or changed, but they are too few, or too young, to tell by themselves that they stay */
 };
 typedef int alloc_live_fn(void *ctx, const struct alloc_live *live);

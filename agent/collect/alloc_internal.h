@@ -39,6 +39,7 @@ struct target {
 	struct alloc_heap *heap; /* owned */
 	struct alloc_headers headers;
 	struct alloc_look look;	  /* its memory is being read */
+	bool fresh;		  /* what its last window saw being allocated has not been looked at */
 	bool busy;		  /* the window under way costs more than was foreseen */
 	bool cut;		  /* its period is to end now, for a sweep */
 	struct alloc_large large; /* blocks with mappings of their own */

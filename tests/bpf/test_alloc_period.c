@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What becomes of samples of allocations at the end of a period, and what a process's memory says of them; also while the
  * table of processes changes under it. The probes are loaded, nothing is attached. */
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -258,6 +259,33 @@ static void test_what_memory_says(void **state)
 	assert_int_equal(old_of(target), 0);
 }
 
+/* What a window that would have seen it freed saw being allocated is looked at once it is over, long before the period is:
+ * what is there later may be another's. */
+static void test_looked_at_soon(void **state)
+{
+	struct fixture *f = *state;
+	struct collector *c = &f->collector;
+	const uint64_t now_ns = clock_monotonic_ns(), start_ns = bpf_target_start_boottime_ns(f->pid);
+	struct target *target = observed(c, proc_table_add(c->procs, (uint32_t)f->pid, start_ns, 0), now_ns);
+
+	for (size_t i = 0; i < BLOCKS; i++)
+		allocates(f, start_ns, (uintptr_t)f->blocks[i], BLOCK_BYTES, 1);
+	target->state = STATE_OPEN;
+	target->begin_ns = now_ns;
+	target->pace.next_period_ns = 3600 * NS_PER_S;
+	target->link_fd = open("/dev/null", O_RDONLY | O_CLOEXEC); /* the probes */
+	alloc_tick(c, now_ns);
+	assert_int_equal(target->state, STATE_CLOSED);
+	assert_int_equal(alloc_wait_ms(c, 1000), 1);
+	do {
+		clock_sleep_ns(NS_PER_MS);
+		alloc_tick(c, clock_monotonic_ns());
+	} while (target->look.seen);
+	assert_int_equal(target->state, STATE_CLOSED);
+	assert_int_equal(alloc_heap_tracked(target->heap), BLOCKS - 1);
+	assert_true(alloc_wait_ms(c, 1000) == 1000);
+}
+
 /* What was observed under a number may come when its next program has been refused already. */
 static void test_a_refused_one(void **state)
 {
@@ -305,6 +333,7 @@ int main(void)
 	const struct CMUnitTest tests[] = { cmocka_unit_test_setup_teardown(test_what_samples_stand_for, setup, teardown),
 					    cmocka_unit_test_setup_teardown(test_what_is_followed, setup, teardown),
 					    cmocka_unit_test_setup_teardown(test_what_memory_says, setup, teardown),
+					    cmocka_unit_test_setup_teardown(test_looked_at_soon, setup, teardown),
 					    cmocka_unit_test_setup_teardown(test_a_refused_one, setup, teardown),
 					    cmocka_unit_test_setup_teardown(test_another_of_its_number, setup, teardown) };
 

@@ -277,7 +277,7 @@ static double estimate_of_cache(uint64_t random, double given_up, double dilatio
 						.dilation = dilation, .blind = i % 2 };
 		window.end_ns = last ? window.close_ns : window.begin_ns + 2 * NS_PER_S;
 		window.weight = (double)(window.end_ns - window.begin_ns) / WINDOW_NS / dilation;
-		give_up(heap, given_up, generations, window.close_ns, &random);
+		give_up(heap, given_up, generations, window.open_ns - 1, &random);
 		for (; t < window.close_ns; t += turn_ns) {
 			const uint64_t slot = (uint64_t)(draw(&random) * SLOTS);
 			const uint64_t address = 1 + slot + generations[slot] * SLOTS;

@@ -115,6 +115,41 @@ static void test_many_that_change(void **state)
 	assert_int_equal(live_at(unseen, 60).old, 0);
 }
 
+/* @count addresses of a place whose blocks are freed, born at 1 s; in a blind window nobody would have seen it. */
+static struct alloc_heap *of_a_place_that_frees(uint64_t count, bool blind)
+{
+	const struct alloc_window window = { .end_ns = 2 * NS_PER_S, .close_ns = 2 * NS_PER_S, .weight = 1, .dilation = 1, .blind = blind };
+	struct alloc_heap *heap = alloc_heap_create();
+
+	assert_non_null(heap);
+	for (uint64_t address = 1; address <= count + 1; address++)
+		born(heap, address, 1);
+	if (blind)
+		alloc_heap_close(heap, &window);
+	assert_true(alloc_heap_gone(heap, count + 1, 3 * NS_PER_S / 2, true));
+	if (!blind)
+		alloc_heap_close(heap, &window);
+	observed(heap, 2, 3);
+	return heap;
+}
+
+/* Whoever keeps all that he allocates gets what others freed: it stays, and is not theirs. */
+static void test_taken_over(void **state)
+{
+	cleanup(alloc_heap) struct alloc_heap *kept = of_a_place_that_frees(10, false), *unseen = of_a_place_that_frees(10, true),
+					       *taken = of_a_place_that_frees(10, false);
+
+	look_at(kept, 10, 60, false);
+	look_at(unseen, 10, 60, false);
+	for (uint64_t address = 1; address <= 10; address++)
+		alloc_heap_looked(taken, address, 2, 2 * NS_PER_S); /* as it was when it was the place's */
+	look_at(taken, 10, 60, false);
+	assert_true(live_at(kept, 60).deaths && live_at(unseen, 60).deaths && live_at(taken, 60).deaths);
+	assert_int_equal(live_at(kept, 60).old, 10);
+	assert_int_equal(live_at(unseen, 60).old, 0);
+	assert_int_equal(live_at(taken, 60).old, 0);
+}
+
 /* Where one ended that was as old, the others will, too. */
 static void test_old_ones_that_end(void **state)
 {
@@ -430,6 +465,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_contents_that_change),
 		cmocka_unit_test(test_many_that_change),
+		cmocka_unit_test(test_taken_over),
 		cmocka_unit_test(test_old_ones_that_end),
 		cmocka_unit_test(test_few),
 		cmocka_unit_test(test_born_again),
