@@ -20,6 +20,7 @@
 #define ENDING_SHARE	10u /* a place of which a tenth ends frees what it allocates */
 #define DEAD_SHARE	1e-9 /* of a cohort: not worth keeping */
 #define TAIL_PRIOR	0.5
+#define SIZES_SAMPLES	20u /* as many say what sizes there are: a tenth of a continuous range lies beyond theirs */
 #define COHORT_SAMPLES	30u /* as many say how much was allocated at a time, where what is freed rests on it */
 
 /* Births of one site in one period, or in several that were joined. */
@@ -33,6 +34,8 @@ struct site {
 	uint64_t stack;
 	struct cohort *cohorts; /* owned, ascending time */
 	uint32_t cohort_count, cohort_capacity;
+	uint32_t samples;
+	uint32_t least_bytes, most_bytes; /* of one of them */
 	uint32_t deaths;
 	uint32_t ended_old; /* followed ones that ended old, seen or not */
 	uint32_t followed, ended; /* addresses so far; of them freed unseen */
@@ -383,6 +386,17 @@ static void add_cohort(struct site *site, const struct cohort *cohort, const str
 	site->cohorts[site->cohort_count++] = *cohort;
 }
 
+static void add_size(struct site *site, uint64_t bytes)
+{
+	const uint32_t size = bytes < UINT32_MAX ? (uint32_t)bytes : UINT32_MAX;
+
+	if (!site->samples || size < site->least_bytes)
+		site->least_bytes = size;
+	if (size > site->most_bytes)
+		site->most_bytes = size;
+	site->samples += site->samples < UINT32_MAX;
+}
+
 void alloc_heap_close(struct alloc_heap *heap, const struct alloc_window *window)
 {
 	observe(heap, window);
@@ -398,6 +412,7 @@ void alloc_heap_close(struct alloc_heap *heap, const struct alloc_window *window
 					       .objects = objects,
 					       .squares = bytes * bytes };
 
+		add_size(&heap->sites.data[pending->site], birth->bytes);
 		add_cohort(&heap->sites.data[pending->site], &cohort, window);
 	}
 	heap->pending.count = 0;
@@ -675,6 +690,7 @@ int alloc_heap_each_live(const struct alloc_heap *heap, uint64_t now_ns, alloc_l
 		return -ENOMEM;
 	for (size_t i = 0; i < heap->sites.count; i++) {
 		const struct site *site = &heap->sites.data[i];
+		const bool sizes = site->samples >= SIZES_SAMPLES;
 
 		estimate(site, (double)heap->until_ns, site_now);
 		for (uint32_t k = 0; k < site_now->count; k++) {
@@ -685,6 +701,8 @@ int alloc_heap_each_live(const struct alloc_heap *heap, uint64_t now_ns, alloc_l
 						   .bytes = cohort->bytes * share,
 						   .objects = cohort->objects * share,
 						   .error = site_now->error,
+						   .least_bytes = sizes ? site->least_bytes : 0,
+						   .most_bytes = sizes ? site->most_bytes : 0,
 						   .deaths = ends_unseen(site) ? 1 : site->deaths,
 						   .old = old[i].count,
 						   .few = old[i].few };

@@ -83,6 +83,7 @@ struct alloc_live {
 	uint64_t time_ns; /* of the births: the middle of their time, the same for all sites of a period */
 	double bytes, objects;
 	double error; /* standard error of the whole site's bytes, relative: of samples and of deaths */
+	uint32_t least_bytes, most_bytes; /* that one allocation of the site asked for; 0 = too few were seen to know */
 	uint32_t deaths; /* of the whole site; 1 as well where none was seen, but ends are the rule */
 	uint32_t old; /* followed addresses of the site older than ALLOC_OLD_NS, where blocks end at times those that are surely its
 		       * own; 0 where such ones end or are used again */

@@ -103,7 +103,7 @@ static unsigned labels_of_live(struct build *b, const struct chunk_attr *attr, s
 
 	if (attr->state == FEED_ALLOC_LIVE && attr->holder) {
 		ret[count++] = number_label(b, PROFILE_LABEL_DEATHS, attr->holder);
-		ret[count++] = number_label(b, PROFILE_LABEL_ERROR, (uint32_t)(attr->object + 9) / 10);
+		ret[count++] = number_label(b, PROFILE_LABEL_ERROR, (feed_alloc_error(attr->object) + 9) / 10);
 	}
 	if (attr->state == FEED_ALLOC_LIVE && attr->detail)
 		ret[count++] = number_label(b, attr->detail & FEED_ALLOC_FEW ? PROFILE_LABEL_FEW : PROFILE_LABEL_FOLLOWED,

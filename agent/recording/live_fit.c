@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/recording/live_fit.h"
 
+#include <errno.h>
 #include <math.h>
+#include <stdlib.h>
 
 #include "agent/recording/recording_internal.h"
 #include "agent/wire/feed.h"
@@ -14,14 +16,17 @@
 #define STEPS_MAX   1000u
 #define ERROR_MIN   1e-3
 
+/* With its size, of one that was asked for so many. */
+static double block_of(double bytes)
+{
+	return fmax(ceil((bytes + 8) / BLOCK_BYTES - ROUNDING) * BLOCK_BYTES, BLOCK_MIN);
+}
+
 static double held_by(const struct live_part *part)
 {
-	double block;
-
 	if (part->objects <= 0)
 		return part->bytes;
-	block = ceil((part->bytes / part->objects + 8) / BLOCK_BYTES - ROUNDING) * BLOCK_BYTES;
-	return part->objects * (fmax(block, BLOCK_MIN) - 8);
+	return part->objects * (block_of(part->bytes / part->objects) - 8);
 }
 
 static double sum_of(const struct live_part *parts, size_t count)
@@ -74,6 +79,64 @@ void live_fit_parts(struct live_part *parts, size_t count, double common, double
 	}
 }
 
+/* Where its smallest blocks are among those of a heap, and its largest: one more, as a block may be left some bytes that are
+ * too few for another. */
+static bool sizes_of(const struct live_part *part, unsigned *ret_first, unsigned *ret_last)
+{
+	const double most = block_of(part->most_bytes) + BLOCK_BYTES;
+
+	if (!part->most_bytes || read_heap_size_of((uint64_t)most) >= READ_HEAP_SIZES)
+		return false;
+	*ret_first = (unsigned)read_heap_size_of((uint64_t)block_of(part->least_bytes));
+	*ret_last = (unsigned)read_heap_size_of((uint64_t)most);
+	return *ret_first <= *ret_last;
+}
+
+struct range {
+	unsigned first, last;
+	double bytes; /* that blocks of these sizes hold */
+};
+
+/* @room: for @count parts. */
+static void fit_range(struct live_part *parts, size_t count, double common, const struct range *range, struct live_part *room)
+{
+	unsigned first, last;
+	size_t inside = 0, next = 0;
+
+	for (size_t i = 0; i < count; i++)
+		if (sizes_of(&parts[i], &first, &last) && first >= range->first && last <= range->last)
+			room[inside++] = parts[i];
+	live_fit_parts(room, inside, common, 0, range->bytes);
+	for (size_t i = 0; i < count; i++)
+		if (sizes_of(&parts[i], &first, &last) && first >= range->first && last <= range->last)
+			parts[i] = room[next++];
+}
+
+int live_fit_sizes(struct live_part *parts, size_t count, double common, const uint32_t blocks_of[READ_HEAP_SIZES])
+{
+	cleanup_free struct live_part *room = calloc(count + 1, sizeof(*room));
+	bool has[READ_HEAP_SIZES][READ_HEAP_SIZES] = { 0 };
+	struct range range;
+
+	if (!room)
+		return -ENOMEM;
+	for (size_t i = 0; i < count; i++)
+		if (sizes_of(&parts[i], &range.first, &range.last))
+			has[range.first][range.last] = true;
+	/* The narrowest first: what is left for it bounds the others. */
+	for (unsigned width = 0; width < READ_HEAP_SIZES; width++) {
+		for (range.first = 0; range.first + width < READ_HEAP_SIZES; range.first++) {
+			range.last = range.first + width;
+			range.bytes = 0;
+			for (unsigned size = range.first; size <= range.last; size++)
+				range.bytes += blocks_of[size] * (BLOCK_MIN + size * BLOCK_BYTES - 8);
+			if (has[range.first][range.last])
+				fit_range(parts, count, common, &range, room);
+		}
+	}
+	return 0;
+}
+
 /* ---- of a recording ------------------------------------------------------------------------------ */
 
 static uint64_t key_of(const struct chunk_event *event)
@@ -91,7 +154,11 @@ static const struct chunk_attr *live_attr(const struct recording *recording, con
 
 static int add(struct live_fit *fit, const struct chunk_event *event, const struct chunk_attr *attr)
 {
-	const struct live_part part = { .error = (double)attr->object / 1000, .ends = attr->holder, .scale = 1 };
+	const struct live_part part = { .error = (double)feed_alloc_error(attr->object) / 1000,
+					.ends = attr->holder,
+					.scale = 1,
+					.least_bytes = feed_alloc_least(attr->object),
+					.most_bytes = feed_alloc_most(attr->object) };
 	uint64_t at = fit->parts.count;
 	int rc = 0;
 
@@ -112,7 +179,7 @@ int live_fit_recording(struct live_fit *fit, const struct recording *recording, 
 	const struct chunk_heap *heap = &recording->quality.alloc.heap;
 	double most = (double)heap->bytes, least = most - (double)heap->mapped_bytes - (double)heap->before_bytes;
 	double before;
-	bool exact = false;
+	bool exact = false, sizes_known = false;
 	int rc = 0;
 
 	fit->scale = 1;
@@ -132,10 +199,17 @@ int live_fit_recording(struct live_fit *fit, const struct recording *recording, 
 	if (rc < 0 || most <= 0)
 		return rc;
 	before = sum_of(fit->parts.data, fit->parts.count);
+	for (unsigned i = 0; i < READ_HEAP_SIZES; i++)
+		sizes_known |= recording->quality.alloc.blocks_of[i] > 0;
+	/* Before, that what is certainly too much pushes nothing else out; and after, as more may have been found to be missing. */
+	if (sizes_known)
+		rc = live_fit_sizes(fit->parts.data, fit->parts.count, common, recording->quality.alloc.blocks_of);
 	live_fit_parts(fit->parts.data, fit->parts.count, common, heap->before_bytes ? fmax(least, 0) : 0, most);
+	if (rc == 0 && sizes_known)
+		rc = live_fit_sizes(fit->parts.data, fit->parts.count, common, recording->quality.alloc.blocks_of);
 	if (before > 0)
 		fit->scale = sum_of(fit->parts.data, fit->parts.count) / before;
-	return 0;
+	return rc;
 }
 
 double live_fit_scale(const struct live_fit *fit, const struct chunk_event *event)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Estimates of what is in use, made to agree with what is known exactly: all of it together is no more than the heap
- * holds, and no less than the heap has grown by while it was observed. Where the estimates are outside of that each site
+ * holds, and no less than the heap has grown by while it was observed, and those that allocate certain sizes have no more than
+ * the heap holds of these. Where the estimates are outside of that each site
  * gives way as its own error has it (a large and uncertain one most, one of many samples hardly), and those that share one
  * as far as they do. What a window stands for is such an error where nothing was seen to end. Where blocks are freed
  * again it cancels: how many are allocated and how soon they end are off by the same factor. That is the path of
@@ -14,6 +15,7 @@
 #include "agent/base/cleanup.h"
 #include "agent/base/u64map.h"
 #include "agent/base/vec.h"
+#include "agent/wire/read_stream.h"
 
 struct recording;
 struct chunk_event;
@@ -24,11 +26,15 @@ struct live_part {
 	double error; /* relative standard error, of its own */
 	bool ends;    /* some of it was seen to end */
 	double scale; /* what its bytes were multiplied by */
+	uint16_t least_bytes, most_bytes; /* that one allocation asked for; most 0 = not known */
 };
 
 /* @common: the standard error that all parts have in common of which nothing ended. @least and @most bound the sum of the
  * blocks, each of which holds some bytes more than was asked for. Pure. */
 void live_fit_parts(struct live_part *parts, size_t count, double common, double least, double most);
+
+/* The same for each range of sizes that a part has: those whose sizes all lie in it share what @blocks_of says. -ENOMEM. Pure. */
+int live_fit_sizes(struct live_part *parts, size_t count, double common, const uint32_t blocks_of[READ_HEAP_SIZES]) must_use;
 
 VEC_DEFINE(live_parts, struct live_part);
 

@@ -456,6 +456,8 @@ void chunk_encode_quality(struct buf *out, const struct chunk_quality *q)
 		buf_add_varint(out, q->alloc.grown[i].before);
 		buf_add_varint(out, q->alloc.grown[i].blocks);
 	}
+	for (uint32_t i = 0; q->alloc.heap.bytes && i < READ_HEAP_SIZES; i++)
+		buf_add_varint(out, q->alloc.blocks_of[i]);
 }
 
 /* Absent in what was written before it was known. */
@@ -553,6 +555,8 @@ static int decode_quality(struct bytes *in, const struct chunk_sink *sink)
 	}
 	if (bytes_left(in) && decode_grown(in, &q.alloc) < 0)
 		return -EPROTO;
+	for (uint32_t i = 0; bytes_left(in) && i < READ_HEAP_SIZES; i++)
+		q.alloc.blocks_of[i] = take_u32(in);
 	if (in->failed)
 		return -EPROTO;
 	return sink->quality ? sink->quality(sink->ctx, &q) : 0;

@@ -49,6 +49,7 @@
 #include "agent/profile/names.h"
 #include "agent/profile/profile.h"
 #include "agent/wire/feed.h"
+#include "agent/wire/read_stream.h"
 
 /* Where columns of a chunk end: they differ in nature, and are compressed each for itself (struct store_chunk). */
 #define CHUNK_PARTS_MAX 48u
@@ -169,6 +170,7 @@ struct chunk_alloc {
 	struct chunk_heap heap;
 	uint32_t grown_count;
 	struct profile_grown grown[PROFILE_GROWN_MAX];
+	uint32_t blocks_of[READ_HEAP_SIZES]; /* of heap.blocks, by size; all 0 = not known */
 };
 
 /* Counters since the session began; the last chunk counts. */

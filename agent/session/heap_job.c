@@ -121,6 +121,7 @@ static void take(struct session *session, const struct run *run, bool ends)
 	if (whole && ends) {
 		*heap = run->sum;
 		heap->before_bytes = before;
+		memcpy(recorder_quality(session->recorder)->alloc.blocks_of, run->blocks_of, sizeof(run->blocks_of));
 	} else if (whole && !session->heap_begun) {
 		heap->before_bytes = run->sum.bytes - run->sum.mapped_bytes;
 	}

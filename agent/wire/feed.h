@@ -133,11 +133,34 @@ enum feed_alloc_what {
 
 /* feed_sample.state of PROF_SAMPLE_ALLOC. BIRTH: value bytes allocated, value2 objects in 1/1024, object
  * their period's number. LIVE: bytes in use, stamped with the time they were allocated; source numbers the
- * sweep, holder the deaths seen of the site, object the standard error of its estimate in 1/1000, detail how many of its
+ * sweep, holder the deaths seen of the site, object what feed_alloc_site() makes, detail how many of its
  * addresses are in use after ALLOC_OLD_NS, with FEED_ALLOC_FEW if they are too few to tell by themselves that they stay.
  * EXACT: the same of one block that is not an estimate. */
 enum feed_alloc_state { FEED_ALLOC_BIRTH = 1, FEED_ALLOC_LIVE = 2, FEED_ALLOC_EXACT = 3 };
 #define FEED_ALLOC_FEW 0x80u
+
+/* The standard error of a site's estimate in 1/1000 (less than 2^20), and the sizes that its allocations asked for; most 0 =
+ * not known. Sizes of 64 KB and more count as that. */
+static inline uint64_t feed_alloc_site(uint64_t error, uint32_t least_bytes, uint32_t most_bytes)
+{
+	return error | (uint64_t)(least_bytes < UINT16_MAX ? least_bytes : UINT16_MAX) << 20 |
+	       (uint64_t)(most_bytes < UINT16_MAX ? most_bytes : UINT16_MAX) << 36;
+}
+
+static inline uint32_t feed_alloc_error(uint64_t site)
+{
+	return site & 0xfffff;
+}
+
+static inline uint16_t feed_alloc_least(uint64_t site)
+{
+	return (uint16_t)(site >> 20);
+}
+
+static inline uint16_t feed_alloc_most(uint64_t site)
+{
+	return (uint16_t)(site >> 36);
+}
 
 struct feed_alloc {
 	uint64_t time_ns;   /* monotonic */

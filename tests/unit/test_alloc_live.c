@@ -31,6 +31,8 @@ static int note_live(void *ctx, const struct alloc_live *live)
 	sum->deaths = live->deaths;
 	sum->old = live->old;
 	sum->few = live->few;
+	sum->least_bytes = live->least_bytes;
+	sum->most_bytes = live->most_bytes;
 	return 0;
 }
 
@@ -148,6 +150,24 @@ static void test_taken_over(void **state)
 	assert_int_equal(live_at(kept, 60).old, 10);
 	assert_int_equal(live_at(unseen, 60).old, 0);
 	assert_int_equal(live_at(taken, 60).old, 0);
+}
+
+/* What sizes a place asks for is known of many samples alone. */
+static void test_sizes(void **state)
+{
+	cleanup(alloc_heap) struct alloc_heap *few = alloc_heap_create(), *many = alloc_heap_create();
+
+	for (uint64_t i = 0; i < 20; i++) {
+		const struct alloc_birth birth = { .stack = SITE, .time_ns = NS_PER_S, .bytes = 100 + 10 * (i % 7) };
+
+		assert_int_equal(i < 19 ? alloc_heap_birth(few, &birth) : 0, 0);
+		assert_int_equal(alloc_heap_birth(many, &birth), 0);
+	}
+	observed(few, 0, 2);
+	observed(many, 0, 2);
+	assert_int_equal(live_at(few, 2).most_bytes, 0);
+	assert_int_equal(live_at(many, 2).least_bytes, 100);
+	assert_int_equal(live_at(many, 2).most_bytes, 160);
 }
 
 /* Where one ended that was as old, the others will, too. */
@@ -466,6 +486,7 @@ int main(void)
 		cmocka_unit_test(test_contents_that_change),
 		cmocka_unit_test(test_many_that_change),
 		cmocka_unit_test(test_taken_over),
+		cmocka_unit_test(test_sizes),
 		cmocka_unit_test(test_old_ones_that_end),
 		cmocka_unit_test(test_few),
 		cmocka_unit_test(test_born_again),

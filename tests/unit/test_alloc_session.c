@@ -124,14 +124,19 @@ static void assert_grown(const struct profile_grown *got, uint32_t count)
 static int same_growth(void *ctx, const struct chunk_quality *quality)
 {
 	assert_grown(quality->alloc.grown, quality->alloc.grown_count);
+	assert_int_equal(quality->alloc.blocks_of[0], 7);
+	assert_int_equal(quality->alloc.blocks_of[READ_HEAP_SIZES - 1], 9);
 	*(bool *)ctx = true;
 	return 0;
 }
 
-/* What the heap gained is kept with a session that goes on after a restart. */
+/* What the heap gained and holds is kept with a session that goes on after a restart. */
 static void test_growth_is_kept(void **state)
 {
-	struct chunk_quality quality = { .alloc = { .windows = 7, .grown_count = ARRAY_SIZE(grown) } };
+	struct chunk_quality quality = { .alloc = { .windows = 7,
+						    .heap.bytes = 1,
+						    .grown_count = ARRAY_SIZE(grown),
+						    .blocks_of = { 7, [READ_HEAP_SIZES - 1] = 9 } } };
 	cleanup_buf struct buf chunk = { 0 };
 	bool seen = false;
 	const struct chunk_sink sink = { .ctx = &seen, .quality = same_growth };

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -92,6 +93,55 @@ static void test_small_blocks(void **state)
 	assert_true(fabs(parts[0].scale - 0.5) < 0.001);
 }
 
+/* Of @objects blocks of 100 to 500 bytes, 300 on average. */
+static struct live_part mixed(double objects, double error)
+{
+	return (struct live_part){
+		.bytes = objects * 300, .objects = objects, .error = error, .scale = 1, .least_bytes = 100, .most_bytes = 500, .ends = true
+	};
+}
+
+static void hold(uint32_t blocks_of[READ_HEAP_SIZES], uint64_t chunk_bytes, uint32_t blocks)
+{
+	blocks_of[read_heap_size_of(chunk_bytes)] = blocks;
+}
+
+/* Nobody has more blocks of his sizes than the heap; of what two share the one that is less certain gives way. Where it is not
+ * known what sizes a place asks for, or they are not counted, nothing is taken away. */
+static void test_sizes(void **state)
+{
+	uint32_t blocks_of[READ_HEAP_SIZES] = { 0 };
+	struct live_part leak = { .bytes = 100 * 2000, .objects = 2000, .error = 0.05, .scale = 1, .least_bytes = 100, .most_bytes = 100 };
+	struct live_part unknown = mixed(5000, 0.5), large = mixed(5000, 0.5), parts[4];
+
+	unknown.most_bytes = 0;
+	large.most_bytes = 1030; /* may get blocks of 1,056 */
+	hold(blocks_of, 112, 1900);
+	hold(blocks_of, 320, 1000);
+	memcpy(parts, (struct live_part[]){ leak, mixed(5000, 0.5), unknown, large }, sizeof(parts));
+	assert_int_equal(live_fit_sizes(parts, ARRAY_SIZE(parts), 0, blocks_of), 0);
+	assert_float_equal(parts[0].objects, 1900, 30);
+	assert_float_equal(parts[1].objects, 1000, 100);
+	assert_true(parts[1].scale > 0.18 && parts[1].scale < 0.22);
+	assert_true(parts[2].scale == 1 && parts[3].scale == 1);
+}
+
+/* What fits stays, also with blocks that are left some bytes more than were asked for. */
+static void test_sizes_that_fit(void **state)
+{
+	uint32_t blocks_of[READ_HEAP_SIZES] = { 0 };
+	struct live_part part = { .bytes = 100 * 2000, .objects = 2000, .error = 0.5, .scale = 1, .least_bytes = 100, .most_bytes = 100 };
+
+	hold(blocks_of, 112, 1500);
+	hold(blocks_of, 128, 600);
+	hold(blocks_of, 144, 50000);
+	assert_int_equal(live_fit_sizes(&part, 1, 0.3, blocks_of), 0);
+	assert_true(part.scale == 1);
+	hold(blocks_of, 128, 0);
+	assert_int_equal(live_fit_sizes(&part, 1, 0.3, blocks_of), 0);
+	assert_float_equal(part.objects, 1500, 1);
+}
+
 /* Blocks with mappings of their own, where those are known, leave no room for estimates. */
 static void test_room_beside_mapped_blocks(void **state)
 {
@@ -126,6 +176,8 @@ int main(void)
 		cmocka_unit_test(test_a_cache_keeps_its_size),
 		cmocka_unit_test(test_a_leak_beside_a_cache),
 		cmocka_unit_test(test_small_blocks),
+		cmocka_unit_test(test_sizes),
+		cmocka_unit_test(test_sizes_that_fit),
 		cmocka_unit_test(test_room_beside_mapped_blocks),
 	};
 
