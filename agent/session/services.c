@@ -88,10 +88,14 @@ const struct tenant_rule *services_tenant_rule(const struct sessions *s, const c
 	return NULL;
 }
 
+static bool is_shown(const struct live_process *process, const struct tenant_rule *rule)
+{
+	return !rule || service_tenant_allows(rule, &process->facts, &process->identity);
+}
+
 static bool is_listed(const struct live_process *process, const struct tenant_rule *rule)
 {
-	return !process->exited_ns &&
-	       (!rule || service_tenant_allows(rule, &process->facts, &process->identity));
+	return !process->exited_ns && is_shown(process, rule);
 }
 
 static int by_service(const void *a, const void *b)
@@ -387,6 +391,25 @@ static int pin_alias(const struct match *match, struct selector *selector, struc
 			       match->first->identity.container_id);
 	}
 	return 0;
+}
+
+uint64_t services_ended_ns(struct sessions *s, const char *tenant, const char *service)
+{
+	const struct tenant_rule *rule = services_tenant_rule(s, tenant);
+	struct selector selector;
+	uint64_t ended_ns = 0;
+	sessions_scope(s);
+
+	if (selector_parse(service, is_this_host, &selector) < 0)
+		return 0;
+	for (size_t i = 0; i < s->tables.processes.count; i++) {
+		const struct live_process *process = s->tables.processes.data[i];
+
+		if (process->exited_ns > ended_ns && is_shown(process, rule) &&
+		    selector_matches(&selector, &process->facts, &process->identity))
+			ended_ns = process->exited_ns;
+	}
+	return ended_ns;
 }
 
 enum found { FOUND_LIVE, FOUND_EXCLUDED, FOUND_NONE };

@@ -400,7 +400,7 @@ static int resolve_patiently(struct sessions *s, const struct session_request *r
 	/* For memory and alloc the reader is asked what it is. */
 	bool by_runtime = request->type == PROFILE_BLOCK || request->type == PROFILE_MUTEX;
 	bool told = s->options.feed_fd < 0;
-	uint64_t begin_ns = clock_monotonic_ns();
+	uint64_t begin_ns = clock_monotonic_ns(), since_ns = begin_ns;
 
 	/* Who listens changes while processes live, and nobody tells. Without an answer what is known has to do. */
 	while (!told && services_is_port(request->service) && !demand_ports_are_told(s, begin_ns) &&
@@ -414,12 +414,20 @@ static int resolve_patiently(struct sessions *s, const struct session_request *r
 		if (rc == 0 && (!by_runtime || s->options.feed_fd < 0 || waited_ns > RUNTIME_LAG_NS ||
 				read_session_is_decided(s, request->tenant, ret)))
 			return 0;
-		if (rc != 0 && (told || (rc != -ENOENT && rc != -ESRCH)))
+		if (rc != 0 && rc != -ENOENT && rc != -ESRCH)
 			return rc;
+		if (rc != 0 && told) {
+			uint64_t ended_ns = s->options.feed_fd < 0 ? 0 : services_ended_ns(s, request->tenant, request->service);
+
+			/* It may have ended in an exec, which the collector had not seen when it said who lives. */
+			if (ended_ns <= since_ns)
+				return rc;
+			since_ns = ended_ns;
+		}
 		if (rc != 0 && waited_ns > LIVES_WAIT_NS)
 			return err_set(err, EAGAIN, "AgentBusy", NULL,
 				       "the collector does not say what runs here; try again later");
-		told = rc != 0 && demand_lives_are_told(s, begin_ns); /* before the next look */
+		told = rc != 0 && demand_lives_are_told(s, since_ns); /* before the next look */
 		if (!told)
 			clock_sleep_ns(RESOLVE_TICK_NS);
 	}

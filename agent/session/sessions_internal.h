@@ -376,6 +376,9 @@ void services_session_need(const struct sessions *s, const struct session *sessi
  * sessions_start(). */
 int services_resolve(struct sessions *s, const char *tenant, const char *service, bool may_wait,
 		     struct selector *ret, char name[SERVICE_NAME_SIZE], struct err *err) must_use;
+/* When the last of the processes ended that @service means for @tenant and that have ended of late: monotonic, 0 = none
+ * is known. An exec ends one, and what follows it is told later. Takes the lock itself. */
+uint64_t services_ended_ns(struct sessions *s, const char *tenant, const char *service);
 /* Does @service name a port: then where processes listen decides what it is. */
 bool services_is_port(const char *service);
 const struct tenant_rule *services_tenant_rule(const struct sessions *s, const char *tenant);

@@ -6,6 +6,7 @@ parents were and however short they live; and the command's own exit status."""
 import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -149,6 +150,18 @@ def one_process_where_asked():
             check(answer.status == 400 and b"children" in answer.body, f"{answer}")
 
 
+def a_shell_that_execs():
+    """Whoever starts a service through a shell and asks for its profile at once gets it, wherever the shell is on its way to exec."""
+    with spinner() as (spin, _), Daemon() as daemon:
+        for i in range(60):
+            with running("sh", "-c", f"i=0; while [ $i -lt {random.randrange(4000)} ]; do i=$((i+1)); done; exec {spin} 60000", ready=False) as shell:
+                session = daemon.start_profile(f"pid:{shell.pid}", 600)
+                if i % 20 == 0:
+                    names = lambda: [os.path.basename(p["exe"]) for p in daemon.get(f"{FAMILY_A}/{session}").json()["processes"]]
+                    wait_until(lambda: os.path.basename(spin) in names(), 60, "what it became")
+                daemon.request("DELETE", f"{FAMILY_A}/{session}")
+
+
 def servers_that_die():
     """Who descends from the command is known after the server has been killed, also who was born meanwhile."""
     with spinner() as (spin, folder), Daemon() as daemon:
@@ -179,4 +192,4 @@ def statuses():
 
 
 if __name__ == "__main__":
-    main(a_build, parents_that_are_gone, short_lives, a_storm, waits, one_process_where_asked, servers_that_die, statuses)
+    main(a_build, parents_that_are_gone, short_lives, a_storm, waits, one_process_where_asked, a_shell_that_execs, servers_that_die, statuses)
