@@ -8,6 +8,7 @@
 #define FADE	       0.95 /* of what earlier periods brought, per period */
 #define FULL_DUTY      0.9  /* so cheap that detaching is not worth it */
 #define FULL_WINDOWS   3u   /* windows looked at before that is believed */
+#define WHOLE_WINDOWS  2u   /* to each light one */
 #define SHARE_WANTED   0.12 /* of the hits in a window that are sampled */
 #define SHARE_LOW      0.08
 #define SHARE_HIGH     0.16
@@ -187,7 +188,9 @@ void alloc_pace_judge(struct alloc_pace *pace, const struct alloc_period *seen)
 	if (!seen->window_ns || !seen->period_ns)
 		return;
 	add_window(seen->light ? &pace->light : &pace->heavy, seen, window_cost_ns(pace, seen));
-	pace->next_light = !seen->light;
+	/* What ends is seen in whole windows only. */
+	pace->whole = seen->light ? 0 : pace->whole + 1;
+	pace->next_light = pace->whole >= WHOLE_WINDOWS;
 	pace->cost_ns = pace->cost_ns * FADE + alloc_pace_cost_ns(pace, seen);
 	pace->peak_ns = fmax(pace->peak_ns * FADE, alloc_pace_cost_ns(pace, seen));
 	pace->window_ns = pace->window_ns * FADE + (double)seen->window_ns;

@@ -17,7 +17,7 @@
  *
  * That says nothing about a program that sleeps between bursts and is slowed down in them: it has time left, and yet
  * the window ends before it has caught up. So where frees are probed as well, which makes an allocation three times as
- * dear, every other window is a light one: only calls that allocate are probed, and of those that are not sampled no
+ * dear, every third window is a light one: only calls that allocate are probed, and of those that are not sampled no
  * return. How much fewer allocations a window of all probes sees than a light one is what it lost more than that one; what
  * the light one lost follows from that and from what both cost. */
 #ifndef PROFD_COLLECT_ALLOC_PACE_H
@@ -67,6 +67,7 @@ struct alloc_pace {
 	double peak_ns; /* what the dearest window has cost, older ones fading */
 	double debt_ns; /* spent beyond the budget and not paid back by waiting; what was not spent is lost */
 	unsigned windows; /* since the first, up to a few */
+	unsigned whole; /* windows of all probes since the last light one */
 	/* What to do next. */
 	bool full;	 /* the probes stay attached */
 	bool next_light; /* the next window, where it has a choice */

@@ -79,6 +79,7 @@ def run_once(daemon, path, pairs_per_s, tally):
         judge(tally, "memory " + name, seen["memory"].get(name), *objects)
     for name in STEADY:
         judge(tally, "memory " + name, seen["memory"].get(name), after[name][2], last[name][2])
+        print(f"# {pairs_per_s} pairs a second: {name} {tally['memory ' + name][-1][1]:.2f} of the truth", flush=True)
 
 
 def run(absolute):
