@@ -118,17 +118,34 @@ static bool is_change(const char *method)
 	return strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0;
 }
 
+/* A target in absolute form names the host itself, and the Host header does not count (RFC 9112 3.2.2). What does not fit
+ * or names a user stays as it is, and is refused. */
+static void take_host(struct http_request *request)
+{
+	const char *header = http_header(request, "Host");
+	const char *at = request->target;
+	size_t len;
+
+	(void)snprintf(request->host, sizeof(request->host), "%s", header ? header : "");
+	at += strncasecmp(at, "http://", 7) == 0 ? 7 : strncasecmp(at, "https://", 8) == 0 ? 8 : 0;
+	len = strcspn(at, "/?");
+	if (at == request->target || len == 0 || len >= sizeof(request->host) || memchr(at, '@', len))
+		return;
+	memcpy(request->host, at, len);
+	request->host[len] = '\0';
+	request->target = at[len] ? at + len : "/";
+}
+
 /* A browser says where a changing request comes from: only our own pages may. */
 static int check_origin(const struct api *api, const struct http_request *request, struct err *err)
 {
 	const char *origin = http_header(request, "Origin");
-	const char *host = http_header(request, "Host");
 	const char *at;
 
 	if (!origin || !is_change(request->method))
 		return 0;
 	at = strstr(origin, "://");
-	if (at && host && strcasecmp(at + 3, host) == 0)
+	if (at && request->host[0] && strcasecmp(at + 3, request->host) == 0)
 		return 0;
 	if (at && api->public_host && host_is(at + 3, host_length(at + 3), api->public_host))
 		return 0;
@@ -138,7 +155,6 @@ static int check_origin(const struct api *api, const struct http_request *reques
 
 static int check_envelope(const struct api *api, const struct http_request *request, struct err *err)
 {
-	const char *host = http_header(request, "Host");
 	size_t len = strlen(request->target);
 
 	if (len > api->options.url_bytes)
@@ -158,11 +174,13 @@ static int check_envelope(const struct api *api, const struct http_request *requ
 				       "the address holds a control character or a blank");
 	if (request->over_unix_socket)
 		return 0;
-	if (!host || !host[0])
+	if (!request->host_count && request->may_lack_host)
+		return check_origin(api, request, err);
+	if (!request->host_count || !request->host[0])
 		return err_set(err, EINVAL, "InvalidParam", "Host", "the Host header is required");
 	if (request->host_count > 1)
 		return err_set(err, EINVAL, "InvalidParam", "Host", "more than one Host header");
-	if (!host_allowed(api, host))
+	if (!host_allowed(api, request->host))
 		return err_set(err, EACCES, "Forbidden", "Host",
 			       "this Host is not served; use localhost or set [server] public_url");
 	return check_origin(api, request, err);
@@ -376,6 +394,7 @@ void api_dispatch(struct api *api, struct http_request *request, struct http_ans
 	answer->body.max = HTTP_ANSWER_MAX;
 	call.details.max = 1u << 16;
 	take_request_id(request);
+	take_host(request);
 	rc = run(&call);
 	if (rc < 0)
 		write_error(&call, rc);

@@ -18,6 +18,7 @@
 struct route;
 
 #define HTTP_PATH_PARAMS_MAX 2
+#define HTTP_HOST_SIZE	     264 /* a name of DNS, a port, NUL */
 #define HTTP_SEGMENT_MAX     1024 /* bytes of one decoded path parameter */
 #define HTTP_REQUEST_ID_SIZE 65
 #define HTTP_ANSWER_MAX	     (512u << 20) /* bytes of one rendered answer, as it is sent */
@@ -29,11 +30,12 @@ enum http_role { HTTP_ROLE_NONE, HTTP_ROLE_READ, HTTP_ROLE_PROFILE, HTTP_ROLE_AD
 struct http_request {
 	/* What arrived; borrowed for the length of the call. */
 	const char *method;
-	const char *target; /* raw: path, and query after '?' */
+	const char *target; /* raw: path, and query after '?'; dispatch takes the rest of an absolute one away */
 	const char *body;   /* NUL-terminated after body_len bytes */
 	size_t body_len; /* as sent; more than the limit allows when @body was not kept */
 	uint64_t header_bytes; /* of the header block */
 	unsigned host_count; /* Host headers; more than one is refused (RFC 9112 3.2) */
+	bool may_lack_host; /* HTTP/1.0 knows no Host header; HTTP/1.1 without one is refused (the same section) */
 	bool over_unix_socket;
 	uint32_t peer_uid; /* over the Unix socket, else ignored */
 	uint64_t peer; /* hash of the address or the user, 0 = not known: not limited */
@@ -42,6 +44,7 @@ struct http_request {
 
 	/* What dispatch made of it. */
 	const struct route *route;
+	char host[HTTP_HOST_SIZE]; /* of the target or the Host header; "" = not said */
 	char path[HTTP_PATH_PARAMS_MAX][HTTP_SEGMENT_MAX]; /* decoded parameters, in order */
 	struct query query;
 	char request_id[HTTP_REQUEST_ID_SIZE];

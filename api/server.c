@@ -52,6 +52,7 @@ struct exchange {
 	uint64_t body_seen; /* bytes, also those beyond the limit */
 	uint64_t header_bytes;
 	unsigned host_count;
+	bool is_http10;
 	uint64_t file_bytes; /* of an answer in a file, counted in api->answer_files */
 	bool headers_done;
 	bool counted;
@@ -269,6 +270,7 @@ static enum MHD_Result answer_exchange(struct listener *listener, struct MHD_Con
 		.body_len = exchange->body_seen,
 		.header_bytes = exchange->header_bytes,
 		.host_count = exchange->host_count,
+		.may_lack_host = exchange->is_http10,
 		.header = find_header,
 		.header_ctx = mhd,
 	};
@@ -340,6 +342,7 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const c
 		 * stands earlier and becomes a control character, which dispatch refuses. */
 		if ((uintptr_t)version != exchange->version_at)
 			exchange->target[strlen(exchange->target)] = '\x01';
+		exchange->is_http10 = strcmp(version, MHD_HTTP_VERSION_1_0) == 0;
 		(void)MHD_get_connection_values(mhd, MHD_HEADER_KIND, count_header, exchange);
 		connections_enter(server->connections, connection_of(mhd), CONNECTION_BODY, true);
 		if (refuse_early(server, mhd, exchange))

@@ -116,7 +116,7 @@ static void run(unsigned char mode, char *text)
 	struct headers headers = { 0 };
 	struct http_answer answer = { 0 };
 	char *at = text, *line = split_line(&at), *target = strchr(line, ' ');
-	struct http_request request = { .header = find, .header_ctx = &headers };
+	struct http_request request = { .host_count = 1, .header = find, .header_ctx = &headers };
 
 	if (!target)
 		return;

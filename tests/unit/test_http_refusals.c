@@ -308,6 +308,36 @@ static void test_raw(void **state)
 	assert_serves(f);
 }
 
+/* Health checks of load balancers speak HTTP/1.0 without a Host, and a target may name the host (RFC 9112 3.2). */
+static void test_hosts_of_requests(void **state)
+{
+	static const struct {
+		const char *bytes;
+		unsigned status;
+	} hosts[] = {
+		{ "GET /healthz HTTP/1.0\r\n\r\n", 200 },
+		{ "GET /healthz HTTP/1.0\r\nHost: evil.example\r\n\r\n", 403 },
+		{ "POST " A "/start HTTP/1.0\r\nOrigin: http://evil.example\r\nContent-Length: 0\r\n\r\n", 403 },
+		{ "GET http://localhost/healthz HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n", 200 },
+		{ "GET HTTPS://LOCALHOST:1/healthz?a HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 400 },
+		{ "GET http://localhost HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 200 },
+		{ "GET http://localhost/healthz HTTP/1.1\r\nConnection: close\r\n\r\n", 400 },
+		{ "GET http://evil.example/healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 403 },
+		{ "GET http://localhost:1@evil.example/healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 400 },
+		{ "GET http:///healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 400 },
+		{ "GET ftp://localhost/healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 400 },
+	};
+	struct http_fixture *f = *state;
+
+	for (size_t i = 0; i < ARRAY_SIZE(hosts); i++) {
+		struct http_reply reply = http_send(f, hosts[i].bytes, strlen(hosts[i].bytes));
+
+		if (reply.status != hosts[i].status)
+			fail_msg("row %zu: %u %.300s", i, reply.status, reply.text);
+		http_reply_free(&reply);
+	}
+}
+
 /* A byte now and then never lets an idle timeout pass; the deadline ends it all the same. */
 static void test_drip(void **state)
 {
@@ -336,7 +366,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_rows),	  cmocka_unit_test(test_nothing_was_started),
 		cmocka_unit_test(test_too_long),  cmocka_unit_test(test_absurdly_long),
-		cmocka_unit_test(test_deep_json), cmocka_unit_test(test_raw),
+		cmocka_unit_test(test_deep_json), cmocka_unit_test(test_raw), cmocka_unit_test(test_hosts_of_requests),
 		cmocka_unit_test(test_drip),
 	};
 
