@@ -27,7 +27,7 @@
 #endif
 
 #define UNWIND_TABLE_MAGIC   0x31545750u /* "PWT1" */
-#define UNWIND_TABLE_VERSION 6u /* raise with every change of layout or of what is described */
+#define UNWIND_TABLE_VERSION 7u /* raise with every change of layout or of what is described */
 #define UNWIND_ELEMENT_BYTES 16u
 #define UNWIND_PAGE_SHIFT    16
 #define UNWIND_PAGE_BYTES    (1u << UNWIND_PAGE_SHIFT)

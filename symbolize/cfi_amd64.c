@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* x86-64: register numbers of the System V ABI, AMD64 supplement, figure 3.36, and rows for code that has no
- * entry of its own though every linker and libc writes it the same way: PLT sections (lld describes none of
+ * entry of its own though every linker and libc writes it the same way: PLT sections (lld and mold describe none of
  * them), .init and .fini (crti.o and crtn.o have no CFI), where a program begins. Each is recognised by its bytes; what is not
  * recognised stays a gap. */
 #include <dwarf.h>
@@ -87,6 +87,24 @@ static int16_t plt_push_done_at(const uint8_t entry[16])
 	return 0;
 }
 
+/* endbr64; push %r11; push map(%rip): how mold's begins. Its entries push nothing: the resolver's argument comes in r11. */
+static const uint8_t mold_plt[] = { 0xf3, 0x0f, 0x1e, 0xfa, 0x41, 0x53, 0xff, 0x35 };
+
+#define MOLD_PLT_HEAD_BYTES 32u
+
+static int synth_mold_plt(struct cfi_set *set, const struct code_section *section)
+{
+	size_t first = set->steps.count;
+	int rc;
+
+	if ((rc = add_step(set, section->fo, call_rule(set, 0))) < 0 ||
+	    (rc = add_step(set, section->fo + 6, call_rule(set, 8))) < 0 ||
+	    (rc = add_step(set, section->fo + 12, call_rule(set, 16))) < 0 ||
+	    (rc = add_step(set, section->fo + MOLD_PLT_HEAD_BYTES, call_rule(set, 0))) < 0)
+		return rc;
+	return add_range(set, section->ev, section->len, first);
+}
+
 /* .plt: entry 0 pushes the link map for the resolver, on top of what a lazy entry pushed. */
 static int synth_plt(struct cfi_set *set, const struct code_section *section)
 {
@@ -97,6 +115,8 @@ static int synth_plt(struct cfi_set *set, const struct code_section *section)
 
 	if (section->len < 32 || elf_raw_bytes(set->elf, section->fo, 32, &b) < 0)
 		return 0;
+	if (section->len > MOLD_PLT_HEAD_BYTES && !memcmp(b.at, mold_plt, sizeof(mold_plt)))
+		return synth_mold_plt(set, section);
 	plt.cfa_deref = plt_push_done_at(b.at + 16);
 	if (!plt.cfa_deref || b.at[0] != 0xff || b.at[1] != 0x35) /* push map(%rip), 6 bytes */
 		return 0;

@@ -10,11 +10,11 @@
 #define SLOTS_MAX  (1u << 20)
 #define NAME_BYTES 4096u
 
-/* `jmp *disp32(%rip)`, perhaps after endbr64 or with a bnd prefix: all PLT layouts of GNU ld, gold and lld
- * contain it once per entry. Source: x86-64 psABI, "Procedure Linkage Table". */
+/* `jmp *disp32(%rip)`, perhaps after endbr64 and what mold puts into r11, or with a bnd prefix: all PLT layouts of GNU ld,
+ * gold, lld and mold contain it once per entry. Source: x86-64 psABI, "Procedure Linkage Table". */
 bool elf_plt_slot_amd64(const uint8_t *entry, size_t len, uint64_t ev, uint64_t *ret_ev)
 {
-	for (size_t i = 0; i + 6 <= len && i <= 5; i++) {
+	for (size_t i = 0; i + 6 <= len && i <= 10; i++) {
 		int32_t disp;
 
 		if (entry[i] != 0xff || entry[i + 1] != 0x25)

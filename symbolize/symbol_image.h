@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #define SYMBOL_IMAGE_MAGIC   "profdsym"
-#define SYMBOL_IMAGE_VERSION 4u /* raise with every change of layout or of meaning */
+#define SYMBOL_IMAGE_VERSION 5u /* raise with every change of layout or of meaning */
 #define SYMBOL_IMAGE_NONE    UINT32_MAX
 
 enum symbol_image_part {

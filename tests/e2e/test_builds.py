@@ -126,6 +126,7 @@ def builds():
         Build("g-thunk", cpp("-O2", "-g", "-mindirect-branch=thunk", "-mfunction-return=thunk", "-fcf-protection=none"),
               TRUTH, both, cxx),
         Build("g-lazy-fp", cpp("-O2", "-g", "-fno-omit-frame-pointer", "-Wl,-z,lazy"), TRUTH, both, cxx),
+        Build("g-mold", cpp("-O2", "-g", "-fuse-ld=mold"), TRUTH, both, cxx),
         Build("gcc-lto", plain_c("-O2", "-g", "-flto"), PLAIN, both, cc),
         Build("gcc-sections", plain_c("-O2", "-g", "-ffunction-sections", "-Wl,--gc-sections", "-Wl,-z,separate-code"),
               PLAIN, both, cc),

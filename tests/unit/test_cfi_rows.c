@@ -407,6 +407,37 @@ static void test_synthetic_sections(void **state)
 	cfi_table_deinit(&table);
 }
 
+/* mold's: the head pushes twice, entries never. */
+static void test_mold_plt(void **state)
+{
+	static const uint8_t plt[64] = { 0xf3, 0x0f, 0x1e, 0xfa, 0x41, 0x53, 0xff, 0x35, 0, 0, 0, 0, 0xff, 0x25, 0, 0, 0, 0,
+					 [32] = 0xf3, 0x0f, 0x1e, 0xfa, 0x41, 0xbb, 0, 0, 0, 0, 0xff, 0x25 };
+	static const struct {
+		uint64_t fo;
+		int32_t cfa_offset;
+	} due[] = { { 0x3000, 8 }, { 0x3005, 8 }, { 0x3006, 16 }, { 0x300b, 16 }, { 0x300c, 24 }, { 0x301f, 24 }, { 0x3020, 8 },
+		    { 0x303f, 8 } };
+	struct elf_writer writer = { .text_ev = TEXT_EV, .text_fo = 0x1000, .text_bytes = 0x2000 };
+	cleanup_free uint8_t *file = NULL;
+	struct cfi_table table;
+	size_t len;
+	Elf *elf;
+
+	elf_writer_section(&writer, ".plt", TEXT_EV + 0x2000, plt, sizeof(plt));
+	file = elf_writer_finish(&writer, &len);
+	((Elf64_Phdr *)(file + sizeof(Elf64_Ehdr)))->p_filesz += sizeof(plt);
+	elf = elf_writer_open(file, len);
+	assert_int_equal(cfi_table_build(elf, &table), 0);
+	elf_end(elf);
+	for (size_t i = 0; i < ARRAY_SIZE(due); i++) {
+		const struct unwind_rule *rule = cfi_table_find(&table, due[i].fo);
+
+		assert_int_equal(rule->cfa, UNWIND_CFA_SP);
+		assert_int_equal(rule->cfa_offset, due[i].cfa_offset);
+	}
+	cfi_table_deinit(&table);
+}
+
 /* The code at the entry point is the outermost frame up to where it never goes on. */
 static void test_entry_point(void **state)
 {
@@ -488,7 +519,7 @@ int main(void)
 		cmocka_unit_test(test_instructions),	 cmocka_unit_test(test_layouts),
 		cmocka_unit_test(test_bad_cies),	 cmocka_unit_test(test_signal_frame),
 		cmocka_unit_test(test_sigreturn_in_gap), cmocka_unit_test(test_overlaps),
-		cmocka_unit_test(test_pages),		 cmocka_unit_test(test_entry_point),
+		cmocka_unit_test(test_pages),		 cmocka_unit_test(test_mold_plt), cmocka_unit_test(test_entry_point),
 		cmocka_unit_test(test_synthetic_sections),
 		cmocka_unit_test(test_refused),		 cmocka_unit_test(test_validate),
 	};
