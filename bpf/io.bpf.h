@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Bytes read and written. A call that moves n bytes is recorded always if n is at least the threshold t,
  * else with probability n / t, and then with the value t: the expected value is n. The threshold is the
- * CPU's own and follows what is moved, so that a CPU records a bounded number of calls a second, all of them where there
- * are no more; it is decided by what came before, so that the present call has no part in it. Processes that nobody has
- * decided on have one of their own: a build's, which are forgotten later, would take the others' share.
+ * CPU's own. It is 0, every call is recorded, while that takes no more of the CPU's time than io_budget_ns allows and no more
+ * room than the ring has; else it follows what is moved, so that recording keeps to that. It is decided by what came before,
+ * so that the present call has no part in it. Processes that nobody has decided on have one of their own, and less room: a
+ * build's, which are forgotten later, would take the others' share.
  *
  * What a thread has moved is also counted, every call of it: that is exact, and samples say where
  * (PROF_SAMPLE_MOVED, sent by offcpu.bpf.h at both ends of a session and of the thread).
@@ -17,27 +18,41 @@
 
 #include "bpf/offcpu.bpf.h"
 
-#define IO_WINDOW_NS	100000000ull
-#define IO_PER_WINDOW	100u
-#define IO_BURST	400u /* calls in a window that double the threshold at once */
+#define IO_PER_WINDOW_MAX 1000u /* a fifth of what the ring has room for; the collector polls once in a window */
+#define IO_PER_WINDOW_MIN 20u
+#define IO_UNDECIDED	 100u  /* a window */
+#define IO_BURST	 2u    /* times so many in one window double the threshold at once */
+#define IO_COST_MAX_NS	 50000u /* more is somebody else's: a hypervisor's, an interrupt's */
+#define IO_COST_GUESS_NS 5000u
 #define IO_THRESHOLD_MIN 4096u /* if it is any */
 #define IO_THRESHOLD_MAX (1u << 30) /* the most that one call moves is twice that */
 
-static __always_inline uint64_t io_threshold(struct io_rate *rate, uint64_t now_ns, uint64_t bytes)
+/* How many calls may be recorded in a window. */
+static __always_inline uint64_t io_per_window(const struct io_pace *pace)
+{
+	uint64_t cost_ns = pace->cost_ns ? pace->cost_ns : IO_COST_GUESS_NS;
+	uint64_t count = config.io_budget_ns / cost_ns;
+
+	if (count > IO_PER_WINDOW_MAX)
+		return IO_PER_WINDOW_MAX;
+	return count < IO_PER_WINDOW_MIN ? IO_PER_WINDOW_MIN : count;
+}
+
+static __always_inline uint64_t io_threshold(struct io_rate *rate, uint64_t per_window, uint64_t now_ns, uint64_t bytes)
 {
 	uint64_t threshold = rate->threshold;
 
-	if (now_ns - rate->since_ns >= IO_WINDOW_NS) {
+	if (now_ns - rate->since_ns >= PROF_IO_WINDOW_NS) {
 		threshold = 0;
-		if (rate->calls > IO_PER_WINDOW) {
-			threshold = rate->bytes / IO_PER_WINDOW;
+		if (rate->calls > per_window) {
+			threshold = rate->bytes / per_window;
 			if (threshold < IO_THRESHOLD_MIN)
 				threshold = IO_THRESHOLD_MIN;
 		}
 		rate->since_ns = now_ns;
 		rate->bytes = rate->calls = rate->count = 0;
 	}
-	if (rate->count >= IO_BURST) {
+	if (rate->count >= IO_BURST * per_window) {
 		threshold = threshold ? threshold * 2 : IO_THRESHOLD_MIN;
 		rate->count = 0;
 	}
@@ -49,22 +64,41 @@ static __always_inline uint64_t io_threshold(struct io_rate *rate, uint64_t now_
 	return threshold;
 }
 
-/* Value of a call that moved @bytes, 0: not recorded. @undecided: 0 or 1. */
-static __always_inline uint64_t io_value(uint32_t undecided, uint64_t bytes)
+/* Value of a call that moved @bytes, 0: not recorded. */
+static __attribute__((noinline)) uint64_t io_value(bool undecided, uint64_t bytes)
 {
-	struct io_rate *rate = bpf_map_lookup_elem(&io_rates, &undecided);
-	uint64_t threshold;
+	uint64_t threshold, now_ns = bpf_ktime_get_ns();
+	uint32_t zero = 0;
+	struct io_pace *pace = bpf_map_lookup_elem(&io_paces, &zero);
+	struct io_rate *rate;
 
-	if (!rate)
+	if (!pace)
 		return 0;
-	threshold = io_threshold(rate, bpf_ktime_get_ns(), bytes);
+	rate = undecided ? &pace->undecided : &pace->wanted;
+	threshold = io_threshold(rate, undecided ? IO_UNDECIDED : io_per_window(pace), now_ns, bytes);
 	if (bytes < threshold) {
 		if (bpf_get_prandom_u32() * threshold >> 32 >= bytes)
 			return 0;
 		bytes = threshold;
 	}
 	rate->count++;
+	pace->chosen_ns = now_ns;
 	return bytes;
+}
+
+/* A call was recorded. */
+static __always_inline void io_spent(void)
+{
+	uint32_t zero = 0;
+	struct io_pace *pace = bpf_map_lookup_elem(&io_paces, &zero);
+	uint64_t cost_ns;
+
+	if (!pace)
+		return;
+	cost_ns = bpf_ktime_get_ns() - pace->chosen_ns;
+	if (cost_ns > IO_COST_MAX_NS)
+		cost_ns = IO_COST_MAX_NS;
+	pace->cost_ns = pace->cost_ns ? (pace->cost_ns * 15 + cost_ns) / 16 : cost_ns;
 }
 
 static __always_inline void io_sample_begin(struct scratch *s, struct task_struct *task,
@@ -295,6 +329,7 @@ static __attribute__((noinline)) int io_record(const struct arch_regs *regs, uin
 			walk_whole(s);
 		walked_send(s);
 		scratch_leave(s);
+		io_spent();
 	}
 	return 0;
 }
@@ -411,6 +446,7 @@ int BPF_PROG(io_exit_compat, struct pt_regs *regs, long moved)
 			walk_compat(s, io_walk_turn);
 		walked_send(s);
 		scratch_leave(s);
+		io_spent();
 	}
 	cost_end(&timer);
 	return 0;

@@ -250,12 +250,18 @@ struct io_rate {
 	uint64_t count; /* recorded since the threshold was set */
 };
 
+struct io_pace {
+	struct io_rate wanted, undecided; /* processes that nobody has decided on yet have one of their own */
+	uint64_t chosen_ns; /* when it was last decided to record a call */
+	uint64_t cost_ns;   /* of recording one, in the mean; 0 = not known yet */
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 2); /* of wanted processes; of those that nobody has decided on yet */
+	__uint(max_entries, 1);
 	__type(key, uint32_t);
-	__type(value, struct io_rate);
-} io_rates SEC(".maps");
+	__type(value, struct io_pace);
+} io_paces SEC(".maps");
 
 /* A call that is to be recorded, and what was made of the events of one, see io.bpf.h. */
 struct io_owed {

@@ -23,6 +23,7 @@
 #define PROF_LATE_STACK_BYTES	    16384u /* of the user stack in one event; a power of two */
 #define PROF_LATE_PER_SECOND	    256u   /* such events of one CPU */
 #define PROF_RETRIES_PER_SECOND	    256u /* stacks of one CPU that are walked again */
+#define PROF_IO_WINDOW_NS	    100000000ull /* in which a CPU bounds what it records of calls that move bytes */
 #define PROF_REGS		    16u
 
 /* ---- frames ------------------------------------------------------------------------------- */
@@ -353,6 +354,7 @@ struct prof_target {
 /* One element, written by user space. */
 struct prof_config {
 	uint64_t off_threshold_ns; /* blocks shorter are sampled, longer always recorded */
+	uint64_t io_budget_ns;	   /* of a CPU's time in PROF_IO_WINDOW_NS, for recording calls that move bytes */
 	uint64_t cpu_period_ns;	   /* value of one cpu sample of the host sampler */
 	uint64_t fast_period_ns;   /* the same of threads' own events; 0 = there are none */
 	uint64_t fast_from_ns;	   /* CPU time of a thread from which on its own events count */

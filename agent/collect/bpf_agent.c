@@ -356,7 +356,7 @@ bool bpf_agent_io_is_by_call(const struct bpf_agent *agent)
 	return bpf_load_has_calls(&agent->features);
 }
 
-int bpf_agent_set_io(struct bpf_agent *agent, bool on)
+int bpf_agent_set_io(struct bpf_agent *agent, bool on, uint64_t budget_ns)
 {
 	struct err err = { 0 };
 	int rc;
@@ -370,6 +370,7 @@ int bpf_agent_set_io(struct bpf_agent *agent, bool on)
 		log_debug("%s", err.text);
 		return rc;
 	}
+	agent->skel->bss->config.io_budget_ns = budget_ns;
 	rc = set_ends(agent, on);
 	if (rc == 0)
 		rc = io_ring_attach(agent->waits, on);

@@ -43,8 +43,9 @@ int bpf_agent_set_waker_stacks(struct bpf_agent *agent, bool on) must_use;
 /* Whether waits for the kernel's own locks are recorded, at the cost of two programs at each of them.
  * -EOPNOTSUPP on old kernels and while the off-CPU programs are not attached. */
 int bpf_agent_set_kernel_locks(struct bpf_agent *agent, bool on) must_use;
-/* Whether calls that move bytes are recorded. -EOPNOTSUPP on kernels without off-CPU types. */
-int bpf_agent_set_io(struct bpf_agent *agent, bool on) must_use;
+/* Whether calls that move bytes are recorded: every one while that takes at most @budget_ns of a CPU's time in
+ * PROF_IO_WINDOW_NS, beyond that a sample. -EOPNOTSUPP on kernels without off-CPU types. */
+int bpf_agent_set_io(struct bpf_agent *agent, bool on, uint64_t budget_ns) must_use;
 /* Where they are, by now: at their own ends, or at the end of every system call, all of which then take longer. */
 bool bpf_agent_io_is_by_call(const struct bpf_agent *agent);
 /* Turns the time that every thread of wanted processes is off the CPU so far into samples; with @all

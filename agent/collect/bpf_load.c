@@ -197,7 +197,7 @@ static int set_features(const struct bpf_agent *agent, struct profiler_bpf *skel
 static int set_maps(const struct bpf_agent *agent, struct profiler_bpf *skel, bool waits)
 {
 	struct bpf_map *const own[] = { skel->maps.off_states, skel->maps.kick_rings, skel->maps.switch_scratch,
-					skel->maps.sweep_scratch, skel->maps.io_scratch, skel->maps.io_rates,
+					skel->maps.sweep_scratch, skel->maps.io_scratch, skel->maps.io_paces,
 					skel->maps.io_owed, skel->maps.io_ring_shots,
 					skel->maps.lock_waits, skel->maps.io_moved, skel->maps.disk_requests,
 					skel->maps.disk_stretches };

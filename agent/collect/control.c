@@ -120,7 +120,7 @@ static void apply_extras(struct collector *c)
 
 static void apply_io(struct collector *c, bool on)
 {
-	int rc = bpf_agent_set_io(c->bpf, on);
+	int rc = bpf_agent_set_io(c->bpf, on, governor_calls_ns(&c->governor, PROF_IO_WINDOW_NS));
 
 	if (rc < 0)
 		log_error("cannot follow what is read and written: %s", strerror(-rc));

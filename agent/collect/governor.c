@@ -50,6 +50,13 @@ uint64_t governor_threshold_ns(const struct governor *governor, uint64_t wanted_
 	return threshold_ns < (double)max_ns ? (uint64_t)threshold_ns : max_ns;
 }
 
+uint64_t governor_calls_ns(const struct governor *governor, uint64_t window_ns)
+{
+	double budget_pct = governor->budget_pct > 0 ? governor->budget_pct : 100;
+
+	return (uint64_t)((double)window_ns * governor->share * budget_pct / 200);
+}
+
 uint32_t governor_rate(const struct governor *governor, uint32_t wanted_hz)
 {
 	uint32_t rate = (uint32_t)((double)wanted_hz * governor->share + 0.5);

@@ -27,6 +27,9 @@ bool governor_judge(struct governor *governor, uint64_t now_ns, uint64_t cost_ns
 		    uint32_t cpu_count);
 /* The length from which all waits are recorded when @wanted_ns is asked for, at most @max_ns. */
 uint64_t governor_threshold_ns(const struct governor *governor, uint64_t wanted_ns, uint64_t max_ns);
+/* What recording calls that move bytes may take of a CPU's time in @window_ns: half of the budget, the other half is for what
+ * is done with them. */
+uint64_t governor_calls_ns(const struct governor *governor, uint64_t window_ns);
 /* The rate to sample at when @wanted_hz is asked for (0 stays 0). */
 uint32_t governor_rate(const struct governor *governor, uint32_t wanted_hz);
 

@@ -97,7 +97,8 @@ static int find_moved(struct build *b)
 		const struct chunk_attr *attr = build_attr(recording, event->attr);
 
 		if (attr && attr->type == PROF_SAMPLE_IO)
-			moved_totals_add(b->moved, pid_of(recording, attr), attr->tid, event->value);
+			moved_totals_add(b->moved, pid_of(recording, attr), attr->tid, event->value,
+					 attr->state == CHUNK_IO_SUM);
 	}
 	moved_totals_settle(b->moved, meta->start_ns, meta->start_ns + meta->duration_ns);
 	return rc;
@@ -116,7 +117,8 @@ int64_t build_totals_scale(const struct build *b, const struct chunk_attr *attr,
 	int64_t value = thread_totals_scale(b->totals, pid, attr->tid, class_of(attr), build_totals_is_exact(attr, event),
 					    event->value);
 
-	return attr->type == PROF_SAMPLE_IO ? moved_totals_scale(b->moved, pid, attr->tid, value) : value;
+	return attr->type == PROF_SAMPLE_IO ? moved_totals_scale(b->moved, pid, attr->tid, value, attr->state == CHUNK_IO_SUM)
+					    : value;
 }
 
 static void add_marked(struct build *b, const struct chunk_attr *attr, const char *marker, const char *state,

@@ -6,7 +6,8 @@
 struct moved {
 	bool known;
 	double factor, carry;
-	int64_t sampled, due; /* bytes; due: what is still to be given out */
+	int64_t exact;	      /* bytes of sums */
+	int64_t sampled, due; /* bytes of samples; what is still to be given out to these */
 };
 VEC_DEFINE(moved, struct moved);
 
@@ -49,12 +50,13 @@ int moved_totals_read(struct moved_totals *totals, uint32_t pid, uint32_t tid,
 	return rc;
 }
 
-void moved_totals_add(struct moved_totals *totals, uint32_t pid, uint32_t tid, int64_t bytes)
+void moved_totals_add(struct moved_totals *totals, uint32_t pid, uint32_t tid, int64_t bytes, bool exact)
 {
 	struct moved *thread = find(totals, pid, tid);
 
-	if (thread)
-		thread->sampled += bytes;
+	if (!thread)
+		return;
+	*(exact ? &thread->exact : &thread->sampled) += bytes;
 }
 
 static void add_due(void *ctx, const struct thread_part *part)
@@ -70,18 +72,19 @@ void moved_totals_settle(struct moved_totals *totals, uint64_t from_ns, uint64_t
 		struct moved *thread = &totals->threads.data[i];
 
 		thread->known = thread_lives_span(&totals->lives, i, from_ns, to_ns, add_due, thread);
+		thread->due -= thread->exact < thread->due ? thread->exact : thread->due;
 		if (thread->sampled > 0)
 			thread->factor = (double)thread->due / (double)thread->sampled;
 	}
 }
 
 /* The last sample takes what rounding has left. */
-int64_t moved_totals_scale(struct moved_totals *totals, uint32_t pid, uint32_t tid, int64_t bytes)
+int64_t moved_totals_scale(struct moved_totals *totals, uint32_t pid, uint32_t tid, int64_t bytes, bool exact)
 {
 	struct moved *thread = find(totals, pid, tid);
 	int64_t scaled;
 
-	if (!thread || !thread->known)
+	if (exact || !thread || !thread->known)
 		return bytes;
 	thread->sampled -= bytes;
 	thread->carry += (double)bytes * thread->factor;

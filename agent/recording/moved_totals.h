@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What each thread has read and written (PROF_SAMPLE_MOVED) against what was sampled of it. The difference of two
- * readings is exact, to the byte; the samples of a thread are scaled to it, and what none of them stands for is a
- * rest of its own. Pure. */
+ * readings is exact, to the byte. Sums of calls of which chance has left out none stay as they are; the samples that stand for
+ * others are scaled to what is left, and if there are none of a thread, that is a rest of its own (some milliseconds of it lie
+ * between the readings and the session's ends). Pure. */
 #ifndef PROFD_RECORDING_MOVED_TOTALS_H
 #define PROFD_RECORDING_MOVED_TOTALS_H
 
@@ -21,12 +22,12 @@ CLEANUP_DEFINE(moved_totals, struct moved_totals *, moved_totals_destroy);
  * begins. -ENOMEM. */
 int moved_totals_read(struct moved_totals *totals, uint32_t pid, uint32_t tid,
 		      const struct thread_reading *reading) must_use;
-/* A sample that stands for so many bytes. Threads without a reading are ignored. */
-void moved_totals_add(struct moved_totals *totals, uint32_t pid, uint32_t tid, int64_t bytes);
+/* A sample that stands for so many bytes, or a sum (@exact). Threads without a reading are ignored. */
+void moved_totals_add(struct moved_totals *totals, uint32_t pid, uint32_t tid, int64_t bytes, bool exact);
 /* After all readings and samples. */
 void moved_totals_settle(struct moved_totals *totals, uint64_t from_ns, uint64_t to_ns);
-/* What the next sample of the thread counts; over all of them the sum is exact. */
-int64_t moved_totals_scale(struct moved_totals *totals, uint32_t pid, uint32_t tid, int64_t bytes);
+/* What the next sample of the thread counts; over all of them, and the rest, the sum is exact. */
+int64_t moved_totals_scale(struct moved_totals *totals, uint32_t pid, uint32_t tid, int64_t bytes, bool exact);
 /* What no sample of the thread stands for, once; 0 = nothing, not known, or taken. */
 int64_t moved_totals_take_rest(struct moved_totals *totals, uint32_t pid, uint32_t tid);
 

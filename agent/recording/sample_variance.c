@@ -15,6 +15,8 @@ double sample_variance(struct sample_variance *v, const struct chunk_attr *attr,
 
 	if (attr->type == PROF_SAMPLE_CPU)
 		return value * value; /* a tick stands for a time of which it saw nothing else */
+	if (attr->type == PROF_SAMPLE_IO && attr->state == CHUNK_IO_SUM)
+		return 0;
 	if (event->value2 > EVENT) {
 		*wait = (struct variance_wait){ .time_ns = event->time_ns,
 						.process = attr->process,

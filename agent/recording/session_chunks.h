@@ -97,11 +97,14 @@ struct chunk_pair {
 	uint64_t user, kernel; /* stack ids, 0 = none */
 };
 
+/* State of PROF_SAMPLE_IO: such an event is the sum of calls within a second, none of which chance has left out. */
+#define CHUNK_IO_SUM 1u
+
 struct chunk_attr {
 	uint32_t process;
 	uint32_t tid;
 	uint8_t type;  /* enum prof_sample_type */
-	uint8_t state; /* as in struct feed_sample */
+	uint8_t state; /* as in struct feed_sample, but for CHUNK_IO_SUM */
 	char comm[16]; /* NUL-padded */
 	/* As in struct feed_sample; 0 in sessions whose type has no use for them. */
 	uint8_t detail;

@@ -35,12 +35,13 @@ void recorder_free_group(struct recorder_group *group)
 
 void recorder_destroy(struct recorder *r)
 {
-	struct u64map *maps[6];
+	struct u64map *maps[7];
 
 	if (!r)
 		return;
 	maps[0] = &r->module_ids, maps[1] = &r->process_ids, maps[2] = &r->pair_ids;
 	maps[3] = &r->attr_ids, maps[4] = &r->stack_seen, maps[5] = &r->live_process_ids;
+	maps[6] = &r->sum_at;
 	for (size_t i = 0; i < ARRAY_SIZE(maps); i++)
 		u64map_deinit(maps[i]);
 	pairs_vec_deinit(&r->pairs);
@@ -227,21 +228,27 @@ static int find_attr(struct recorder *r, const struct feed_sample *sample, uint3
 
 /* ---- adding ---------------------------------------------------------------------------------- */
 
+static bool is_sum(const struct chunk_attr *attr)
+{
+	return attr->type == PROF_SAMPLE_IO && attr->state == CHUNK_IO_SUM;
+}
+
 void recorder_count(struct recorder *r, const struct chunk_event *event)
 {
-	struct recorder_process *process = &r->processes.data[r->attrs.data[event->attr].process];
+	const struct chunk_attr *attr = &r->attrs.data[event->attr];
+	struct recorder_process *process = &r->processes.data[attr->process];
+	uint64_t samples = is_sum(attr) ? event->value2 / 1024 : 1;
 
-	if (prof_sample_is_reading(r->attrs.data[event->attr].type) ||
-	    r->attrs.data[event->attr].type == PROF_SAMPLE_WAKER)
+	if (prof_sample_is_reading(attr->type) || attr->type == PROF_SAMPLE_WAKER)
 		return; /* said of samples, none itself */
-	r->pairs.data[event->pair].samples++;
-	process->samples++;
-	r->quality.samples++;
-	if (r->attrs.data[event->attr].type == PROF_SAMPLE_IO)
+	r->pairs.data[event->pair].samples += samples;
+	process->samples += samples;
+	r->quality.samples += samples;
+	if (attr->type == PROF_SAMPLE_IO)
 		return; /* bytes; the value is time */
 	process->value += event->value;
 	r->quality.value += event->value;
-	if (r->attrs.data[event->attr].type == PROF_SAMPLE_CPU) {
+	if (attr->type == PROF_SAMPLE_CPU) {
 		r->quality.on_cpu_samples++;
 		r->quality.on_cpu_ns += (uint64_t)event->value;
 	}
@@ -259,17 +266,48 @@ int recorder_intern(struct recorder *r, const struct feed_sample *sample,
 	return rc < 0 ? rc : find_attr(r, sample, process_id, ret_attr);
 }
 
+static uint64_t sum_key(const struct chunk_event *event)
+{
+	return (uint64_t)event->pair << 32 | event->attr;
+}
+
+static int add_event(struct recorder *r, const struct chunk_event *event)
+{
+	int rc = chunk_events_vec_push(&r->pending, *event);
+
+	if (rc < 0)
+		return rc;
+	recorder_count(r, event);
+	return is_sum(&r->attrs.data[event->attr]) ? u64map_put(&r->sum_at, sum_key(event), r->pending.count - 1) : 0;
+}
+
 int recorder_add(struct recorder *r, const struct feed_sample *sample,
 		 const struct live_process *process, int64_t value, uint64_t value2)
 {
 	struct chunk_event event = { .time_ns = sample->time_ns, .value = value, .value2 = value2 };
 	int rc = recorder_intern(r, sample, process, &event.pair, &event.attr);
 
-	if (rc == 0)
-		rc = chunk_events_vec_push(&r->pending, event);
-	if (rc == 0)
-		recorder_count(r, &event);
-	return rc;
+	return rc < 0 ? rc : add_event(r, &event);
+}
+
+int recorder_add_up(struct recorder *r, const struct feed_sample *sample, const struct live_process *process, bool may_begin)
+{
+	struct chunk_event event = { .time_ns = sample->time_ns, .value = (int64_t)sample->value, .value2 = sample->value2 };
+	int rc = recorder_intern(r, sample, process, &event.pair, &event.attr);
+	struct chunk_event *sum;
+	uint64_t at;
+
+	if (rc < 0 || !u64map_get(&r->sum_at, sum_key(&event), &at))
+		return rc < 0 ? rc : RECORDER_NONE;
+	sum = &r->pending.data[at];
+	if (may_begin && event.time_ns / NS_PER_S > sum->time_ns / NS_PER_S) {
+		rc = add_event(r, &event);
+		return rc < 0 ? rc : RECORDER_BEGAN;
+	}
+	sum->value += event.value;
+	sum->value2 += event.value2;
+	recorder_count(r, &event);
+	return RECORDER_ADDED;
 }
 
 size_t recorder_pending(const struct recorder *r)

@@ -49,6 +49,7 @@ struct recorder {
 	uint32_t pairs_sealed, attrs_sealed; /* how many of them are in the file or a group */
 	/* New since the last seal. */
 	struct chunk_events_vec pending;
+	struct u64map sum_at; /* pair and attr -> index of pending: the last sum of calls */
 	struct stack_ids_vec missing;
 	struct buf process_entries;
 	uint32_t process_entry_count;

@@ -8,6 +8,8 @@
 #include "agent/session/alloc_session.h"
 #include "agent/session/sessions_internal.h"
 
+#define ONE_EVENT 1024u /* feed_sample.value2 */
+
 /* true with probability @p, the same for the same event and seed whenever it is asked. */
 static bool keeps(uint64_t seed, const struct feed_sample *sample, double p)
 {
@@ -33,26 +35,30 @@ static bool thin_cpu(uint32_t rate_hz, uint64_t seed, const struct feed_sample *
 	return true;
 }
 
+/* The threshold follows what the last second brought, so the present event has no part in it. */
+static void follow_second(uint32_t rate_hz, struct thinning *thinning, uint64_t time_ns)
+{
+	uint64_t second = time_ns / NS_PER_S;
+	double excess = (double)thinning->kept / rate_hz;
+
+	if (second == thinning->second)
+		return;
+	if (excess > 1)
+		thinning->threshold = (int64_t)((double)(thinning->threshold + 10000) * excess);
+	else if (excess < 0.7)
+		thinning->threshold = (int64_t)((double)thinning->threshold * 0.8);
+	thinning->second = second;
+	thinning->kept = 0;
+}
+
 /* Waits longer than the threshold are all kept, shorter ones in proportion to their length and with
- * the threshold as their value. The threshold follows what the last second brought, so the present
- * event has no part in it. */
+ * the threshold as their value. */
 static bool thin_waits(uint32_t rate_hz, uint64_t seed, struct thinning *thinning,
 		       const struct feed_sample *sample, int64_t *value, uint64_t *value2)
 {
-	uint64_t second = sample->time_ns / NS_PER_S;
 	double p;
 
-	if (second != thinning->second) {
-		double excess = (double)thinning->kept / rate_hz;
-
-		if (excess > 1)
-			thinning->threshold =
-				(int64_t)((double)(thinning->threshold + 10000) * excess);
-		else if (excess < 0.7)
-			thinning->threshold = (int64_t)((double)thinning->threshold * 0.8);
-		thinning->second = second;
-		thinning->kept = 0;
-	}
+	follow_second(rate_hz, thinning, sample->time_ns);
 	if (*value < thinning->threshold) {
 		p = (double)*value / (double)thinning->threshold;
 		if (!keeps(seed, sample, p))
@@ -161,12 +167,54 @@ static int add_parts(struct session *session, const struct feed_sample *sample, 
 	return rc;
 }
 
+/* Of calls that move bytes each of which was recorded those of one place add up, however low the session's rate: exact.
+ * Only of places that have no sum yet some are thinned where there are too many, and then stand for others. */
+static int take_call(struct session *session, const struct feed_sample *sample, struct feed_sample reduced,
+		     const struct live_process *process)
+{
+	struct thinning *thinning = &session->thinning_of_bytes;
+	uint32_t rate_hz = session->info.rate_hz;
+	int64_t value = (int64_t)sample->value;
+	uint64_t value2 = sample->value2;
+	bool exact = value2 == ONE_EVENT;
+	int rc;
+
+	follow_second(rate_hz, thinning, sample->time_ns);
+	if (exact) {
+		reduced.state = CHUNK_IO_SUM;
+		rc = recorder_add_up(session->recorder, &reduced, process, thinning->kept < rate_hz);
+		thinning->kept += rc == RECORDER_BEGAN;
+		if (rc != RECORDER_NONE)
+			return rc < 0 ? rc : 0;
+	}
+	if (!session_thin(rate_hz, session->seed, thinning, sample, &value, &value2))
+		return 0;
+	if (exact && value != (int64_t)sample->value)
+		reduced.state = 0;
+	return recorder_add(session->recorder, &reduced, process, value, value2);
+}
+
+/* @reduced and @value: of what lies within the session's time. */
+static int take_other(struct session *session, const struct feed_sample *sample, struct feed_sample reduced,
+		      const struct live_process *process, int64_t value)
+{
+	uint64_t value2 = sample->value2;
+
+	if (!prof_sample_is_reading(sample->type) && sample->type != PROF_SAMPLE_WAKER &&
+	    !session_thin(session->info.rate_hz, session->seed, &session->thinning, sample, &value, &value2))
+		return 0;
+	if (is_of_runtime(session, process))
+		return 0;
+	if (session->info.type == PROFILE_IO && sample->type == PROF_SAMPLE_OFFCPU)
+		return add_parts(session, sample, reduced, process, value, value2);
+	return recorder_add(session->recorder, &reduced, process, value, value2);
+}
+
 void session_take(struct sessions *s, struct session *session, const struct feed_sample *sample,
 		  const struct live_process *process)
 {
 	struct feed_sample reduced = wait_reduce(session->info.type, sample);
 	int64_t value = (int64_t)sample->value;
-	uint64_t value2 = sample->value2;
 	int rc;
 
 	if ((session->phase != PHASE_SAMPLING && session->phase != PHASE_CLOSING) ||
@@ -175,18 +223,8 @@ void session_take(struct sessions *s, struct session *session, const struct feed
 	    s->feed.cursor <= session->stored_position || sample->value > INT64_MAX ||
 	    !cut_to_session(session, &reduced, &value))
 		return;
-	if (!prof_sample_is_reading(sample->type) && sample->type != PROF_SAMPLE_WAKER &&
-	    !session_thin(session->info.rate_hz, session->seed,
-			  sample->type == PROF_SAMPLE_IO ? &session->thinning_of_bytes
-							 : &session->thinning,
-			  sample, &value, &value2))
-		return;
-	if (is_of_runtime(session, process))
-		return;
-	if (session->info.type == PROFILE_IO && sample->type == PROF_SAMPLE_OFFCPU)
-		rc = add_parts(session, sample, reduced, process, value, value2);
-	else
-		rc = recorder_add(session->recorder, &reduced, process, value, value2);
+	rc = sample->type == PROF_SAMPLE_IO ? take_call(session, sample, reduced, process)
+					    : take_other(session, sample, reduced, process, value);
 	if (rc == 0 && recorder_pending(session->recorder) >= RECORDER_PENDING_MAX)
 		rc = recorder_seal(session->recorder, &s->tables, s->feed.cursor, false, NULL);
 	if (rc < 0)

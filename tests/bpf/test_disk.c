@@ -127,7 +127,7 @@ static void start_reader(void)
 	if (pid == 0)
 		reader_main();
 	bpf_target_want(agent, pid, WANTED);
-	assert_int_equal(bpf_agent_set_io(agent, true), 0);
+	assert_int_equal(bpf_agent_set_io(agent, true, PROF_IO_WINDOW_NS), 0);
 }
 
 static int setup(void **state)

@@ -35,8 +35,10 @@
 #define MESSAGES   1100u /* more than sendmmsg() takes, 1 byte each */
 #define MANY_CALLS 20000u
 #define MANY_BYTES 100u
+#define PACED_CALLS 3000u
+#define PACE_NS	   200000 /* half of what may be recorded at most */
 
-enum task { EVERY_CALL, MANY, MANY_MESSAGES, EVENTS };
+enum task { EVERY_CALL, MANY, PACED, MANY_MESSAGES, EVENTS };
 
 /* What the program did, and how it is told to; it waits for both without moving bytes. */
 struct shared {
@@ -53,6 +55,7 @@ static struct shared *shared;
 static struct bpf_agent *agent;
 static struct bpf_recording recording;
 static pid_t pid;
+static uint64_t budget_ns = PROF_IO_WINDOW_NS;
 
 static void moved(const char *call, long bytes)
 {
@@ -147,11 +150,23 @@ static void move_many_messages(const int sockets[2])
 	moved("recvmmsg", length_of(messages, recvmmsg(sockets[1], messages, MESSAGES, MSG_DONTWAIT, NULL)));
 }
 
+static void write_often(int file, unsigned count, long pace_ns)
+{
+	const struct timespec pace = { .tv_nsec = pace_ns };
+	char buffer[MANY_BYTES] = "";
+
+	for (unsigned i = 0; i < count; i++) {
+		if (write(file, buffer, sizeof(buffer)) != sizeof(buffer))
+			_exit(1);
+		if (pace_ns)
+			(void)nanosleep(&pace, NULL);
+	}
+}
+
 _Noreturn static void program(void)
 {
 	int file = memfd_create("test_io", MFD_CLOEXEC), null = open("/dev/null", O_WRONLY | O_CLOEXEC);
 	int pipes[2][2], sockets[2];
-	char buffer[MANY_BYTES] = "";
 
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (file < 0 || null < 0 || pipe2(pipes[0], O_CLOEXEC) || pipe2(pipes[1], O_CLOEXEC) ||
@@ -159,9 +174,10 @@ _Noreturn static void program(void)
 		_exit(1);
 	for (;;) {
 		(void)sem_wait(&shared->go);
-		for (unsigned i = 0; shared->task == MANY && i < MANY_CALLS; i++)
-			if (write(null, buffer, sizeof(buffer)) != sizeof(buffer))
-				_exit(1);
+		if (shared->task == MANY)
+			write_often(null, MANY_CALLS, 0);
+		if (shared->task == PACED)
+			write_often(null, PACED_CALLS, PACE_NS);
 		if (shared->task == EVERY_CALL)
 			move_by_every_call(file, pipes, sockets);
 		if (shared->task == MANY_MESSAGES)
@@ -191,7 +207,7 @@ static void begin(const char *disable)
 	/* waits are not what is looked at here */
 	if (bpf_agent_set_offcpu(agent, true, 4 * NS_PER_S, &err) < 0)
 		fail_msg("%s", err.text);
-	assert_int_equal(bpf_agent_set_io(agent, true), 0);
+	assert_int_equal(bpf_agent_set_io(agent, true, budget_ns), 0);
 	print_message("%s\n", bpf_agent_io_is_by_call(agent) ? "at the ends of calls that move bytes"
 							      : "at the end of every system call");
 }
@@ -303,16 +319,16 @@ static void each_call_is_recorded(const char *disable)
 	end(NULL);
 }
 
-static void many_calls_are_sampled(const char *disable)
+/* How many of @calls are recorded; their sum is right in the mean. */
+static size_t recorded(enum task task, unsigned calls)
 {
-	const double due = (double)MANY_CALLS * MANY_BYTES;
+	const double due = (double)calls * MANY_BYTES;
 	const struct prof_sample_event *sample;
 	double sum = 0, variance = 0;
-	struct bpf_costs costs;
 	size_t at = 0, count = 0;
+	struct bpf_costs costs;
 
-	begin(disable);
-	move(MANY);
+	move(task);
 	while ((sample = next(PROF_SAMPLE_IO, &at))) {
 		double value = (double)sample->value;
 
@@ -320,16 +336,44 @@ static void many_calls_are_sampled(const char *disable)
 		variance += value * (value - MANY_BYTES);
 		count++;
 	}
-	print_message("%zu of %u calls were recorded, %.2f of their bytes +- %.2f\n", count, MANY_CALLS, sum / due,
+	print_message("%zu of %u calls were recorded, %.2f of their bytes +- %.2f\n", count, calls, sum / due,
 		      sqrt(variance) / due);
-	assert_in_range(count, 100, MANY_CALLS / 2);
-	assert_true(fabs(sum - due) < 5 * sqrt(variance));
-	at = 0;
-	sample = next(PROF_SAMPLE_MOVED, &at);
-	assert_non_null(sample);
-	assert_int_equal(sample->value, MANY_CALLS * MANY_BYTES);
+	assert_true(fabs(sum - due) <= 5 * sqrt(variance));
 	assert_int_equal(bpf_agent_costs(agent, &costs), 0);
 	assert_int_equal(costs.outcomes[OUTCOME_resume_missed], 0);
+	return count;
+}
+
+static void this_was_moved(uint64_t bytes)
+{
+	const struct prof_sample_event *sample;
+	size_t at = 0;
+
+	sample = next(PROF_SAMPLE_MOVED, &at);
+	assert_non_null(sample);
+	assert_int_equal(sample->value, bytes);
+}
+
+static void many_calls_are_sampled(const char *disable)
+{
+	begin(disable);
+	assert_in_range(recorded(MANY, MANY_CALLS), 1000, MANY_CALLS / 2);
+	this_was_moved(MANY_CALLS * MANY_BYTES);
+	end(NULL);
+}
+
+/* What there is a budget for is recorded call by call: five thousand a second, if one takes no longer than 20 us. */
+static void calls_are_recorded_within_a_budget(const char *disable)
+{
+	budget_ns = PROF_IO_WINDOW_NS / 10;
+	begin(disable);
+	budget_ns = PROF_IO_WINDOW_NS;
+	assert_int_equal(recorded(PACED, PACED_CALLS), PACED_CALLS);
+	this_was_moved(PACED_CALLS * MANY_BYTES);
+	/* the first window is under way */
+	assert_int_equal(bpf_agent_set_io(agent, true, 0), 0);
+	assert_in_range(recorded(PACED, PACED_CALLS), 10, PACED_CALLS / 2);
+	this_was_moved(2 * PACED_CALLS * MANY_BYTES);
 	end(NULL);
 }
 
@@ -343,6 +387,12 @@ static void test_many_calls(void **state)
 {
 	many_calls_are_sampled(NULL);
 	many_calls_are_sampled("fexit");
+}
+
+static void test_budget(void **state)
+{
+	calls_are_recorded_within_a_budget(NULL);
+	calls_are_recorded_within_a_budget("fexit");
 }
 
 /* Calls of processes that nobody has decided on, on the same CPU, leave room for those of one that is wanted. */
@@ -383,6 +433,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(test_few_calls, end),
 		cmocka_unit_test_teardown(test_many_calls, end),
+		cmocka_unit_test_teardown(test_budget, end),
 		cmocka_unit_test_teardown(test_beside_undecided, end),
 	};
 

@@ -455,6 +455,30 @@ def io_counts_bytes():
             check(exact[thread] == inner[1][thread], f"{exact}, {inner[1]}")
 
 
+def io_is_exact_at_any_rate():
+    """Bytes and calls of each function, in a session of 10 samples a second: some thousand calls a second are all recorded."""
+    program = compile_workload("off_io.c", "-O2", "-fomit-frame-pointer", "-lpthread")
+    with Daemon() as daemon, own_name(program) as name, Counting(name, WORKLOADS, "seldom") as process:
+        daemon.profile(process.service, 1, "io", 10)  # unwind tables are there
+        outer = [process.counters()]
+        session = daemon.start_profile(process.service, 600, "io", 10)
+        readings_are_taken(daemon, session)
+        inner = [process.counters()]
+        time.sleep(3)
+        inner.append(process.counters())
+        result = daemon.stop_profile(session)
+        outer.append(process.counters())
+        rows = {row["funcName"]: row for row in daemon.get(f"{FAMILY_A}/{session}?value=bytes&top=1000").json()["topFunctions"]}
+        calls = daemon.folded(session, "&value=operations")
+        check(result["quality"]["samples"] > 10 * 2 * result["durationSeconds"], f"{result['quality']}")
+        for function in ("read_file", "write_file", "write_pipe", "send_socket"):
+            for which, got in enumerate((rows[function]["cumulativeValue"], values(calls, function))):
+                least, most = (last[function][which] - first[function][which] for first, last in (inner, outer))
+                check(0 < least <= got <= most, f"{function}: {got} of {least} to {most}")
+            low, high = rows[function].get("confidenceInterval", (0, 0))
+            check(low == high, f"{function}: {rows[function]}")
+
+
 def io_counts_requests_that_post_many():
     """Receives, reads and bundles of io_uring with many completions, handed in before and in the session: by thread and by
     function to the byte, and what nobody can say is said to be missing."""
@@ -515,4 +539,4 @@ def a_spinner_is_not_blocked():
 
 if __name__ == "__main__":
     main(a_spinner_is_not_blocked, every_type_at_once, locks_of_programs_and_of_the_kernel, io_counts_bytes,
-         io_counts_requests_that_post_many)
+         io_is_exact_at_any_rate, io_counts_requests_that_post_many)

@@ -46,6 +46,20 @@ static void the_rate_backs_off_and_recovers(void **state)
 	}
 }
 
+/* Half of the budget, and less of it when the whole has backed off. */
+static void calls_have_half_of_the_budget(void **state)
+{
+	struct governor governor;
+
+	governor_init(&governor, 10.0);
+	assert_int_equal(governor_calls_ns(&governor, 1000000), 50000);
+	assert_false(governor_judge(&governor, SECOND, 0, 1));
+	assert_true(governor_judge(&governor, 11 * SECOND, 4 * SECOND, 1));
+	assert_int_equal(governor_calls_ns(&governor, 1000000), 25000);
+	governor_init(&governor, 0); /* none */
+	assert_int_equal(governor_calls_ns(&governor, 1000000), 500000);
+}
+
 static void it_judges_once_per_period(void **state)
 {
 	struct governor governor;
@@ -84,6 +98,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_rate_backs_off_and_recovers),
+		cmocka_unit_test(calls_have_half_of_the_budget),
 		cmocka_unit_test(it_judges_once_per_period),
 		cmocka_unit_test(there_is_always_some_rate),
 	};

@@ -38,7 +38,7 @@ static int64_t sum(uint32_t tid, unsigned samples, int64_t *ret_rest)
 	int64_t all = 0;
 
 	for (unsigned i = 0; i < samples; i++)
-		all += moved_totals_scale(totals, PID, tid, 4096);
+		all += moved_totals_scale(totals, PID, tid, 4096, false);
 	*ret_rest = moved_totals_take_rest(totals, PID, tid);
 	assert_int_equal(moved_totals_take_rest(totals, PID, tid), 0);
 	return all;
@@ -69,7 +69,7 @@ static void test_sums_are_exact(void **state)
 		read_at(i, cases[i].start_ns, cases[i].first_ns, cases[i].first, false);
 		read_at(i, cases[i].start_ns, cases[i].last_ns, cases[i].last, cases[i].ends);
 		for (unsigned n = 0; n < cases[i].samples; n++)
-			moved_totals_add(totals, PID, i, 4096);
+			moved_totals_add(totals, PID, i, 4096, false);
 	}
 	moved_totals_settle(totals, 10 * S, 20 * S);
 	for (uint32_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -89,19 +89,40 @@ static void test_lives(void **state)
 	read_at(1, S, 12 * S, 150, true);
 	read_at(1, 13 * S, 19 * S, 30, true);
 	for (int i = 0; i < 3; i++)
-		moved_totals_add(totals, PID, 1, 4096);
-	moved_totals_add(totals, PID, 2, 4096);
+		moved_totals_add(totals, PID, 1, 4096, false);
+	moved_totals_add(totals, PID, 2, 4096, false);
 	moved_totals_settle(totals, 10 * S, 20 * S);
 	assert_int_equal(sum(1, 3, &rest), 80);
 	assert_int_equal(sum(2, 1, &rest), 4096);
 	assert_int_equal(rest, 0);
 }
 
+/* Sums stay what they are: samples share what is left, and without samples it is the rest. */
+static void test_sums_stay(void **state)
+{
+	int64_t rest;
+
+	for (uint32_t tid = 1; tid <= 3; tid++) {
+		read_at(tid, S, 10 * S, 0, false);
+		read_at(tid, S, 20 * S, tid == 3 ? 900 : 10000, false);
+		moved_totals_add(totals, PID, tid, 1001, true);
+	}
+	for (int i = 0; i < 2; i++)
+		moved_totals_add(totals, PID, 1, 4096, false);
+	moved_totals_settle(totals, 10 * S, 20 * S);
+	for (uint32_t tid = 1; tid <= 3; tid++)
+		assert_int_equal(moved_totals_scale(totals, PID, tid, 1001, true), 1001);
+	assert_int_equal(sum(1, 2, &rest), 8999);
+	assert_int_equal(rest, 0);
+	assert_int_equal(moved_totals_take_rest(totals, PID, 2), 8999);
+	assert_int_equal(moved_totals_take_rest(totals, PID, 3), 0); /* it was read before the last ones */
+}
+
 #define test(name) cmocka_unit_test_setup_teardown(name, create, destroy)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { test(test_sums_are_exact), test(test_lives) };
+	const struct CMUnitTest tests[] = { test(test_sums_are_exact), test(test_lives), test(test_sums_stay) };
 
 	return cmocka_run_group_tests_name("moved_totals", tests, NULL, NULL);
 }
