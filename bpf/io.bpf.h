@@ -2,9 +2,9 @@
 /* Bytes read and written. A call that moves n bytes is recorded always if n is at least the threshold t,
  * else with probability n / t, and then with the value t: the expected value is n. The threshold is the
  * CPU's own. It is 0, every call is recorded, while that takes no more of the CPU's time than io_budget_ns allows and no more
- * room than the ring has; else it follows what is moved, so that recording keeps to that. It is decided by what came before,
- * so that the present call has no part in it. Processes that nobody has decided on have one of their own, and less room: a
- * build's, which are forgotten later, would take the others' share.
+ * room than the ring has; else it follows what is moved, so that a CPU records as many as the densest session keeps. It is decided by
+ * what came before, so that the present call has no part in it. Processes that nobody has decided on have one of their own, and
+ * less room: a build's, which are forgotten later, would take the others' share.
  *
  * What a thread has moved is also counted, every call of it: that is exact, and samples say where
  * (PROF_SAMPLE_MOVED, sent by offcpu.bpf.h at both ends of a session and of the thread).
@@ -20,7 +20,7 @@
 
 #define IO_PER_WINDOW_MAX 1000u /* a fifth of what the ring has room for; the collector polls once in a window */
 #define IO_PER_WINDOW_MIN 20u
-#define IO_UNDECIDED	 100u  /* a window */
+#define IO_SAMPLED	 100u  /* of them where not every call is recorded, and of processes that nobody has decided on */
 #define IO_BURST	 2u    /* times so many in one window double the threshold at once */
 #define IO_COST_MAX_NS	 50000u /* more is somebody else's: a hypervisor's, an interrupt's */
 #define IO_COST_GUESS_NS 5000u
@@ -45,7 +45,7 @@ static __always_inline uint64_t io_threshold(struct io_rate *rate, uint64_t per_
 	if (now_ns - rate->since_ns >= PROF_IO_WINDOW_NS) {
 		threshold = 0;
 		if (rate->calls > per_window) {
-			threshold = rate->bytes / per_window;
+			threshold = rate->bytes / (per_window < IO_SAMPLED ? per_window : IO_SAMPLED);
 			if (threshold < IO_THRESHOLD_MIN)
 				threshold = IO_THRESHOLD_MIN;
 		}
@@ -75,7 +75,7 @@ static __attribute__((noinline)) uint64_t io_value(bool undecided, uint64_t byte
 	if (!pace)
 		return 0;
 	rate = undecided ? &pace->undecided : &pace->wanted;
-	threshold = io_threshold(rate, undecided ? IO_UNDECIDED : io_per_window(pace), now_ns, bytes);
+	threshold = io_threshold(rate, undecided ? IO_SAMPLED : io_per_window(pace), now_ns, bytes);
 	if (bytes < threshold) {
 		if (bpf_get_prandom_u32() * threshold >> 32 >= bytes)
 			return 0;

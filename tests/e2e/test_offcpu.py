@@ -429,7 +429,7 @@ def io_counts_bytes():
                 near(f"{function} {which}", 1e6 * values(stacks, function), tuple(1e6 * d for d in due), 30, 1e12)
                 right = sum(v for s, v in stacks if function in s and s[0] == kind)
                 check(right >= 0.97 * values(stacks, function), f"{function}: {right} of {values(stacks, function)} {kind}")
-        check(any("estimated" in note for note in result["quality"]["notes"]), f"{result['quality']}")
+        check(any("were sampled" in note for note in result["quality"]["notes"]), f"{result['quality']}")
         rows = {row["funcName"]: row for row in daemon.get(f"{FAMILY_A}/{session}?value=bytes&top=1000").json()["topFunctions"]}
         for function in kinds:
             low, high = rows[function]["confidenceInterval"]
