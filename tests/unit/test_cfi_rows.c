@@ -372,6 +372,37 @@ static void test_pages(void **state)
 	buf_deinit(&w.out);
 }
 
+struct section {
+	const char *name;
+	const void *code;
+	size_t bytes;
+};
+
+/* The table of a file without CFI whose @sections lie behind its text, at file offset 0x3000; @entry: the first is where the
+ * program begins. */
+static void table_of_sections(const struct section *sections, size_t count, bool entry, struct cfi_table *ret)
+{
+	struct elf_writer writer = { .text_ev = TEXT_EV, .text_fo = 0x1000, .text_bytes = 0x2000 };
+	cleanup_free uint8_t *file = NULL;
+	size_t len, bytes = 0;
+	Elf *elf;
+
+	for (size_t i = 0; i < count; i++) {
+		elf_writer_section(&writer, sections[i].name, TEXT_EV + 0x2000 + bytes, sections[i].code, sections[i].bytes);
+		bytes += sections[i].bytes;
+	}
+	file = elf_writer_finish(&writer, &len);
+	if (entry)
+		((Elf64_Ehdr *)file)->e_entry = TEXT_EV + 0x2000;
+	/* the segment reaches over them */
+	((Elf64_Phdr *)(file + sizeof(Elf64_Ehdr)))->p_filesz += bytes;
+	elf = elf_writer_open(file, len);
+	assert_int_equal(cfi_table_build(elf, ret), 0);
+	elf_end(elf);
+	assert_int_equal(cfi_image_validate(ret->image, ret->image_bytes), 0);
+	assert_null(cfi_table_find(ret, 0x2fff));
+}
+
 static void test_synthetic_sections(void **state)
 {
 	static const uint8_t plt[48] = { 0xff, 0x35, 0, 0, 0, 0, 0xff, 0x25, 0, 0, 0, 0, 0x90, 0x90, 0x90, 0x90,
@@ -379,22 +410,10 @@ static void test_synthetic_sections(void **state)
 	static const uint8_t init[16] = { 0xf3, 0x0f, 0x1e, 0xfa, 0x48, 0x83, 0xec, 0x08,
 					  0x90, 0x90, 0x90, 0x48, 0x83, 0xc4, 0x08, 0xc3 };
 	static const struct unwind_rule lazy = { .cfa = UNWIND_CFA_PLT, .cfa_deref = 11, .ra_offset = -8 };
-	struct elf_writer writer = { .text_ev = TEXT_EV, .text_fo = 0x1000, .text_bytes = 0x2000 };
-	cleanup_free uint8_t *file = NULL;
+	const struct section sections[] = { { ".plt", plt, sizeof(plt) }, { ".init", init, sizeof(init) } };
 	struct cfi_table table;
-	size_t len;
-	Elf *elf;
 
-	/* The sections' bytes go behind the text; the segment reaches over them. */
-	elf_writer_section(&writer, ".plt", TEXT_EV + 0x2000, plt, sizeof(plt));
-	elf_writer_section(&writer, ".init", TEXT_EV + 0x2000 + sizeof(plt), init, sizeof(init));
-	file = elf_writer_finish(&writer, &len);
-	((Elf64_Phdr *)(file + sizeof(Elf64_Ehdr)))->p_filesz += sizeof(plt) + sizeof(init);
-	elf = elf_writer_open(file, len);
-	assert_int_equal(cfi_table_build(elf, &table), 0);
-	elf_end(elf);
-	assert_int_equal(cfi_image_validate(table.image, table.image_bytes), 0);
-	assert_null(cfi_table_find(&table, 0x2fff));
+	table_of_sections(sections, ARRAY_SIZE(sections), false, &table);
 	assert_int_equal(cfi_table_find(&table, 0x3000)->cfa_offset, 16);
 	assert_int_equal(cfi_table_find(&table, 0x3006)->cfa_offset, 24);
 	assert_memory_equal(cfi_table_find(&table, 0x3010), &lazy, sizeof(lazy));
@@ -417,18 +436,9 @@ static void test_mold_plt(void **state)
 		int32_t cfa_offset;
 	} due[] = { { 0x3000, 8 }, { 0x3005, 8 }, { 0x3006, 16 }, { 0x300b, 16 }, { 0x300c, 24 }, { 0x301f, 24 }, { 0x3020, 8 },
 		    { 0x303f, 8 } };
-	struct elf_writer writer = { .text_ev = TEXT_EV, .text_fo = 0x1000, .text_bytes = 0x2000 };
-	cleanup_free uint8_t *file = NULL;
 	struct cfi_table table;
-	size_t len;
-	Elf *elf;
 
-	elf_writer_section(&writer, ".plt", TEXT_EV + 0x2000, plt, sizeof(plt));
-	file = elf_writer_finish(&writer, &len);
-	((Elf64_Phdr *)(file + sizeof(Elf64_Ehdr)))->p_filesz += sizeof(plt);
-	elf = elf_writer_open(file, len);
-	assert_int_equal(cfi_table_build(elf, &table), 0);
-	elf_end(elf);
+	table_of_sections(&(struct section){ ".plt", plt, sizeof(plt) }, 1, false, &table);
 	for (size_t i = 0; i < ARRAY_SIZE(due); i++) {
 		const struct unwind_rule *rule = cfi_table_find(&table, due[i].fo);
 
@@ -443,20 +453,9 @@ static void test_entry_point(void **state)
 {
 	/* call; mov; jmp *%r12; the function behind it */
 	static const uint8_t start[] = { 0xe8, 0, 0, 0, 0, 0x90, 0x90, 0x90, 0x41, 0xff, 0xe4, 0x53, 0x90, 0x90 };
-	struct elf_writer writer = { .text_ev = TEXT_EV, .text_fo = 0x1000, .text_bytes = 0x2000 };
-	cleanup_free uint8_t *file = NULL;
 	struct cfi_table table;
-	size_t len;
-	Elf *elf;
 
-	elf_writer_section(&writer, ".text2", TEXT_EV + 0x2000, start, sizeof(start));
-	file = elf_writer_finish(&writer, &len);
-	((Elf64_Ehdr *)file)->e_entry = TEXT_EV + 0x2000;
-	((Elf64_Phdr *)(file + sizeof(Elf64_Ehdr)))->p_filesz += sizeof(start);
-	elf = elf_writer_open(file, len);
-	assert_int_equal(cfi_table_build(elf, &table), 0);
-	elf_end(elf);
-	assert_null(cfi_table_find(&table, 0x2fff));
+	table_of_sections(&(struct section){ ".text2", start, sizeof(start) }, 1, true, &table);
 	assert_int_equal(cfi_table_find(&table, 0x3000)->cfa, UNWIND_CFA_END);
 	assert_int_equal(cfi_table_find(&table, 0x300a)->cfa, UNWIND_CFA_END);
 	assert_null(cfi_table_find(&table, 0x300b));
