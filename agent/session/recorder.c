@@ -9,6 +9,7 @@
 
 #define PROCESSES_MAX 65536u
 #define ATTRS_MAX     1000000u /* more threads share one entry per process */
+#define SUMS_MAX      262144u  /* places and threads of calls that add up */
 
 struct recorder *recorder_create(uint32_t pairs_max)
 {
@@ -278,7 +279,11 @@ static int add_event(struct recorder *r, const struct chunk_event *event)
 	if (rc < 0)
 		return rc;
 	recorder_count(r, event);
-	return is_sum(&r->attrs.data[event->attr]) ? u64map_put(&r->sum_at, sum_key(event), r->pending.count - 1) : 0;
+	if (!is_sum(&r->attrs.data[event->attr]))
+		return 0;
+	if (r->sum_at.count >= SUMS_MAX)
+		u64map_clear(&r->sum_at); /* they are found anew */
+	return u64map_put(&r->sum_at, sum_key(event), r->sealed_events + r->pending.count - 1);
 }
 
 int recorder_add(struct recorder *r, const struct feed_sample *sample,
@@ -295,12 +300,12 @@ int recorder_add_up(struct recorder *r, const struct feed_sample *sample, const 
 	struct chunk_event event = { .time_ns = sample->time_ns, .value = (int64_t)sample->value, .value2 = sample->value2 };
 	int rc = recorder_intern(r, sample, process, &event.pair, &event.attr);
 	struct chunk_event *sum;
-	uint64_t at;
+	uint64_t number;
 
-	if (rc < 0 || !u64map_get(&r->sum_at, sum_key(&event), &at))
+	if (rc < 0 || !u64map_get(&r->sum_at, sum_key(&event), &number))
 		return rc < 0 ? rc : RECORDER_NONE;
-	sum = &r->pending.data[at];
-	if (may_begin && event.time_ns / NS_PER_S > sum->time_ns / NS_PER_S) {
+	sum = number < r->sealed_events ? NULL : &r->pending.data[number - r->sealed_events];
+	if (!sum || (may_begin && event.time_ns / NS_PER_S > sum->time_ns / NS_PER_S)) {
 		rc = add_event(r, &event);
 		return rc < 0 ? rc : RECORDER_BEGAN;
 	}

@@ -49,7 +49,8 @@ struct recorder {
 	uint32_t pairs_sealed, attrs_sealed; /* how many of them are in the file or a group */
 	/* New since the last seal. */
 	struct chunk_events_vec pending;
-	struct u64map sum_at; /* pair and attr -> index of pending: the last sum of calls */
+	uint64_t sealed_events;	 /* so many came before */
+	struct u64map sum_at; /* pair and attr -> number of its last sum of calls, sealed or index of pending behind these */
 	struct stack_ids_vec missing;
 	struct buf process_entries;
 	uint32_t process_entry_count;

@@ -182,8 +182,8 @@ static void hand_over(struct recorder *r, struct recorder_group *group)
 	r->next_seq++;
 	r->pairs_sealed = (uint32_t)r->pairs.count;
 	r->attrs_sealed = (uint32_t)r->attrs.count;
+	r->sealed_events += r->pending.count;
 	r->pending.count = 0;
-	u64map_clear(&r->sum_at);
 	r->process_entries.len = 0;
 	r->process_entry_count = 0;
 	r->quality_changed = false;

@@ -45,23 +45,24 @@ static void start(struct session_fixture *f, char id[SESSION_ID_SIZE])
 	clock_sleep_ns(20 * NS_PER_MS);
 }
 
-/* What the session has by the time that @samples are there. */
-static struct profile *profile_of(struct session_fixture *f, const char *id, uint64_t samples)
+/* What the session has by the time that @calls are there: what was built a moment ago may be shown again. */
+static struct profile *profile_of(struct session_fixture *f, const char *id, int64_t calls)
 {
 	struct err err = { 0 };
-	struct profile *p = NULL;
-	uint64_t seen = 0;
 
-	for (int i = 0; i < 6000 && seen < samples; i++, clock_sleep_ns(10 * NS_PER_MS)) {
-		struct session_info info = session_fixture_get(f, id);
+	for (int i = 0; i < 6000; i++, clock_sleep_ns(10 * NS_PER_MS)) {
+		struct profile *p = NULL;
+		int rc = sessions_profile(f->sessions, "default", id, &p, &err);
 
-		seen = info.sample_count;
-		session_info_deinit(&info);
+		if (rc < 0 && rc != -ENODATA)
+			fail_msg("%s", err.text);
+		if (rc == 0 && p->totals[OPERATIONS] >= calls)
+			return p;
+		if (rc == 0)
+			(void)profile_unref(p);
 	}
-	assert_true(seen >= samples);
-	if (sessions_profile(f->sessions, "default", id, &p, &err) < 0)
-		fail_msg("%s", err.text);
-	return p;
+	fail_msg("the calls are not there");
+	return NULL;
 }
 
 /* Of the places that @function is the innermost one of, and the interval of its bytes; 0 where nothing is an estimate. */
@@ -113,7 +114,7 @@ static void test_exact_at_any_rate(void **state)
 			if (i % 10 == 0)
 				call(f, now_ns + i, 2, 8, 5000, 1024);
 		}
-		p = profile_of(f, id, (uint64_t)half * ALL);
+		p = profile_of(f, id, half * ALL);
 		this_is_known(p, "f_100", half * CALLS, half * CALLS / 2 * 201);
 		this_is_known(p, "f_200", half * CALLS / 10, half * CALLS / 10 * 5000);
 		if (half == 1) {
@@ -126,6 +127,27 @@ static void test_exact_at_any_rate(void **state)
 	assert_int_equal(info.status, SESSION_COMPLETED);
 	assert_int_equal(info.sample_count, 2 * ALL);
 	session_info_deinit(&info);
+}
+
+/* More threads than the rate admits events a second stay exact once they are known, also while somebody looks all the time. */
+static void test_exact_while_looked_at(void **state)
+{
+	enum { THREADS = 3 * RATE_HZ, SECONDS = 5 };
+	struct session_fixture *f = *state;
+	uint64_t begin_ns;
+	char id[SESSION_ID_SIZE];
+
+	start(f, id);
+	begin_ns = clock_monotonic_ns();
+	for (uint32_t second = 0; second < SECONDS; second++) {
+		cleanup(profile) struct profile *p = NULL;
+
+		for (uint32_t i = 0; i < 2 * THREADS; i++)
+			call(f, begin_ns + second * NS_PER_S + i, 1, 100 + i % THREADS, 1 + i, 1024);
+		p = profile_of(f, id, (int64_t)(second + 1) * 2 * THREADS);
+		this_is_known(p, "f_100", (int64_t)(second + 1) * 2 * THREADS, (int64_t)(second + 1) * THREADS * (2 * THREADS + 1));
+	}
+	session_fixture_stop(f, id);
 }
 
 /* What stands for others is no sum, and says by how much it may be off. */
@@ -141,7 +163,7 @@ static void test_estimates_stay_estimates(void **state)
 	for (unsigned i = 0; i < 4; i++)
 		call(f, clock_monotonic_ns(), 1, 7, 40960, 10 * 1024);
 	call(f, clock_monotonic_ns(), 2, 7, 40960, 1024);
-	p = profile_of(f, id, 5);
+	p = profile_of(f, id, 41);
 	interval = sums_of(p, "f_100", sums);
 	assert_int_equal(sums[OPERATIONS], 40);
 	assert_int_equal(sums[BYTES], 4 * 40960);
@@ -188,6 +210,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_exact_at_any_rate, session_fixture_setup, session_fixture_teardown),
+		cmocka_unit_test_setup_teardown(test_exact_while_looked_at, session_fixture_setup, session_fixture_teardown),
 		cmocka_unit_test_setup_teardown(test_estimates_stay_estimates, session_fixture_setup, session_fixture_teardown),
 		cmocka_unit_test_setup_teardown(test_many_places_are_thinned, session_fixture_setup, session_fixture_teardown),
 	};
