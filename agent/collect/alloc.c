@@ -21,7 +21,7 @@
 #define NEW_AGAIN_NS	  (50 * NS_PER_MS)
 #define LOOK_AGAIN_NS	  (1 * NS_PER_MS) /* it takes a few */
 #define PATIENCE_NS	  (1 * NS_PER_S) /* for files that hardly are the allocator */
-#define NEW_GIVE_UP_NS	  (10 * NS_PER_S) /* files that are never indexed */
+#define NEW_LATE_NS	  (10 * NS_PER_S) /* who waits so long for files to be indexed is told why */
 #define LARGE_TOLD_MAX	  1024u /* large blocks of a period */
 #define PAGE_BYTES	  4096u
 #define HIT_NS_DEFAULT	  600.0
@@ -619,10 +619,15 @@ static void settle(struct collector *c, struct target *target, uint64_t now_ns)
 	if (alloc_probes_are_in(c->alloc->probes, target->tgid))
 		return; /* of an observation that has just ended */
 	rc = find_place(c, proc, now_ns < target->since_ns + PATIENCE_NS, &target->place, &err);
-	if (rc == -EAGAIN && now_ns < target->since_ns + NEW_GIVE_UP_NS)
+	if (rc == -EAGAIN) {
+		if (!target->told_late && now_ns > target->since_ns + NEW_LATE_NS) {
+			target->told_late = true;
+			alloc_tell(c, target->proc, FEED_ALLOC_REFUSED, "its files are not known yet; it is observed when they are");
+		}
+		if (target->told_late)
+			target->next_ns = now_ns + NS_PER_S;
 		return;
-	if (rc == -EAGAIN)
-		rc = err_set(&err, EAGAIN, NULL, NULL, "its files are not known yet: try again");
+	}
 	if (rc == 0 && clock_getcpuclockid((pid_t)target->tgid, &target->clock) != 0)
 		rc = err_set(&err, ESRCH, NULL, NULL, "the process is gone");
 	if (rc == 0)

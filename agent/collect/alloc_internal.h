@@ -31,6 +31,7 @@ struct target {
 	uint32_t proc, tgid;
 	uint64_t since_ns;
 	bool track; /* what stays in use is wanted as well */
+	bool told_late; /* that it has to wait */
 	bool light; /* the window under way: only what allocates is probed (alloc_pace.h) */
 	uint64_t begin_faults; /* page faults when the period began */
 	struct alloc_place place;

@@ -286,6 +286,28 @@ static void test_looked_at_soon(void **state)
 	assert_true(alloc_wait_ms(c, 1000) == 1000);
 }
 
+/* A busy host may index a program's files late: that is said once, and it is observed when they are. */
+static void test_files_come_late(void **state)
+{
+	struct fixture *f = *state;
+	struct collector *c = &f->collector;
+	const uint64_t now_ns = clock_monotonic_ns(), start_ns = bpf_target_start_boottime_ns(f->pid);
+	struct proc *proc = proc_table_add(c->procs, (uint32_t)f->pid, start_ns, 0);
+	struct target *target = &c->alloc->targets[0];
+
+	proc->engaged = true; /* and nothing mapped that is known */
+	*target = (struct target){ .state = STATE_NEW, .proc = proc->id, .tgid = proc->tgid, .since_ns = now_ns, .look.fd = -1, .link_fd = -1 };
+	alloc_tick(c, now_ns + NS_PER_S);
+	feed_view_read(&f->view);
+	assert_int_equal(f->view.allocs, 0);
+	for (uint64_t second = 20; second < 25; second++)
+		alloc_tick(c, now_ns + second * NS_PER_S);
+	feed_view_read(&f->view);
+	assert_int_equal(f->view.allocs, 1);
+	assert_int_equal(f->view.alloc.what, FEED_ALLOC_REFUSED);
+	assert_int_equal(target->state, STATE_NEW);
+}
+
 /* What was observed under a number may come when its next program has been refused already. */
 static void test_a_refused_one(void **state)
 {
@@ -334,6 +356,7 @@ int main(void)
 					    cmocka_unit_test_setup_teardown(test_what_is_followed, setup, teardown),
 					    cmocka_unit_test_setup_teardown(test_what_memory_says, setup, teardown),
 					    cmocka_unit_test_setup_teardown(test_looked_at_soon, setup, teardown),
+					    cmocka_unit_test_setup_teardown(test_files_come_late, setup, teardown),
 					    cmocka_unit_test_setup_teardown(test_a_refused_one, setup, teardown),
 					    cmocka_unit_test_setup_teardown(test_another_of_its_number, setup, teardown) };
 
