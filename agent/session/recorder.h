@@ -63,7 +63,8 @@ int recorder_add(struct recorder *r, const struct feed_sample *sample,
 		 const struct live_process *process, int64_t value, uint64_t value2) must_use;
 /* Calls that moved bytes and were all recorded (sample->state CHUNK_IO_SUM) add up: of one place and second they are one
  * event, and bytes are exact at any rate. RECORDER_ADDED: to what is there, of an earlier second if no other sum @may_begin;
- * RECORDER_BEGAN: a sum of this second, or since the last seal; RECORDER_NONE: the place is new, recorder_add() begins its first. -ENOMEM. */
+ * RECORDER_BEGAN: a sum of this second, or since the last seal; RECORDER_NONE: the place is new, recorder_add() begins its
+ * first. -ENOMEM. */
 enum recorder_sum { RECORDER_NONE, RECORDER_ADDED, RECORDER_BEGAN };
 int recorder_add_up(struct recorder *r, const struct feed_sample *sample, const struct live_process *process, bool may_begin) must_use;
 /* The ids of an event's stacks and attributes, without keeping the event: for sums. */
