@@ -2,7 +2,7 @@
 /* Reads and writes of known sizes in functions of known names, most of which never wait. Every line of
  * standard input is answered with {"function": [bytes, calls], …}. At the line "move" two threads of their own,
  * one that is there from the start and one that comes and goes, read and write by every means there is, once;
- * their totals are in the answer. The arguments are a folder and, for a hundredth of the calls, "seldom". */
+ * their totals are in the answer. The arguments are a folder and, for some hundred calls a second, "seldom". */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -68,7 +68,7 @@ static long (*const functions[COUNT])(void) = { read_file, write_file, write_pip
 static void *run(void *argument)
 {
 	static const int turns[COUNT] = { 2, 40, 600, 6 };
-	struct timespec nap = { .tv_nsec = seldom ? 30000000 : 3000000 };
+	struct timespec nap = { .tv_nsec = seldom ? 100000000 : 3000000 };
 	char sink[65536];
 
 	(void)argument;
