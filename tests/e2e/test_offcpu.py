@@ -458,7 +458,7 @@ def io_counts_bytes():
 def io_is_exact_at_any_rate():
     """Bytes and calls of each function, in a session of 10 samples a second: some hundred calls a second are all recorded."""
     program = compile_workload("off_io.c", "-O2", "-fomit-frame-pointer", "-lpthread")
-    with Daemon() as daemon, own_name(program) as name, Counting(name, WORKLOADS, "seldom") as process:
+    with Daemon() as daemon, own_name(program) as name, Counting(name, WORKLOADS, "100") as process:
         daemon.profile(process.service, 1, "io", 10)  # unwind tables are there
         outer = [process.counters()]
         session = daemon.start_profile(process.service, 600, "io", 10)

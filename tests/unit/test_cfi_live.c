@@ -274,11 +274,13 @@ static void test_c_programs(void **state)
 	}
 }
 
-/* A context that goes on to another one: where its stack ends stands the other's address, which is no frame. */
+/* A context that goes on to another one: where its stack ends stands the other's address, which is no frame. Half of its
+ * time is at the bottom, so that some of the stops are there. */
 static const char coroutine[] =
 	"#include <stdlib.h>\n#include <ucontext.h>\n"
 	"static volatile unsigned sink;\n"
-	"static __attribute__((noinline)) void deep(int n) { if (n) deep(n - 1); for (int i = 0; i < 1000; i++) sink += i; }\n"
+	"static __attribute__((noinline)) void deep(int n) { if (n) deep(n - 1);\n"
+	"  for (int i = 0; i < (n ? 1000 : 40000); i++) sink += i; }\n"
 	"static void run(void) { for (;;) deep(40); }\n"
 	"int main(void) { ucontext_t in, out; getcontext(&in); in.uc_link = &out; in.uc_stack.ss_size = 1 << 16;\n"
 	" in.uc_stack.ss_sp = malloc(1 << 16); makecontext(&in, run, 0); return swapcontext(&out, &in); }\n";

@@ -2,7 +2,7 @@
 /* Reads and writes of known sizes in functions of known names, most of which never wait. Every line of
  * standard input is answered with {"function": [bytes, calls], …}. At the line "move" two threads of their own,
  * one that is there from the start and one that comes and goes, read and write by every means there is, once;
- * their totals are in the answer. The arguments are a folder and, for some hundred calls a second, "seldom". */
+ * their totals are in the answer. The arguments are a folder and, for a tenth of the calls in a turn, the milliseconds between two turns. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -28,7 +28,7 @@ static const char *const names[COUNT] = { "read_file", "write_file", "write_pipe
 static unsigned long long bytes[COUNT], calls[COUNT];
 static int file, pipes[2], sockets[2];
 static char block[65536];
-static int seldom;
+static int turn_ms;
 
 F read_file(void)
 {
@@ -68,13 +68,13 @@ static long (*const functions[COUNT])(void) = { read_file, write_file, write_pip
 static void *run(void *argument)
 {
 	static const int turns[COUNT] = { 2, 40, 600, 6 };
-	struct timespec nap = { .tv_nsec = seldom ? 100000000 : 3000000 };
+	struct timespec nap = { .tv_nsec = turn_ms ? turn_ms * 1000000l : 3000000 };
 	char sink[65536];
 
 	(void)argument;
 	for (;;) {
 		for (int which = 0; which < COUNT; which++) {
-			for (int i = 0; i < (seldom ? (turns[which] + 9) / 10 : turns[which]); i++) {
+			for (int i = 0; i < (turn_ms ? (turns[which] + 9) / 10 : turns[which]); i++) {
 				long n = functions[which]();
 
 				if (n <= 0)
@@ -248,7 +248,7 @@ int main(int argc, char **argv)
 	char line[64], path[4096];
 	pthread_t thread;
 
-	seldom = argc > 2;
+	turn_ms = argc > 2 ? atoi(argv[2]) : 0;
 	(void)snprintf(path, sizeof(path), "%s/off_io.XXXXXX", argc > 1 ? argv[1] : "/var/tmp");
 	file = mkstemp(path);
 	if (file < 0 || unlink(path) < 0 || write(file, block, sizeof(block)) != sizeof(block) ||

@@ -404,12 +404,17 @@ def waits(seconds):
     waits_bench.storm(absolute, seconds)
 
 
+def calls(seconds):
+    """Every call that moves bytes recorded, beside the same program without a session."""
+    waits_bench.calls(row, lambda daemon, pid: cpu_s([pid, *pids_of(daemon)]), seconds)
+
+
 def viewers(_):
     """The flame graph page beside speedscope, d3-flame-graph and Grafana's component."""
     viewers_bench.run(row, absolute)
 
 
-BENCHES = [names, goroutines, allocations, coverage, leaks, slow_leaks, busy, busy_fp, idle, switches, waits, memory, memory_after, services, loss, startup, restart, otel, otel_mixed, libbpf, sampled, unseen, storm, throughput, high_rate, ready, complete, tables, history, verdicts, api, viewers, lives]
+BENCHES = [names, goroutines, allocations, coverage, leaks, slow_leaks, busy, busy_fp, idle, switches, waits, calls, memory, memory_after, services, loss, startup, restart, otel, otel_mixed, libbpf, sampled, unseen, storm, throughput, high_rate, ready, complete, tables, history, verdicts, api, viewers, lives]
 
 
 def main():

@@ -44,6 +44,27 @@ def exactness(absolute, seconds):
     absolute("blocked time per thread against schedstat, % of its elapsed time", 100 * worst, 1, text)
 
 
+def calls(row, cost_s, seconds):
+    """Some thousand calls a second that move bytes, all of them recorded: CPU time of the program and the agent a call."""
+    with workload("off_io.c", WORKLOADS, "10") as program, Daemon() as daemon:
+        daemon.profile(program.service, 3, "io", 10)
+
+        def measure():
+            before, first = cost_s(daemon, program.pid), program.counters()
+            time.sleep(seconds)
+            after, last = cost_s(daemon, program.pid), program.counters()
+            return 1e6 * (after - before), sum(last[f][1] - first[f][1] for f in first if isinstance(first[f], list))
+
+        bare, count = measure()
+        session = daemon.start_profile(program.service, 3600, "io")
+        ours, seen = measure()
+        result = daemon.stop_profile(session)
+        top = daemon.get(f"{FAMILY_A}/{session}?value=bytes").json()["topFunctions"]
+    exact = not any("confidenceInterval" in function for function in top)
+    row("CPU us of program and agent a call that moves bytes, io session / none", ours / seen, bare / count, None,
+        f"{seen / seconds:.0f} calls a second, {'all' if exact else 'NOT ALL'} recorded, {result['quality']['lost']} lost")
+
+
 def storm(absolute, seconds):
     """As many switches as two threads can make, all the time: memory stays bounded, losses are counted."""
     with workload("off_crowd.c", "switches") as program, Daemon() as daemon:
