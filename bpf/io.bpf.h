@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Bytes read and written. A call that moves n bytes is recorded always if n is at least the threshold t,
  * else with probability n / t, and then with the value t: the expected value is n. The threshold is the
- * CPU's own. It is 0, every call is recorded, while that takes no more of the CPU's time than io_budget_ns allows and no more
- * room than the ring has; else it follows what is moved, so that a CPU records as many as the densest session keeps. It is decided by
+ * CPU's own. It is 0, every call is recorded, while there are no more than io_calls_max and that takes no more of the CPU's time
+ * than io_budget_ns; else it follows what is moved, so that a CPU records as many as the densest session keeps. It is decided by
  * what came before, so that the present call has no part in it. Processes that nobody has decided on have one of their own, and
  * less room: a build's, which are forgotten later, would take the others' share.
  *
@@ -18,7 +18,6 @@
 
 #include "bpf/offcpu.bpf.h"
 
-#define IO_PER_WINDOW_MAX 1000u /* a fifth of what the ring has room for; the collector polls once in a window */
 #define IO_PER_WINDOW_MIN 20u
 #define IO_SAMPLED	 100u  /* of them where not every call is recorded, and of processes that nobody has decided on */
 #define IO_BURST	 2u    /* times so many in one window double the threshold at once */
@@ -33,8 +32,8 @@ static __always_inline uint64_t io_per_window(const struct io_pace *pace)
 	uint64_t cost_ns = pace->cost_ns ? pace->cost_ns : IO_COST_GUESS_NS;
 	uint64_t count = config.io_budget_ns / cost_ns;
 
-	if (count > IO_PER_WINDOW_MAX)
-		return IO_PER_WINDOW_MAX;
+	if (count > config.io_calls_max)
+		return config.io_calls_max;
 	return count < IO_PER_WINDOW_MIN ? IO_PER_WINDOW_MIN : count;
 }
 

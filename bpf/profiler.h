@@ -355,6 +355,7 @@ struct prof_target {
 struct prof_config {
 	uint64_t off_threshold_ns; /* blocks shorter are sampled, longer always recorded */
 	uint64_t io_budget_ns;	   /* of a CPU's time in PROF_IO_WINDOW_NS, for recording calls that move bytes */
+	uint64_t io_calls_max;	   /* so many of a CPU in that time, whatever they cost */
 	uint64_t cpu_period_ns;	   /* value of one cpu sample of the host sampler */
 	uint64_t fast_period_ns;   /* the same of threads' own events; 0 = there are none */
 	uint64_t fast_from_ns;	   /* CPU time of a thread from which on its own events count */

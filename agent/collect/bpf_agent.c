@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "agent/base/clock.h"
 #include "agent/base/log.h"
@@ -356,6 +357,22 @@ bool bpf_agent_io_is_by_call(const struct bpf_agent *agent)
 	return bpf_load_has_calls(&agent->features);
 }
 
+/* Calls recorded of a CPU in PROF_IO_WINDOW_NS: a fifth of what its part of the ring has room for, which is emptied once in
+ * that time; and no more of all CPUs than one collector can take out (200,000 a second, some 2 us each). */
+#define IO_CALLS_MAX	 1000u
+#define IO_CALLS_MIN	 100u
+#define IO_CALLS_OF_HOST 20000u
+
+static uint64_t io_calls_max(void)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	uint64_t each = IO_CALLS_OF_HOST / (uint64_t)(cpus > 0 ? cpus : 1);
+
+	if (each > IO_CALLS_MAX)
+		return IO_CALLS_MAX;
+	return each < IO_CALLS_MIN ? IO_CALLS_MIN : each;
+}
+
 int bpf_agent_set_io(struct bpf_agent *agent, bool on, uint64_t budget_ns)
 {
 	struct err err = { 0 };
@@ -371,6 +388,7 @@ int bpf_agent_set_io(struct bpf_agent *agent, bool on, uint64_t budget_ns)
 		return rc;
 	}
 	agent->skel->bss->config.io_budget_ns = budget_ns;
+	agent->skel->bss->config.io_calls_max = io_calls_max();
 	rc = set_ends(agent, on);
 	if (rc == 0)
 		rc = io_ring_attach(agent->waits, on);
