@@ -17,7 +17,29 @@ void lock_names_deinit(struct lock_names *names)
 	lock_threads_vec_deinit(&names->threads);
 	u64map_deinit(&names->wait_at);
 	u64map_deinit(&names->lock_at);
+	u64map_deinit(&names->seen);
 	u64map_deinit(&names->thread_at);
+}
+
+static int see(struct lock_names *names, uint64_t lock, enum lock_seen what)
+{
+	uint64_t bits = 0;
+
+	(void)u64map_get(&names->seen, lock, &bits);
+	return bits & what ? 0 : u64map_put(&names->seen, lock, bits | what);
+}
+
+int lock_names_other(struct lock_names *names, uint32_t process, uint64_t object)
+{
+	return see(names, key_of(process, object), LOCK_SEEN_OTHER);
+}
+
+bool lock_names_is_other(const struct lock_names *names, uint32_t process, uint64_t object)
+{
+	uint64_t bits = 0;
+
+	(void)u64map_get(&names->seen, key_of(process, object), &bits);
+	return bits == LOCK_SEEN_OTHER;
 }
 
 int lock_names_wait(struct lock_names *names, uint32_t process, uint64_t object, uint32_t function,
@@ -25,8 +47,10 @@ int lock_names_wait(struct lock_names *names, uint32_t process, uint64_t object,
 {
 	struct lock_wait wait = { .function = function, .lock = key_of(process, object) };
 	uint64_t key = hash_combine(wait.lock, function), at, longest;
-	int rc = 0;
+	int rc = function ? see(names, wait.lock, LOCK_SEEN_LOCK) : 0;
 
+	if (rc < 0)
+		return rc;
 	if (!u64map_get(&names->wait_at, key, &at)) {
 		at = names->waits.count;
 		rc = lock_waits_vec_push(&names->waits, wait);

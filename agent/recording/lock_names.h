@@ -20,11 +20,15 @@ struct lock_threads_item {
 };
 VEC_DEFINE(lock_threads, struct lock_threads_item);
 
+/* What whole stacks have said of a futex: they wait for a lock there, or for something else (lock_site_is_other()). */
+enum lock_seen { LOCK_SEEN_LOCK = 1, LOCK_SEEN_OTHER = 2 };
+
 /* Zero-initialized is valid and empty. */
 struct lock_names {
 	struct lock_waits_vec waits;
 	struct u64map wait_at;	 /* hash of (lock, function) -> index in waits */
 	struct u64map lock_at;	 /* lock -> index of its longest wait */
+	struct u64map seen;	 /* lock -> bits of enum lock_seen */
 	struct lock_threads_vec threads;
 	struct u64map thread_at; /* hash of (process, tid) -> index in threads */
 };
@@ -33,6 +37,11 @@ void lock_names_deinit(struct lock_names *names);
 /* @function (string id, 0 = not known) of @process waited @ns for the lock at @object. */
 int lock_names_wait(struct lock_names *names, uint32_t process, uint64_t object, uint32_t function,
 		    int64_t ns) must_use;
+/* Some thread of @process waited for something else at @object. -ENOMEM. */
+int lock_names_other(struct lock_names *names, uint32_t process, uint64_t object) must_use;
+/* Do threads of @process wait for other things at @object, and for no lock, as far as their stacks tell? A wait whose stack
+ * could not be read is one of those. */
+bool lock_names_is_other(const struct lock_names *names, uint32_t process, uint64_t object);
 /* @process has this thread, which may hold locks. */
 int lock_names_thread(struct lock_names *names, uint32_t process, uint32_t tid,
 		      const char comm[16]) must_use;

@@ -164,11 +164,20 @@ static int node_of(struct build *b, uint32_t pair, uint32_t *ret)
 	return 0;
 }
 
-/* A wait that the value of its futex made one for a lock, and its stack one for something else. */
-static bool is_other_wait(const struct build *b, const struct chunk_attr *attr, uint32_t node)
+static bool is_futex_wait(const struct build *b, const struct chunk_attr *attr)
 {
 	return b->options->meta.type == PROFILE_MUTEX && attr && attr->type == PROF_SAMPLE_OFFCPU &&
-	       attr->detail != PROF_DETAIL_KERNEL_LOCK && lock_site_is_other(b->builder, node);
+	       attr->detail != PROF_DETAIL_KERNEL_LOCK;
+}
+
+/* A wait that the value of its futex made one for a lock, and its stack one for something else; after find_locks() also one
+ * whose stack could not be read, where others wait for something else. */
+static bool is_other_wait(const struct build *b, const struct chunk_attr *attr, uint32_t node)
+{
+	if (!is_futex_wait(b, attr))
+		return false;
+	return lock_site_is_other(b->builder, node) ||
+	       (!lock_site(b->builder, node) && lock_names_is_other(&b->locks, attr->process, attr->object));
 }
 
 /* Finds out for every futex of the session which function waits for it. */
@@ -187,7 +196,9 @@ static int find_locks(struct build *b)
 		if (!attr || !build_attrs_has_lock(b, attr) || prof_sample_is_reading(attr->type))
 			continue;
 		rc = node_of(b, event->pair, &node);
-		if (rc == 0 && !is_other_wait(b, attr, node))
+		if (rc == 0 && is_futex_wait(b, attr) && lock_site_is_other(b->builder, node))
+			rc = lock_names_other(&b->locks, attr->process, attr->object);
+		else if (rc == 0)
 			rc = lock_names_wait(&b->locks, attr->process, attr->object,
 					     attr->detail == PROF_DETAIL_KERNEL_LOCK
 						     ? lock_site_kernel(b->builder, node)
