@@ -2,10 +2,12 @@
 /* Reading day files: each call opens its own connection. Damage costs as little as it can: a row whose checksum
  * does not hold is left out and counted; where a page cannot be read, the hours on other pages still are. */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "agent/base/clock.h"
 #include "agent/store/minutes.h"
@@ -43,6 +45,20 @@ static int read_number(struct reader *reader, const char *sql, int64_t *ret, str
 	return rc < 0 ? rc : 0;
 }
 
+/* Is the file one whose writer was killed while it made it? Then a rollback journal is left, which no reader may undo: in later
+ * life there is only a log. Its header has no version of ours yet (https://www.sqlite.org/fileformat.html, 1.3, "user version"). */
+static bool is_half_made(struct reader *reader, const char *path)
+{
+	static const uint8_t none[4];
+	cleanup_close int fd = -1;
+	uint8_t version[sizeof(none)];
+
+	if (sqlite3_extended_errcode(reader->db) != SQLITE_READONLY_ROLLBACK)
+		return false;
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	return fd >= 0 && pread(fd, version, sizeof(version), 60) == sizeof(version) && !memcmp(version, none, sizeof(none));
+}
+
 static int check_version(struct reader *reader, const char *path, struct err *err)
 {
 	/* One statement sees one state of the file, which another connection may be creating. */
@@ -51,7 +67,9 @@ static int check_version(struct reader *reader, const char *path, struct err *er
 	int64_t version = 0;
 	int rc = read_number(reader, sql, &version, err);
 
-	if (rc < 0)
+	if (rc < 0 && is_half_made(reader, path))
+		version = -1;
+	else if (rc < 0)
 		return rc;
 	/* It is being created; what has tables and no version is damaged. */
 	if (version < 0)

@@ -140,49 +140,77 @@ static struct ack verify(const char *dir, struct ack acked)
 	return found;
 }
 
+/* A life of the writer that goes on from @last and is killed after @ns, counted from its first step if it is to be
+ * @writing; what is there then. */
+static struct ack live_and_die(const char *dir, struct ack last, bool writing, uint64_t ns)
+{
+	struct ack acked = last, got;
+	int pipe_fds[2], status;
+	pid_t child;
+
+	assert_int_equal(pipe(pipe_fds), 0);
+	child = fork();
+	assert_true(child >= 0);
+	if (child == 0)
+		write_until_killed(dir, last, pipe_fds[1]);
+	(void)close(pipe_fds[1]);
+	if (writing && read(pipe_fds[0], &got, sizeof(got)) == sizeof(got))
+		acked = got;
+	clock_sleep_ns(ns);
+	assert_int_equal(kill(child, SIGKILL), 0);
+	while (read(pipe_fds[0], &got, sizeof(got)) == sizeof(got))
+		acked = got;
+	assert_int_equal(waitpid(child, &status, 0), child);
+	if (WIFEXITED(status))
+		fail_msg("the writer failed with %d", WEXITSTATUS(status));
+	(void)close(pipe_fds[0]);
+	return verify(dir, acked);
+}
+
+static void remove_folder(const char *dir)
+{
+	char command[64];
+
+	(void)snprintf(command, sizeof(command), "rm -rf %s", dir);
+	assert_int_equal(system(command), 0);
+}
+
 static void test_kill_nine(void **state)
 {
-	char dir[] = "/tmp/profd-crash-XXXXXX", command[64];
+	char dir[] = "/tmp/profd-crash-XXXXXX";
 	struct ack last = { 0 };
 	const char *more = getenv("PROFD_TEST_KILLS");
 	int kills = more ? atoi(more) : KILLS;
 	unsigned seed = 12345;
 
 	assert_non_null(mkdtemp(dir));
-	for (int i = 0; i < kills; i++) {
-		struct ack acked = last, got;
-		int pipe_fds[2], status;
-		pid_t child;
-
-		assert_int_equal(pipe(pipe_fds), 0);
-		child = fork();
-		assert_true(child >= 0);
-		if (child == 0)
-			write_until_killed(dir, last, pipe_fds[1]);
-		(void)close(pipe_fds[1]);
-		/* Half of them while it writes, however slow this host is, the others at any moment. */
-		if (i % 2 && read(pipe_fds[0], &got, sizeof(got)) == sizeof(got))
-			acked = got;
-		clock_sleep_ns((uint64_t)(rand_r(&seed) % 40) * NS_PER_MS +
-			       rand_r(&seed) % NS_PER_MS);
-		assert_int_equal(kill(child, SIGKILL), 0);
-		while (read(pipe_fds[0], &got, sizeof(got)) == sizeof(got))
-			acked = got;
-		assert_int_equal(waitpid(child, &status, 0), child);
-		if (WIFEXITED(status))
-			fail_msg("the writer failed with %d", WEXITSTATUS(status));
-		(void)close(pipe_fds[0]);
-		last = verify(dir, acked);
-	}
+	/* Half of them while it writes, however slow this host is, the others at any moment. */
+	for (int i = 0; i < kills; i++)
+		last = live_and_die(dir, last, i % 2,
+				    (uint64_t)(rand_r(&seed) % 40) * NS_PER_MS + rand_r(&seed) % NS_PER_MS);
 	print_message("%d kills, %u steps\n", kills, last.chunk);
 	assert_true(last.chunk > 0 && last.sample > 0);
-	(void)snprintf(command, sizeof(command), "rm -rf %s", dir);
-	assert_int_equal(system(command), 0);
+	remove_folder(dir);
+}
+
+/* Each at another moment of the first milliseconds, in which the files are made. */
+static void test_kill_while_files_are_made(void **state)
+{
+	for (uint64_t i = 0; i < 200; i++) {
+		char dir[] = "/tmp/profd-crash-XXXXXX";
+		struct ack found;
+
+		assert_non_null(mkdtemp(dir));
+		found = live_and_die(dir, (struct ack){ 0 }, false, i * 75000);
+		/* and life goes on */
+		(void)live_and_die(dir, found, true, 0);
+		remove_folder(dir);
+	}
 }
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_kill_nine) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_kill_nine), cmocka_unit_test(test_kill_while_files_are_made) };
 
 	return cmocka_run_group_tests_name("store_crash", tests, NULL, NULL);
 }
