@@ -165,13 +165,13 @@ def clean(frame):
 
 def stacks_of(daemon, session, build):
     return [([clean(f) for f in s], v) for s, v in daemon.folded(session, f"&where=process:{build.name}")
-            if not any("execve" in f or f == "do_exit" for f in s)]  # there is no user stack yet, or any more
+            if not any("execve" in f for f in s)]  # there is no user stack yet
 
 
 def exact_ns(stacks, build):
     """Time in stacks that are complete, and of a leaf that has its chain."""
-    # the entry of a stripped C program has no name, but what it calls is the C library's; the loader's has one
-    entry = (lambda f: f in ENTRIES) if build.shows & NAMES else (lambda f: "__libc_start" in f or f == "_dl_start")
+    # the entry of a stripped C program has no name, but what it calls is the C library's
+    entry = (lambda f: f in ENTRIES) if build.shows & NAMES else (lambda f: "__libc_start" in f)
     whole = [(s, v) for s, v in stacks if any(map(entry, s[:2]))]
     # a stack guessed by frame pointers reaches the entry too, but without its leaf's caller
     wrong = sum(v for s, v in whole for leaf, (_, chain, count) in build.truth.items()

@@ -17,7 +17,7 @@ NODE = ("const d = {}; for (let i = 0; i < 300; i++) d['k' + i] = Array.from({le
 
 
 def known(absolute):
-    """Ticks inside of exec and exit, where there is no user stack, do not count."""
+    """A tick between the start of a program and its entry counts as not whole."""
     shares, samples, unknown, named = {}, 0, 0, 0
     with test_builds.profiled() as (daemon, session, table):
         for build in table:
