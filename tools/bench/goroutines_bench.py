@@ -2,7 +2,9 @@
 """What reading goroutines costs: CPU time of the reader, and the throughput of a program while its goroutines are
 read without pause, beside the same program while another's are read."""
 
+import math
 import os
+import statistics
 import subprocess
 import time
 
@@ -10,7 +12,9 @@ from costs import on_cpu_ns
 from harness import Daemon, build_go, check
 
 FAMILY_B = "/api/v1/profiling"
-ROUNDS = 7
+ROUNDS = 12
+SECONDS = 3  # twice in each round
+T95 = 2.201  # Student's t, 11 degrees of freedom, 95 % of both sides
 SETTLE_S = 1
 
 
@@ -25,10 +29,10 @@ class Target:
         self.pid = self.process.pid
 
     def ask(self, word=""):
-        """(rounds done, CPU ns)"""
+        """Rounds done so far."""
         self.process.stdin.write(word + "\n")
         self.process.stdin.flush()
-        return tuple(int(n) for n in self.process.stdout.readline().split())
+        return int(self.process.stdout.readline())
 
     def __enter__(self):
         return self
@@ -72,28 +76,42 @@ def costs(daemon, absolute):
             absolute(f"agent CPU ms, {many} goroutines unchanged", agent, again_must, f"reader {reader:.0f} ms; with storing and naming")
 
 
-def cpu_per_round(target, daemon, pid, readings=10):
-    """CPU ns of a round of work while the goroutines of @pid are read without pause."""
-    rounds, cpu = target.ask()
-    for _ in range(readings):
+def while_read(daemon, pid, targets):
+    """[(rounds, CPU ns)] of each of @targets while the goroutines of @pid are read without pause."""
+    before = [(target.ask(), on_cpu_ns(target.pid)) for target in targets]
+    until = time.monotonic() + SECONDS
+    while time.monotonic() < until:
         read(daemon, pid)
-    rounds_after, cpu_after = target.ask()
-    return (cpu_after - cpu) / max(rounds_after - rounds, 1)
+    after = [(target.ask(), on_cpu_ns(target.pid)) for target in targets]
+    return [(b[0] - a[0], b[1] - a[1]) for a, b in zip(before, after)]
 
 
 def throughput(row):
+    """Two of the program take turns on one CPU every few milliseconds, so that what makes the machine faster or slower does so
+    to both; one is read, then the other, so that what makes one of them faster does so to both."""
     last = os.cpu_count() - 1
     daemon = Daemon()
     daemon.prefix = ["taskset", "-c", str(last)]
-    with daemon, Target(cpu=0) as target, Target("-idle", cpu=0) as other:
-        own, others = [], []
-        read(daemon, target.pid)
+    cpu, done, bases = [], [], []
+    with daemon, Target(cpu=0) as one, Target(cpu=0) as other:
+        for target in (one, other):
+            read(daemon, target.pid)
         for _ in range(ROUNDS):
-            own.append(cpu_per_round(target, daemon, target.pid))
-            others.append(cpu_per_round(target, daemon, other.pid))
-    row("CPU ns of a round of work while read / while another is read", sorted(own)[ROUNDS // 2],
-        sorted(others)[ROUNDS // 2], 1.02,
-        f"10,000 goroutines read without pause; medians of {ROUNDS}, least {min(own):.0f} / {min(others):.0f}")
+            logs = []
+            for which in (0, 1):
+                spans = while_read(daemon, (one, other)[which].pid, (one, other))
+                (rounds, ns), (rounds_beside, ns_beside) = spans[which], spans[1 - which]
+                logs.append((math.log(ns / rounds * rounds_beside / ns_beside), math.log(rounds_beside / rounds)))
+                bases.append(ns_beside / rounds_beside)
+            cpu.append(sum(of[0] for of in logs) / 2)
+            done.append(sum(of[1] for of in logs) / 2)
+    base = statistics.median(bases)
+    for name, logs in (("CPU ns of a round of work while read / of its twin meanwhile", cpu),
+                       ("rounds of work of the twin of a program that is read / of that program", done)):
+        mean, wide = statistics.mean(logs), T95 * statistics.stdev(logs) / math.sqrt(ROUNDS)
+        unit = base if logs is cpu else 1
+        row(name, math.exp(mean) * unit, unit, 1.02, "10,000 goroutines read without pause; 95 % interval "
+            f"{math.exp(mean - wide):.3f} … {math.exp(mean + wide):.3f}")
 
 
 def run(row, absolute):
