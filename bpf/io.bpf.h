@@ -21,16 +21,22 @@
 #define IO_PER_WINDOW_MIN 20u
 #define IO_SAMPLED	 100u  /* of them where not every call is recorded, and of processes that nobody has decided on */
 #define IO_BURST	 2u    /* times so many in one window double the threshold at once */
-#define IO_COST_MAX_NS	 50000u /* more is somebody else's: a hypervisor's, an interrupt's */
 #define IO_COST_GUESS_NS 5000u
+#define IO_COST_CLIP	 4u  /* times what one took so far: more is somebody else's, a hypervisor's, an interrupt's */
+#define IO_COST_OF	 64u /* so many calls are what one took so far */
 #define IO_THRESHOLD_MIN 4096u /* if it is any */
 #define IO_THRESHOLD_MAX (1u << 30) /* the most that one call moves is twice that */
+
+/* Of recording a call. */
+static __always_inline uint64_t io_cost_ns(const struct io_pace *pace)
+{
+	return pace->cost_ns ? pace->cost_ns : IO_COST_GUESS_NS;
+}
 
 /* How many calls may be recorded in a window. */
 static __always_inline uint64_t io_per_window(const struct io_pace *pace)
 {
-	uint64_t cost_ns = pace->cost_ns ? pace->cost_ns : IO_COST_GUESS_NS;
-	uint64_t count = config.io_budget_ns / cost_ns;
+	uint64_t count = config.io_budget_ns / io_cost_ns(pace);
 
 	if (count > config.io_calls_max)
 		return config.io_calls_max;
@@ -90,14 +96,15 @@ static __always_inline void io_spent(void)
 {
 	uint32_t zero = 0;
 	struct io_pace *pace = bpf_map_lookup_elem(&io_paces, &zero);
-	uint64_t cost_ns;
+	uint64_t cost_ns, before_ns;
 
 	if (!pace)
 		return;
+	before_ns = io_cost_ns(pace);
 	cost_ns = bpf_ktime_get_ns() - pace->chosen_ns;
-	if (cost_ns > IO_COST_MAX_NS)
-		cost_ns = IO_COST_MAX_NS;
-	pace->cost_ns = pace->cost_ns ? (pace->cost_ns * 15 + cost_ns) / 16 : cost_ns;
+	if (cost_ns > IO_COST_CLIP * before_ns)
+		cost_ns = IO_COST_CLIP * before_ns;
+	pace->cost_ns = (before_ns * (IO_COST_OF - 1) + cost_ns) / IO_COST_OF;
 }
 
 static __always_inline void io_sample_begin(struct scratch *s, struct task_struct *task,

@@ -357,9 +357,10 @@ bool bpf_agent_io_is_by_call(const struct bpf_agent *agent)
 	return bpf_load_has_calls(&agent->features);
 }
 
-/* Calls recorded of a CPU in PROF_IO_WINDOW_NS: a fifth of what its part of the ring has room for, which is emptied once in
- * that time; and no more of all CPUs than one collector can take out (200,000 a second, some 2 us each). */
-#define IO_CALLS_MAX	 1000u
+/* Calls recorded of a CPU in PROF_IO_WINDOW_NS, if its budget is not spent before: two fifths of what its part of the ring has
+ * room for, which is emptied once in that time; and no more of all CPUs than one collector can take out (200,000 a second,
+ * some 2 us each). */
+#define IO_CALLS_MAX	 2000u
 #define IO_CALLS_MIN	 100u
 #define IO_CALLS_OF_HOST 20000u
 

@@ -45,8 +45,13 @@ def exactness(absolute, seconds):
 
 
 def calls(row, cost_s, seconds):
-    """Some thousand calls a second that move bytes, all of them recorded: CPU time of the program and the agent a call."""
-    with workload("off_io.c", WORKLOADS, "10") as program, Daemon() as daemon:
+    """Thousands of calls a second that move bytes, all of them recorded: CPU time of the program and the agent a call."""
+    for turn_ms in ("10", "4"):
+        calls_in_turns(row, cost_s, seconds, turn_ms)
+
+
+def calls_in_turns(row, cost_s, seconds, turn_ms):
+    with workload("off_io.c", WORKLOADS, turn_ms) as program, Daemon() as daemon:
         daemon.profile(program.service, 3, "io", 10)
 
         def measure():
