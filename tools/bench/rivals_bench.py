@@ -57,7 +57,7 @@ def build_libbpf(source, tool):
     helpers = [os.path.join(tools, name) for name in (f"{tool}.c", "trace_helpers.c", "syscall_helpers.c", "errno_helpers.c",
                "map_helpers.c", "uprobe_helpers.c", "btf_helpers.c", "path_helpers.c") if os.path.exists(os.path.join(tools, name))]
     # Debian 12's libbpf 1.1 has the macros under their older names only
-    subprocess.run(["clang", "-g", "-O2", "-target", "bpf", "-D__TARGET_ARCH_x86", "-DBPF_UPROBE=BPF_KPROBE",
+    subprocess.run(["clang-14", "-g", "-O2", "-target", "bpf", "-D__TARGET_ARCH_x86", "-DBPF_UPROBE=BPF_KPROBE",
                     "-DBPF_URETPROBE=BPF_KRETPROBE", "-I", os.path.join(tools, "x86"), "-I", tools, "-c",
                     os.path.join(tools, f"{tool}.bpf.c"), "-o", target], check=True)
     with open(os.path.join(FOLDER, f"{tool}.skel.h"), "w") as f:
