@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# tools/test: beside others
 """Code that was compiled at run time is named from what its runtime writes, and is `[jit]` without that."""
 
 import contextlib
