@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "agent/base/io.h"
 #include "symbolize/cfi_internal.h"
 
 #define SCAN_BYTES_MAX (16u << 20) /* of all gaps of one file */
@@ -100,6 +101,7 @@ static bool needs_a_library(Elf *elf)
 
 /* ---- where coroutines end -------------------------------------------------------------------------- */
 
+#define BEGIN_BYTES_MAX 32u /* of a function, that are looked at */
 #define NOPS_MAX 64u /* bytes of the instructions of an entry without any */
 
 /* Of a function that never changes its stack, if the entry is right. */
@@ -113,18 +115,32 @@ static bool has_default_rules(const struct cfi_entry *entry)
 	return true;
 }
 
+/* There may be tens of thousands of these: libelf keeps every piece that it was asked for in a list, and looks through it before
+ * the next (elfutils 0.188, libelf/elf_getdata_rawchunk.c). */
+static bool read_begin(const struct cfi_set *set, uint64_t fo, uint8_t *code, size_t len)
+{
+	struct bytes b;
+
+	if (set->fd >= 0)
+		return io_pread_all(set->fd, code, len, fo) == 0;
+	if (elf_raw_bytes(set->elf, fo, len, &b) < 0)
+		return false;
+	memcpy(code, b.at, len);
+	return true;
+}
+
 static bool takes_another_stack(const struct cfi_set *set, const struct cfi_entry *entry)
 {
 	const struct cfi_arch *arch = set->arch;
-	uint32_t len = entry->end_fo - entry->start_fo;
-	struct bytes b;
+	const size_t len = arch->landing_len + arch->new_stack_len;
+	uint8_t code[BEGIN_BYTES_MAX];
+	const uint8_t *at = code;
 
-	if (len < arch->landing_len + arch->new_stack_len ||
-	    elf_raw_bytes(set->elf, entry->start_fo, arch->landing_len + arch->new_stack_len, &b) < 0)
+	if (len > sizeof(code) || entry->end_fo - entry->start_fo < len || !read_begin(set, entry->start_fo, code, len))
 		return false;
-	if (memcmp(b.at, arch->landing, arch->landing_len) == 0)
-		b.at += arch->landing_len;
-	return memcmp(b.at, arch->new_stack, arch->new_stack_len) == 0;
+	if (memcmp(at, arch->landing, arch->landing_len) == 0)
+		at += arch->landing_len;
+	return memcmp(at, arch->new_stack, arch->new_stack_len) == 0;
 }
 
 int cfi_gaps_contexts(struct cfi_set *set)

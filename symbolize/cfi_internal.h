@@ -162,6 +162,7 @@ VEC_DEFINE(cfi_step, struct cfi_step);
 struct cfi_set {
 	const struct cfi_arch *arch;
 	Elf *elf; /* borrowed */
+	int fd;	  /* of its file, borrowed; -1 = none */
 	struct elf_segments segments;
 	struct elf_section eh_frame, debug_frame; /* entries point into them */
 	struct cfi_cie_vec cies;

@@ -46,9 +46,9 @@ static int set_build(struct cfi_set *set, struct cfi_builder **ret)
 	return rc < 0 ? rc : set_execute(set, *ret);
 }
 
-int cfi_table_build(Elf *elf, struct cfi_table *ret)
+int cfi_table_build(Elf *elf, int fd, struct cfi_table *ret)
 {
-	cleanup_cfi_set struct cfi_set set = { .arch = &cfi_arch_amd64, .elf = elf };
+	cleanup_cfi_set struct cfi_set set = { .arch = &cfi_arch_amd64, .elf = elf, .fd = fd };
 	cleanup(cfi_builder) struct cfi_builder *builder = NULL;
 	int rc;
 

@@ -25,10 +25,10 @@ struct cfi_table {
 	uint64_t unsupported_bytes;
 };
 
-/* Builds the table of @elf (opened read-only; borrowed).
+/* Builds the table of @elf (opened read-only; borrowed). @fd: the file it was opened from (borrowed), -1 = it is in memory.
  * Errors: -ENODATA no unwind information, -ENOEXEC not a supported ELF file, -E2BIG more rows than
  * UNWIND_ROWS_MAX, -ENOMEM. @ret is untouched on failure; release with cfi_table_deinit(). */
-int cfi_table_build(Elf *elf, struct cfi_table *ret) must_use;
+int cfi_table_build(Elf *elf, int fd, struct cfi_table *ret) must_use;
 void cfi_table_deinit(struct cfi_table *table);
 
 /* The rule in force at file offset @fo of a valid image, or NULL. For tests and tools; BPF has its own

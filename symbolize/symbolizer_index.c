@@ -78,7 +78,7 @@ static int table_to_memfd(const struct cfi_table *table)
 static int table_from_file(const struct elf_file *file, struct control_indexed *answer,
 			   struct cfi_table *table)
 {
-	int rc = cfi_table_build(file->elf, table);
+	int rc = cfi_table_build(file->elf, file->fd, table);
 	int fd;
 
 	if (rc < 0)

@@ -47,7 +47,7 @@ static void compile_child(int fd, int memfd)
 		_exit(1);
 	(void)elf_version(EV_CURRENT);
 	elf = elf_begin(FILE_FD, ELF_C_READ_MMAP, NULL);
-	if (!elf || cfi_table_build(elf, &table) < 0 || table.image_bytes > IMAGE_BYTES_MAX)
+	if (!elf || cfi_table_build(elf, FILE_FD, &table) < 0 || table.image_bytes > IMAGE_BYTES_MAX)
 		_exit(1);
 	_exit(io_write_all(IMAGE_FD, table.image, table.image_bytes) < 0);
 }

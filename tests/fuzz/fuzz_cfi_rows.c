@@ -106,7 +106,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	}
 	(void)elf_version(EV_CURRENT);
 	elf = elf_memory(file, len);
-	if (elf && !cfi_table_build(elf, &table)) {
+	if (elf && !cfi_table_build(elf, -1, &table)) {
 		check(&table, whole_file);
 		cfi_table_deinit(&table);
 	}

@@ -195,7 +195,7 @@ static void publish_table(struct bpf_agent *agent, uint32_t module, const struct
 	int rc;
 
 	assert_non_null(elf);
-	rc = cfi_table_build(elf, &table);
+	rc = cfi_table_build(elf, -1, &table);
 	elf_end(elf);
 	if (rc == -ENODATA)
 		return;

@@ -346,7 +346,7 @@ static void check_file(const char *path)
 	}
 	assert_int_equal(elf_file_open_take(fd, &file), 0);
 	start_ns = clock_monotonic_ns();
-	assert_int_equal(cfi_table_build(file->elf, &table), 0);
+	assert_int_equal(cfi_table_build(file->elf, file->fd, &table), 0);
 	print_message("%s: %u rows, %zu bytes, text %lu, fp %lu, entries %lu, unsupported %lu, %.1f ms\n", path,
 		      table.row_count, table.image_bytes, (unsigned long)table.text_bytes,
 		      (unsigned long)table.fp_text_bytes, (unsigned long)table.entry_bytes,

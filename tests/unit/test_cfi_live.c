@@ -83,7 +83,7 @@ static void load_map(struct map *map)
 		(void)close(fd);
 		return;
 	}
-	map->has_table = !cfi_table_build(file->elf, &map->table);
+	map->has_table = !cfi_table_build(file->elf, file->fd, &map->table);
 }
 
 static void load_maps(void)

@@ -32,7 +32,7 @@ static int rows(const char *path)
 	int rc = open_elf(path, &file);
 
 	if (rc == 0)
-		rc = cfi_table_build(file->elf, &table);
+		rc = cfi_table_build(file->elf, file->fd, &table);
 	if (rc < 0)
 		return rc;
 	printf("%u rows, %zu bytes\n", table.row_count, table.image_bytes);
