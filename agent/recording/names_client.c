@@ -48,6 +48,8 @@ struct names_client {
 	uint32_t round;
 	enum names_state state; /* of what was asked for in this round, the least settled */
 	uint64_t silent_until_ns; /* the symbolizer did not answer in time: do not ask before this */
+	bool connected;		  /* at some time */
+	bool unheard, nameless;	  /* in this round: it did not answer, and something has no name for that */
 	struct memory known;	 /* from the symbolizer */
 	struct memory kept;	 /* from the session being rendered */
 	struct u64map turns;	 /* module -> the turn (below) */
@@ -230,6 +232,7 @@ const struct name_source *names_client_begin(struct names_client *client)
 	}
 	client->round++;
 	client->state = NAMES_FINAL;
+	client->unheard = client->nameless = false;
 	return &client->source;
 }
 
@@ -247,6 +250,8 @@ void names_client_note(const struct names_client *client, struct profile_quality
 {
 	if (client->state == NAMES_COMING)
 		quality_note(quality, "some names are still being read from debug information: ask again in ten seconds");
+	if (client->nameless)
+		quality_note(quality, "the symbolizer does not answer: some functions have no names for that: ask again in ten seconds");
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */
@@ -417,6 +422,7 @@ static void give_up(struct names_client *client, int rc)
 			"names: the symbolizer did not answer (%s): frames stay unknown for %llu s",
 			strerror(-rc), NAMES_AGAIN_NS / NS_PER_S);
 	client->silent_until_ns = clock_monotonic_ns() + NAMES_AGAIN_NS;
+	client->unheard = true;
 	if (rc == -EPIPE || rc == -EPROTO)
 		channel_slot_lose(&client->slot);
 }
@@ -429,10 +435,14 @@ static void ask(struct names_client *client, uint64_t key, const struct offsets_
 	size_t sent = 0, done = 0, next = 0;
 	int rc = 0;
 
-	if (channel_slot_adopt(&client->slot))
+	if (channel_slot_adopt(&client->slot)) {
 		client->silent_until_ns = 0;
-	if (client->slot.fd < 0 || clock_monotonic_ns() < client->silent_until_ns)
+		client->connected = true;
+	}
+	if (client->slot.fd < 0 || clock_monotonic_ns() < client->silent_until_ns) {
+		client->unheard |= client->connected;
 		return;
+	}
 	while (rc == 0 && (next < offsets->count || done < sent)) {
 		if (next < offsets->count && sent - done < BATCHES_AHEAD) {
 			struct batch *batch = &batches[sent % BATCHES_AHEAD];
@@ -505,8 +515,10 @@ static int find_name(void *ctx, uint64_t module_key, uint64_t offset, struct nam
 		client->state = NAMES_COMING;
 	if (client->state == NAMES_FINAL && (!place || place->until_ns != UNTIL_NEVER))
 		client->state = NAMES_MAY_IMPROVE;
-	if (!place || !place->count)
+	if (!place || !place->count) {
+		client->nameless |= client->unheard;
 		return 0;
+	}
 	place->used = client->round;
 	memcpy(ret, place->frames, place->count * sizeof(*ret));
 	return (int)place->count;

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "agent/base/channel.h"
 #include "agent/profile/quality.h"
@@ -217,10 +218,42 @@ static void test_functions_without_a_name(void **state)
 	stop(&s);
 }
 
+static void test_a_silent_symbolizer_is_told_of(void **state)
+{
+	struct profile_quality quality = quality_empty();
+	struct name_frame frames[NAMES_INLINE_MAX];
+	const struct name_source *source;
+	struct symbolizer s;
+
+	start(&s, 0);
+	source = ask(&s, (uint64_t[]){ 1 }, 1);
+	expect(source, 1, "fine_1");
+	names_client_end(s.client);
+	assert_int_equal(shutdown(s.fd, SHUT_RDWR), 0);
+
+	/* What is known is known. */
+	source = ask(&s, (uint64_t[]){ 1 }, 1);
+	expect(source, 1, "fine_1");
+	names_client_note(s.client, &quality);
+	assert_int_equal(quality.note_count, 0);
+	names_client_end(s.client);
+
+	for (int i = 0; i < 2; i++) {
+		quality = quality_empty();
+		source = ask(&s, (uint64_t[]){ 1, 2 }, 2);
+		assert_int_equal(source->find(source->ctx, MODULE, 2, frames), 0);
+		names_client_note(s.client, &quality);
+		assert_int_equal(quality.note_count, 1);
+		names_client_end(s.client);
+	}
+	stop(&s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_better_names_of_a_module_are_asked_for_at_once),
+		cmocka_unit_test(test_a_silent_symbolizer_is_told_of),
 		cmocka_unit_test(test_functions_without_a_name),
 		cmocka_unit_test(test_names_that_come_between_two_messages),
 	};
