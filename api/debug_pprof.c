@@ -2,8 +2,10 @@
 #include "api/debug_pprof.h"
 
 #include <errno.h>
+#include <stdlib.h>
 
 #include "agent/base/clock.h"
+#include "agent/profile/goroutine_analysis.h"
 #include "api/api_internal.h"
 #include "api/flamegraph.h"
 #include "api/profiling.h"
@@ -23,6 +25,19 @@ const struct query_spec debug_params[] = {
 	{ .name = "gc", .type = QUERY_UINT, .min = 0, .max = 1, .about = "ignored" },
 	{ 0 },
 };
+
+/* As Go's own, without those of the runtime. */
+static int goroutines_file(struct http_call *call, const struct profile *p, const char *name)
+{
+	struct profile view;
+	int rc = goroutines_of_program(p, &view);
+
+	if (rc < 0)
+		return rc;
+	rc = flamegraph_file(call, &view, "pprof", name);
+	free(view.samples);
+	return rc;
+}
 
 static int collect(struct http_call *call, enum profile_type type, uint32_t default_s,
 		   const char *name)
@@ -49,7 +64,7 @@ static int collect(struct http_call *call, enum profile_type type, uint32_t defa
 		rc = sessions_profile(call->api->options.sessions, call->request->tenant, id, &p,
 				      call->err);
 	if (rc == 0)
-		rc = flamegraph_file(call, p, "pprof", name);
+		rc = type == PROFILE_GOROUTINE ? goroutines_file(call, p, name) : flamegraph_file(call, p, "pprof", name);
 	call->answer->no_store = true;
 	return rc;
 }

@@ -361,6 +361,7 @@ const struct query_spec goroutine_flame_params[] = {
 	{ .name = "state", .type = QUERY_TEXT, .min = 0, .max = 64, .about = "empty: all" },
 	{ .name = "minCount", .type = QUERY_UINT, .min = 0, .max = UINT32_MAX,
 	  .about = "leave out stacks that fewer goroutines share" },
+	{ .name = "system", .type = QUERY_BOOL, .about = "include the runtime's own goroutines" },
 	{ 0 },
 };
 
@@ -430,13 +431,24 @@ static int render_large(struct http_call *call, const struct profile *p)
 	return rc;
 }
 
-int handle_goroutine_flame(struct http_call *call)
+static int render_state(struct http_call *call, const struct profile *p)
 {
 	const char *state = query_text(&call->request->query, "state", "");
-	cleanup_side struct side side = { 0 };
+	const struct profile_filter filter = { .where_names = { "state" }, .where_values = { state },
+					       .where_count = 1 };
 	cleanup(profile) struct profile *part = NULL;
-	struct profile_filter filter = { .where_names = { "state" }, .where_values = { state },
-					 .where_count = 1 };
+	int rc;
+
+	if (!*state)
+		return render_large(call, p);
+	rc = profile_select(p, &filter, &part);
+	return rc < 0 ? rc : render_large(call, part);
+}
+
+int handle_goroutine_flame(struct http_call *call)
+{
+	cleanup_side struct side side = { 0 };
+	struct profile view;
 	int rc = side_load(call, call->request->path[0], "sessionId", &side);
 
 	if (rc < 0)
@@ -445,8 +457,12 @@ int handle_goroutine_flame(struct http_call *call)
 		return err_set(call->err, EINVAL, "ProfileTypeMismatch", "sessionId",
 			       "this is a %s session, not goroutine",
 			       profile_type_info(side.profile->meta.type)->word);
-	if (!*state)
-		return render_large(call, side.profile);
-	rc = profile_select(side.profile, &filter, &part);
-	return rc < 0 ? rc : render_large(call, part);
+	if (query_bool(&call->request->query, "system", false))
+		return render_state(call, side.profile);
+	rc = goroutines_of_program(side.profile, &view);
+	if (rc < 0)
+		return rc;
+	rc = render_state(call, &view);
+	free(view.samples);
+	return rc;
 }

@@ -289,6 +289,22 @@ static void work_deinit(struct work *w)
 	intern_deinit(&w->index);
 }
 
+int goroutines_of_program(const struct profile *p, struct profile *view)
+{
+	struct work w = { .p = p };
+
+	w.has_system_label = attribute_parse(p, GOROUTINE_LABEL_SYSTEM, &w.system_label) == 0;
+	*view = *p;
+	view->sample_count = view->event_count = 0;
+	view->samples = calloc((size_t)p->sample_count + 1, sizeof(*view->samples));
+	if (!view->samples)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < p->sample_count; i++)
+		if (!is_system(&w, &p->samples[i]))
+			view->samples[view->sample_count++] = p->samples[i];
+	return 0;
+}
+
 int goroutine_analysis_init(struct goroutine_analysis *ret, const struct profile *p,
 			    const struct goroutine_options *options)
 {

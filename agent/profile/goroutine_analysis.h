@@ -70,6 +70,10 @@ static inline void cleanup_goroutine_analysis_fn(struct goroutine_analysis *a)
 }
 #define cleanup_goroutine_analysis __attribute__((__cleanup__(cleanup_goroutine_analysis_fn)))
 
+/* @view: @p, a goroutine profile, without the runtime's own goroutines and without time order. Borrows everything but
+ * view->samples, which the caller frees. -ENOMEM. */
+int goroutines_of_program(const struct profile *p, struct profile *view) must_use;
+
 /* current / previous; 1.0 when there is nothing to compare with. */
 double goroutine_growth_rate(uint64_t current, uint64_t previous);
 

@@ -121,6 +121,7 @@ def check_counters_over_a_time(daemon, served):
 def check_goroutines(daemon, served):
     kind, found = top(f"http://127.0.0.1:{daemon.port}/debug/pprof/goroutine?service=pid:{served.pid}", "goroutine")
     check(kind == "goroutine", f"{kind}")
+    check(not any(name.startswith("runtime.bg") for name in found), f"the runtime's own goroutines are in it: {list(found)}")
     # Three of each of the seven situations, and the leaks: five below grow, one labelled, one in a closure.
     check(found["main.park"][1] == 21 and found["main.grow"][1] == 5 and found["main.leak"][1] == 7, f"{found}")
 

@@ -132,6 +132,10 @@ def test_goroutines_equal_their_own_dump():
         check('"inlined":' in data and '"buildId":' in data, f"{data[:300]}")
         with_system = analysis(daemon, session, "&system=true")["goroutineCount"]
         check(with_system > result["goroutineCount"], "the runtime's own goroutines are missing with system=true")
+        for query, due in (("", result["goroutineCount"]), ("&system=true", with_system)):
+            data = daemon.get(f"{FAMILY_B}/goroutine-flame/{session}?format=folded{query}").json()["data"]
+            drawn = sum(int(line.rsplit(" ", 1)[1]) for line in data.splitlines())
+            check(drawn == due, f"the flame graph{query} has {drawn} goroutines of {due}")
 
 
 def shown_to_people(daemon, session):
