@@ -116,17 +116,28 @@ int top_functions_json(struct json_out *json, const char *name, const struct pro
 					   sample_count_as_text);
 }
 
-static void processes_json(struct json_out *json, const struct session_info *info)
+static void process_json(struct json_out *json, uint32_t pid, uint64_t started_at_ns, const char *exe, int64_t value)
 {
+	json_out_open(json, NULL, '{');
+	json_out_uint(json, "pid", pid);
+	json_out_time(json, "startedAt", started_at_ns);
+	json_out_text(json, "exe", exe);
+	json_out_int(json, "value", value);
+	json_out_close(json, '}');
+}
+
+/* Nothing of a span is stored but its windows: its processes are those of its profile. */
+static void processes_json(struct json_out *json, const struct session_info *info, const struct profile *p)
+{
+	const bool of_profile = p && info->continuous && !info->process_count;
+
 	json_out_open(json, "processes", '[');
-	for (uint32_t i = 0; i < info->process_count; i++) {
-		json_out_open(json, NULL, '{');
-		json_out_uint(json, "pid", info->processes[i].pid);
-		json_out_time(json, "startedAt", info->processes[i].started_at_ns);
-		json_out_text(json, "exe", info->processes[i].exe);
-		json_out_int(json, "value", info->processes[i].value);
-		json_out_close(json, '}');
-	}
+	for (uint32_t i = 0; of_profile && i < p->process_count; i++)
+		process_json(json, p->processes[i].pid, p->processes[i].started_at_ns, profile_string(p, p->processes[i].exe),
+			     p->processes[i].value);
+	for (uint32_t i = 0; !of_profile && i < info->process_count; i++)
+		process_json(json, info->processes[i].pid, info->processes[i].started_at_ns, info->processes[i].exe,
+			     info->processes[i].value);
 	json_out_close(json, ']');
 }
 
@@ -262,7 +273,7 @@ void session_json(struct json_out *json, const char *name, struct api *api,
 	json_out_text(json, "failureReason",
 		      info->status == SESSION_FAILED ? info->failure : NULL);
 	json_out_uint(json, "rawDataSizeBytes", info->raw_data_bytes);
-	processes_json(json, info);
+	processes_json(json, info, p);
 	if (p)
 		heap_leaks_json(json, info, p);
 	if (options->breakdown && p)

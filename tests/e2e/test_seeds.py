@@ -164,6 +164,10 @@ def continuous_profile():
         check(answer.status == 200, f"continuous: {answer}")
         check_fields("ContinuousProfile", CONTINUOUS_PROFILE, answer.json())
         check({name: answer.json()[name] for name in sent} == sent, f"not what was sent: {answer}")
+        span = wait_until(lambda: next((i for i in daemon.get(f"{FAMILY_A}/history?service={service}").json()["items"]
+                                        if i["continuous"]), None), 60, "continuous data")
+        result = daemon.get(f"{FAMILY_A}/{span['id']}").json()
+        check([p["value"] for p in result["processes"]] == [result["totalValue"]], f"{result['processes']}")
         defaults = daemon.request("POST", FAMILY_A + "/continuous", {"service": "*"}).json()
         check_fields("defaults", CONTINUOUS_PROFILE, defaults)
         check((defaults["profileTypes"], defaults["sampleRate"], defaults["retentionDays"], defaults["enabled"])
