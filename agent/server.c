@@ -208,7 +208,7 @@ static int start(struct server *s, struct err *err)
 {
 	const struct config *c = s->options->config;
 	struct api_options options = api_options_of(s);
-	int rc = store_open(c->data_dir, text_or_null(c->store_url), &s->store, err);
+	int rc = store_open(c->data_dir, text_or_null(c->store_url), "", &s->store, err);
 
 	if (rc == 0)
 		rc = create_sessions(s, err);

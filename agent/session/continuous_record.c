@@ -147,7 +147,7 @@ static struct day_recorder *known_day(const struct sessions *s, const struct sto
 /* NULL: it cannot be recorded now (counted). Drops the lock when the file is new to this server. */
 static struct day_recorder *find_day(struct sessions *s, uint64_t time_ns, uint32_t retention_days)
 {
-	struct store_day which = { (uint32_t)(time_ns / CONTINUOUS_DAY_NS), retention_days };
+	struct store_day which = { .day = (uint32_t)(time_ns / CONTINUOUS_DAY_NS), .retention_days = retention_days };
 	struct day_recorder *day = known_day(s, &which);
 	struct err err = { 0 };
 	int rc;
@@ -718,7 +718,7 @@ int continuous_resume(struct sessions *s, uint64_t *ret_position, struct err *er
 {
 	struct resume resume = { s, (uint32_t)(clock_realtime_ns() / CONTINUOUS_DAY_NS), UINT64_MAX,
 				 err };
-	int rc = s->feed.ring ? store_history_days(s->store, resume_day, &resume, err) : 0;
+	int rc = s->feed.ring ? store_history_days(s->store, false, resume_day, &resume, err) : 0;
 
 	if (rc == 0)
 		*ret_position = resume.position;

@@ -345,7 +345,7 @@ static int collect_all(struct collect *collect)
 		.to_ns = query->to_ns,
 	};
 	if (rc == 0)
-		rc = store_history_days(s->store, note_day, collect, collect->err);
+		rc = store_history_days(s->store, false, note_day, collect, collect->err);
 	return rc == 0 ? collect_days(collect) : rc;
 }
 

@@ -229,7 +229,7 @@ int spans_functions(struct sessions *s, const struct history_window *window, con
 
 	(void)pthread_mutex_lock(&s->build_lock);
 	functions = part.functions = window_functions_create(meta, names_client_begin(s->names));
-	rc = functions ? store_history_days(s->store, add_day, &part, err)
+	rc = functions ? store_history_days(s->store, false, add_day, &part, err)
 		       : err_set(err, ENOMEM, NULL, NULL, "no memory to read the history");
 	if (rc == 0 && !part.days)
 		rc = part.damaged_days ? -EUCLEAN : -ENOENT;
@@ -247,7 +247,7 @@ int spans_profile(struct sessions *s, const struct history_window *window,
 	int rc;
 
 	(void)pthread_mutex_lock(&s->build_lock);
-	rc = store_history_days(s->store, add_day, &part, err);
+	rc = store_history_days(s->store, false, add_day, &part, err);
 	(void)pthread_mutex_unlock(&s->build_lock);
 	if (rc == 0 && !part.parts.count)
 		rc = part.damaged_days ? -EUCLEAN : -ENOENT;
@@ -322,7 +322,7 @@ int spans_copy(struct sessions *s, const struct session_info *span, const char *
 	struct best_day best = { .part = part_of(s, &window, NULL, err) };
 	struct chunk_copy copy = { s, to, err };
 	struct session_info copied = *span;
-	int rc = store_history_days(s->store, read_best, &best, err);
+	int rc = store_history_days(s->store, false, read_best, &best, err);
 
 	if (rc == 0 && best.recording)
 		rc = recording_encode(best.recording, append_chunk, &copy);
@@ -360,7 +360,7 @@ void spans_expire(struct sessions *s)
 	struct expire expire = { .today = (uint32_t)(clock_realtime_ns() / CONTINUOUS_DAY_NS) };
 	struct err err = { 0 };
 
-	if (store_history_days(s->store, note_day, &expire, &err) < 0)
+	if (store_history_days(s->store, false, note_day, &expire, &err) < 0)
 		return;
 	for (size_t i = 0; i < expire.count; i++) {
 		if (store_history_drop(s->store, &expire.days[i], &err) < 0)
@@ -386,7 +386,7 @@ uint64_t spans_oldest_ns(struct sessions *s)
 
 	/* A span that is deleted now may begin before a file of its day is there. */
 	oldest_ns -= oldest_ns % CONTINUOUS_DAY_NS;
-	return store_history_days(s->store, keep_oldest, &oldest_ns, NULL) < 0 ? 0 : oldest_ns;
+	return store_history_days(s->store, false, keep_oldest, &oldest_ns, NULL) < 0 ? 0 : oldest_ns;
 }
 
 bool spans_drop_oldest(struct sessions *s)
@@ -396,7 +396,7 @@ bool spans_drop_oldest(struct sessions *s)
 	struct err err = { 0 };
 
 	/* Today's file is being written: it is the last to go, and then the sessions before it. */
-	if (store_history_days(s->store, note_day, &expire, &err) < 0 || !expire.count ||
+	if (store_history_days(s->store, false, note_day, &expire, &err) < 0 || !expire.count ||
 	    expire.days[0].day >= expire.today)
 		return false;
 	detail_drop_day(s, &expire.days[0]);

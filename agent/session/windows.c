@@ -272,11 +272,11 @@ static int sum_windows(struct points *points)
 		.to_ns = window->to_ns,
 	};
 	points->looked = &points->looked_ms;
-	rc = store_history_days(points->s->store, add_day, points, points->err);
+	rc = store_history_days(points->s->store, false, add_day, points, points->err);
 	points->looked = &points->looked_all_ms;
 	if (rc == 0 && points->rows.service) {
 		points->rows.service = "*";
-		rc = store_history_days(points->s->store, add_day, points, points->err);
+		rc = store_history_days(points->s->store, false, add_day, points, points->err);
 	}
 	return rc == 0 ? sum_looked(points) : rc;
 }

@@ -279,7 +279,7 @@ static int engine_history_position(void *ctx, const struct store_day *day, uint6
 	return sqlite_history_position(&engine->history, day, ret_identity, ret_position, err);
 }
 
-static int engine_history_days(void *ctx, store_day_fn *visit, void *visit_ctx, struct err *err)
+static int engine_history_days(void *ctx, bool every_host, store_day_fn *visit, void *visit_ctx, struct err *err)
 {
 	struct sqlite_engine *engine = ctx;
 

@@ -26,7 +26,7 @@ static void open_store(struct store_fixture *f)
 {
 	struct err err = { 0 };
 
-	if (store_open(f->dir, engine->url, &f->store, &err) < 0)
+	if (store_open(f->dir, engine->url, "", &f->store, &err) < 0)
 		fail_msg("%s", err.text);
 }
 

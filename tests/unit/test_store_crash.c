@@ -23,7 +23,7 @@ struct ack {
 	uint32_t sample; /* last number recorded in the history, one each; every tenth time they are rolled up */
 };
 
-static const struct store_day day = { 20778, 7 };
+static const struct store_day day = { .day = 20778, .retention_days = 7 };
 
 static int record_one(struct store *store, uint32_t number, struct err *err)
 {
@@ -52,7 +52,7 @@ static void write_until_killed(const char *dir, struct ack last, int out)
 	struct store *store = NULL;
 	struct err err = { 0 };
 
-	if (store_open(dir, NULL, &store, &err) < 0)
+	if (store_open(dir, NULL, "", &store, &err) < 0)
 		_exit(3);
 	for (;;) {
 		uint32_t numbers[64];
@@ -116,7 +116,7 @@ static struct ack verify(const char *dir, struct ack acked)
 	struct ack found = { 0 };
 	int rc;
 
-	if (store_open(dir, NULL, &store, &err) < 0)
+	if (store_open(dir, NULL, "", &store, &err) < 0)
 		fail_msg("%s", err.text);
 	rc = store_session_read(store, "sess-1", check_chunk, &check, &damaged, &err);
 	assert_true(rc == 0 || (rc == -ENOENT && acked.chunk == 0));
