@@ -204,7 +204,7 @@ struct sessions {
 	pthread_mutex_t lock;
 	pthread_cond_t changed; /* a session changed its phase; CLOCK_MONOTONIC */
 	struct sessions_options options;
-	char host[65];
+	char host[STORE_HOST_SIZE];
 	struct store *store; /* thread-safe itself */
 
 	struct session *running;
@@ -227,6 +227,8 @@ struct sessions {
 	uint64_t sampling_off_ns; /* realtime since when nothing is sampled by order, 0 = it is */
 	int store_error; /* of the last write, 0 = fine */
 	char store_reason[200];
+	int store_unread; /* why a shared store cannot be read now, 0 = it can */
+	char store_unread_reason[200];
 
 	struct reader_client *reader;
 	struct state_sampler *samplers; /* of the reading thread alone */
@@ -292,6 +294,10 @@ int session_describe(const struct sessions *s, const struct session *session,
 /* What the last write of data or of something new came to: shown in health. */
 void sessions_note_store(struct sessions *s, int rc, const struct err *err);
 bool session_wants_process(const struct session *session, const struct live_process *process);
+/* sessions_get() of what runs here, without asking the store how large its data are: 1, or 0 when it does not. Takes the
+ * lock itself. */
+int session_look(struct sessions *s, const char *tenant, const char *id, struct session_info *ret,
+		 struct err *err) must_use;
 void sessions_remember_key(struct sessions *s, const char *tenant, const char *key, const char *id,
 			   uint64_t hash);
 struct session_resume;

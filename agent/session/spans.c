@@ -6,6 +6,7 @@
 #include "agent/profile/quality.h"
 #include "agent/recording/recording.h"
 #include "agent/session/continuous.h"
+#include "agent/session/hosts.h"
 #include "agent/session/window_functions.h"
 
 void spans_note_damaged_day(const struct store_day *day, const struct err *err)
@@ -29,6 +30,7 @@ struct day_part {
 	struct parts_vec parts;
 	struct window_functions *functions; /* these are wanted, and no parts */
 	unsigned days;			    /* with data */
+	const char *host;		    /* whose the day under way is */
 	struct recording *recording;	    /* of the day under way */
 	unsigned damaged_days;		    /* could not be read at all */
 	bool timed;			    /* it holds single samples, not sums */
@@ -147,6 +149,7 @@ static int build_day(struct day_part *part)
 	struct profile *profile;
 	int rc;
 
+	(void)snprintf(options.meta.host, sizeof(options.meta.host), "%s", part->host);
 	options.meta.grain_ns = part->timed ? 0 : CONTINUOUS_MINUTE_NS;
 	options.quality.samples =
 		part->timed ? (int64_t)recording_event_count(part->recording) : (int64_t)(part->samples + 0.5);
@@ -177,12 +180,13 @@ static int add_day(void *ctx, const struct store_day *day, uint64_t bytes)
 	cleanup(recording) struct recording *recording = NULL;
 	int rc;
 
-	if (begin_ns >= part->window->to_ns ||
-	    begin_ns + CONTINUOUS_DAY_NS <= part->window->from_ns)
+	if (begin_ns >= part->window->to_ns || begin_ns + CONTINUOUS_DAY_NS <= part->window->from_ns ||
+	    !hosts_has_day(part->s, day, part->window->host))
 		return 0;
+	part->host = hosts_of_day(part->s, day);
 	part->samples = 0;
 	part->lost = 0;
-	part->timed = part->window->timed &&
+	part->timed = part->window->timed && !day->host[0] &&
 		      detail_read(part->s, day, part->window, &recording, &part->lost, NULL) > 0;
 	if (!part->timed)
 		recording = recording_create();
@@ -229,7 +233,7 @@ int spans_functions(struct sessions *s, const struct history_window *window, con
 
 	(void)pthread_mutex_lock(&s->build_lock);
 	functions = part.functions = window_functions_create(meta, names_client_begin(s->names));
-	rc = functions ? store_history_days(s->store, false, add_day, &part, err)
+	rc = functions ? store_history_days(s->store, true, add_day, &part, err)
 		       : err_set(err, ENOMEM, NULL, NULL, "no memory to read the history");
 	if (rc == 0 && !part.days)
 		rc = part.damaged_days ? -EUCLEAN : -ENOENT;
@@ -247,7 +251,7 @@ int spans_profile(struct sessions *s, const struct history_window *window,
 	int rc;
 
 	(void)pthread_mutex_lock(&s->build_lock);
-	rc = store_history_days(s->store, false, add_day, &part, err);
+	rc = store_history_days(s->store, true, add_day, &part, err);
 	(void)pthread_mutex_unlock(&s->build_lock);
 	if (rc == 0 && !part.parts.count)
 		rc = part.damaged_days ? -EUCLEAN : -ENOENT;
@@ -292,8 +296,8 @@ static int read_best(void *ctx, const struct store_day *day, uint64_t bytes)
 	struct recording *worse;
 	int rc;
 
-	if (begin_ns >= best->part.window->to_ns ||
-	    begin_ns + CONTINUOUS_DAY_NS <= best->part.window->from_ns)
+	if (begin_ns >= best->part.window->to_ns || begin_ns + CONTINUOUS_DAY_NS <= best->part.window->from_ns ||
+	    !hosts_has_day(best->part.s, day, best->part.window->host))
 		return 0;
 	recording = best->part.recording = recording_create();
 	if (!recording)
@@ -318,11 +322,12 @@ int spans_copy(struct sessions *s, const struct session_info *span, const char *
 		.type = span->type,
 		.from_ns = span->created_at_ns,
 		.to_ns = span->created_at_ns + s->options.continuous_span_ns,
+		.host = span->host,
 	};
 	struct best_day best = { .part = part_of(s, &window, NULL, err) };
 	struct chunk_copy copy = { s, to, err };
 	struct session_info copied = *span;
-	int rc = store_history_days(s->store, false, read_best, &best, err);
+	int rc = store_history_days(s->store, true, read_best, &best, err);
 
 	if (rc == 0 && best.recording)
 		rc = recording_encode(best.recording, append_chunk, &copy);
@@ -345,12 +350,18 @@ struct expire {
 	bool any_age;
 };
 
+/* Its own host deletes it. One that has gone for good does not: others do, a day later. */
+static bool is_over(const struct store_day *day, uint32_t today)
+{
+	return day->day + day->retention_days + (day->host[0] ? 1 : 0) < today;
+}
+
 static int note_day(void *ctx, const struct store_day *day, uint64_t bytes)
 {
 	struct expire *expire = ctx;
 
 	if (expire->count < ARRAY_SIZE(expire->days) &&
-	    (expire->any_age || day->day + day->retention_days < expire->today))
+	    (expire->any_age || is_over(day, expire->today)))
 		expire->days[expire->count++] = *day;
 	return 0;
 }
@@ -360,7 +371,7 @@ void spans_expire(struct sessions *s)
 	struct expire expire = { .today = (uint32_t)(clock_realtime_ns() / CONTINUOUS_DAY_NS) };
 	struct err err = { 0 };
 
-	if (store_history_days(s->store, false, note_day, &expire, &err) < 0)
+	if (store_history_days(s->store, true, note_day, &expire, &err) < 0)
 		return;
 	for (size_t i = 0; i < expire.count; i++) {
 		if (store_history_drop(s->store, &expire.days[i], &err) < 0)
@@ -386,7 +397,7 @@ uint64_t spans_oldest_ns(struct sessions *s)
 
 	/* A span that is deleted now may begin before a file of its day is there. */
 	oldest_ns -= oldest_ns % CONTINUOUS_DAY_NS;
-	return store_history_days(s->store, false, keep_oldest, &oldest_ns, NULL) < 0 ? 0 : oldest_ns;
+	return store_history_days(s->store, true, keep_oldest, &oldest_ns, NULL) < 0 ? 0 : oldest_ns;
 }
 
 bool spans_drop_oldest(struct sessions *s)
