@@ -14,6 +14,7 @@
 #include "agent/base/log.h"
 #include "agent/base/privileges.h"
 #include "agent/debug_fetch.h"
+#include "agent/session/hosts.h"
 #include "agent/session/sessions_run.h"
 #include "agent/store/store.h"
 #include "agent/wire/control.h"
@@ -208,8 +209,13 @@ static int start(struct server *s, struct err *err)
 {
 	const struct config *c = s->options->config;
 	struct api_options options = api_options_of(s);
-	int rc = store_open(c->data_dir, text_or_null(c->store_url), "", &s->store, err);
+	char host[STORE_HOST_SIZE] = "";
+	int rc;
 
+	/* Who takes nothing has no data of its own, also where the agent of this host writes to the same store. */
+	if (s->options->feed_fd >= 0)
+		hosts_name(host);
+	rc = store_open(c->data_dir, text_or_null(c->store_url), host, &s->store, err);
 	if (rc == 0)
 		rc = create_sessions(s, err);
 	if (rc == 0 && *c->debuginfod_urls)

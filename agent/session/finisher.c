@@ -43,14 +43,16 @@ static int append_names(struct sessions *s, const char *id, const struct name_ch
 	cleanup_buf struct buf bytes = { .max = STORE_CHUNK_MAX };
 	struct store_chunk chunk = { .kind = STORE_CHUNK_NAMES };
 	uint64_t identity = 0, position = 0;
+	int rc;
 
 	name_chunk_encode(names, &bytes);
 	if (bytes.error)
 		return err_set(err, -bytes.error, NULL, NULL, "too many names");
 	chunk.data = bytes.data;
 	chunk.len = bytes.len;
-	if (store_session_position(s->store, id, &identity, &position, NULL) < 0)
-		return -ENOENT; /* no data, no names */
+	rc = store_session_position(s->store, id, &identity, &position, err);
+	if (rc < 0)
+		return rc == -EIO ? rc : -ENOENT; /* no data, no names */
 	return store_session_append(s->store, id, &chunk, 1, identity, position, err);
 }
 

@@ -132,12 +132,14 @@ static enum session_phase phase_of(const struct session *session)
 }
 
 /* Where this session goes on reading. */
-static int find_position(struct sessions *s, struct session *session)
+static int find_position(struct sessions *s, struct session *session, struct err *err)
 {
 	uint64_t identity = 0, position = 0;
+	int rc = store_session_position(s->store, session->info.id, &identity, &position, err);
 
-	if (store_session_position(s->store, session->info.id, &identity, &position, NULL) == 0 &&
-	    identity == ring_identity(s->feed.ring))
+	if (rc == -EIO && store_is_shared(s->store))
+		return rc;
+	if (rc == 0 && identity == ring_identity(s->feed.ring))
 		session->stored_position = position;
 	/* Released is only what no session needed. */
 	if (session->stored_position < ring_tail(s->feed.ring))
@@ -145,14 +147,14 @@ static int find_position(struct sessions *s, struct session *session)
 	return session->stored_position > ring_head(s->feed.ring) ? -EPROTO : 0;
 }
 
-static int go_on(struct sessions *s, const struct found *found, struct session *session)
+static int go_on(struct sessions *s, const struct found *found, struct session *session, struct err *err)
 {
 	struct chunk_quality *quality = recorder_quality(session->recorder);
 	struct type_need need;
 	int rc = selector_from_text(session->info.selector, &session->selector);
 
 	if (rc == 0)
-		rc = find_position(s, session);
+		rc = find_position(s, session, err);
 	if (rc == 0)
 		rc = session_enlist(s, session);
 	if (rc < 0)
@@ -183,7 +185,7 @@ static int go_on(struct sessions *s, const struct found *found, struct session *
 static int resume_one(struct sessions *s, struct found *found, struct err *err)
 {
 	struct session *session = make_session(s, found);
-	int rc;
+	int rc, goes_on;
 
 	if (!session || !session->recorder) {
 		session_info_deinit(&found->info);
@@ -193,9 +195,13 @@ static int resume_one(struct sessions *s, struct found *found, struct err *err)
 	rc = recorder_reload(session->recorder, s->store, session->info.id, err);
 	if (rc == -ENOENT)
 		rc = 0;
-	if (rc == 0 && is_same_feed(s, found) && go_on(s, found, session) == 0)
+	goes_on = rc == 0 && is_same_feed(s, found) ? go_on(s, found, session, err) : -ENOENT;
+	if (goes_on == 0)
 		return 0;
-	if (rc == 0)
+	/* A store that cannot be reached is no reason to end a session: the server begins again. */
+	if (rc == 0 && goes_on == -EIO)
+		rc = goes_on;
+	else if (rc == 0)
 		rc = conclude(s, session, err);
 	session_free(session);
 	return rc;

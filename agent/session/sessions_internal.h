@@ -189,7 +189,9 @@ struct continuous {
 	size_t source_count;
 	struct continuous_plan *plans; /* CONTINUOUS_PLANS_MAX */
 	size_t plan_count;
-	struct day_recorder *days; /* of the feed thread alone */
+	struct day_recorder *days; /* of the feed thread alone, likewise begun */
+	struct store_day *begun;
+	size_t begun_count, begun_capacity;
 	struct thinning thinning[3];
 	uint64_t seed;
 	uint64_t since_ns; /* realtime: recorded as the settings are now */
