@@ -160,6 +160,10 @@ int spans_profile(struct sessions *s, const struct history_window *window,
  * shows the rest. */
 int spans_functions(struct sessions *s, const struct history_window *window, const struct profile_meta *meta,
 		    struct history_functions *ret, struct err *err) must_use;
+/* Visits the names of what @day of this host holds between two times, of everybody. *ret_all: none is still being read
+ * from debug information. */
+int spans_names(struct sessions *s, const struct store_day *day, uint64_t from_ns, uint64_t to_ns, names_visit_fn *visit,
+		void *ctx, bool *ret_all, struct err *err) must_use;
 /* Copies the data of a span, with its names, into the session file @to. */
 int spans_copy(struct sessions *s, const struct session_info *span, const char *to,
 	       struct err *err) must_use;

@@ -413,6 +413,7 @@ static void *finisher_main(void *ctx)
 		}
 		keep_budget(s);
 		probe_store(s);
+		day_names_look(s);
 		if (clock_monotonic_ns() >= retention_at_ns) {
 			expire_sessions(s);
 			expire_abandoned(s);

@@ -32,15 +32,23 @@ bool hosts_has_day(const struct sessions *s, const struct store_day *day, const 
 	return !host || strcmp(hosts_of_day(s, day), host) == 0;
 }
 
-void hosts_own_id(const struct sessions *s, const char *name, char *out, size_t size)
+static void make_id(const struct sessions *s, const char *host, const char *name, char *out, size_t size)
 {
-	/* A server that takes nothing may run beside the agent of its host. */
-	const char *host = s->options.feed_fd >= 0 ? s->host : "";
-
 	if (store_is_shared(s->store))
 		(void)snprintf(out, size, "%s-%016" PRIx64, name, hash_bytes(host, strlen(host), 0));
 	else
 		(void)snprintf(out, size, "%s", name);
+}
+
+void hosts_own_id(const struct sessions *s, const char *name, char *out, size_t size)
+{
+	/* A server that takes nothing may run beside the agent of its host. */
+	make_id(s, s->options.feed_fd >= 0 ? s->host : "", name, out, size);
+}
+
+void hosts_day_id(const struct sessions *s, const struct store_day *day, const char *name, char *out, size_t size)
+{
+	make_id(s, hosts_of_day(s, day), name, out, size);
 }
 
 void hosts_settle_running(const struct sessions *s, struct session_info *info)

@@ -22,6 +22,8 @@ const char *hosts_of_day(const struct sessions *s, const struct store_day *day);
 bool hosts_has_day(const struct sessions *s, const struct store_day *day, const char *host);
 /* An id made of @name that no other host gives to anything: deleting by id takes that of every host. */
 void hosts_own_id(const struct sessions *s, const char *name, char *out, size_t size);
+/* The same of another host's day: the id that @day's host gives. */
+void hosts_day_id(const struct sessions *s, const struct store_day *day, const char *name, char *out, size_t size);
 /* What the store says of a session that runs on another host is as old as its begin; it goes on by the clock. */
 void hosts_settle_running(const struct sessions *s, struct session_info *info);
 

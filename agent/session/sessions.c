@@ -643,6 +643,7 @@ void sessions_destroy(struct sessions *s)
 	cleanup_close_fn(&s->wake_fd);
 	continuous_destroy(s);
 	deployments_deinit(s);
+	day_names_deinit(s);
 	live_tables_deinit(&s->tables);
 	names_client_destroy(s->names);
 	reader_client_destroy(s->reader);

@@ -17,6 +17,7 @@
 #include "agent/base/ring.h"
 #include "agent/recording/names_client.h"
 #include "agent/recording/reader_client.h"
+#include "agent/session/day_names.h"
 #include "agent/session/detail.h"
 #include "agent/session/heap_growth.h"
 #include "agent/session/live_tables.h"
@@ -217,6 +218,7 @@ struct sessions {
 	struct peers peers;
 	struct continuous continuous;
 	struct detail detail; /* own lock */
+	struct day_names day_names;
 	struct deployments deployments;
 	struct idempotency *idempotency; /* ring buffer of IDEMPOTENCY_MAX */
 	size_t idempotency_next;

@@ -30,7 +30,9 @@ struct day_part {
 	struct parts_vec parts;
 	struct window_functions *functions; /* these are wanted, and no parts */
 	unsigned days;			    /* with data */
-	const char *host;		    /* whose the day under way is */
+	const struct store_day *day;	    /* the one under way, likewise its host */
+	const char *host;
+	bool everybody; /* not a tenant's share */
 	struct recording *recording;	    /* of the day under way */
 	unsigned damaged_days;		    /* could not be read at all */
 	bool timed;			    /* it holds single samples, not sums */
@@ -59,8 +61,11 @@ static void count_window(struct day_part *part, const struct store_window *windo
 /* The tenant's, of the samples. */
 static double share_of(const struct day_part *part, const struct store_window *window)
 {
-	uint32_t highest, rate = owners_rate(window->owners, part->window->tenant, &highest);
+	uint32_t highest, rate;
 
+	if (part->everybody)
+		return 1;
+	rate = owners_rate(window->owners, part->window->tenant, &highest);
 	return highest && rate < highest ? (double)rate / highest : 1;
 }
 
@@ -136,6 +141,9 @@ static int sum_day(struct day_part *part, const struct store_day *day)
 	if (rc < 0 || !recording_event_count(part->recording))
 		return rc;
 	window_functions_begin(part->functions, part->recording);
+	rc = day_names_load(part->s, day, part->err);
+	if (rc < 0)
+		return rc;
 	rc = store_history_dictionary(part->s->store, day, add_functions, part, NULL, part->err);
 	return rc == 0 ? window_functions_end(part->functions) : rc;
 }
@@ -146,6 +154,7 @@ static int build_day(struct day_part *part)
 					     .quality = quality_empty(),
 					     .nodes_max = 1u << 23,
 					     .events = true };
+	const struct name_source *names;
 	struct profile *profile;
 	int rc;
 
@@ -154,8 +163,13 @@ static int build_day(struct day_part *part)
 	options.quality.samples =
 		part->timed ? (int64_t)recording_event_count(part->recording) : (int64_t)(part->samples + 0.5);
 	options.quality.lost = (int64_t)part->lost;
-	rc = recording_build(part->recording, &options, names_client_begin(part->s->names),
-			     &profile);
+	names = names_client_begin(part->s->names);
+	rc = day_names_load(part->s, part->day, part->err);
+	if (rc < 0) {
+		names_client_end(part->s->names);
+		return rc;
+	}
+	rc = recording_build(part->recording, &options, names, &profile);
 	if (rc == 0)
 		names_client_note(part->s->names, &profile->quality);
 	names_client_end(part->s->names);
@@ -183,6 +197,7 @@ static int add_day(void *ctx, const struct store_day *day, uint64_t bytes)
 	if (begin_ns >= part->window->to_ns || begin_ns + CONTINUOUS_DAY_NS <= part->window->from_ns ||
 	    !hosts_has_day(part->s, day, part->window->host))
 		return 0;
+	part->day = day;
 	part->host = hosts_of_day(part->s, day);
 	part->samples = 0;
 	part->lost = 0;
@@ -267,6 +282,54 @@ int spans_profile(struct sessions *s, const struct history_window *window,
 	return rc;
 }
 
+/* ---- names ----------------------------------------------------------------------------------- */
+
+/* Build lock held. */
+static int visit_names(struct day_part *part, const struct store_day *day, names_visit_fn *visit, void *ctx, bool *all)
+{
+	struct recording_options options = { .meta = *part->meta, .quality = quality_empty(), .nodes_max = 1u << 23 };
+	cleanup(recording) struct recording *recording = recording_create();
+	cleanup(profile) struct profile *profile = NULL;
+	int rc;
+
+	part->recording = recording;
+	if (!recording)
+		return err_set(part->err, ENOMEM, NULL, NULL, "no memory to read the history");
+	rc = read_day(part, day);
+	if (rc < 0 || !recording_event_count(recording))
+		return rc == -ENOENT ? 0 : rc;
+	rc = recording_build(recording, &options, names_client_begin(part->s->names), &profile);
+	if (rc == 0)
+		rc = names_client_used(part->s->names, visit, ctx);
+	*all &= names_client_state(part->s->names) != NAMES_COMING;
+	names_client_end(part->s->names);
+	return rc;
+}
+
+int spans_names(struct sessions *s, const struct store_day *day, uint64_t from_ns, uint64_t to_ns, names_visit_fn *visit,
+		void *ctx, bool *ret_all, struct err *err)
+{
+	bool all = true;
+	int rc = 0;
+
+	for (int type = 0; rc == 0 && type < CONTINUOUS_TYPES; type++) {
+		const struct history_window window = {
+			.tenant = "", .type = (enum profile_type)type, .from_ns = from_ns, .to_ns = to_ns
+		};
+		const struct profile_meta meta = { .type = window.type };
+		struct day_part part = part_of(s, &window, &meta, err);
+
+		part.rows.tenant = NULL;
+		part.everybody = true;
+		(void)pthread_mutex_lock(&s->build_lock);
+		rc = visit_names(&part, day, visit, ctx, &all);
+		(void)pthread_mutex_unlock(&s->build_lock);
+	}
+	if (rc == 0)
+		*ret_all = all;
+	return rc;
+}
+
 /* ---- copies ---------------------------------------------------------------------------------- */
 
 struct chunk_copy {
@@ -285,6 +348,7 @@ static int append_chunk(void *ctx, const struct store_chunk *chunk)
 struct best_day {
 	struct day_part part;
 	struct recording *recording; /* of the file that holds most of the span */
+	struct store_day day;	     /* that file */
 };
 
 /* Files of one day number their stacks each for itself: the larger part is copied. */
@@ -310,6 +374,7 @@ static int read_best(void *ctx, const struct store_day *day, uint64_t bytes)
 		return 0;
 	worse = best->recording;
 	best->recording = take_ptr(recording);
+	best->day = *day;
 	recording_destroy(worse);
 	return 0;
 }
@@ -331,6 +396,8 @@ int spans_copy(struct sessions *s, const struct session_info *span, const char *
 
 	if (rc == 0 && best.recording)
 		rc = recording_encode(best.recording, append_chunk, &copy);
+	if (rc == 0 && best.recording)
+		rc = day_names_copy(s, &best.day, to, err);
 	recording_destroy(best.recording);
 	if (rc < 0)
 		return rc;
@@ -379,6 +446,7 @@ void spans_expire(struct sessions *s)
 				 "%s",
 				 err.text);
 		detail_drop_day(s, &expire.days[i]);
+		day_names_drop(s, &expire.days[i]);
 	}
 }
 
@@ -411,5 +479,6 @@ bool spans_drop_oldest(struct sessions *s)
 	    expire.days[0].day >= expire.today)
 		return false;
 	detail_drop_day(s, &expire.days[0]);
+	day_names_drop(s, &expire.days[0]);
 	return store_history_drop(s->store, &expire.days[0], &err) == 0;
 }
