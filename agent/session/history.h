@@ -128,7 +128,7 @@ struct history_window {
 	const char *service;
 	enum profile_type type;
 	uint64_t from_ns, to_ns; /* realtime, to exclusive */
-	const char *host; /* whose data alone, NULL = all hosts' */
+	const char *host; /* whose data alone, "" = this host's, NULL = all hosts' */
 	bool timed; /* single samples at their own times, where this host keeps them for all of it; else sums of minutes */
 };
 

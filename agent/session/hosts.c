@@ -29,6 +29,8 @@ const char *hosts_of_day(const struct sessions *s, const struct store_day *day)
 
 bool hosts_has_day(const struct sessions *s, const struct store_day *day, const char *host)
 {
+	if (host && !*host)
+		return !day->host[0];
 	return !host || strcmp(hosts_of_day(s, day), host) == 0;
 }
 

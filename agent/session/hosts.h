@@ -18,7 +18,7 @@ void hosts_name(char ret[STORE_HOST_SIZE]);
 bool hosts_is_own(const struct sessions *s, const char *host);
 /* Who took @day. */
 const char *hosts_of_day(const struct sessions *s, const struct store_day *day);
-/* Is @day of @host (NULL = of any)? */
+/* Is @day of @host (NULL = of any, "" = its own)? */
 bool hosts_has_day(const struct sessions *s, const struct store_day *day, const char *host);
 /* An id made of @name that no other host gives to anything: deleting by id takes that of every host. */
 void hosts_own_id(const struct sessions *s, const char *name, char *out, size_t size);

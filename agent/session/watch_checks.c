@@ -39,7 +39,7 @@ static int load_window(const struct check *c, uint64_t from_ns, uint64_t to_ns,
 	const struct history_window window = { .tenant = c->subject->setting->tenant,
 					       .service = c->subject->service,
 					       .type = c->subject->type,
-					       .host = c->s->host,
+					       .host = "",
 					       .from_ns = from_ns,
 					       .to_ns = to_ns };
 	struct err err = { 0 };
@@ -206,7 +206,7 @@ static int find_level(const struct check *c, struct level *level)
 	const struct history_window window = { .tenant = c->subject->setting->tenant,
 					       .service = c->subject->service,
 					       .type = c->subject->type,
-					       .host = c->s->host,
+					       .host = "",
 					       .from_ns = c->subject->at_ns - CONTINUOUS_DAY_NS,
 					       .to_ns = c->subject->at_ns };
 	struct change_point found[CHANGE_POINTS_MAX];
