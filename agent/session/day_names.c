@@ -251,7 +251,8 @@ void day_names_look(struct sessions *s)
 		names->every_ns = DAY_NAMES_FIRST_NS;
 	look(s);
 	names->at_ns = clock_monotonic_ns() + names->every_ns;
-	names->every_ns = names->every_ns * 2 < DAY_NAMES_MOST_NS ? names->every_ns * 2 : DAY_NAMES_MOST_NS;
+	if (names->count && names->days[0].kept.count && names->every_ns < DAY_NAMES_MOST_NS)
+		names->every_ns *= 2;
 }
 
 void day_names_deinit(struct sessions *s)

@@ -10,7 +10,7 @@
 #include "agent/store/store.h"
 
 #define DAY_NAMES_DAYS	   8u /* written to at once: of today and yesterday, by retention */
-#define DAY_NAMES_FIRST_NS (15 * NS_PER_S) /* between two looks, twice as long each time */
+#define DAY_NAMES_FIRST_NS (15 * NS_PER_S) /* between two looks; twice as long each time once there are names */
 #define DAY_NAMES_MOST_NS  (300 * NS_PER_S)
 
 struct day_names { /* of the finisher alone */

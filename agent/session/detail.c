@@ -269,6 +269,16 @@ void detail_batch_deinit(struct detail_batch *batch)
 		buf_deinit(&batch->parts[i].data);
 }
 
+/* A shared store is not asked by whoever takes the samples: there they count as they are before they are packed. */
+static void count_bytes(struct sessions *s, struct detail_stretch *stretch, const char *id, size_t added)
+{
+	uint64_t bytes = store_is_shared(s->store) ? stretch->bytes + added : store_session_bytes(s->store, id);
+
+	atomic_fetch_sub(&s->detail.bytes, stretch->bytes);
+	stretch->bytes = bytes;
+	atomic_fetch_add(&s->detail.bytes, bytes);
+}
+
 static int append_part(struct sessions *s, const struct store_day *day, uint32_t number, const struct buf *data,
 		       uint64_t position, struct err *err)
 {
@@ -283,9 +293,7 @@ static int append_part(struct sessions *s, const struct store_day *day, uint32_t
 		return rc;
 	make_id(s, number, day->retention_days, id);
 	rc = store_session_append(s->store, id, &chunk, 1, ring_identity(s->feed.ring), position, err);
-	atomic_fetch_sub(&s->detail.bytes, stretch->bytes);
-	stretch->bytes = store_session_bytes(s->store, id);
-	atomic_fetch_add(&s->detail.bytes, stretch->bytes);
+	count_bytes(s, stretch, id, data->len);
 	return rc;
 }
 

@@ -227,6 +227,8 @@ int sessions_get(struct sessions *s, const char *tenant, const char *id, struct 
 		return err_set(err, -rc, "StoreUnavailable", NULL,
 			       "the record of %s cannot be read", id);
 	hosts_settle_running(s, ret);
+	if (!ret->raw_data_bytes && store_is_shared(s->store))
+		ret->raw_data_bytes = store_session_bytes(s->store, id);
 	return 0;
 }
 
