@@ -279,8 +279,8 @@ static void send_waiting(struct clickhouse_sender *sender, struct progress *prog
 		buf_deinit(&batch.rows);
 	}
 	buf_deinit(&batch.rows);
-	/* All of it is done; or there is no frame where one should be: damage that came after it was written. */
-	if (batch.count == 0 && !atomic_load(sender->stop))
+	/* A file that was done already; or no frame where one should be: damage that came after it was written. */
+	if (batch.count == 0 && (data.len == 0 || at < data.len) && !atomic_load(sender->stop))
 		journal_done(sender->journal, base + data.len, 0);
 }
 
