@@ -142,12 +142,15 @@ static void read_number(struct journal *journal)
 /* Lock for writing held. */
 static int new_segment(struct journal *journal)
 {
-	const struct journal_segment *last = last_segment(journal);
-	struct journal_segment segment = { last ? last->name + 1 : 1, FILE_HEAD_BYTES };
+	struct journal_segment segment = { 1, FILE_HEAD_BYTES };
 	cleanup_close int fd = -1;
 	char name[NAME_SIZE];
 	int rc;
 
+	(void)pthread_mutex_lock(&journal->lock);
+	if (journal->segments.count)
+		segment.name = last_segment(journal)->name + 1;
+	(void)pthread_mutex_unlock(&journal->lock);
 	file_name(segment.name, name);
 	fd = openat(journal->dir_fd, name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
@@ -213,6 +216,7 @@ static size_t scan(struct journal *journal, const char *data, size_t len)
 	while (journal_next_frame(data, len, at, &op, &end, &skipped)) {
 		journal->damaged += skipped != 0;
 		journal->given = op.number > journal->given ? op.number : journal->given;
+		journal->written = op.number;
 		at = end;
 	}
 	return at;
@@ -239,6 +243,7 @@ static int repair(struct journal *journal, struct journal_segment *segment)
 		return len <= FILE_HEAD_BYTES ? unlinkat(journal->dir_fd, name, 0) : 0;
 	}
 	segment->size = scan(journal, data, len);
+	journal->damaged += segment->size < len && segment != last_segment(journal);
 	if (segment->size < len && (ftruncate(fd, (off_t)segment->size) < 0 || fdatasync(fd) < 0))
 		return -errno;
 	return 0;
@@ -273,7 +278,6 @@ static int load_segments(struct journal *journal)
 		return rc;
 	segments->count = kept;
 	journal->at = FILE_HEAD_BYTES;
-	journal->written = journal->given;
 	if (journal->damaged)
 		log_error("%s: %" PRIu64 " places cannot be read, their data is lost; the rest is sent", journal->path, journal->damaged);
 	return open_last(journal);
@@ -392,17 +396,30 @@ static int write_at(int fd, const char *data, size_t len, uint64_t at)
 	return 0;
 }
 
+/* 0: there is none. Whoever sends moves the list. */
+static uint64_t last_size(struct journal *journal)
+{
+	const struct journal_segment *last;
+	uint64_t size;
+
+	(void)pthread_mutex_lock(&journal->lock);
+	last = last_segment(journal);
+	size = last ? last->size : 0;
+	(void)pthread_mutex_unlock(&journal->lock);
+	return size;
+}
+
 static int append(struct journal *journal, const struct buf *frame, uint64_t number)
 {
-	struct journal_segment *last = last_segment(journal);
-	uint64_t end;
+	uint64_t end = last_size(journal);
 	int rc = 0;
 
-	if (!last || last->size >= JOURNAL_SEGMENT_BYTES)
+	if (end == 0 || end >= JOURNAL_SEGMENT_BYTES) {
 		rc = new_segment(journal);
+		end = FILE_HEAD_BYTES;
+	}
 	if (rc < 0)
 		return rc;
-	end = last_segment(journal)->size;
 	rc = write_at(journal->fd, frame->data, frame->len, end);
 	if (rc == 0 && fdatasync(journal->fd) < 0)
 		rc = -errno;
@@ -503,6 +520,8 @@ void journal_done(struct journal *journal, uint64_t at, uint64_t number)
 		segments->count--;
 		journal->at = FILE_HEAD_BYTES;
 	}
+	if (segments->count == 1 && journal->at == segments->data[0].size)
+		journal->done = journal->written;
 	(void)pthread_cond_broadcast(&journal->changed);
 	(void)pthread_mutex_unlock(&journal->lock);
 	if (gone)

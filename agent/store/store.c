@@ -24,24 +24,31 @@ static int bad_id(struct err *err)
 	return err_set(err, EINVAL, "InvalidParam", "id", "not an id of this store");
 }
 
-int store_open(const char *data_dir, const char *url, const char *host, struct store **ret, struct err *err)
+static int open_engine(struct store *store, const char *data_dir, const char *url, const char *host, struct err *err)
 {
-	static const char sqlite_scheme[] = "sqlite:";
+	static const char sqlite_scheme[] = "sqlite:", clickhouse_scheme[] = "clickhouse:";
 	const char *path = data_dir;
-	struct store *store;
-	int rc;
 
+	if (url && strncmp(url, clickhouse_scheme, strlen(clickhouse_scheme)) == 0)
+		return clickhouse_engine_open(data_dir, url, host, &store->ops, &store->engine, err);
 	if (url && *url) {
+		/* No more of it: it may hold a password. */
 		if (strncmp(url, sqlite_scheme, strlen(sqlite_scheme)) != 0)
-			return err_set(err, EINVAL, NULL, "url",
-				       "store url '%.64s': only sqlite:PATH is known", url);
+			return err_set(err, EINVAL, NULL, "url", "store url: only sqlite:PATH and clickhouse://… are known");
 		if (url[strlen(sqlite_scheme)])
 			path = url + strlen(sqlite_scheme);
 	}
-	store = calloc(1, sizeof(*store));
+	return sqlite_engine_open(path, &store->ops, &store->engine, err);
+}
+
+int store_open(const char *data_dir, const char *url, const char *host, struct store **ret, struct err *err)
+{
+	struct store *store = calloc(1, sizeof(*store));
+	int rc;
+
 	if (!store)
 		return err_set(err, ENOMEM, NULL, NULL, "no memory to open the store");
-	rc = sqlite_engine_open(path, &store->ops, &store->engine, err);
+	rc = open_engine(store, data_dir, url, host, err);
 	if (rc < 0) {
 		free(store);
 		return rc;

@@ -56,5 +56,8 @@ struct store_ops {
 /* @path: the folder, created if absent. */
 int sqlite_engine_open(const char *path, const struct store_ops **ret_ops, void **ret_engine,
 		       struct err *err) must_use;
+/* @path: the folder of what waits and of the lock, created if absent; @url: clickhouse://…; @host as in store_open(). */
+int clickhouse_engine_open(const char *path, const char *url, const char *host, const struct store_ops **ret_ops, void **ret_engine,
+			   struct err *err) must_use;
 
 #endif
