@@ -84,7 +84,6 @@ int clickhouse_history_days(void *ctx, bool every_host, store_day_fn *visit, voi
 	int rc;
 
 	sql_text(&host, ch->host);
-	buf_add_str(&where, "");
 	if (!every_host)
 		buf_printf(&where, " AND host = %s", host.data ? host.data : "");
 	if (host.error || where.error)

@@ -205,9 +205,8 @@ def baseline_outlives(fleet, session):
     check(body(fleet.v.get(f"{FAMILY_A}/{baseline}/flamegraph?format=folded")) == folded, "the baseline is not its session")
 
 
-def stopped_at_home(fleet, service):
+def stopped_at_home(fleet, session):
     """Only A stops what runs on A; the others see that it runs."""
-    session = fleet.a.start_profile(service, 600, rate=RATE)
     for daemon in (fleet.b, fleet.v):
         wait_until(lambda d=daemon: d.request("GET", f"{FAMILY_A}/{session}").status == 200, 60, "others to see it")
         result = daemon.get(f"{FAMILY_A}/{session}").json()
@@ -215,7 +214,6 @@ def stopped_at_home(fleet, service):
         detail = problem(daemon.request("DELETE", f"{FAMILY_A}/{session}"), 409, "NotFinished")["detail"]
         check(fleet.names["a"] in detail, detail)
     check(fleet.a.get(f"{FAMILY_A}/{session}").json()["status"] == "running", "it was stopped")
-    return session
 
 
 # ---- continuous profiling --------------------------------------------------------------------------------------------
@@ -319,8 +317,8 @@ def metric(daemon, name):
     return None
 
 
-def goes_on_without(fleet, process, service, session, at):
-    """@session runs on A since its program had used @at: (before, after) ns."""
+def goes_on_without(fleet, process, service, session, began):
+    """@session runs on A; it was begun when its program had used between @began ns of CPU time."""
     fleet.clickhouse.kill()
     for which, daemon in fleet.all():
         problem(daemon.request("GET", f"{FAMILY_A}/history"), 503, "StoreUnavailable")
@@ -338,9 +336,10 @@ def goes_on_without(fleet, process, service, session, at):
     server = fleet.a.children()["profd-server"]
     seen = fleet.a.get(f"{FAMILY_A}/{session}").json()["sampleCount"]
     wait_until(lambda: fleet.a.get(f"{FAMILY_A}/{session}").json()["sampleCount"] > seen + 100, 60, "more samples")
+    ended = [cpu_ns(process.pid)]
     for each in (session, second):
         check(fleet.a.request("DELETE", f"{FAMILY_A}/{each}").status == 202, "not stopped")
-    most = cpu_ns(process.pid)
+    ended.append(cpu_ns(process.pid))
     wait_until(lambda: metric(fleet.a, "profd_store_waiting_bytes"), 60, "what waits to be counted")
     fleet.clickhouse.start()
     for which, daemon in fleet.all():
@@ -349,7 +348,7 @@ def goes_on_without(fleet, process, service, session, at):
         wait_until(lambda e=each: fleet.v.request("GET", f"{FAMILY_A}/{e}").status == 200 and
                    fleet.v.get(f"{FAMILY_A}/{e}").json()["status"] == "completed", 60, "the session to arrive")
     result = fleet.same(f"{FAMILY_A}/{session}", of=as_json)
-    check_sampled(result["totalValue"], *at, most, RATE) if len(at) == 1 else check_sampled(result["totalValue"], *at, RATE)
+    check_sampled(result["totalValue"], ended[0] - began[1], ended[1] - began[0], RATE)
     check(sum(value for _, value in fleet.v.folded(session)) == result["totalValue"], "its data is not what it says")
     wait_until(lambda: metric(fleet.a, "profd_store_waiting_bytes") == 0, 60, "nothing to wait")
     check(fleet.a.children()["profd-server"] == server, "the server began again")
@@ -413,9 +412,11 @@ def fleet_answers_as_one():
         named_everywhere(fleet, service)
         span_deleted(fleet, service)
         baseline_outlives(fleet, first)
-        began = cpu_ns(process.pid)
-        session = stopped_at_home(fleet, service)
-        goes_on_without(fleet, process, service, session, (began,))
+        began = [cpu_ns(process.pid)]
+        session = fleet.a.start_profile(service, 600, rate=RATE)
+        began.append(cpu_ns(process.pid))
+        stopped_at_home(fleet, session)
+        goes_on_without(fleet, process, service, session, began)
         killed(fleet, program, process, service)
 
 
