@@ -15,6 +15,8 @@
 #define RETENTION_EVERY_NS (600 * NS_PER_S)
 #define NS_PER_DAY	   (86400 * NS_PER_S)
 #define AGAIN_NS	   (5 * NS_PER_S) /* after the store could not be reached */
+#define LOOK_AGAIN_NS	   (10 * NS_PER_S) /* for names, the first time; twice as long each time */
+#define LOOKS_MAX	   3u
 #define WATCH_KEPT_NS	   (400 * NS_PER_DAY) /* findings, deployments, state of the watch */
 #define BUDGET_KEEP_PCT	   90 /* of the disk budget, after the oldest sessions went */
 
@@ -29,12 +31,18 @@ static int add_name(void *ctx, uint64_t key, uint64_t offset, const struct name_
 	return name_chunk_add(chunk, &name);
 }
 
+struct collected {
+	struct name_chunk *chunk;
+	enum names_state state;
+};
+
 static void collect_names(void *ctx, struct sessions *s, const struct profile *profile)
 {
-	struct name_chunk *chunk = ctx;
+	struct collected *collected = ctx;
 
 	/* A part is better than nothing: what is missing is asked for again when it is shown. */
-	(void)!names_client_used(s->names, add_name, chunk);
+	(void)!names_client_used(s->names, add_name, collected->chunk);
+	collected->state = names_client_state(s->names);
 }
 
 static int append_names(struct sessions *s, const char *id, const struct name_chunk *names,
@@ -81,8 +89,9 @@ static int write_names(struct sessions *s, const struct session_info *info,
 int finisher_keep_names(struct sessions *s, const struct session_info *info, struct err *err)
 {
 	cleanup(name_chunk) struct name_chunk *names = name_chunk_create();
+	struct collected collected = { .chunk = names };
 	cleanup(profile) struct profile *profile = NULL;
-	int rc = names ? session_profile_build(s, info, collect_names, names, &profile, err) : -ENOMEM;
+	int rc = names ? session_profile_build(s, info, collect_names, &collected, &profile, err) : -ENOMEM;
 
 	if (rc < 0 || !name_chunk_count(names))
 		return rc;
@@ -111,19 +120,39 @@ void session_info_settle(struct session_info *info, const struct profile *profil
 	}
 }
 
-/* False: the store cannot be reached, it is worth trying again. */
-static bool finish(struct sessions *s, const struct finished *job)
+/* Of a shared store others show the session, who cannot ask this host's symbolizer: what it reads only now, or was too busy
+ * for, is kept later. */
+static bool is_worth_another_look(const struct sessions *s, const struct finished *job, const struct profile *profile,
+				  enum names_state state)
+{
+	return store_is_shared(s->store) && job->tries < LOOKS_MAX &&
+	       (state == NAMES_COMING || (state == NAMES_MAY_IMPROVE && profile->quality.unknown_frame_pct > 0));
+}
+
+static void look_again(struct finished *job, uint64_t wait_ns)
+{
+	job->due_ns = clock_monotonic_ns() + wait_ns;
+}
+
+/* False: it is worth trying again when @job is due. */
+static bool finish(struct sessions *s, struct finished *job)
 {
 	cleanup(name_chunk) struct name_chunk *names = name_chunk_create();
 	cleanup(profile) struct profile *profile = NULL;
+	struct collected collected = { .chunk = names };
 	struct session_info info;
 	struct err err = { 0 };
 	int rc = sessions_get(s, job->tenant, job->id, &info, &err);
+	bool again = false;
 
+	look_again(job, AGAIN_NS);
 	if (rc < 0 || !names)
 		return rc != -EIO || !store_is_shared(s->store);
-	rc = session_profile_build(s, &info, collect_names, names, &profile, &err);
-	if (rc == 0) {
+	rc = session_profile_build(s, &info, collect_names, &collected, &profile, &err);
+	if (rc == 0)
+		again = is_worth_another_look(s, job, profile, collected.state);
+	/* A look that brought nothing new leaves what is there. */
+	if (rc == 0 && (!job->tries || name_chunk_count(names) > job->names)) {
 		info.quality.unknown_frame_pct = profile->quality.unknown_frame_pct;
 		info.quality.guessed_frame_pct = profile->quality.guessed_frame_pct;
 		info.quality.truncated_pct = profile->quality.truncated_pct;
@@ -141,7 +170,11 @@ static bool finish(struct sessions *s, const struct finished *job)
 		log_warn("session %s: its names are not kept (%s); they are asked for again when "
 			 "it is shown",
 			 job->id, err.text);
-	return true;
+	if (!again || rc < 0)
+		return true;
+	look_again(job, LOOK_AGAIN_NS << job->tries++);
+	job->names = (uint32_t)name_chunk_count(names);
+	return false;
 }
 
 /* ---- retention ------------------------------------------------------------------------------- */
@@ -333,6 +366,7 @@ void finisher_add(struct sessions *s, const char *tenant, const char *id)
 	if (s->finished_count >= FINISHED_MAX)
 		return;
 	slot = &s->finished[s->finished_count++];
+	*slot = (struct finished){ 0 };
 	(void)snprintf(slot->tenant, sizeof(slot->tenant), "%s", tenant);
 	(void)snprintf(slot->id, sizeof(slot->id), "%s", id);
 	(void)pthread_cond_signal(&s->finisher_wake);
@@ -378,39 +412,63 @@ static void probe_store(struct sessions *s)
 	sessions_unlock(s);
 }
 
-/* @calm: not for what is there already. */
-static void wait_for_work(struct sessions *s, bool calm)
+/* The first that is due. Lock held. */
+static bool take_job(struct sessions *s, struct finished *ret)
+{
+	uint64_t now_ns = clock_monotonic_ns();
+
+	for (size_t i = 0; i < s->finished_count; i++) {
+		if (s->finished[i].due_ns > now_ns)
+			continue;
+		*ret = s->finished[i];
+		s->finished_count--;
+		memmove(&s->finished[i], &s->finished[i + 1], (s->finished_count - i) * sizeof(*ret));
+		return true;
+	}
+	return false;
+}
+
+static void put_back(struct sessions *s, const struct finished *job)
+{
+	sessions_scope(s);
+
+	if (s->finished_count < FINISHED_MAX)
+		s->finished[s->finished_count++] = *job;
+}
+
+static bool is_any_due(const struct sessions *s)
+{
+	uint64_t now_ns = clock_monotonic_ns();
+
+	for (size_t i = 0; i < s->finished_count; i++)
+		if (s->finished[i].due_ns <= now_ns)
+			return true;
+	return false;
+}
+
+static void wait_for_work(struct sessions *s)
 {
 	uint64_t until_ns = clock_monotonic_ns() + 5 * NS_PER_S;
 	struct timespec until = { .tv_sec = (time_t)(until_ns / NS_PER_S),
 				  .tv_nsec = (long)(until_ns % NS_PER_S) };
 
-	if ((calm || !s->finished_count) && !s->stopping)
+	if (!is_any_due(s) && !s->stopping)
 		(void)pthread_cond_timedwait(&s->finisher_wake, &s->lock, &until);
 }
 
 static void *finisher_main(void *ctx)
 {
 	struct sessions *s = ctx;
-	uint64_t retention_at_ns = 0, again_ns = 0;
+	uint64_t retention_at_ns = 0;
 
 	sessions_lock(s);
 	while (!s->stopping) {
 		struct finished job;
-		bool has_job = s->finished_count > 0 && clock_monotonic_ns() >= again_ns;
+		bool has_job = take_job(s, &job);
 
-		if (has_job) {
-			job = s->finished[0];
-			s->finished_count--;
-			memmove(s->finished, s->finished + 1, s->finished_count * sizeof(job));
-		}
 		sessions_unlock(s);
-		if (has_job && !finish(s, &job)) {
-			sessions_lock(s);
-			finisher_add(s, job.tenant, job.id);
-			sessions_unlock(s);
-			again_ns = clock_monotonic_ns() + AGAIN_NS;
-		}
+		if (has_job && !finish(s, &job))
+			put_back(s, &job);
 		keep_budget(s);
 		probe_store(s);
 		day_names_look(s);
@@ -423,7 +481,7 @@ static void *finisher_main(void *ctx)
 			retention_at_ns = clock_monotonic_ns() + RETENTION_EVERY_NS;
 		}
 		sessions_lock(s);
-		wait_for_work(s, clock_monotonic_ns() < again_ns);
+		wait_for_work(s);
 	}
 	sessions_unlock(s);
 	return NULL;

@@ -130,6 +130,8 @@ struct idempotency {
 struct finished {
 	char tenant[TENANT_NAME_SIZE];
 	char id[SESSION_ID_SIZE];
+	uint64_t due_ns; /* monotonic: not before this */
+	uint32_t tries, names; /* looks before this one, and names that the last of them kept */
 };
 
 struct feed {
