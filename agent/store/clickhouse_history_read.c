@@ -80,22 +80,23 @@ int clickhouse_history_days(void *ctx, bool every_host, store_day_fn *visit, voi
 {
 	struct clickhouse *ch = ctx;
 	cleanup_buf struct buf sql = { 0 }, answer = { 0 }, where = { 0 }, host = { 0 };
+	const char *of;
 	struct bytes in;
 	int rc;
 
 	sql_text(&host, ch->host);
-	buf_add_str(&where, "");
 	if (!every_host)
-		buf_printf(&where, " AND host = %s", host.data ? host.data : "");
+		buf_printf(&where, " AND host = %s", host.error ? "" : host.data);
 	if (host.error || where.error)
 		return err_set(err, ENOMEM, NULL, NULL, "no memory to ask the store");
+	of = where.len ? where.data : "";
 	buf_printf(&sql,
 		   "SELECT " ROW_MARK ", " ROW_TEXT("host") ", day, retention, toUInt64(sum(size)) FROM (SELECT host, day, retention, op, size "
 		   "FROM hours WHERE row != 1%s UNION ALL SELECT host, day, retention, op, size FROM minutes WHERE row != 1%s) ANY LEFT JOIN "
 		   "(SELECT host, day, retention, max(op) AS gone FROM hours WHERE row = 1%s GROUP BY host, day, retention) "
 		   "USING (host, day, retention) WHERE op > gone GROUP BY host, day, retention ORDER BY day, retention, host != %s, host "
 		   "FORMAT RowBinary",
-		   where.data ? where.data : "", where.data ? where.data : "", where.data ? where.data : "", host.data);
+		   of, of, of, host.data);
 	rc = clickhouse_ask(ch, &sql, &answer, err);
 	in = bytes_of(answer.data, answer.len);
 	while (rc == 0) {
