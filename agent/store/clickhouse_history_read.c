@@ -441,10 +441,14 @@ static void add_windows(struct clickhouse *ch, struct buf *sql, const struct sto
 	buf_printf(sql, " AND (row <= 2 OR (ts >= %lld AND ts < %lld)) AND (row IN (1, 3) OR (row IN (%s5)", (long long)begin,
 		   (long long)windows->to_s, windows->query->with_data ? "2, " : "");
 	add_series(sql, windows->query);
-	buf_printf(sql, ")) UNION ALL SELECT " INNER_COLUMNS "%s", z);
+	/* Of minutes that are rolled up most need not come: those that do are left out here. */
+	buf_printf(sql, ")) UNION ALL SELECT " INNER_COLUMNS "%s FROM (SELECT " INNER_COLUMNS "%s, intDiv(ts, 3600) AS h", z, z);
 	add_day(ch, sql, "minutes", day);
 	buf_printf(sql, " AND row = 6 AND ts >= %lld AND ts < %lld", (long long)windows->from_s, (long long)windows->to_s);
 	add_series(sql, windows->query);
+	buf_add_str(sql, ") ANY LEFT JOIN (SELECT intDiv(ts, 3600) AS h, max(op) AS rolled");
+	add_day(ch, sql, "hours", day);
+	buf_add_str(sql, " AND row = 3 GROUP BY h) USING (h) WHERE op > rolled");
 	buf_add_str(sql, ") ORDER BY if(row <= 2, toUInt32(0), toUInt32(intDiv(ts, 3600) + 1)), row, ts, service, type, owners, op, seq "
 			 "FORMAT RowBinary");
 }

@@ -17,10 +17,12 @@
 #include "agent/base/buf.h"
 #include "agent/base/clock.h"
 #include "agent/base/io.h"
+#include "agent/store/clickhouse.h"
 #include "agent/store/clickhouse_journal.h"
 #include "agent/store/clickhouse_rows.h"
 #include "agent/store/clickhouse_url.h"
 #include "agent/store/store.h"
+#include "agent/store/store_engine.h"
 #include "tests/support/clickhouse.h"
 
 #define DAY    20778u
@@ -109,6 +111,13 @@ static void record(struct host *h, const char *service, unsigned minute, const c
 
 	if (store_history_append(h->store, &week, &piece, 1, &window, 1, 5, minute, &err) < 0)
 		fail_msg("%s", err.text);
+}
+
+/* Until others see what it wrote. */
+static void settle(struct host *h)
+{
+	while (store_waiting_bytes(h->store))
+		clock_sleep_ns(NS_PER_MS);
 }
 
 static int add_id(void *ctx, const struct store_record *record)
@@ -311,6 +320,7 @@ static void test_two_hosts(void **state)
 
 	append(a, "sess-a", "one", 1);
 	append(a, "sess-a", "two", 2);
+	settle(a);
 	check_session(a, "sess-a", "one two ");
 	check_session(b, "sess-a", "one two ");
 	assert_true(store_session_bytes(none->store, "sess-a") > 0);
@@ -319,6 +329,8 @@ static void test_two_hosts(void **state)
 	record(a, "web", 0, "x");
 	record(b, "web", 0, "yy");
 	record(b, "db", 1, "z");
+	settle(a);
+	settle(b);
 	check_days(a, false, "20778: ");
 	check_days(a, true, "20778: 20778:b ");
 	check_days(none, true, "20778:a 20778:b ");
@@ -331,16 +343,19 @@ static void test_two_hosts(void **state)
 	assert_int_equal(store_delete(b->store, "session", "default", "s1", &err), 0);
 	assert_int_equal(store_session_remove(b->store, "sess-a", &err), 0);
 	check_list(b, true, "key a/both b/both b/s2 ", 4);
+	settle(none);
 	check_list(a, false, "a/both ", 1);
 	assert_int_equal(store_session_read(a->store, "sess-a", see_chunk, NULL, NULL, &err), -ENOENT);
 	check_session(a, "bl-1", "one two ");
 	/* And it can be written again. */
 	append(a, "sess-a", "three", 3);
+	settle(a);
 	check_session(b, "sess-a", "three ");
 	put(a, "s1", "web", 10, "again");
 	check_list(a, false, "a/both a/s1 ", 2);
 	/* A day of one is not that of the other. */
 	assert_int_equal(store_history_drop(a->store, &week, &err), 0);
+	settle(a);
 	check_days(a, true, "20778:b ");
 	check_windows(a, &of_b, "web@0=yy db@1=z ");
 	assert_int_equal(store_history_windows(b->store, &of_a, &(struct store_window_query){ 0 }, see_window, NULL, NULL, &err), -ENOENT);
@@ -373,6 +388,78 @@ static void test_any_text(void **state)
 	check_list(h, true, "", 0);
 	check_windows(h, &(struct store_day){ DAY, 7, "ho'st\\" },
 		      "it's@0=x back\\slash@1=x a\nb\tc@2=x \\'); DROP TABLE records; --@3=x ж日本🙂@4=x %5c?&=#@5=x \\0@6=x {x}@7=x ");
+	end_host(h);
+}
+
+/* ---- what is not needed any more ------------------------------------------------------------------------- */
+
+static void count_rows(const char *url, const char *what, const char *expect)
+{
+	cleanup_buf struct buf sql = { 0 }, answer = { 0 };
+
+	buf_printf(&sql, what, strrchr(url, '/') + 1);
+	clickhouse_query(sql.data, &answer);
+	assert_string_equal(answer.data, expect);
+}
+
+static void wait_rewritten(void)
+{
+	for (;;) {
+		cleanup_buf struct buf answer = { 0 };
+
+		clickhouse_query("SELECT count() FROM system.mutations WHERE is_done = 0", &answer);
+		if (strcmp(answer.data, "0") == 0)
+			return;
+		clock_sleep_ns(20 * NS_PER_MS);
+	}
+}
+
+/* What is gone goes from the disk, and what is there reads as before. */
+static void test_cleaning(void **state)
+{
+	static const struct store_day old = { .day = 19000, .retention_days = 7 }, dropped = { .day = 19000, .retention_days = 30 };
+	struct host *h = new_host("a", clickhouse_fresh_url());
+	const struct store_chunk piece = { STORE_CHUNK_STACKS, "dict", 4 }, settled = { STORE_CHUNK_SETTLED, "all", 3 };
+	const struct store_minute minute = { .minute = 1, .samples = 3, .profiled_ms = 60000 };
+	struct store_window window = { .service = "web", .type = "cpu", .owners = ",d:1,", .from_ns = 19000 * 86400ull * NS_PER_S,
+				       .samples = 1, .data = "x", .len = 1 };
+	struct store_window hour = window;
+	cleanup_buf struct buf seen = { 0 };
+	const struct store_ops *ops;
+	uint64_t bytes, identity, position;
+	struct err err = { 0 };
+	void *engine;
+
+	hour.minutes = &minute;
+	hour.minute_count = 1;
+	if (clickhouse_engine_open(h->dir, h->url, "a", &ops, &engine, &err) < 0)
+		fail_msg("%s", err.text);
+	for (unsigned i = 0; i < 10; i++) {
+		assert_int_equal(ops->history_append(engine, &old, &piece, 1, &window, 1, 1, i, &err), 0);
+		assert_int_equal(ops->history_append(engine, &dropped, &piece, 1, &window, 1, 1, i, &err), 0);
+		assert_int_equal(ops->session_append(engine, i < 5 ? "one" : "two", &piece, 1, 1, i, &err), 0);
+	}
+	assert_int_equal(ops->history_roll(engine, &old, window.from_ns, 0, &settled, NULL, &hour, 1, &err), 0);
+	assert_int_equal(ops->history_roll(engine, &dropped, window.from_ns, 0, &settled, NULL, &hour, 1, &err), 0);
+	assert_int_equal(ops->history_append(engine, &old, NULL, 0, NULL, 0, 1, 99, &err), 0);
+	assert_int_equal(ops->history_drop(engine, &dropped, &err), 0);
+	assert_int_equal(ops->session_remove(engine, "one", &err), 0);
+	bytes = ops->bytes(engine);
+	for (unsigned i = 0; i < 2; i++) {
+		clickhouse_clean_now(engine);
+		wait_rewritten();
+	}
+	/* The last position, what replaced the minutes, and the session that is there. */
+	count_rows(h->url, "SELECT groupArray(row) FROM %s.minutes", "[7,7]");
+	count_rows(h->url, "SELECT arraySort(groupArray(row)) FROM %s.hours", "[1,3,4,5]");
+	count_rows(h->url, "SELECT id, kind = 0, count() FROM %s.chunks GROUP BY id, kind = 0 ORDER BY id", "one\t1\t1\ntwo\t0\t10");
+	assert_true(ops->bytes(engine) <= bytes);
+	assert_int_equal(ops->history_position(engine, &old, &identity, &position, &err), 0);
+	assert_int_equal(position, 99);
+	assert_int_equal(ops->history_dictionary(engine, &old, see_chunk, &seen, NULL, &err), 0);
+	buf_add_char(&seen, '\0');
+	assert_string_equal(seen.data, "all ");
+	ops->close(engine);
 	end_host(h);
 }
 
@@ -788,7 +875,7 @@ int main(void)
 		cmocka_unit_test(test_two_hosts),      cmocka_unit_test(test_any_text),
 		cmocka_unit_test(test_server_away),    cmocka_unit_test(test_server_hangs),
 		cmocka_unit_test(test_sent_twice),     cmocka_unit_test(test_refused_operation),
-		cmocka_unit_test(test_hostile_answers),
+		cmocka_unit_test(test_hostile_answers), cmocka_unit_test(test_cleaning),
 	};
 
 	return cmocka_run_group_tests_name("store_clickhouse", tests, NULL, NULL);
