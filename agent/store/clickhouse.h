@@ -31,7 +31,7 @@ struct clickhouse {
 	_Atomic uint64_t added_bytes; /* since then */
 	_Atomic bool shrunk; /* something went since then */
 	_Atomic uint64_t budget_bytes; /* 0 = none */
-	uint64_t cleaned_ns; /* of the sender's thread: monotonic, when it last looked for what is not needed any more */
+	uint64_t clean_next_ns; /* of the sender's thread: monotonic, when it looks for what is not needed any more */
 };
 
 /* ---- clickhouse_engine.c: for the other files -------------------------------------------------------- */
@@ -85,5 +85,6 @@ int clickhouse_history_spans(void *ctx, const struct store_day *day, const struc
 
 /* Removes rows that nobody sees any more, at most once an hour; called by the sender when nothing waits. */
 void clickhouse_clean(void *ctx);
+void clickhouse_clean_now(struct clickhouse *ch);
 
 #endif

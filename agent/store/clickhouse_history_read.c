@@ -80,21 +80,23 @@ int clickhouse_history_days(void *ctx, bool every_host, store_day_fn *visit, voi
 {
 	struct clickhouse *ch = ctx;
 	cleanup_buf struct buf sql = { 0 }, answer = { 0 }, where = { 0 }, host = { 0 };
+	const char *of;
 	struct bytes in;
 	int rc;
 
 	sql_text(&host, ch->host);
 	if (!every_host)
-		buf_printf(&where, " AND host = %s", host.data ? host.data : "");
+		buf_printf(&where, " AND host = %s", host.error ? "" : host.data);
 	if (host.error || where.error)
 		return err_set(err, ENOMEM, NULL, NULL, "no memory to ask the store");
+	of = where.len ? where.data : "";
 	buf_printf(&sql,
 		   "SELECT " ROW_MARK ", " ROW_TEXT("host") ", day, retention, toUInt64(sum(size)) FROM (SELECT host, day, retention, op, size "
 		   "FROM hours WHERE row != 1%s UNION ALL SELECT host, day, retention, op, size FROM minutes WHERE row != 1%s) ANY LEFT JOIN "
 		   "(SELECT host, day, retention, max(op) AS gone FROM hours WHERE row = 1%s GROUP BY host, day, retention) "
 		   "USING (host, day, retention) WHERE op > gone GROUP BY host, day, retention ORDER BY day, retention, host != %s, host "
 		   "FORMAT RowBinary",
-		   where.data ? where.data : "", where.data ? where.data : "", where.data ? where.data : "", host.data);
+		   of, of, of, host.data);
 	rc = clickhouse_ask(ch, &sql, &answer, err);
 	in = bytes_of(answer.data, answer.len);
 	while (rc == 0) {
@@ -439,10 +441,14 @@ static void add_windows(struct clickhouse *ch, struct buf *sql, const struct sto
 	buf_printf(sql, " AND (row <= 2 OR (ts >= %lld AND ts < %lld)) AND (row IN (1, 3) OR (row IN (%s5)", (long long)begin,
 		   (long long)windows->to_s, windows->query->with_data ? "2, " : "");
 	add_series(sql, windows->query);
-	buf_printf(sql, ")) UNION ALL SELECT " INNER_COLUMNS "%s", z);
+	/* Of minutes that are rolled up most need not come: those that do are left out here. */
+	buf_printf(sql, ")) UNION ALL SELECT " INNER_COLUMNS "%s FROM (SELECT " INNER_COLUMNS "%s, intDiv(ts, 3600) AS h", z, z);
 	add_day(ch, sql, "minutes", day);
 	buf_printf(sql, " AND row = 6 AND ts >= %lld AND ts < %lld", (long long)windows->from_s, (long long)windows->to_s);
 	add_series(sql, windows->query);
+	buf_add_str(sql, ") ANY LEFT JOIN (SELECT intDiv(ts, 3600) AS h, max(op) AS rolled");
+	add_day(ch, sql, "hours", day);
+	buf_add_str(sql, " AND row = 3 GROUP BY h) USING (h) WHERE op > rolled");
 	buf_add_str(sql, ") ORDER BY if(row <= 2, toUInt32(0), toUInt32(intDiv(ts, 3600) + 1)), row, ts, service, type, owners, op, seq "
 			 "FORMAT RowBinary");
 }

@@ -88,9 +88,11 @@ static int check_version(struct clickhouse_http *http, int *ret_code, struct err
 	if (rc < 0)
 		return rc;
 	in = bytes_of(answer.data, answer.len);
-	if (row_read_numbers(&in, &version, 1) < 0)
+	if (row_read_numbers(&in, &version, 1) != 1) {
+		*ret_code = -1;
 		return err_set(err, EIO, "StoreUnavailable", NULL, "%s is no ClickHouse: it answers something else",
 			       clickhouse_http_name(http));
+	}
 	if (version > FORMAT_VERSION)
 		return err_set(err, EPROTO, "StoreUnavailable", NULL,
 			       "%s was written by a newer profd (format %llu, this one knows %d): install that version or use another database",

@@ -21,7 +21,8 @@ enum clickhouse_table {
 /* The INSERT whose rows are in the body. NULL: no such table. */
 const char *clickhouse_insert(uint32_t table);
 
-/* Creates database and tables where they are absent. -EPROTO: made by a newer version. */
+/* Creates database and tables where they are absent. *ret_code as of clickhouse_http_do(), -1: it is no ClickHouse. -EPROTO: made by a
+ * newer version. */
 int clickhouse_make_tables(struct clickhouse_http *http, const char *database, int *ret_code, struct err *err) must_use;
 
 #endif
