@@ -152,6 +152,12 @@ def problem(answer, status, word):
     return answer.json()
 
 
+def await_names(daemon, service):
+    """A symbolizer reads what runs on the host first: ClickHouse's library takes a busy machine long."""
+    wait_until(lambda: any("main" in stack for stack, _ in daemon.folded(daemon.profile(service, 1, rate=RATE)["id"])), 180,
+               "names")
+
+
 # ---- one session, everywhere -----------------------------------------------------------------------------------------
 
 
@@ -403,6 +409,7 @@ def fleet_answers_as_one():
             answer = daemon.request("POST", FAMILY_A + "/continuous", {"service": service, "sampleRate": 49})
             check(answer.status == 200, answer)
         check(fleet.v.request("POST", FAMILY_A + "/continuous", {"service": service}).status in (404, 422), "taken by nobody")
+        await_names(fleet.a, service)
         first = fleet.a.profile(service, 2, rate=RATE)["id"]
         other = fleet.b.profile(service, 2, rate=RATE)["id"]
         same_session(fleet, service, first)
