@@ -171,6 +171,8 @@ static int find_role(struct http_call *call)
 		request->role = owner ? HTTP_ROLE_ADMIN : HTTP_ROLE_PROFILE;
 		return take_query_tenant(request, call->err);
 	}
+	if (http_header(request, "Authorization") && auth_is_open(call->api))
+		keys_look(call->api->keys);
 	if (auth_is_open(call->api)) {
 		request->role = HTTP_ROLE_PROFILE;
 		return take_query_tenant(request, call->err);

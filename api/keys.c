@@ -119,13 +119,13 @@ static int load(struct keys *keys, struct err *err)
 
 /* Of a shared store: who comes when it is time looks what others have made and revoked. Nobody waits for it, and while it
  * cannot be reached what is known holds. */
-static void refresh(struct keys *keys)
+static void refresh(struct keys *keys, uint64_t age_ns)
 {
 	if (!keys->store || !store_is_shared(keys->store) ||
-	    clock_monotonic_ns() - atomic_load(&keys->tried_ns) < SHARED_NS ||
+	    clock_monotonic_ns() - atomic_load(&keys->tried_ns) < age_ns ||
 	    pthread_mutex_trylock(&keys->load_lock) != 0)
 		return;
-	if (clock_monotonic_ns() - atomic_load(&keys->tried_ns) >= SHARED_NS)
+	if (clock_monotonic_ns() - atomic_load(&keys->tried_ns) >= age_ns)
 		(void)!load(keys, NULL);
 	(void)pthread_mutex_unlock(&keys->load_lock);
 }
@@ -159,11 +159,16 @@ void keys_destroy(struct keys *keys)
 
 /* ---- look-up --------------------------------------------------------------------------------------- */
 
+void keys_look(struct keys *keys)
+{
+	refresh(keys, RELOAD_NS);
+}
+
 bool keys_any(struct keys *keys)
 {
 	bool any;
 
-	refresh(keys);
+	refresh(keys, SHARED_NS);
 	(void)pthread_mutex_lock(&keys->lock);
 	any = keys->count > 0;
 	(void)pthread_mutex_unlock(&keys->lock);
@@ -201,7 +206,7 @@ int keys_find(struct keys *keys, const char *token, struct key *ret)
 
 	if (secret_sha256(token, strlen(token), digest) < 0)
 		return 0;
-	refresh(keys);
+	refresh(keys, SHARED_NS);
 	if (is_known(keys, digest, ret))
 		return 1;
 	if (!keys->store)
@@ -218,7 +223,7 @@ bool keys_has(struct keys *keys, const char *id)
 {
 	bool found = false;
 
-	refresh(keys);
+	refresh(keys, SHARED_NS);
 	(void)pthread_mutex_lock(&keys->lock);
 	for (unsigned i = 0; i < keys->count && !found; i++)
 		found = strcmp(keys->items[i].id, id) == 0;
@@ -402,7 +407,7 @@ int handle_list_keys(struct http_call *call)
 	struct json_out json = json_out_to(&call->answer->body);
 	unsigned total = 0;
 
-	refresh(keys);
+	refresh(keys, SHARED_NS);
 	json_out_open(&json, NULL, '{');
 	json_out_open(&json, "items", '[');
 	(void)pthread_mutex_lock(&keys->lock);

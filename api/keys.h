@@ -32,6 +32,8 @@ void keys_destroy(struct keys *keys);
 CLEANUP_DEFINE(keys, struct keys *, keys_destroy);
 
 bool keys_any(struct keys *keys);
+/* Somebody came with a token where none is known: of a store that hosts share it is read again, at most once a second. */
+void keys_look(struct keys *keys);
 /* "admin"; a static text. */
 const char *keys_role_word(enum http_role role);
 /* The key whose text is @token: 1, 0 = there is none; negative errno: it is none of those that are known, and the store

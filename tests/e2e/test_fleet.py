@@ -294,8 +294,8 @@ def keys_open_everything(fleet, session):
     status, key = fleet.admin("a", "POST", "/api/v1/keys", {"name": "fleet", "role": "admin"})
     check(status == 200, key)
     headers = {"Authorization": "Bearer " + key["key"]}
-    for _, daemon in fleet.all():
-        check(daemon.request("GET", "/api/v1/keys", headers=headers).status == 200, "the key does not open it")
+    for which, daemon in fleet.all():
+        wait_until(lambda d=daemon: d.request("GET", "/api/v1/keys", headers=headers).status == 200, 60, f"the key to open {which}")
     for which, daemon in fleet.all():
         wait_until(lambda d=daemon: d.request("GET", f"{FAMILY_A}/history").status == 401, 60, f"{which} to close")
     link = fleet.a.get(f"{FAMILY_A}/{session}", headers=headers).json()["flameGraphUrl"]
@@ -409,7 +409,8 @@ def fleet_answers_as_one():
             answer = daemon.request("POST", FAMILY_A + "/continuous", {"service": service, "sampleRate": 49})
             check(answer.status == 200, answer)
         check(fleet.v.request("POST", FAMILY_A + "/continuous", {"service": service}).status in (404, 422), "taken by nobody")
-        await_names(fleet.a, service)
+        for daemon in (fleet.a, fleet.b):
+            await_names(daemon, service)
         first = fleet.a.profile(service, 2, rate=RATE)["id"]
         other = fleet.b.profile(service, 2, rate=RATE)["id"]
         same_session(fleet, service, first)
