@@ -362,6 +362,9 @@ void finisher_add(struct sessions *s, const char *tenant, const char *id)
 {
 	struct finished *slot;
 
+	for (size_t i = 0; i < s->finished_count; i++)
+		if (strcmp(s->finished[i].id, id) == 0 && strcmp(s->finished[i].tenant, tenant) == 0)
+			return;
 	/* A full queue: its names are asked for when it is shown. */
 	if (s->finished_count >= FINISHED_MAX)
 		return;
@@ -489,12 +492,8 @@ static void *finisher_main(void *ctx)
 
 int finisher_start(struct sessions *s)
 {
-	int rc;
+	int rc = pthread_create(&s->finisher_thread, NULL, finisher_main, s);
 
-	s->finished = calloc(FINISHED_MAX, sizeof(*s->finished));
-	if (!s->finished)
-		return -ENOMEM;
-	rc = pthread_create(&s->finisher_thread, NULL, finisher_main, s);
 	s->has_finisher_thread = rc == 0;
 	return -rc;
 }

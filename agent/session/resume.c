@@ -16,6 +16,7 @@
 #define SAME_BOOT_NS                                                                               \
 	(3600 * NS_PER_S) /* the realtime clock may have been stepped by less than this */
 #define KEYS_KEPT_NS (86400 * NS_PER_S)
+#define NAMES_WITHIN_NS (120 * NS_PER_S) /* of its end a session has its names, or this server was killed before */
 
 struct found {
 	struct session_info info;
@@ -80,6 +81,13 @@ static int fill_info(const struct sessions *s, const struct session *session,
 	return 0;
 }
 
+/* Whoever shares the store has no other way to them; of an embedded one they are asked for when it is shown. */
+static void want_names(struct sessions *s, const struct session_info *info)
+{
+	if (store_is_shared(s->store) && s->options.feed_fd >= 0)
+		finisher_add(s, info->tenant, info->id);
+}
+
 /* Completed with what it had, or failed. */
 static int conclude(struct sessions *s, struct session *session, struct err *err)
 {
@@ -110,7 +118,10 @@ static int conclude(struct sessions *s, struct session *session, struct err *err
 			       "profd was restarted before the session had any data");
 	}
 	info->raw_data_bytes = store_session_bytes(s->store, info->id);
-	return session_record_put(s->store, info, NULL, err);
+	rc = session_record_put(s->store, info, NULL, err);
+	if (rc == 0 && info->status == SESSION_COMPLETED)
+		want_names(s, info);
+	return rc;
 }
 
 static bool is_same_feed(const struct sessions *s, const struct found *found)
@@ -218,6 +229,8 @@ static int remember_key(void *ctx, const struct store_record *record)
 	if (resume.idempotency_key[0])
 		sessions_remember_key(s, info.tenant, resume.idempotency_key, info.id,
 				      resume.request_hash);
+	if (info.status == SESSION_COMPLETED && info.completed_at_ns + NAMES_WITHIN_NS > clock_realtime_ns())
+		want_names(s, &info);
 	session_info_deinit(&info);
 	return 0;
 }

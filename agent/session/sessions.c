@@ -575,7 +575,8 @@ static int init_parts(struct sessions *s)
 	if (getrandom(&s->continuous.seed, sizeof(s->continuous.seed), 0) < 0)
 		return -errno;
 	s->idempotency = calloc(IDEMPOTENCY_MAX, sizeof(*s->idempotency));
-	rc = s->idempotency ? names_client_create(&s->names) : -ENOMEM;
+	s->finished = calloc(FINISHED_MAX, sizeof(*s->finished));
+	rc = s->idempotency && s->finished ? names_client_create(&s->names) : -ENOMEM;
 	return rc < 0 ? rc : reader_client_create(&s->reader);
 }
 

@@ -66,7 +66,8 @@ class ClickHouse:
 class Fleet:
     """a and b are agents, v takes nothing."""
 
-    def __init__(self):
+    def __init__(self, service):
+        self.service = service
         self.folder = tempfile.mkdtemp(prefix="profd-fleet-")
         self.clickhouse = ClickHouse(self.folder)
         self.names = {x: f"{x}{os.getpid()}.fleet.test" for x in "ab"}
@@ -85,8 +86,11 @@ class Fleet:
         try:
             self.clickhouse.start()
             self.daemons = {"a": self.daemon("a"), "b": self.daemon("b"), "v": self.daemon("v", "--no-collect")}
-            for daemon in self.daemons.values():
+            for which, daemon in self.all():
                 daemon.start()
+                # one after the other, as each begins with ClickHouse's large library
+                if which in self.names:
+                    await_names(daemon, self.service)
         except BaseException as error:
             self.__exit__(type(error), error, None)
             raise
@@ -402,15 +406,13 @@ def fleet_answers_as_one():
             raise Skip(f"{tool} is not installed")
     if os.geteuid() != 0:
         raise Skip("host names of their own need root")
-    with Fleet() as fleet, own_name(build_truth()) as program, running(program, "600") as process:
-        service = os.path.basename(program)
+    with own_name(build_truth()) as program, running(program, "900") as process, Fleet(os.path.basename(program)) as fleet:
+        service = fleet.service
         start = time.strftime("%Y-%m-%dT%H:%M:00Z", time.gmtime())
         for daemon in (fleet.a, fleet.b):
             answer = daemon.request("POST", FAMILY_A + "/continuous", {"service": service, "sampleRate": 49})
             check(answer.status == 200, answer)
         check(fleet.v.request("POST", FAMILY_A + "/continuous", {"service": service}).status in (404, 422), "taken by nobody")
-        for daemon in (fleet.a, fleet.b):
-            await_names(daemon, service)
         first = fleet.a.profile(service, 2, rate=RATE)["id"]
         other = fleet.b.profile(service, 2, rate=RATE)["id"]
         same_session(fleet, service, first)
