@@ -159,9 +159,10 @@ static void clean_dropped(struct clickhouse *ch, const char *table)
 
 	buf_printf(&sql,
 		   "SELECT " ROW_MARK ", " ROW_TEXT("host") ", day, retention, toUInt64(o), toUInt64(n), toUInt64(total) FROM (SELECT host, day, "
-		   "retention, max(gone) AS o, sum(size) AS n FROM (SELECT host, day, retention, op, size FROM %s WHERE row != 1) ANY INNER JOIN "
-		   "(SELECT host, day, retention, max(op) AS gone FROM hours WHERE row = 1 GROUP BY host, day, retention) USING (host, day, "
-		   "retention) WHERE op <= gone GROUP BY host, day, retention) ANY INNER JOIN (SELECT day, sum(size) AS total FROM %s GROUP BY day) USING (day) "
+		   "retention, max(gone) AS o, sum(size) AS n FROM (SELECT host, day, retention, op, size FROM %s WHERE row != 1) "
+		   "ANY INNER JOIN (SELECT host, day, retention, max(op) AS gone FROM hours WHERE row = 1 GROUP BY host, day, retention) "
+		   "USING (host, day, retention) WHERE op <= gone GROUP BY host, day, retention) "
+		   "ANY INNER JOIN (SELECT day, sum(size) AS total FROM %s GROUP BY day) USING (day) "
 		   "WHERE n * %d >= total LIMIT %d FORMAT RowBinary",
 		   table, table, SHARE, CONDITIONS);
 	if (is_busy(ch, table) || sql.error || ask(ch, sql.data, &answer) < 0)
