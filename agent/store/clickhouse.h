@@ -16,6 +16,9 @@
 #include "agent/store/clickhouse_sql.h"
 #include "agent/store/store.h"
 
+struct day_version;
+struct history_spans;
+
 struct clickhouse {
 	struct clickhouse_url url;
 	char host[STORE_HOST_SIZE]; /* whose data is written */
@@ -31,6 +34,14 @@ struct clickhouse {
 	_Atomic uint64_t added_bytes; /* since then */
 	_Atomic bool shrunk; /* something went since then */
 	_Atomic uint64_t budget_bytes; /* 0 = none */
+	pthread_mutex_t spans_lock; /* what follows; no question is asked while it is held */
+	struct versions {
+		struct day_version *list; /* owned; of days that exist */
+		size_t count;
+		uint64_t asked_ns, written; /* monotonic; the journal's number then */
+	} versions[2]; /* of its own days, of all hosts' */
+	struct history_spans *spans; /* sums of days as of a version */
+	size_t span_rows;
 	uint64_t clean_next_ns; /* of the sender's thread: monotonic, when it looks for what is not needed any more */
 };
 
@@ -80,6 +91,8 @@ int clickhouse_history_windows(void *ctx, const struct store_day *day, const str
 			       void *visit_ctx, unsigned *ret_damaged, struct err *err) must_use;
 int clickhouse_history_spans(void *ctx, const struct store_day *day, const struct store_window_query *query, uint64_t span_ns,
 			     store_span_fn *visit, void *visit_ctx, struct err *err) must_use;
+
+void clickhouse_spans_deinit(struct clickhouse *ch);
 
 /* ---- clickhouse_clean.c -------------------------------------------------------------------------------- */
 

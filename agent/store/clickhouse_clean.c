@@ -159,9 +159,10 @@ static void clean_dropped(struct clickhouse *ch, const char *table)
 
 	buf_printf(&sql,
 		   "SELECT " ROW_MARK ", " ROW_TEXT("host") ", day, retention, toUInt64(o), toUInt64(n), toUInt64(total) FROM (SELECT host, day, "
-		   "retention, max(gone) AS o, sum(size) AS n FROM (SELECT host, day, retention, op, size FROM %s WHERE row != 1) ANY INNER JOIN (SELECT host, "
-		   "day, retention, max(op) AS gone FROM hours WHERE row = 1 GROUP BY host, day, retention) USING (host, day, retention) WHERE "
-		   "op <= gone GROUP BY host, day, retention) ANY INNER JOIN (SELECT day, sum(size) AS total FROM %s GROUP BY day) USING (day) "
+		   "retention, max(gone) AS o, sum(size) AS n FROM (SELECT host, day, retention, op, size FROM %s WHERE row != 1) "
+		   "ANY INNER JOIN (SELECT host, day, retention, max(op) AS gone FROM hours WHERE row = 1 GROUP BY host, day, retention) "
+		   "USING (host, day, retention) WHERE op <= gone GROUP BY host, day, retention) "
+		   "ANY INNER JOIN (SELECT day, sum(size) AS total FROM %s GROUP BY day) USING (day) "
 		   "WHERE n * %d >= total LIMIT %d FORMAT RowBinary",
 		   table, table, SHARE, CONDITIONS);
 	if (is_busy(ch, table) || sql.error || ask(ch, sql.data, &answer) < 0)
@@ -205,8 +206,8 @@ static void clean_markers(struct clickhouse *ch)
 
 /* ---- minutes that were rolled up ------------------------------------------------------------------- */
 
-/* Of a host's day: the number before which no piece of the dictionary that was appended is alive: that of the last roll that kept none
- * but what rolls had made, as long as all did so or kept everything. */
+/* Of a host's day: the number before which no piece of the dictionary that was appended is alive: that of the last roll that
+ * kept none but what rolls had made, as long as all did so or kept everything. */
 static uint64_t dead_pieces_end(struct clickhouse *ch, const struct condition *one)
 {
 	cleanup_buf struct buf sql = { 0 }, answer = { 0 };

@@ -163,7 +163,9 @@ static void engine_close(void *ctx)
 	clickhouse_http_destroy(ch->http);
 	cleanup_close_fn(&ch->lock_fd);
 	cleanup_close_fn(&ch->dir_fd);
+	clickhouse_spans_deinit(ch);
 	(void)pthread_mutex_destroy(&ch->bytes_lock);
+	(void)pthread_mutex_destroy(&ch->spans_lock);
 	free(ch->path);
 	free(ch);
 }
@@ -282,6 +284,7 @@ int clickhouse_engine_open(const char *path, const char *url, const char *host, 
 	strcpy(ch->host, host);
 	ch->dir_fd = ch->lock_fd = -1;
 	(void)pthread_mutex_init(&ch->bytes_lock, NULL);
+	(void)pthread_mutex_init(&ch->spans_lock, NULL);
 	atomic_store(&ch->shrunk, true);
 	rc = open_all(ch, err);
 	if (rc < 0) {

@@ -10,7 +10,6 @@
 #include "agent/store/clickhouse_history.h"
 #include "agent/store/minutes.h"
 #include "agent/store/packed.h"
-#include "agent/store/spans.h"
 
 #define S_PER_DAY  86400
 #define S_PER_HOUR 3600
@@ -25,10 +24,6 @@ static void add_day(const struct clickhouse *ch, struct buf *sql, const char *ta
 	buf_printf(sql, " AND day = %u AND retention = %u", day->day, day->retention_days);
 }
 
-static int no_day(struct err *err)
-{
-	return err_set(err, ENOENT, NULL, NULL, "nothing is stored for that day");
-}
 
 /* ---- what there is of a day ------------------------------------------------------------------------ */
 
@@ -60,7 +55,7 @@ static int read_state(struct clickhouse *ch, const struct store_day *day, struct
 	if (row_read_numbers(&in, found, ARRAY_SIZE(found)) != 1)
 		return clickhouse_no_answer(ch, err);
 	*ret = (struct day_state){ found[0], found[1], found[2], found[3], found[4] };
-	return ret->last > ret->dropped ? 0 : no_day(err);
+	return ret->last > ret->dropped ? 0 : clickhouse_no_day(err);
 }
 
 int clickhouse_history_position(void *ctx, const struct store_day *day, uint64_t *ret_identity, uint64_t *ret_position, struct err *err)
@@ -506,19 +501,10 @@ int clickhouse_history_windows(void *ctx, const struct store_day *day, const str
 	return visit_windows(ctx, day, false, query, visit, visit_ctx, ret_damaged, err);
 }
 
-static int read_hours(void *source, const struct store_day *day, store_window_fn *visit, void *ctx, unsigned *ret_damaged, struct err *err)
+int clickhouse_history_hours(void *ctx, const struct store_day *day, store_window_fn *visit, void *visit_ctx, unsigned *ret_damaged,
+			     struct err *err)
 {
 	static const struct store_window_query all = { 0 };
 
-	return visit_windows(source, day, true, &all, visit, ctx, ret_damaged, err);
-}
-
-int clickhouse_history_spans(void *ctx, const struct store_day *day, const struct store_window_query *query, uint64_t span_ns,
-			     store_span_fn *visit, void *visit_ctx, struct err *err)
-{
-	cleanup(history_spans) struct history_spans *spans = NULL;
-	unsigned damaged = 0;
-	int rc = history_spans_make(day, span_ns, read_hours, ctx, &spans, &damaged, err);
-
-	return rc < 0 ? rc : history_spans_hand_out(spans, query, visit, visit_ctx);
+	return visit_windows(ctx, day, true, &all, visit, visit_ctx, ret_damaged, err);
 }

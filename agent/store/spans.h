@@ -24,13 +24,13 @@ VEC_DEFINE(span_series, struct span_series);
 VEC_DEFINE(span_rows, struct span_row);
 
 struct history_spans {
-	struct history_spans *next; /* of whoever keeps them */
+	struct history_spans *next; /* likewise @version: of whoever keeps them */
+	uint64_t version;
 	struct store_day day;
 	uint64_t span_ns;
 	struct span_series_vec series; /* sorted */
 	struct span_rows_vec rows;	  /* by stretch, then by series */
 };
-
 
 /* Visits all windows of a day without data; what is rolled up comes hour by hour, with its minutes. */
 typedef int history_hours_fn(void *source, const struct store_day *day, store_window_fn *visit, void *ctx, unsigned *ret_damaged,

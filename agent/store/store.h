@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The durable side: one interface (store_engine.h), behind which SQLite stands. Knows bytes
- * and keys, not profiles' meaning. One thread writes; readers open their own read-only connections.
+/* The durable side: one interface (store_engine.h), behind which SQLite or ClickHouse stands. Knows bytes
+ * and keys, not profiles' meaning. One thread writes; readers have their own connections.
  *
  * SQLite engine, below the data directory:
  *   state.db            records: sessions, baselines, settings, keys; never expires by itself
  *   sessions/ID.log     data of one session or baseline: dictionary and time-ordered chunks
  *   history/DAY.db      continuous profiling, one file per UTC day
  *   ballast, store.lock see README.md
+ * ClickHouse engine: data_dir/clickhouse/ holds what the server does not have yet.
  * Every commit reaches the disk before the call returns; a crash at any moment leaves whole commits
  * only.
  *

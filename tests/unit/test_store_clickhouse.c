@@ -364,6 +364,48 @@ static void test_two_hosts(void **state)
 	end_host(none);
 }
 
+static int add_samples(void *ctx, const struct store_span *span)
+{
+	*(uint64_t *)ctx += span->samples;
+	return 0;
+}
+
+static uint64_t samples_of(struct host *h, const struct store_day *day)
+{
+	const struct store_window_query all = { 0 };
+	struct err err = { 0 };
+	uint64_t samples = 0;
+	int rc = store_history_spans(h->store, day, &all, 10 * MINUTE, add_samples, &samples, &err);
+
+	if (rc < 0 && rc != -ENOENT)
+		fail_msg("%s", err.text);
+	return samples;
+}
+
+/* Sums are kept until the day changes: its own at once, those of others within seconds. */
+static void test_spans_of_others(void **state)
+{
+	struct host *a = begin_host("a", clickhouse_fresh_url()), *b = begin_host("b", a->url);
+	const struct store_day of_a = { DAY, 7, "a" };
+	struct err err = { 0 };
+
+	assert_int_equal(samples_of(b, &of_a), 0);
+	for (unsigned i = 1; i <= 3; i++) {
+		record(a, "web", i, "x");
+		assert_int_equal(samples_of(a, &week), i);
+		assert_int_equal(samples_of(a, &of_a), i);
+		assert_int_equal(samples_of(b, &week), 0);
+	}
+	while (samples_of(b, &of_a) != 3)
+		clock_sleep_ns(50 * NS_PER_MS);
+	assert_int_equal(store_history_drop(a->store, &week, &err), 0);
+	assert_int_equal(samples_of(a, &week), 0);
+	while (samples_of(b, &of_a) != 0)
+		clock_sleep_ns(50 * NS_PER_MS);
+	end_host(a);
+	end_host(b);
+}
+
 static void test_any_text(void **state)
 {
 	static const char *const texts[] = { "it's", "back\\slash", "a\nb\tc", "\\'); DROP TABLE records; --", "ж日本🙂", "%5c?&=#", "\\0", "{x}" };
@@ -876,6 +918,7 @@ int main(void)
 		cmocka_unit_test(test_server_away),    cmocka_unit_test(test_server_hangs),
 		cmocka_unit_test(test_sent_twice),     cmocka_unit_test(test_refused_operation),
 		cmocka_unit_test(test_hostile_answers), cmocka_unit_test(test_cleaning),
+		cmocka_unit_test(test_spans_of_others),
 	};
 
 	return cmocka_run_group_tests_name("store_clickhouse", tests, NULL, NULL);
