@@ -232,14 +232,38 @@ int clickhouse_history_roll(void *ctx, const struct store_day *day, uint64_t fro
 	return finish(ch, CLICKHOUSE_HOURS, &rows, err);
 }
 
+/* Of another host, which does not write to it any more: the marker lies behind its last row, by that host's own numbers. */
+static int drop_of_other(struct clickhouse *ch, const struct store_day *day, struct err *err)
+{
+	static const char *const tables[] = { "hours", "minutes" };
+	cleanup_buf struct buf sql = { 0 };
+	uint64_t number = journal_begin(ch->journal);
+
+	buf_add_str(&sql, "INSERT INTO hours (host, day, retention, row, ts, service, type, owners, op, seq, turn, kept, samples, lost, "
+			  "value, profiled, identity, position, size, minutes, z) SELECT host, day, retention, toUInt8(1), toUInt32(0), '', '', "
+			  "'', max(op) + 1, toUInt32(0), toUInt64(0), toUInt32(0), toUInt64(0), toUInt64(0), toInt64(0), toUInt32(0), "
+			  "toUInt64(0), toUInt64(0), toUInt32(0), '', '' FROM (");
+	for (size_t i = 0; i < ARRAY_SIZE(tables); i++) {
+		buf_printf(&sql, "%sSELECT host, day, retention, row, op FROM %s WHERE host = ", i ? " UNION ALL " : "", tables[i]);
+		sql_text(&sql, day->host);
+		buf_printf(&sql, " AND day = %u AND retention = %u", day->day, day->retention_days);
+	}
+	buf_add_str(&sql, ") GROUP BY host, day, retention HAVING argMax(row, op) != 1");
+	atomic_store(&ch->shrunk, true);
+	return clickhouse_write(ch, 0, number, 0, &sql, true, err);
+}
+
 int clickhouse_history_drop(void *ctx, const struct store_day *day, struct err *err)
 {
 	static const struct put marker = { .row = HISTORY_DROP };
 	struct clickhouse *ch = ctx;
-	struct rows rows = { .ch = ch, .day = day, .number = journal_begin(ch->journal) };
+	struct rows rows = { .ch = ch, .day = day };
 	uint64_t partition = (uint64_t)day->day << 32 | day->retention_days;
 	int rc;
 
+	if (day->host[0])
+		return drop_of_other(ch, day, err);
+	rows.number = journal_begin(ch->journal);
 	add_row(&rows, &marker);
 	atomic_store(&ch->shrunk, true);
 	rc = clickhouse_write(ch, CLICKHOUSE_HOURS, rows.number, partition, &rows.body, true, err);
