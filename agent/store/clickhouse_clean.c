@@ -188,8 +188,8 @@ static void clean_markers(struct clickhouse *ch)
 	buf_printf(&sql,
 		   "SELECT " ROW_MARK ", " ROW_TEXT("host") ", day, retention, toUInt64(gone), toUInt64(0), toUInt64(0) FROM (SELECT host, day, "
 		   "retention, max(op) AS gone FROM hours WHERE row = 1 AND op < %llu GROUP BY host, day, retention) ANY LEFT JOIN (SELECT host, "
-		   "day, retention, toUInt64(count()) AS rows FROM (SELECT host, day, retention FROM hours WHERE row != 1 UNION ALL SELECT host, "
-		   "day, retention FROM minutes) GROUP BY host, day, retention) USING (host, day, retention) WHERE rows = 0 LIMIT %d "
+		   "day, retention, toUInt64(count()) AS beside FROM (SELECT host, day, retention FROM hours WHERE row != 1 UNION ALL SELECT host, "
+		   "day, retention FROM minutes) GROUP BY host, day, retention) USING (host, day, retention) WHERE beside = 0 LIMIT %d "
 		   "FORMAT RowBinary",
 		   (unsigned long long)old, CONDITIONS);
 	if (is_busy(ch, "hours") || sql.error || ask(ch, sql.data, &answer) < 0)
@@ -243,11 +243,11 @@ static void clean_minutes(struct clickhouse *ch)
 
 	buf_printf(&sql,
 		   "SELECT " ROW_MARK ", " ROW_TEXT("host") ", day, retention, toUInt64(last), toUInt64(n), toUInt64(total) FROM (SELECT host, day, "
-		   "retention, max(op) AS last, sum(size) AS n, countIf(op > rolled) AS left FROM (SELECT host, day, "
+		   "retention, max(op) AS last, sum(size) AS n, countIf(op > rolled) AS others FROM (SELECT host, day, "
 		   "retention, intDiv(ts, 3600) AS h, op, size FROM minutes WHERE row = 6 AND day < %llu) ANY LEFT JOIN (SELECT host, day, "
 		   "retention, intDiv(ts, 3600) AS h, max(op) AS rolled FROM hours WHERE row = 3 AND day < %llu GROUP BY host, day, retention, h) "
 		   "USING (host, day, retention, h) GROUP BY host, day, retention) ANY INNER JOIN (SELECT day, sum(size) AS total FROM minutes "
-		   "GROUP BY day) USING (day) WHERE left = 0 FORMAT RowBinary",
+		   "GROUP BY day) USING (day) WHERE others = 0 FORMAT RowBinary",
 		   (unsigned long long)today, (unsigned long long)today);
 	if (is_busy(ch, "minutes") || sql.error || ask(ch, sql.data, &answer) < 0)
 		return;

@@ -20,7 +20,8 @@
 #define SUFFIX		".journal"
 #define NAME_SIZE	32
 #define NUMBER_FILE	"number"
-#define KEPT_BYTES	(64u << 10) /* a file that is done is only emptied when it is larger: that takes a sync */
+#define KEPT_BYTES	(64u << 10) /* a file that is done is only emptied when it is larger, or after a while: that takes a sync */
+#define KEPT_NS		(60 * NS_PER_S)
 #define LOAD_MAX	(1u << 30)
 
 struct frame_head {
@@ -293,6 +294,7 @@ int journal_open(int dir_fd, const char *path, struct journal **ret, struct err 
 		return err_set(err, ENOMEM, NULL, NULL, "no memory to open the store");
 	journal->dir_fd = journal->fd = -1;
 	journal->max_bytes = JOURNAL_MAX_BYTES;
+	journal->emptied_ns = clock_monotonic_ns();
 	(void)pthread_mutex_init(&journal->write_lock, NULL);
 	(void)pthread_mutex_init(&journal->lock, NULL);
 	(void)pthread_condattr_init(&monotonic);
@@ -487,12 +489,14 @@ int journal_load(struct journal *journal, struct buf *ret, uint64_t *ret_at)
 /* The last file, all of it done: emptied, so that the next operation need not make one. */
 static void empty_last(struct journal *journal)
 {
+	uint64_t now = clock_monotonic_ns(), kept = now - journal->emptied_ns < KEPT_NS ? KEPT_BYTES : FILE_HEAD_BYTES;
 	struct journal_segment *last;
 
 	if (pthread_mutex_trylock(&journal->write_lock) != 0)
 		return;
 	last = last_segment(journal);
-	if (journal->segments.count == 1 && journal->at == last->size && last->size > KEPT_BYTES) {
+	if (journal->segments.count == 1 && journal->at == last->size && last->size > kept) {
+		journal->emptied_ns = now;
 		keep_number(journal);
 		if (ftruncate(journal->fd, FILE_HEAD_BYTES) == 0) {
 			(void)pthread_mutex_lock(&journal->lock);
@@ -528,6 +532,11 @@ void journal_done(struct journal *journal, uint64_t at, uint64_t number)
 		unlink_segment(journal, gone);
 	else
 		empty_last(journal);
+}
+
+void journal_tidy(struct journal *journal)
+{
+	empty_last(journal);
 }
 
 uint64_t journal_waiting(struct journal *journal)

@@ -62,6 +62,7 @@ struct journal {
 	uint64_t bytes; /* of all */
 	uint64_t written, done; /* numbers: all up to them are */
 	uint64_t damaged; /* frames that could not be read */
+	uint64_t emptied_ns; /* of whoever sends: monotonic, when the last file was */
 };
 
 /* @dir_fd: the data directory, @path: its name. What a crash left is repaired. */
@@ -82,6 +83,8 @@ void journal_give_up(struct journal *journal);
 int journal_load(struct journal *journal, struct buf *ret, uint64_t *ret_at) must_use;
 /* All before @at of the first file is done, @number the last of it (0: none). The file goes when that was all. */
 void journal_done(struct journal *journal, uint64_t at, uint64_t number);
+/* Of whoever sends, when nothing waits: what was done a while ago is not sent again after a crash. */
+void journal_tidy(struct journal *journal);
 /* Bytes that are not done. */
 uint64_t journal_waiting(struct journal *journal);
 

@@ -306,9 +306,12 @@ static void *run(void *arg)
 	struct progress progress = { 0 };
 
 	while (!atomic_load(sender->stop)) {
-		if (wait_for_work(sender))
+		if (wait_for_work(sender)) {
 			send_waiting(sender, &progress);
-		else if (!atomic_load(sender->stop) && sender->idle)
+			continue;
+		}
+		journal_tidy(sender->journal);
+		if (!atomic_load(sender->stop) && sender->idle)
 			sender->idle(sender->idle_ctx);
 	}
 	return NULL;
