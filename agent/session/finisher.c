@@ -15,8 +15,8 @@
 #define RETENTION_EVERY_NS (600 * NS_PER_S)
 #define NS_PER_DAY	   (86400 * NS_PER_S)
 #define AGAIN_NS	   (5 * NS_PER_S) /* after the store could not be reached */
-#define LOOK_AGAIN_NS	   (10 * NS_PER_S) /* for names, the first time; twice as long each time */
-#define LOOKS_MAX	   5u
+#define LOOK_AGAIN_NS	   (3 * NS_PER_S) /* for names, the first time; twice as long each time */
+#define LOOKS_MAX	   6u
 #define WATCH_KEPT_NS	   (400 * NS_PER_DAY) /* findings, deployments, state of the watch */
 #define BUDGET_KEEP_PCT	   90 /* of the disk budget, after the oldest sessions went */
 
