@@ -27,7 +27,8 @@
 #define ANSWER_GRACE_NS (5 * NS_PER_S) /* of answers under way when told to stop */
 #define LIMITS		10	       /* of parts outside the API */
 #define TRY_MS		10000
-#define START_AGAIN_MS	1000
+#define START_AGAIN_MS	1000  /* the first time; twice as long each time */
+#define START_MOST_MS	30000
 
 struct server {
 	const struct server_options *options;
@@ -345,18 +346,17 @@ static bool is_shared(const struct server *s)
  * feed. *ret_told: to stop meanwhile. */
 static int start_patiently(struct server *s, struct channel_message *message, bool *ret_told, struct err *err)
 {
-	bool said = false;
-	int rc;
+	int rc, wait_ms = START_AGAIN_MS;
 
 	while ((rc = start(s, err)) == -EIO && is_shared(s)) {
-		if (!said)
+		if (wait_ms == START_AGAIN_MS)
 			log_warn("%s; tried again until it answers", err->text);
-		said = true;
 		*err = (struct err){ 0 };
 		undo_start(s);
-		*ret_told = serve(s, message, START_AGAIN_MS);
+		*ret_told = serve(s, message, wait_ms);
 		if (*ret_told)
 			return 0;
+		wait_ms = 2 * wait_ms < START_MOST_MS ? 2 * wait_ms : START_MOST_MS;
 	}
 	for (uint32_t role = 0; rc == 0 && role < ROLE_MAX; role++)
 		if (s->waiting[role].fd)
