@@ -315,6 +315,18 @@ def keys_open_everything(fleet, session):
         check(fleet.admin(which, "GET", "/api/v1/keys")[1]["items"] == [], "a key is left")
 
 
+def told_without_password(fleet):
+    """What people are told of the store: where it is, and no more. Its own tools copy it."""
+    status, answer = fleet.admin("v", "GET", "/api/v1/backup")
+    check(status == 503 and "back up its database fleet" in answer["detail"], answer)
+    checked = subprocess.run([fleet.v.program, "--check"], env=fleet.v.env, capture_output=True, text=True)
+    texts = [json.dumps(answer), checked.stdout + checked.stderr]
+    for _, daemon in fleet.all():
+        texts += [daemon.get(path).body.decode() for path in ("/metrics", "/readyz", "/version")]
+    for text in texts:
+        check(PASSWORD not in text and urllib.parse.quote(PASSWORD, safe="") not in text, text)
+
+
 # ---- without ClickHouse ----------------------------------------------------------------------------------------------
 
 
@@ -421,6 +433,7 @@ def fleet_answers_as_one():
         same_threads(fleet, service)
         compared(fleet, first, other)
         keys_open_everything(fleet, other)
+        told_without_password(fleet)
         spans_of_both(fleet, service, start)
         named_everywhere(fleet, service)
         span_deleted(fleet, service)
