@@ -117,8 +117,8 @@ static int load(struct keys *keys, struct err *err)
 	return 0;
 }
 
-/* Of a shared store: who comes when it is time looks what others have made and revoked. Nobody waits for it, and while it
- * cannot be reached what is known holds. */
+/* Of a shared store: who comes when it is time looks what others have made and revoked. Nobody else waits for it, and while
+ * the store cannot be reached what is known holds. */
 static void refresh(struct keys *keys, uint64_t age_ns)
 {
 	if (!keys->store || !store_is_shared(keys->store) ||
