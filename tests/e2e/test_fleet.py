@@ -438,12 +438,21 @@ def fleet_answers_as_one():
         named_everywhere(fleet, service)
         span_deleted(fleet, service)
         baseline_outlives(fleet, first)
+        before, recorded = window(fleet.v, service, start) or 0, [cpu_ns(process.pid)]
+        answer = fleet.a.request("POST", FAMILY_A + "/continuous", {"service": service, "sampleRate": RATE})
+        check(answer.status == 200, answer)
+        recorded.append(cpu_ns(process.pid))
         began = [cpu_ns(process.pid)]
         session = fleet.a.start_profile(service, 600, rate=RATE)
         began.append(cpu_ns(process.pid))
         stopped_at_home(fleet, session)
         goes_on_without(fleet, process, service, session, began)
+        recorded.append(cpu_ns(process.pid))
+        check(fleet.a.request("DELETE", f"{FAMILY_A}/continuous/{service}").status == 204, "the setting stays")
+        recorded.append(cpu_ns(process.pid))
         killed(fleet, program, process, service)
+        # what was recorded while ClickHouse was away is there, once
+        check_sampled(window(fleet.v, service, start) - before, recorded[2] - recorded[1], recorded[3] - recorded[0], RATE)
 
 
 main(fleet_answers_as_one)
