@@ -370,7 +370,7 @@ static int read_key(struct reader *r, const char *section, const char *name, con
 			return 0;
 		say_expected(key, value, expected);
 		return err_set(&r->err, EINVAL, NULL, name, "[%s] %s = '%.128s' is not valid: expected %s", section,
-			       name, value, expected);
+			       name, config_text_shown(section, name, value), expected);
 	}
 	return unknown_key(r, section, name);
 }

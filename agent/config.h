@@ -59,7 +59,7 @@ struct config {
 	bool cleartext; /* listens elsewhere than on loopback without TLS, too */
 	bool metrics_open;
 	/* [store] */
-	char *store_url; /* "" = sqlite in data_dir */
+	char *store_url; /* "" = sqlite in data_dir; may hold a password: not for logs */
 	char *data_dir;	 /* "/var/lib/profd" */
 	uint64_t disk_budget_bytes;   /* 2 GiB */
 	uint64_t detail_budget_bytes; /* of it for single samples of continuous profiling, 256 MiB; 0 = none */

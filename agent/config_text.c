@@ -8,6 +8,7 @@
 #include "agent/base/cleanup.h"
 #include "agent/base/parse.h"
 #include "agent/listeners.h"
+#include "agent/store/clickhouse_url.h"
 
 #define URL_MAX 900 /* bytes; a path of an export's kind is put behind it */
 
@@ -56,7 +57,9 @@ static bool are_urls(const char *value)
 
 static bool is_store(const char *value)
 {
-	return !*value || !strncmp(value, "sqlite:", 7);
+	struct clickhouse_url url;
+
+	return !*value || !strncmp(value, "sqlite:", 7) || clickhouse_url_parse(value, &url, NULL) == 0;
 }
 
 static bool is_algorithm(const char *value)
@@ -79,7 +82,7 @@ const char *config_text_expected(const char *section, const char *key, const cha
 		{ "server", "listen", listeners_is_address, "ADDR:PORT, as 127.0.0.1:8088 or [::1]:8088" },
 		{ "server", "socket", is_socket_path, "a path of at most 107 bytes" },
 		{ "server", "public_url", is_url_or_none, "https://host[:port]" },
-		{ "store", "url", is_store, "sqlite:PATH; there is no other store yet, for several hosts see [export NAME]" },
+		{ "store", "url", is_store, "sqlite:PATH, or clickhouse://[user[:password]@]host:port/database for several hosts" },
 		{ "store", "data_dir", is_not_empty, "a folder" },
 		{ "collect", "debuginfod_urls", are_urls, "URLs that begin with http:// or https://, blanks between them" },
 		{ "auth", "jwt_algorithm", is_algorithm, "HS256, RS256, ES256 or EdDSA" },
@@ -89,4 +92,13 @@ const char *config_text_expected(const char *section, const char *key, const cha
 		if (!strcmp(rows[i].section, section) && !strcmp(rows[i].key, key))
 			return rows[i].is_valid(value) ? NULL : rows[i].expected;
 	return NULL;
+}
+
+const char *config_text_shown(const char *section, const char *key, const char *value)
+{
+	/* There may be a password in it, also where it is not written as it should be. */
+	if (strcmp(section, "store") != 0 || strcmp(key, "url") != 0 || !strncmp(value, "sqlite:", 7))
+		return value;
+	return strchr(value, '@') || !strncmp(value, CLICKHOUSE_SCHEME, strlen(CLICKHOUSE_SCHEME)) ? CLICKHOUSE_SCHEME "..."
+												     : value;
 }

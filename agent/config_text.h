@@ -7,6 +7,8 @@
 
 /* NULL: @value may stand there. Else what is expected, for a person: "HS256, RS256, ES256 or EdDSA". */
 const char *config_text_expected(const char *section, const char *key, const char *value);
+/* @value as people are told it: without what may be a password. */
+const char *config_text_shown(const char *section, const char *key, const char *value);
 /* http:// or https://, a host, no blanks. */
 bool config_text_is_url(const char *value);
 /* A port, or a pattern of its decimal digits as 80*. */

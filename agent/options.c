@@ -25,7 +25,7 @@ static const struct argp_option option_table[] = {
 	{ "config", KEY_CONFIG, "FILE", 0, "configuration (default " OPTIONS_CONFIG_DEFAULT ")", 0 },
 	{ "listen", KEY_LISTEN, "ADDR:PORT", 0, "HTTP address (default 127.0.0.1:8088; port 0 picks one)", 0 },
 	{ "socket", KEY_SOCKET, "PATH", 0, "Unix socket (default /run/profd/profd.sock)", 0 },
-	{ "store", KEY_STORE, "URL", 0, "sqlite:PATH (default: in the data directory)", 0 },
+	{ "store", KEY_STORE, "URL", 0, "sqlite:PATH (default: in the data directory) or clickhouse://..., see profd.conf", 0 },
 	{ "data-dir", KEY_DATA_DIR, "DIR", 0, "history and state (default /var/lib/profd)", 0 },
 	{ "no-collect", KEY_NO_COLLECT, NULL, 0, "serve the store without profiling this host", 0 },
 	{ "set", KEY_SET, "SECTION.KEY=VALUE", 0, "any key of the configuration, as limits.connections=64", 0 },

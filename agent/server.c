@@ -14,7 +14,9 @@
 #include "agent/base/log.h"
 #include "agent/base/privileges.h"
 #include "agent/debug_fetch.h"
+#include "agent/session/hosts.h"
 #include "agent/session/sessions_run.h"
+#include "agent/store/clickhouse_url.h"
 #include "agent/store/store.h"
 #include "agent/wire/control.h"
 #include "api/api.h"
@@ -25,6 +27,8 @@
 #define ANSWER_GRACE_NS (5 * NS_PER_S) /* of answers under way when told to stop */
 #define LIMITS		10	       /* of parts outside the API */
 #define TRY_MS		10000
+#define START_AGAIN_MS	1000  /* the first time; twice as long each time */
+#define START_MOST_MS	30000
 
 struct server {
 	const struct server_options *options;
@@ -34,6 +38,10 @@ struct server {
 	struct sessions *sessions;
 	struct api *api;
 	bool leaves; /* its sessions go on in the next life of this process */
+	struct waiting_peer {
+		int fd; /* owned; 0 = none */
+		uint32_t generation;
+	} waiting[ROLE_MAX]; /* that came before there were sessions */
 	struct debug_fetch *fetch; /* NULL = off */
 	/* Contents of the files that the configuration names, NULL = not named. */
 	char *tls_certificate, *tls_key, *jwt_key, *jwt_jwks;
@@ -208,8 +216,13 @@ static int start(struct server *s, struct err *err)
 {
 	const struct config *c = s->options->config;
 	struct api_options options = api_options_of(s);
-	int rc = store_open(c->data_dir, text_or_null(c->store_url), &s->store, err);
+	char host[STORE_HOST_SIZE] = "";
+	int rc;
 
+	/* Who takes nothing has no data of its own, also where the agent of this host writes to the same store. */
+	if (s->options->feed_fd >= 0)
+		hosts_name(host);
+	rc = store_open(c->data_dir, text_or_null(c->store_url), host, &s->store, err);
 	if (rc == 0)
 		rc = create_sessions(s, err);
 	if (rc == 0 && *c->debuginfod_urls)
@@ -238,31 +251,44 @@ static void connect_fetch(struct server *s, int symbolizer_fd)
 	debug_fetch_set_channel(s->fetch, fds[0]);
 }
 
-/* A channel to a peer that has started, or started again. */
-static void on_peer(struct server *s, struct channel_message *message)
+/* Takes @fd. */
+static void set_peer(struct server *s, uint32_t role, int fd, uint32_t generation)
 {
-	const struct control_peer *peer = (const void *)message->data;
-
-	if (message->len != sizeof(*peer) || message->fd_count != 1)
-		return;
-	switch (peer->role) {
+	switch (role) {
 	case ROLE_COLLECTOR:
-		sessions_set_collector(s->sessions, take_fd(&message->fds[0]), peer->generation);
+		sessions_set_collector(s->sessions, fd, generation);
 		break;
 	case ROLE_SYMBOLIZER:
-		connect_fetch(s, message->fds[0]);
-		sessions_set_symbolizer(s->sessions, take_fd(&message->fds[0]), peer->generation);
-		break;
-	case ROLE_READER:
-		sessions_set_reader(s->sessions, take_fd(&message->fds[0]), peer->generation);
+		connect_fetch(s, fd);
+		sessions_set_symbolizer(s->sessions, fd, generation);
 		break;
 	default:
+		sessions_set_reader(s->sessions, fd, generation);
 		break;
 	}
 }
 
-/* Until told to stop, or until the supervisor is gone. */
-static void serve(struct server *s, struct channel_message *message)
+/* A channel to a peer that has started, or started again. */
+static void on_peer(struct server *s, struct channel_message *message)
+{
+	const struct control_peer *peer = (const void *)message->data;
+	struct waiting_peer *waiting;
+
+	if (message->len != sizeof(*peer) || message->fd_count != 1 ||
+	    (peer->role != ROLE_COLLECTOR && peer->role != ROLE_SYMBOLIZER && peer->role != ROLE_READER))
+		return;
+	if (s->sessions) {
+		set_peer(s, peer->role, take_fd(&message->fds[0]), peer->generation);
+		return;
+	}
+	waiting = &s->waiting[peer->role];
+	if (waiting->fd)
+		(void)close(waiting->fd);
+	*waiting = (struct waiting_peer){ take_fd(&message->fds[0]), peer->generation };
+}
+
+/* Until told to stop, or until the supervisor is gone: true. Or until @timeout_ms have passed (-1 = for ever). */
+static bool serve(struct server *s, struct channel_message *message, int timeout_ms)
 {
 	struct pollfd wait = { .fd = s->options->control_fd, .events = POLLIN };
 	int rc = 0;
@@ -271,8 +297,8 @@ static void serve(struct server *s, struct channel_message *message)
 		const struct channel_head *head = (const void *)message->data;
 
 		rc = channel_receive(s->options->control_fd, message);
-		if (rc == 0)
-			(void)poll(&wait, 1, -1);
+		if (rc == 0 && poll(&wait, 1, timeout_ms) == 0)
+			return false;
 		if (rc != 1)
 			continue;
 		if (head->kind == CONTROL_PEER)
@@ -280,8 +306,9 @@ static void serve(struct server *s, struct channel_message *message)
 		channel_message_close(message);
 		s->leaves = head->kind == CONTROL_LEAVE;
 		if (s->leaves || head->kind == CONTROL_STOP)
-			return;
+			return true;
 	}
+	return true;
 }
 
 /* The other way round: no request sees a part of it gone. */
@@ -296,6 +323,45 @@ static void stop(struct server *s)
 	debug_fetch_destroy(s->fetch);
 	store_close(s->store);
 	free_keys(s);
+}
+
+static void undo_start(struct server *s)
+{
+	if (s->sessions)
+		sessions_abandon(s->sessions); /* nothing of what goes on is to end */
+	debug_fetch_destroy(s->fetch);
+	store_close(s->store);
+	s->sessions = NULL;
+	s->fetch = NULL;
+	s->store = NULL;
+	s->receiver_count = 0;
+}
+
+static bool is_shared(const struct server *s)
+{
+	return strncmp(s->options->config->store_url, CLICKHOUSE_SCHEME, strlen(CLICKHOUSE_SCHEME)) == 0;
+}
+
+/* A store of many hosts may be away when this one begins, and whoever takes samples is not to end for that: they wait in the
+ * feed. *ret_told: to stop meanwhile. */
+static int start_patiently(struct server *s, struct channel_message *message, bool *ret_told, struct err *err)
+{
+	int rc, wait_ms = START_AGAIN_MS;
+
+	while ((rc = start(s, err)) == -EIO && is_shared(s)) {
+		if (wait_ms == START_AGAIN_MS)
+			log_warn("%s; tried again until it answers", err->text);
+		*err = (struct err){ 0 };
+		undo_start(s);
+		*ret_told = serve(s, message, wait_ms);
+		if (*ret_told)
+			return 0;
+		wait_ms = 2 * wait_ms < START_MOST_MS ? 2 * wait_ms : START_MOST_MS;
+	}
+	for (uint32_t role = 0; rc == 0 && role < ROLE_MAX; role++)
+		if (s->waiting[role].fd)
+			set_peer(s, role, s->waiting[role].fd, s->waiting[role].generation);
+	return rc;
 }
 
 static int give_up(const struct server *s, const struct err *err)
@@ -381,17 +447,18 @@ int server_run(const struct server_options *options)
 	cleanup_free struct channel_message *message = calloc(1, sizeof(*message));
 	struct server server = { .options = options };
 	struct err err = { 0 };
+	bool told = false;
 	int rc = message ? read_keys(&server, &err)
 			 : err_set(&err, ENOMEM, NULL, NULL, "no memory to start the server");
 
 	if (rc == 0)
 		rc = drop_privileges(&err);
 	if (rc == 0)
-		rc = start(&server, &err);
-	if (rc == 0)
+		rc = start_patiently(&server, message, &told, &err);
+	if (rc == 0 && !told)
 		rc = channel_send_wait(options->control_fd, &ready, sizeof(ready), NULL, 0, 1000);
-	if (rc == 0)
-		serve(&server, message);
+	if (rc == 0 && !told)
+		(void)serve(&server, message, -1);
 	stop(&server);
 	return rc < 0 ? give_up(&server, &err) : 0;
 }

@@ -97,7 +97,6 @@ int api_create(const struct api_options *options, struct api **ret, struct err *
 
 	if (!api)
 		return -ENOMEM;
-	(void)pthread_rwlock_init(&api->links_lock, NULL);
 	api->options = *options;
 	set_defaults(&api->options);
 	api->started_ns = clock_monotonic_ns();
@@ -135,7 +134,7 @@ void api_destroy(struct api *api)
 	rate_limit_destroy(api->callers);
 	jwt_verifier_destroy(api->jwt);
 	keys_destroy(api->keys);
-	(void)pthread_rwlock_destroy(&api->links_lock);
+	links_deinit(&api->links);
 	free(api->public_host);
 	free(api);
 }

@@ -40,7 +40,6 @@ struct api {
 	struct answer_cache *answers; /* of rendered profiles */
 	_Atomic uint64_t answer_files; /* bytes of answers that wait in files */
 	struct links links;
-	pthread_rwlock_t links_lock; /* of links.secret */
 	uint64_t started_ns; /* monotonic */
 	atomic_bool stopping; /* waits inside handlers end */
 	struct api_counters counters;

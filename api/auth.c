@@ -27,18 +27,22 @@ int auth_token(struct api *api, const char *token, struct auth_identity *ret, st
 {
 	struct jwt_claims claims;
 	struct key key;
-	int rc;
+	int rc, found;
 
 	*ret = (struct auth_identity){ 0 };
 	if (strncmp(token, "apikey:", 7) == 0)
 		token += 7;
-	if (keys_find(api->keys, token, &key)) {
+	found = keys_find(api->keys, token, &key);
+	if (found > 0) {
 		ret->role = key.role;
 		memcpy(ret->tenant, key.tenant, sizeof(ret->tenant));
 		(void)snprintf(ret->key_id, sizeof(ret->key_id), "%s", key.id);
 		ret->caller = hash_bytes(key.id, strlen(key.id), 1);
 		return 0;
 	}
+	if ((!api->jwt || !strchr(token, '.')) && found < 0)
+		return err_set(err, -found, "StoreUnavailable", NULL,
+			       "whether this key is good cannot be told: the store cannot be read");
 	if (!api->jwt || !strchr(token, '.'))
 		return unauthenticated(err, "this key is not known");
 	rc = jwt_verify(api->jwt, token, clock_realtime_ns() / NS_PER_S, &claims, err);
@@ -167,6 +171,8 @@ static int find_role(struct http_call *call)
 		request->role = owner ? HTTP_ROLE_ADMIN : HTTP_ROLE_PROFILE;
 		return take_query_tenant(request, call->err);
 	}
+	if (http_header(request, "Authorization") && auth_is_open(call->api))
+		keys_look(call->api->keys);
 	if (auth_is_open(call->api)) {
 		request->role = HTTP_ROLE_PROFILE;
 		return take_query_tenant(request, call->err);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "agent/base/clock.h"
@@ -17,14 +18,17 @@
 
 #define KIND	  "key"
 #define NO_TENANT "-" /* keys for all tenants stand under this name in the store */
-#define RELOAD_NS NS_PER_S
+#define RELOAD_NS NS_PER_S	   /* when an unknown key comes */
+#define SHARED_NS (10 * NS_PER_S) /* of a store that others write to: they revoke keys, too */
 
 struct keys {
 	struct store *store;
 	pthread_mutex_t lock;
 	struct key *items;
 	unsigned count;
-	uint64_t loaded_ns; /* monotonic */
+	pthread_mutex_t load_lock;	/* taken before lock: one reads the store, others go on with what is known */
+	_Atomic uint64_t tried_ns;	/* monotonic: the store was asked last */
+	int tried;			/* what came of it; of load_lock */
 };
 
 static const char *const role_words[] = { "none", "read", "profile", "admin" };
@@ -89,26 +93,41 @@ static int visit(void *ctx, const struct store_record *record)
 	return 0;
 }
 
-/* With the lock held. */
+/* With load_lock held, and not the lock: the store may be slow. */
 static int load(struct keys *keys, struct err *err)
 {
-	const struct store_query query = { .kind = KIND };
+	const struct store_query query = { .kind = KIND, .every_host = true };
 	struct loading loading = { .items = calloc(KEYS_MAX, sizeof(*loading.items)) };
-	uint64_t total = 0;
+	struct key *old = NULL;
 	int rc;
 
-	if (!loading.items)
-		return -ENOMEM;
-	rc = store_list(keys->store, &query, visit, &loading, &total, err);
+	rc = loading.items ? store_list(keys->store, &query, visit, &loading, NULL, err) : -ENOMEM;
+	atomic_store(&keys->tried_ns, clock_monotonic_ns());
+	keys->tried = rc;
 	if (rc < 0) {
 		free(loading.items);
 		return rc;
 	}
-	free(keys->items);
+	(void)pthread_mutex_lock(&keys->lock);
+	old = keys->items;
 	keys->items = loading.items;
 	keys->count = loading.count;
-	keys->loaded_ns = clock_monotonic_ns();
+	(void)pthread_mutex_unlock(&keys->lock);
+	free(old);
 	return 0;
+}
+
+/* Of a shared store: who comes when it is time looks what others have made and revoked. Nobody else waits for it, and while
+ * the store cannot be reached what is known holds. */
+static void refresh(struct keys *keys, uint64_t age_ns)
+{
+	if (!keys->store || !store_is_shared(keys->store) ||
+	    clock_monotonic_ns() - atomic_load(&keys->tried_ns) < age_ns ||
+	    pthread_mutex_trylock(&keys->load_lock) != 0)
+		return;
+	if (clock_monotonic_ns() - atomic_load(&keys->tried_ns) >= age_ns)
+		(void)!load(keys, NULL);
+	(void)pthread_mutex_unlock(&keys->load_lock);
 }
 
 int keys_create(struct store *store, struct keys **ret, struct err *err)
@@ -119,6 +138,7 @@ int keys_create(struct store *store, struct keys **ret, struct err *err)
 	if (!keys)
 		return -ENOMEM;
 	(void)pthread_mutex_init(&keys->lock, NULL);
+	(void)pthread_mutex_init(&keys->load_lock, NULL);
 	keys->store = store;
 	rc = store ? load(keys, err) : 0;
 	if (rc < 0)
@@ -132,16 +152,23 @@ void keys_destroy(struct keys *keys)
 	if (!keys)
 		return;
 	(void)pthread_mutex_destroy(&keys->lock);
+	(void)pthread_mutex_destroy(&keys->load_lock);
 	free(keys->items);
 	free(keys);
 }
 
 /* ---- look-up --------------------------------------------------------------------------------------- */
 
+void keys_look(struct keys *keys)
+{
+	refresh(keys, RELOAD_NS);
+}
+
 bool keys_any(struct keys *keys)
 {
 	bool any;
 
+	refresh(keys, SHARED_NS);
 	(void)pthread_mutex_lock(&keys->lock);
 	any = keys->count > 0;
 	(void)pthread_mutex_unlock(&keys->lock);
@@ -162,26 +189,41 @@ static bool find_digest(const struct keys *keys, const uint8_t digest[SECRET_BYT
 	return found;
 }
 
-bool keys_find(struct keys *keys, const char *token, struct key *ret)
+static bool is_known(struct keys *keys, const uint8_t digest[SECRET_BYTES], struct key *ret)
 {
-	uint8_t digest[SECRET_BYTES];
 	bool found;
 
-	if (secret_sha256(token, strlen(token), digest) < 0)
-		return false;
 	(void)pthread_mutex_lock(&keys->lock);
 	found = find_digest(keys, digest, ret);
-	if (!found && keys->store && clock_monotonic_ns() - keys->loaded_ns > RELOAD_NS &&
-	    load(keys, NULL) == 0)
-		found = find_digest(keys, digest, ret);
 	(void)pthread_mutex_unlock(&keys->lock);
 	return found;
+}
+
+int keys_find(struct keys *keys, const char *token, struct key *ret)
+{
+	uint8_t digest[SECRET_BYTES];
+	int rc = 0;
+
+	if (secret_sha256(token, strlen(token), digest) < 0)
+		return 0;
+	refresh(keys, SHARED_NS);
+	if (is_known(keys, digest, ret))
+		return 1;
+	if (!keys->store)
+		return 0;
+	(void)pthread_mutex_lock(&keys->load_lock);
+	if (clock_monotonic_ns() - atomic_load(&keys->tried_ns) > RELOAD_NS)
+		(void)!load(keys, NULL);
+	rc = keys->tried;
+	(void)pthread_mutex_unlock(&keys->load_lock);
+	return is_known(keys, digest, ret) ? 1 : rc;
 }
 
 bool keys_has(struct keys *keys, const char *id)
 {
 	bool found = false;
 
+	refresh(keys, SHARED_NS);
 	(void)pthread_mutex_lock(&keys->lock);
 	for (unsigned i = 0; i < keys->count && !found; i++)
 		found = strcmp(keys->items[i].id, id) == 0;
@@ -299,6 +341,34 @@ static int bind_key(struct http_call *call, struct key *key)
 	return 0;
 }
 
+/* What was written while the store cannot be read: by this host only, until it can. load_lock held. */
+static void know(struct keys *keys, const struct key *key)
+{
+	(void)pthread_mutex_lock(&keys->lock);
+	if (keys->items && keys->count < KEYS_MAX)
+		keys->items[keys->count++] = *key;
+	(void)pthread_mutex_unlock(&keys->lock);
+}
+
+static void forget(struct keys *keys, const char *id)
+{
+	(void)pthread_mutex_lock(&keys->lock);
+	for (unsigned i = 0; i < keys->count; i++)
+		if (strcmp(keys->items[i].id, id) == 0)
+			keys->items[i--] = keys->items[--keys->count];
+	(void)pthread_mutex_unlock(&keys->lock);
+}
+
+static unsigned count(struct keys *keys)
+{
+	unsigned count;
+
+	(void)pthread_mutex_lock(&keys->lock);
+	count = keys->count;
+	(void)pthread_mutex_unlock(&keys->lock);
+	return count;
+}
+
 int handle_create_key(struct http_call *call)
 {
 	struct keys *keys = call->api->keys;
@@ -314,15 +384,15 @@ int handle_create_key(struct http_call *call)
 		rc = make_key(&key, text);
 	if (rc < 0)
 		return rc;
-	(void)pthread_mutex_lock(&keys->lock);
-	if (keys->count >= KEYS_MAX)
+	(void)pthread_mutex_lock(&keys->load_lock);
+	if (count(keys) >= KEYS_MAX)
 		rc = err_set(call->err, E2BIG, "LimitReached", NULL, "there are %d keys already",
 			     KEYS_MAX);
 	else
 		rc = save(keys->store, &key, call->err);
-	if (rc == 0)
-		rc = load(keys, call->err);
-	(void)pthread_mutex_unlock(&keys->lock);
+	if (rc == 0 && load(keys, NULL) < 0)
+		know(keys, &key);
+	(void)pthread_mutex_unlock(&keys->load_lock);
 	if (rc < 0)
 		return rc;
 	key_json(&json, &key, text, &warnings);
@@ -337,6 +407,7 @@ int handle_list_keys(struct http_call *call)
 	struct json_out json = json_out_to(&call->answer->body);
 	unsigned total = 0;
 
+	refresh(keys, SHARED_NS);
 	json_out_open(&json, NULL, '{');
 	json_out_open(&json, "items", '[');
 	(void)pthread_mutex_lock(&keys->lock);
@@ -356,22 +427,42 @@ int handle_list_keys(struct http_call *call)
 	return 0;
 }
 
-int handle_delete_key(struct http_call *call)
+/* One that the caller may see. */
+static int find_id(struct http_call *call, const char *id, struct key *ret)
 {
 	struct keys *keys = call->api->keys;
 	int rc = -ENOENT;
 
 	(void)pthread_mutex_lock(&keys->lock);
 	for (unsigned i = 0; i < keys->count && rc == -ENOENT; i++) {
-		const struct key *key = &keys->items[i];
+		if (strcmp(keys->items[i].id, id) != 0 || !may_see(call->request, &keys->items[i]))
+			continue;
+		*ret = keys->items[i];
+		rc = 0;
+	}
+	(void)pthread_mutex_unlock(&keys->lock);
+	return rc;
+}
 
-		if (strcmp(key->id, call->request->path[0]) == 0 && may_see(call->request, key))
-			rc = store_delete(keys->store, KIND, key->tenant[0] ? key->tenant : NO_TENANT,
-					  key->id, call->err);
+int handle_delete_key(struct http_call *call)
+{
+	struct keys *keys = call->api->keys;
+	struct key key;
+	int rc;
+
+	(void)pthread_mutex_lock(&keys->load_lock);
+	rc = find_id(call, call->request->path[0], &key);
+	/* Another host may just have made it. */
+	if (rc < 0 && keys->store && store_is_shared(keys->store)) {
+		rc = load(keys, call->err);
+		if (rc == 0)
+			rc = find_id(call, call->request->path[0], &key);
 	}
 	if (rc == 0)
-		rc = load(keys, call->err);
-	(void)pthread_mutex_unlock(&keys->lock);
+		rc = store_delete(keys->store, KIND, key.tenant[0] ? key.tenant : NO_TENANT, key.id, call->err);
+	if (rc == 0 && load(keys, NULL) < 0)
+		forget(keys, key.id);
+	(void)pthread_mutex_unlock(&keys->load_lock);
 	if (rc == -ENOENT)
 		return err_set(call->err, ENOENT, "UnknownKey", "id", "there is no such key");
 	call->answer->status = 204;

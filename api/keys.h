@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* API keys: 256 random bits, shown once, kept as SHA-256 of their text in the store. The table in memory is read
  * at the start and again, at most once a second, when an unknown key arrives: another writer of the same
- * store may have made it. Thread-safe. */
+ * store may have made it. Of a store that hosts share it is also read every 10 s, so that a key that was revoked elsewhere
+ * ends. Thread-safe. */
 #ifndef PROFD_API_KEYS_H
 #define PROFD_API_KEYS_H
 
@@ -31,10 +32,13 @@ void keys_destroy(struct keys *keys);
 CLEANUP_DEFINE(keys, struct keys *, keys_destroy);
 
 bool keys_any(struct keys *keys);
+/* Somebody came with a token where none is known: of a store that hosts share it is read again, at most once a second. */
+void keys_look(struct keys *keys);
 /* "admin"; a static text. */
 const char *keys_role_word(enum http_role role);
-/* The key whose text is @token. */
-bool keys_find(struct keys *keys, const char *token, struct key *ret);
+/* The key whose text is @token: 1, 0 = there is none; negative errno: it is none of those that are known, and the store
+ * cannot be asked. */
+int keys_find(struct keys *keys, const char *token, struct key *ret) must_use;
 /* Whether a key of this id still exists: sessions of the page end with their key. */
 bool keys_has(struct keys *keys, const char *id);
 

@@ -22,12 +22,15 @@
 /* Expiry moves in steps, so that the same answer has the same link (and ETag) for a while. */
 #define LINK_STEP_S 60
 
-static int save(struct store *store, const uint8_t secret[SECRET_BYTES], struct err *err)
+#define RELOAD_NS NS_PER_S	  /* when a link does not open */
+#define SHARED_NS (10 * NS_PER_S) /* of a store that others write to */
+
+static int save(struct store *store, const uint8_t secret[SECRET_BYTES], uint64_t made_ns, struct err *err)
 {
 	char text[SECRET_BASE64_SIZE];
 	struct store_record record = { .kind = KIND, .tenant = NO_TENANT, .id = RECORD_ID,
 				       .service = "", .type = "", .status = "",
-				       .created_ns = clock_realtime_ns() };
+				       .created_ns = made_ns };
 	int rc = base64url_encode(secret, SECRET_BYTES, text, sizeof(text));
 
 	record.body = text;
@@ -35,38 +38,101 @@ static int save(struct store *store, const uint8_t secret[SECRET_BYTES], struct 
 	return rc < 0 ? rc : store_put(store, &record, err);
 }
 
+struct newest {
+	uint8_t secret[SECRET_BYTES];
+	uint64_t made_ns; /* 0 = there is none */
+};
+
+static int note_newest(void *ctx, const struct store_record *record)
+{
+	struct newest *newest = ctx;
+	uint8_t secret[SECRET_BYTES];
+
+	if (newest->made_ns || base64url_decode(record->body, record->body_len, secret, SECRET_BYTES) != SECRET_BYTES)
+		return 0;
+	memcpy(newest->secret, secret, sizeof(secret));
+	newest->made_ns = record->created_ns;
+	return 0;
+}
+
+static void take(struct links *links, const uint8_t secret[SECRET_BYTES], uint64_t made_ns)
+{
+	(void)pthread_rwlock_wrlock(&links->lock);
+	memcpy(links->secret, secret, SECRET_BYTES);
+	links->made_ns = made_ns;
+	(void)pthread_rwlock_unlock(&links->lock);
+}
+
+/* With load_lock held. -ENOENT: there is no secret. */
+static int load(struct links *links, struct err *err)
+{
+	const struct store_query query = { .kind = KIND, .tenant = NO_TENANT, .every_host = true };
+	struct newest newest = { 0 };
+	int rc = store_list(links->store, &query, note_newest, &newest, NULL, err);
+
+	atomic_store(&links->tried_ns, clock_monotonic_ns());
+	if (rc == 0 && !newest.made_ns)
+		rc = -ENOENT;
+	if (rc == 0)
+		take(links, newest.secret, newest.made_ns);
+	return rc;
+}
+
+/* Looks what another host has made, if the last look was @age_ns ago. */
+static void refresh(struct links *links, uint64_t age_ns)
+{
+	if (!links->store || !store_is_shared(links->store) ||
+	    clock_monotonic_ns() - atomic_load(&links->tried_ns) < age_ns ||
+	    pthread_mutex_trylock(&links->load_lock) != 0)
+		return;
+	if (clock_monotonic_ns() - atomic_load(&links->tried_ns) >= age_ns)
+		(void)!load(links, NULL);
+	(void)pthread_mutex_unlock(&links->load_lock);
+}
+
 int links_init(struct links *links, struct store *store, struct err *err)
 {
-	cleanup_free char *text = NULL;
-	size_t len = 0;
-	int rc = store ? store_get(store, KIND, NO_TENANT, RECORD_ID, &text, &len, err) : -ENOENT;
+	int rc;
 
+	(void)pthread_rwlock_init(&links->lock, NULL);
+	(void)pthread_mutex_init(&links->load_lock, NULL);
 	links->store = store;
-	if (rc == 0 && base64url_decode(text, len, links->secret, SECRET_BYTES) == SECRET_BYTES)
-		return 0;
-	if (rc < 0 && rc != -ENOENT)
+	rc = store ? load(links, err) : -ENOENT;
+	if (rc != -ENOENT)
 		return rc;
 	*err = (struct err){ 0 };
+	links->made_ns = clock_realtime_ns();
 	rc = secret_random(links->secret);
 	/* A full disk must not keep the agent from serving; the links then end with the process. */
-	if (rc == 0 && store && save(store, links->secret, err) < 0)
+	if (rc == 0 && store && save(store, links->secret, links->made_ns, err) < 0)
 		*err = (struct err){ 0 };
 	return rc;
+}
+
+void links_deinit(struct links *links)
+{
+	(void)pthread_rwlock_destroy(&links->lock);
+	(void)pthread_mutex_destroy(&links->load_lock);
 }
 
 int handle_rotate_links(struct http_call *call)
 {
 	struct links *links = &call->api->links;
+	uint64_t made_ns = clock_realtime_ns();
 	uint8_t secret[SECRET_BYTES];
 	int rc = secret_random(secret);
 
+	(void)pthread_mutex_lock(&links->load_lock);
+	/* Newer than what it replaces, also where another host's clock is ahead. */
+	if (made_ns <= links->made_ns)
+		made_ns = links->made_ns + 1;
 	if (rc == 0 && links->store)
-		rc = save(links->store, secret, call->err);
+		rc = save(links->store, secret, made_ns, call->err);
+	if (rc == 0)
+		take(links, secret, made_ns);
+	(void)pthread_mutex_unlock(&links->load_lock);
 	if (rc < 0)
 		return rc;
-	(void)pthread_rwlock_wrlock(&call->api->links_lock);
-	memcpy(links->secret, secret, sizeof(secret));
-	(void)pthread_rwlock_unlock(&call->api->links_lock);
 	call->answer->status = 204;
 	call->answer->no_store = true;
 	return 0;
@@ -77,9 +143,10 @@ static int sign(struct api *api, const char *text, size_t len, char out[SECRET_B
 	uint8_t mac[SECRET_BYTES];
 	int rc;
 
-	(void)pthread_rwlock_rdlock(&api->links_lock);
+	refresh(&api->links, SHARED_NS);
+	(void)pthread_rwlock_rdlock(&api->links.lock);
 	rc = secret_hmac(api->links.secret, text, len, mac);
-	(void)pthread_rwlock_unlock(&api->links_lock);
+	(void)pthread_rwlock_unlock(&api->links.lock);
 	return rc < 0 ? rc : base64url_encode(mac, sizeof(mac), out, SECRET_BASE64_SIZE);
 }
 
@@ -95,16 +162,33 @@ static bool same_text(const char *a, const char *b)
 	return differs == 0;
 }
 
+/* Is @sig that of @text? One that is not may be by a secret that another host has just made. */
+static bool is_signed(struct api *api, const char *text, size_t len, const char *sig)
+{
+	char expected[SECRET_BASE64_SIZE];
+
+	if (sign(api, text, len, expected) == 0 && same_text(expected, sig))
+		return true;
+	refresh(&api->links, RELOAD_NS);
+	return sign(api, text, len, expected) == 0 && same_text(expected, sig);
+}
+
 /* ---- links ----------------------------------------------------------------------------------------- */
 
 /* Fields end in newlines, which no field can contain. */
+static void link_text(const char *path, const char *tenant, uint64_t exp_s, const char *bound, struct buf *out)
+{
+	*out = (struct buf){ .max = 16384 };
+	buf_printf(out, "link\n%s\n%s\n%" PRIu64 "\n%s", path, tenant, exp_s, bound);
+}
+
 static int sign_link(struct api *api, const char *path, const char *tenant, uint64_t exp_s,
 		     const char *bound, char out[SECRET_BASE64_SIZE])
 {
-	struct buf text = { .max = 16384 };
+	struct buf text;
 	int rc;
 
-	buf_printf(&text, "link\n%s\n%s\n%" PRIu64 "\n%s", path, tenant, exp_s, bound);
+	link_text(path, tenant, exp_s, bound, &text);
 	rc = text.error ? text.error : sign(api, text.data, text.len, out);
 	buf_deinit(&text);
 	return rc;
@@ -239,8 +323,8 @@ bool link_opens(struct api *api, struct http_request *request)
 	const char *tenant = query_text(&request->query, "tenant", NULL);
 	const char *sig = query_text(&request->query, "sig", NULL);
 	uint64_t exp_s = query_uint(&request->query, "exp", 0);
-	char expected[SECRET_BASE64_SIZE], path[LINK_SIZE];
-	struct buf bound = { .max = 8192 };
+	struct buf bound = { .max = 8192 }, text = { 0 };
+	char path[LINK_SIZE];
 	bool opens;
 
 	if (!(request->route->flags & ROUTE_SIGNED) || !tenant || !sig || !parse_is_name(tenant) ||
@@ -248,10 +332,12 @@ bool link_opens(struct api *api, struct http_request *request)
 		return false;
 	(void)snprintf(path, sizeof(path), "%.*s", (int)strcspn(request->target, "?"),
 		       request->target);
-	opens = bound_text(request, &bound) == 0 &&
-		sign_link(api, path, tenant, exp_s, bound.data ? bound.data : "", expected) == 0 &&
-		same_text(expected, sig);
+	opens = bound_text(request, &bound) == 0;
+	if (opens)
+		link_text(path, tenant, exp_s, bound.data ? bound.data : "", &text);
+	opens = opens && !text.error && is_signed(api, text.data, text.len, sig);
 	buf_deinit(&bound);
+	buf_deinit(&text);
 	if (opens)
 		(void)snprintf(request->tenant, sizeof(request->tenant), "%s", tenant);
 	return opens;
@@ -278,7 +364,7 @@ int ticket_make(struct api *api, const char *text, char out[TICKET_SIZE])
 int ticket_read(struct api *api, const char *ticket, char *ret, size_t size)
 {
 	const char *dot = strchr(ticket, '.');
-	char signed_text[TICKET_SIZE] = "ticket\n", expected[SECRET_BASE64_SIZE];
+	char signed_text[TICKET_SIZE] = "ticket\n";
 	uint8_t *text = (uint8_t *)signed_text + 7;
 	int len;
 
@@ -287,7 +373,7 @@ int ticket_read(struct api *api, const char *ticket, char *ret, size_t size)
 	len = base64url_decode(ticket, (size_t)(dot - ticket), text, sizeof(signed_text) - 8);
 	if (len < 0 || (size_t)len >= size)
 		return -EINVAL;
-	if (sign(api, signed_text, (size_t)len + 7, expected) < 0 || !same_text(expected, dot + 1))
+	if (!is_signed(api, signed_text, (size_t)len + 7, dot + 1))
 		return -EACCES;
 	memcpy(ret, text, (size_t)len);
 	ret[len] = '\0';

@@ -6,6 +6,8 @@
 #ifndef PROFD_API_LINKS_H
 #define PROFD_API_LINKS_H
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -21,11 +23,16 @@ struct store;
 
 struct links {
 	struct store *store; /* borrowed; NULL: the secret lives with the process */
+	pthread_rwlock_t lock; /* of the secret */
 	uint8_t secret[32];
+	uint64_t made_ns; /* realtime: of all hosts' that share a store the newest counts */
+	pthread_mutex_t load_lock; /* one reads the store, others go on with what is known; taken before lock */
+	_Atomic uint64_t tried_ns; /* monotonic: the store was asked last */
 };
 
 /* Reads the secret, or makes and stores one. */
 int links_init(struct links *links, struct store *store, struct err *err) must_use;
+void links_deinit(struct links *links);
 
 /* Page of the session's flame graph; returns @out. */
 const char *link_flame_graph(struct api *api, const struct session_info *info,

@@ -231,6 +231,9 @@ static void activity_metrics(const struct sessions_health *health, struct buf *o
 	       (double)health->feed_bytes_capacity);
 	single(out, "profd_store_bytes", "gauge", "Bytes of the store on disk.",
 	       (double)health->store_bytes);
+	single(out, "profd_store_waiting_bytes", "gauge",
+	       "Bytes kept on this host until a store that several hosts share takes them.",
+	       (double)health->store_waiting_bytes);
 	single(out, "profd_detail_bytes", "gauge", "Of them single samples of continuous profiling.",
 	       (double)health->detail_bytes);
 	single(out, "profd_sample_rate_hertz", "gauge", "Rate of the host sampler.",

@@ -177,7 +177,8 @@ static void offer_sessions(struct push *push, uint64_t from_ns, uint64_t now_ns)
 static void offer_spans_of(struct push *push, const char *tenant, uint64_t from_ns, uint64_t now_ns)
 {
 	char cursor[sizeof(((struct session_list *)0)->next_cursor)] = "";
-	struct session_query query = { .tenant = tenant, .type = -1, .status = SESSION_COMPLETED,
+	/* Each host sends its own. */
+	struct session_query query = { .tenant = tenant, .type = -1, .status = SESSION_COMPLETED, .own = true,
 				       .from_ns = from_ns, .limit = 100 };
 	struct err err = { 0 };
 

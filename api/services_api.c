@@ -29,6 +29,7 @@ static void sparkline_json(struct http_call *call, struct json_out *json, const 
 		.type = PROFILE_CPU,
 		.from_ns = (end_s - HOUR_S) * NS_PER_S,
 		.to_ns = end_s * NS_PER_S,
+		.host = "", /* as its processes */
 	};
 	struct history_points points = { 0 };
 	struct err err = { 0 };

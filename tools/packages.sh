@@ -7,7 +7,7 @@ build_packages="gcc make clang-14 bpftool pkg-config libc6-dev libbpf-dev libelf
 	libiberty-dev"
 
 test_packages="libcmocka-dev g++ binutils python3 python3-jsonschema python3-venv nodejs npm curl openssl procps iproute2 util-linux linux-perf libc6-dbg mold
-	llvm-14 libclang-rt-14-dev dwz debuginfod openjdk-17-jdk-headless gdb sqlite3 protobuf-compiler golang-go rustc postgresql redis-server nginx-light wrk stress-ng valgrind
+	llvm-14 libclang-rt-14-dev dwz debuginfod openjdk-17-jdk-headless gdb sqlite3 protobuf-compiler golang-go rustc postgresql redis-server nginx-light clickhouse-server wrk stress-ng valgrind
 	clang-format-14 clang-tidy-14 cppcheck git shellcheck pmccabe
 	qemu-system-x86 busybox-static cpio kmod chromium systemd"
 

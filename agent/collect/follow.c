@@ -49,7 +49,8 @@ static void first_sight(struct collector *c, const struct proc *proc, const stru
 {
 	struct module *module = module_table_get(c->modules, mapping->module);
 
-	if (!module)
+	/* Nothing is taken of what is excluded: its files are read when others map them, too. */
+	if (!module || (proc->flags & FEED_PROC_EXCLUDED))
 		return;
 	module->mappings++;
 	if (module->kind != FEED_MODULE_ELF)
@@ -342,7 +343,7 @@ static void want_rows(const struct proc *proc, const struct mapping *mapping, st
 
 void follow_ask(struct collector *c, const struct proc *proc, bool urgent)
 {
-	if (c->starting)
+	if (c->starting || (proc->flags & FEED_PROC_EXCLUDED))
 		return; /* most mapped first, when all are known */
 	for (size_t i = 0; i < mapping_set_count(proc->mappings); i++) {
 		const struct mapping *mapping = mapping_set_at(proc->mappings, i);
@@ -733,7 +734,8 @@ void follow_ask_all(struct collector *c)
 		modules[i] = module_table_next(c->modules, &at);
 	qsort(modules, count, sizeof(*modules), by_mappings);
 	for (uint32_t i = 0; i < count; i++)
-		module_index_ask(c->index, modules[i], false);
+		if (modules[i]->mappings || modules[i]->kind != FEED_MODULE_ELF)
+			module_index_ask(c->index, modules[i], false);
 }
 
 /* A file that was deleted cannot be opened once its processes are gone: its names do not wait for a stack. */

@@ -59,7 +59,7 @@ static const char *of_process(const struct profile *p, uint32_t process, enum at
 			      char scratch[ATTRIBUTE_SCRATCH_SIZE])
 {
 	if (process >= p->process_count)
-		return "";
+		return kind == ATTRIBUTE_HOST ? p->meta.host : "";
 	switch (kind) {
 	case ATTRIBUTE_PROCESS:
 		return profile_string(p, p->processes[process].comm);
@@ -67,6 +67,8 @@ static const char *of_process(const struct profile *p, uint32_t process, enum at
 		return profile_string(p, p->processes[process].exe);
 	case ATTRIBUTE_SERVICE:
 		return profile_string(p, p->processes[process].service);
+	case ATTRIBUTE_HOST:
+		return p->processes[process].host ? profile_string(p, p->processes[process].host) : p->meta.host;
 	default:
 		(void)snprintf(scratch, ATTRIBUTE_SCRATCH_SIZE, "%u", p->processes[process].pid);
 		return scratch;
@@ -95,7 +97,7 @@ const char *attribute_text(const struct profile *p, uint32_t attrs, struct attri
 	case ATTRIBUTE_SERVICE:
 		return of_process(p, a->process, attribute.kind, scratch);
 	case ATTRIBUTE_HOST:
-		return p->meta.host;
+		return of_process(p, a->process, attribute.kind, scratch);
 	case ATTRIBUTE_THREAD:
 		return profile_string(p, a->thread_name);
 	case ATTRIBUTE_TID:

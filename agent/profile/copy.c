@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "agent/base/vec.h"
+#include "agent/profile/builder_internal.h"
 
 static uint32_t *table(uint32_t count)
 {
@@ -75,6 +76,16 @@ static int copy_attrs(struct copy *c)
 	return 0;
 }
 
+/* In a profile of several hosts each process says whose it is. */
+static uint32_t copy_host(const struct copy *c, uint32_t host)
+{
+	const char *name = c->from->meta.host;
+
+	if (host)
+		return c->strings[host];
+	return strcmp(name, c->to->p->meta.host) == 0 ? 0 : profile_builder_string(c->to, name, strlen(name));
+}
+
 int copy_init(struct copy *copy, const struct profile *from, struct profile_builder *to)
 {
 	cleanup_copy struct copy c = { .from = from, .to = to };
@@ -98,11 +109,13 @@ int copy_init(struct copy *copy, const struct profile *from, struct profile_buil
 		process.exe = c.strings[process.exe];
 		process.comm = c.strings[process.comm];
 		process.service = c.strings[process.service];
+		process.host = copy_host(&c, process.host);
 		c.processes[i] = profile_builder_process(to, &process);
 	}
 	/* Attributes without a process get one of their own, not the other side's first. */
 	if (from->attrs_count && !from->process_count)
-		c.processes[0] = profile_builder_process(to, &(struct profile_process){ 0 });
+		c.processes[0] =
+			profile_builder_process(to, &(struct profile_process){ .host = copy_host(&c, 0) });
 	rc = copy_attrs(&c);
 	if (rc < 0)
 		return rc;

@@ -140,6 +140,7 @@ struct profile_process {
 	uint32_t exe;		/* string id */
 	uint32_t comm;		/* string id */
 	uint32_t service;	/* string id */
+	uint32_t host;		/* string id; 0 = the profile's host */
 	uint64_t started_at_ns; /* realtime */
 	int64_t value;		/* sum of the main value */
 };

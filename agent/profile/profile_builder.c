@@ -282,17 +282,18 @@ uint32_t profile_builder_process(struct profile_builder *b, const struct profile
 	if (b->error)
 		return 0;
 	if (process->exe >= p->string_count || process->comm >= p->string_count ||
-	    process->service >= p->string_count)
+	    process->service >= p->string_count || process->host >= p->string_count)
 		return fail(b, -EINVAL);
 	hash = hash_combine(process->started_at_ns,
 			    (uint64_t)process->pid << 32 | process->service);
 	/* By name too: fork and exec in one tick of the clock are two lives of one pid. */
 	hash = hash_combine(hash, (uint64_t)process->exe << 32 | process->comm);
+	hash = hash_combine(hash, process->host);
 	probe = intern_probe(&b->processes, hash);
 	while ((id = intern_next(&b->processes, &probe)) != INTERN_NONE) {
 		const struct profile_process *known = &p->processes[id];
 
-		if (known->pid == process->pid && known->exe == process->exe &&
+		if (known->pid == process->pid && known->host == process->host && known->exe == process->exe &&
 		    known->comm == process->comm &&
 		    known->started_at_ns == process->started_at_ns &&
 		    known->service == process->service)

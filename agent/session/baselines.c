@@ -159,7 +159,7 @@ static int check_session(const struct baseline_request *r, const struct session_
 
 static int check_count(struct sessions *s, const char *tenant, struct err *err)
 {
-	struct store_query query = { .kind = BASELINE_KIND, .tenant = tenant };
+	struct store_query query = { .kind = BASELINE_KIND, .tenant = tenant, .every_host = true };
 	uint64_t total = 0;
 	int rc = store_list(s->store, &query, NULL, NULL, &total, err);
 
@@ -271,7 +271,8 @@ static int set_latest(struct sessions *s, struct baseline_info *info, struct err
 				     .tenant = info->tenant,
 				     .service = info->service,
 				     .type = profile_type_info(info->type)->word,
-				     .limit = 1 };
+				     .limit = 1,
+				     .every_host = true };
 	int rc = store_list(s->store, &query, copy_id, latest, NULL, err);
 
 	info->is_latest = rc == 0 && strcmp(latest, info->id) == 0;
@@ -395,6 +396,7 @@ int sessions_baseline_list(struct sessions *s, const struct baseline_query *quer
 									      : query->service,
 		.type = query->type >= 0 ? profile_type_info((enum profile_type)query->type)->word
 					 : NULL,
+		.every_host = true,
 	};
 	int rc;
 

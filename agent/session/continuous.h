@@ -98,8 +98,9 @@ void continuous_destroy(struct sessions *s);
 
 /* ---- views: span_list.c, spans.c --------------------------------------------------------------------- */
 
-struct span_series { /* what the spans of a service and type have in common */
+struct span_series { /* what the spans of a host, service and type have in common */
 	char *service; /* owned */
+	char host[STORE_HOST_SIZE];
 	enum profile_type type;
 	uint8_t id_bits[10];
 };
@@ -130,6 +131,7 @@ struct span_query {
 	const char *tenant;
 	const char *service; /* NULL = all */
 	int type, status;    /* -1 = all */
+	bool own;	     /* only those that this host has taken */
 	uint64_t from_ns, to_ns; /* of the span's begin; 0 = open */
 	/* A page is enough: @limit of those that began before @before_ns (0 = no cursor) and what lies around them. 0 = all. */
 	uint32_t limit;
@@ -158,6 +160,10 @@ int spans_profile(struct sessions *s, const struct history_window *window,
  * shows the rest. */
 int spans_functions(struct sessions *s, const struct history_window *window, const struct profile_meta *meta,
 		    struct history_functions *ret, struct err *err) must_use;
+/* Visits the names of what @day of this host holds between two times, of everybody. *ret_all: none is still being read
+ * from debug information. */
+int spans_names(struct sessions *s, const struct store_day *day, uint64_t from_ns, uint64_t to_ns, names_visit_fn *visit,
+		void *ctx, bool *ret_all, struct err *err) must_use;
 /* Copies the data of a span, with its names, into the session file @to. */
 int spans_copy(struct sessions *s, const struct session_info *span, const char *to,
 	       struct err *err) must_use;

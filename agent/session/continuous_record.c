@@ -16,6 +16,7 @@
 #define DAY_PAIRS_MAX	2000000u
 #define WINDOW_SUMS_MAX 1000000u	/* of a minute; more stacks go to the overflow bucket */
 #define DAYS_BACK	2
+#define ROLL_AGAIN_NS	(60 * NS_PER_S)
 
 struct sum {
 	struct chunk_sum all;
@@ -54,6 +55,7 @@ struct day_recorder {
 	uint64_t detail_position; /* likewise of single samples, which are written after */
 	size_t event_count;	  /* of all windows */
 	uint64_t rolled_ns;	  /* realtime: hours that begin before it are rolled up */
+	uint64_t roll_again_ns;	  /* monotonic: not before this, as the store could not be read */
 	uint64_t folded_ns;	  /* realtime: begin of the latest minute that was stored whole */
 	bool dirty;		  /* has what is not stored */
 };
@@ -98,6 +100,49 @@ void continuous_destroy(struct sessions *s)
 	detail_destroy(s);
 	free(s->continuous.sources);
 	free(s->continuous.plans);
+	free(s->continuous.begun);
+}
+
+/* A shared store that cannot be read now is asked again, but not at every flush: it may take long to say so. */
+static bool is_away(const struct sessions *s, int rc)
+{
+	return rc == -EIO && store_is_shared(s->store);
+}
+
+/* Days of a shared store that this host has written to. Nobody else does, so that one that is not among them is new:
+ * the store, which may be slow or away, is not asked. Feed thread, or before it runs. */
+static int note_begun(struct sessions *s, const struct store_day *day)
+{
+	struct continuous *c = &s->continuous;
+	void *data = c->begun;
+	int rc = vec_grow(&data, &c->begun_capacity, c->begun_count + 1, sizeof(*day), 0);
+
+	c->begun = data;
+	if (rc == 0)
+		c->begun[c->begun_count++] = *day;
+	return rc;
+}
+
+static bool is_begun(const struct sessions *s, const struct store_day *day)
+{
+	for (size_t i = 0; i < s->continuous.begun_count; i++)
+		if (s->continuous.begun[i].day == day->day &&
+		    s->continuous.begun[i].retention_days == day->retention_days)
+			return true;
+	return !store_is_shared(s->store);
+}
+
+static int read_dictionary(struct sessions *s, const struct store_day *which, struct recorder *recorder,
+			   struct err *err)
+{
+	int rc;
+
+	if (!is_begun(s, which)) {
+		rc = note_begun(s, which);
+		return rc < 0 ? err_set(err, -rc, NULL, NULL, "no memory to record continuously") : -ENOENT;
+	}
+	rc = store_history_dictionary(s->store, which, recorder_reload_chunk, recorder, NULL, err);
+	return rc == 0 ? recorder_reload_done(recorder) : rc;
 }
 
 /* Not yet in the list. Reads the dictionary of a file that exists; no lock is needed. */
@@ -115,10 +160,7 @@ static int make_day(struct sessions *s, const struct store_day *which, struct da
 	day->day = *which;
 	day->born_ns = clock_realtime_ns();
 	day->rolled_ns = which->day * CONTINUOUS_DAY_NS;
-	rc = store_history_dictionary(s->store, which, recorder_reload_chunk, day->recorder, NULL,
-				      err);
-	if (rc == 0)
-		rc = recorder_reload_done(day->recorder);
+	rc = read_dictionary(s, which, day->recorder, err);
 	if (rc == 0 && store_history_position(s->store, which, &identity, &position, NULL) == 0 &&
 	    s->feed.ring && identity == ring_identity(s->feed.ring))
 		day->stored_position = day->detail_position = position;
@@ -147,7 +189,7 @@ static struct day_recorder *known_day(const struct sessions *s, const struct sto
 /* NULL: it cannot be recorded now (counted). Drops the lock when the file is new to this server. */
 static struct day_recorder *find_day(struct sessions *s, uint64_t time_ns, uint32_t retention_days)
 {
-	struct store_day which = { (uint32_t)(time_ns / CONTINUOUS_DAY_NS), retention_days };
+	struct store_day which = { .day = (uint32_t)(time_ns / CONTINUOUS_DAY_NS), .retention_days = retention_days };
 	struct day_recorder *day = known_day(s, &which);
 	struct err err = { 0 };
 	int rc;
@@ -549,16 +591,20 @@ static void roll_up(struct sessions *s, struct day_recorder *day, uint64_t now_n
 	struct err err = { 0 };
 	int rc;
 
-	if (hour_ns >= end_ns || now_ns < hour_ns + CONTINUOUS_HOUR_NS + CONTINUOUS_ROLL_NS ||
+	if (clock_monotonic_ns() < day->roll_again_ns || hour_ns >= end_ns || now_ns < hour_ns + CONTINUOUS_HOUR_NS + CONTINUOUS_ROLL_NS ||
 	    recorder_groups(day->recorder) ||
 	    (recorder_missing(day->recorder) &&
 	     now_ns < hour_ns + CONTINUOUS_HOUR_NS + CONTINUOUS_STACKS_NS))
 		return;
-	day->rolled_ns += CONTINUOUS_HOUR_NS;
 	sessions_unlock(s);
 	rc = roll_up_hour(s->store, &which, hour_ns, &err);
 	sessions_lock(s);
 	recorder_forget_stacks(day->recorder);
+	if (is_away(s, rc)) {
+		day->roll_again_ns = clock_monotonic_ns() + ROLL_AGAIN_NS;
+		return;
+	}
+	day->rolled_ns += CONTINUOUS_HOUR_NS;
 	if (rc < 0 && rc != -ENOENT && log_allowed(&limit))
 		log_warn("an hour of the history is kept as minutes: %s",
 			 err.text[0] ? err.text : strerror(-rc));
@@ -567,14 +613,21 @@ static void roll_up(struct sessions *s, struct day_recorder *day, uint64_t now_n
 static void close_day(struct sessions *s, struct day_recorder *day)
 {
 	struct store_day over = day->day;
-	uint64_t begin_ns = over.day * CONTINUOUS_DAY_NS;
+	uint64_t at_ns = over.day * CONTINUOUS_DAY_NS, end_ns = at_ns + CONTINUOUS_DAY_NS;
+	int rc = 0;
 
-	remove_day(s, day);
+	if (clock_monotonic_ns() < day->roll_again_ns)
+		return;
 	sessions_unlock(s);
-	for (uint64_t at_ns = begin_ns; at_ns < begin_ns + CONTINUOUS_DAY_NS; at_ns += CONTINUOUS_HOUR_NS)
-		(void)!roll_up_hour(s->store, &over, at_ns, NULL);
-	store_history_seal(s->store, &over);
+	for (; at_ns < end_ns && !is_away(s, rc); at_ns += CONTINUOUS_HOUR_NS)
+		rc = roll_up_hour(s->store, &over, at_ns, NULL);
+	if (!is_away(s, rc))
+		store_history_seal(s->store, &over);
 	sessions_lock(s);
+	if (is_away(s, rc))
+		day->roll_again_ns = clock_monotonic_ns() + ROLL_AGAIN_NS;
+	else
+		remove_day(s, day);
 }
 
 static int renumber(struct window *window, uint32_t first, const uint32_t *moved)
@@ -700,9 +753,15 @@ static int resume_day(void *ctx, const struct store_day *which, uint64_t bytes)
 	struct day_recorder *day;
 	int rc;
 
-	if (which->day + DAYS_BACK <= resume->today ||
-	    store_history_position(s->store, which, &identity, &position, NULL) < 0 ||
-	    identity != ring_identity(s->feed.ring))
+	rc = note_begun(s, which);
+	if (rc < 0)
+		return err_set(resume->err, -rc, NULL, NULL, "no memory to record continuously");
+	if (which->day + DAYS_BACK <= resume->today)
+		return 0;
+	rc = store_history_position(s->store, which, &identity, &position, resume->err);
+	if (is_away(s, rc))
+		return rc;
+	if (rc < 0 || identity != ring_identity(s->feed.ring))
 		return 0;
 	rc = make_day(s, which, &day, resume->err);
 	if (rc < 0)
@@ -718,7 +777,7 @@ int continuous_resume(struct sessions *s, uint64_t *ret_position, struct err *er
 {
 	struct resume resume = { s, (uint32_t)(clock_realtime_ns() / CONTINUOUS_DAY_NS), UINT64_MAX,
 				 err };
-	int rc = s->feed.ring ? store_history_days(s->store, resume_day, &resume, err) : 0;
+	int rc = s->feed.ring ? store_history_days(s->store, false, resume_day, &resume, err) : 0;
 
 	if (rc == 0)
 		*ret_position = resume.position;

@@ -4,8 +4,11 @@
 
 #include "agent/base/parse.h"
 #include "agent/session/continuous.h"
+#include "agent/session/hosts.h"
 #include "agent/session/record_json.h"
 #include "agent/session/standing.h"
+
+#define SETTING_ID_SIZE (SERVICE_NAME_SIZE + 32)
 
 /* ---- records -----------------------------------------------------------------------------------
  */
@@ -49,7 +52,8 @@ static int decode(const struct store_record *record, struct continuous_source *r
 
 	*ret = (struct continuous_source){ 0 };
 	(void)snprintf(setting->tenant, sizeof(setting->tenant), "%s", record->tenant);
-	(void)snprintf(setting->service, sizeof(setting->service), "%s", record->id);
+	(void)snprintf(setting->service, sizeof(setting->service), "%s",
+		       record->service && *record->service ? record->service : record->id);
 	cJSON_ArrayForEach(word, cJSON_GetObjectItemCaseSensitive(json, "types"))
 	{
 		if (cJSON_IsString(word) && profile_type_parse(word->valuestring, &type) == 0)
@@ -325,10 +329,11 @@ static int check(struct sessions *s, const struct continuous_source *source, str
 static int put_record(struct sessions *s, const struct continuous_source *source, struct err *err)
 {
 	cleanup_free char *body = encode(source);
+	char id[SETTING_ID_SIZE];
 	struct store_record record = {
 		.kind = CONTINUOUS_KIND,
 		.tenant = source->setting.tenant,
-		.id = source->setting.service,
+		.id = id,
 		.service = source->setting.service,
 		.status = source->setting.enabled ? "enabled" : "disabled",
 		.created_ns = source->created_at_ns,
@@ -337,6 +342,7 @@ static int put_record(struct sessions *s, const struct continuous_source *source
 
 	if (!body)
 		return err_set(err, ENOMEM, "StoreUnavailable", NULL, "no memory for a setting");
+	hosts_own_id(s, source->setting.service, id, sizeof(id));
 	record.body_len = strlen(body);
 	return store_put(s->store, &record, err);
 }
@@ -414,6 +420,7 @@ static int fill_status(struct sessions *s, const struct continuous_source *sourc
 {
 	bool everything = source->selector.kind == SELECTOR_HOST;
 	struct span_query query = { .tenant = source->setting.tenant,
+				    .own = true,
 				    .service = everything ? NULL : source->setting.service,
 				    .type = -1,
 				    .status = -1 };
@@ -475,6 +482,7 @@ int sessions_continuous_delete(struct sessions *s, const char *tenant, const cha
 			       struct err *err)
 {
 	struct continuous_source *found;
+	char id[SETTING_ID_SIZE];
 	int rc;
 
 	sessions_lock(s);
@@ -483,7 +491,8 @@ int sessions_continuous_delete(struct sessions *s, const char *tenant, const cha
 	if (!found)
 		return err_set(err, ENOENT, "UnknownService", "service",
 			       "no continuous setting for '%.128s'", service);
-	rc = store_delete(s->store, CONTINUOUS_KIND, tenant, canonical(service), err);
+	hosts_own_id(s, canonical(service), id, sizeof(id));
+	rc = store_delete(s->store, CONTINUOUS_KIND, tenant, id, err);
 	if (rc < 0)
 		return rc;
 	sessions_lock(s);

@@ -213,20 +213,37 @@ static int write_for(struct sessions *s, const char *tenant, struct deployment_i
 	return put(s, tenant, info, err);
 }
 
-static void write_one(struct sessions *s, struct deployment_pending *pending)
+/* -EIO: the store could not be asked what was there before; the owners that are left are in @pending. */
+static int write_one(struct sessions *s, struct deployment_pending *pending)
 {
 	const char *at = pending->owners;
 
 	while (*at == ',' && at[1]) {
 		char tenant[TENANT_NAME_SIZE];
 		struct err err = { 0 };
+		int rc;
 
 		(void)snprintf(tenant, sizeof(tenant), "%.*s", (int)strcspn(at + 1, ":"), at + 1);
-		if (write_for(s, tenant, &pending->info, &err) < 0)
+		rc = write_for(s, tenant, &pending->info, &err);
+		if (rc == -EIO && store_is_shared(s->store)) {
+			memmove(pending->owners, at, strlen(at) + 1);
+			return rc;
+		}
+		if (rc < 0)
 			log_warn("a new build of %.64s is not recorded: %s", pending->info.service,
 				 err.text);
 		at = at + 1 + strcspn(at + 1, ",");
 	}
+	return 0;
+}
+
+/* With the next look. */
+static void put_back(struct sessions *s, const struct deployment_pending *pending)
+{
+	sessions_scope(s);
+
+	if (s->deployments.pending_count < DEPLOYMENTS_PENDING_MAX)
+		s->deployments.pending[s->deployments.pending_count++] = *pending;
 }
 
 void deployments_write(struct sessions *s)
@@ -243,7 +260,10 @@ void deployments_write(struct sessions *s)
 		sessions_unlock(s);
 		if (!any)
 			return;
-		write_one(s, &pending);
+		if (write_one(s, &pending) < 0) {
+			put_back(s, &pending);
+			return;
+		}
 	}
 }
 
@@ -258,9 +278,8 @@ static int list_one(void *ctx, const struct store_record *record)
 	return 0;
 }
 
-int sessions_deployments(struct sessions *s, const char *tenant, const char *service,
-			 uint64_t from_ns, uint64_t to_ns, struct deployment_list *ret,
-			 struct err *err)
+static int list(struct sessions *s, const char *tenant, const char *service, bool every_host, uint64_t from_ns,
+		uint64_t to_ns, struct deployment_list *ret, struct err *err)
 {
 	struct store_query query = { .kind = KIND,
 				     .tenant = tenant,
@@ -268,16 +287,30 @@ int sessions_deployments(struct sessions *s, const char *tenant, const char *ser
 				     .status = "changed",
 				     .from_ns = from_ns,
 				     .to_ns = to_ns,
-				     .limit = DEPLOYMENTS_SHOWN };
-	struct deployment_list list = { .items = calloc(DEPLOYMENTS_SHOWN, sizeof(*list.items)) };
-	int rc = list.items ? store_list(s->store, &query, list_one, &list, NULL, err)
-			    : err_set(err, ENOMEM, NULL, NULL, "no memory for a list");
+				     .limit = DEPLOYMENTS_SHOWN,
+				     .every_host = every_host };
+	struct deployment_list found = { .items = calloc(DEPLOYMENTS_SHOWN, sizeof(*found.items)) };
+	int rc = found.items ? store_list(s->store, &query, list_one, &found, NULL, err)
+			     : err_set(err, ENOMEM, NULL, NULL, "no memory for a list");
 
 	if (rc < 0)
-		deployment_list_deinit(&list);
+		deployment_list_deinit(&found);
 	else
-		*ret = list;
+		*ret = found;
 	return rc;
+}
+
+int sessions_deployments(struct sessions *s, const char *tenant, const char *service,
+			 uint64_t from_ns, uint64_t to_ns, struct deployment_list *ret,
+			 struct err *err)
+{
+	return list(s, tenant, service, true, from_ns, to_ns, ret, err);
+}
+
+int deployments_of_host(struct sessions *s, const char *tenant, const char *service, uint64_t from_ns,
+			uint64_t to_ns, struct deployment_list *ret, struct err *err)
+{
+	return list(s, tenant, service, false, from_ns, to_ns, ret, err);
 }
 
 void deployment_list_deinit(struct deployment_list *list)

@@ -10,6 +10,7 @@
 #include "agent/base/vec.h"
 #include "agent/recording/recording.h"
 #include "agent/session/continuous.h"
+#include "agent/session/hosts.h"
 
 #define STRETCHES_A_DAY (uint32_t)(CONTINUOUS_DAY_NS / DETAIL_STRETCH_NS)
 
@@ -23,9 +24,17 @@ uint64_t detail_series(const char *service, const char *type, const char *owners
 	return hash;
 }
 
-static void make_id(uint32_t number, uint32_t retention_days, char out[STORE_ID_SIZE])
+static void make_id(const struct sessions *s, uint32_t number, uint32_t retention_days, char out[STORE_ID_SIZE])
 {
-	(void)snprintf(out, STORE_ID_SIZE, DETAIL_KIND "-%u-%u", number, retention_days);
+	char name[STORE_ID_SIZE];
+
+	(void)snprintf(name, sizeof(name), DETAIL_KIND "-%u-%u", number, retention_days);
+	hosts_own_id(s, name, out, STORE_ID_SIZE);
+}
+
+static bool parse_id(const char *id, struct detail_stretch *ret)
+{
+	return sscanf(id, DETAIL_KIND "-%u-%u", &ret->number, &ret->retention_days) == 2;
 }
 
 static bool is_of_day(const struct detail_stretch *stretch, const struct store_day *day)
@@ -61,7 +70,7 @@ static int drop(struct sessions *s, size_t at)
 	char id[STORE_ID_SIZE];
 	int rc;
 
-	make_id(stretch.number, stretch.retention_days, id);
+	make_id(s, stretch.number, stretch.retention_days, id);
 	rc = store_session_remove(s->store, id, NULL);
 	if (rc < 0)
 		return rc;
@@ -114,7 +123,7 @@ static int begin(struct sessions *s, uint32_t number, uint32_t retention_days, s
 	*ret = find(&s->detail, number, retention_days);
 	if (*ret)
 		return 0;
-	make_id(number, retention_days, id);
+	make_id(s, number, retention_days, id);
 	rc = store_put(s->store, &record, err);
 	if (rc == 0)
 		rc = add(&s->detail, &stretch);
@@ -130,7 +139,7 @@ static int load_stretch(void *ctx, const struct store_record *record)
 	struct sessions *s = ctx;
 	struct detail_stretch stretch;
 
-	if (sscanf(record->id, DETAIL_KIND "-%u-%u", &stretch.number, &stretch.retention_days) != 2)
+	if (!parse_id(record->id, &stretch))
 		return 0;
 	stretch.bytes = store_session_bytes(s->store, record->id);
 	atomic_fetch_add(&s->detail.bytes, stretch.bytes);
@@ -143,7 +152,8 @@ int detail_load(struct sessions *s, struct err *err)
 	int rc = store_list(s->store, &query, load_stretch, s, NULL, err);
 
 	sort(&s->detail);
-	for (size_t i = s->detail.count; rc == 0 && i > 0; i--)
+	/* Of a shared store that may only mean that it does not answer. */
+	for (size_t i = s->detail.count; rc == 0 && i > 0 && !store_is_shared(s->store); i--)
 		if (!s->detail.stretches[i - 1].bytes)
 			(void)!drop(s, i - 1);
 	if (rc == 0)
@@ -182,8 +192,48 @@ bool detail_drop_oldest(struct sessions *s)
 	return dropped;
 }
 
+struct left_behind {
+	const struct store_day *day;
+	char ids[CONTINUOUS_DAY_NS / DETAIL_STRETCH_NS][STORE_ID_SIZE];
+	size_t count;
+};
+
+static int note_left(void *ctx, const struct store_record *record)
+{
+	struct left_behind *left = ctx;
+	struct detail_stretch stretch;
+
+	if (strcmp(record->host, left->day->host) == 0 && parse_id(record->id, &stretch) &&
+	    is_of_day(&stretch, left->day) && left->count < STRETCHES_A_DAY)
+		(void)snprintf(left->ids[left->count++], STORE_ID_SIZE, "%s", record->id);
+	return 0;
+}
+
+/* What a host that has gone left of @day. */
+static void drop_left(struct sessions *s, const struct store_day *day)
+{
+	const struct store_query query = { .kind = DETAIL_KIND,
+					   .from_ns = day->day * CONTINUOUS_DAY_NS,
+					   .to_ns = (day->day + 1) * CONTINUOUS_DAY_NS,
+					   .every_host = true };
+	cleanup_free struct left_behind *left = calloc(1, sizeof(*left));
+
+	if (!left)
+		return;
+	left->day = day;
+	if (store_list(s->store, &query, note_left, left, NULL, NULL) < 0)
+		return;
+	for (size_t i = 0; i < left->count; i++)
+		if (store_session_remove(s->store, left->ids[i], NULL) == 0)
+			(void)!store_delete(s->store, DETAIL_KIND, "", left->ids[i], NULL);
+}
+
 void detail_drop_day(struct sessions *s, const struct store_day *day)
 {
+	if (day->host[0]) {
+		drop_left(s, day);
+		return;
+	}
 	detail_lock(s);
 	for (size_t i = s->detail.count; i > 0; i--)
 		if (is_of_day(&s->detail.stretches[i - 1], day))
@@ -219,6 +269,16 @@ void detail_batch_deinit(struct detail_batch *batch)
 		buf_deinit(&batch->parts[i].data);
 }
 
+/* A shared store is not asked by whoever takes the samples: there they count as they are before they are packed. */
+static void count_bytes(struct sessions *s, struct detail_stretch *stretch, const char *id, size_t added)
+{
+	uint64_t bytes = store_is_shared(s->store) ? stretch->bytes + added : store_session_bytes(s->store, id);
+
+	atomic_fetch_sub(&s->detail.bytes, stretch->bytes);
+	stretch->bytes = bytes;
+	atomic_fetch_add(&s->detail.bytes, bytes);
+}
+
 static int append_part(struct sessions *s, const struct store_day *day, uint32_t number, const struct buf *data,
 		       uint64_t position, struct err *err)
 {
@@ -231,11 +291,9 @@ static int append_part(struct sessions *s, const struct store_day *day, uint32_t
 		rc = begin(s, number, day->retention_days, &stretch, err);
 	if (rc < 0)
 		return rc;
-	make_id(number, day->retention_days, id);
+	make_id(s, number, day->retention_days, id);
 	rc = store_session_append(s->store, id, &chunk, 1, ring_identity(s->feed.ring), position, err);
-	atomic_fetch_sub(&s->detail.bytes, stretch->bytes);
-	stretch->bytes = store_session_bytes(s->store, id);
-	atomic_fetch_add(&s->detail.bytes, stretch->bytes);
+	count_bytes(s, stretch, id, data->len);
 	return rc;
 }
 
@@ -265,7 +323,7 @@ int detail_position(struct sessions *s, const struct store_day *day, uint64_t *r
 
 		if (!is_of_day(stretch, day))
 			continue;
-		make_id(stretch->number, stretch->retention_days, id);
+		make_id(s, stretch->number, stretch->retention_days, id);
 		rc = store_session_position(s->store, id, ret_identity, ret_position, NULL);
 	}
 	detail_unlock(s);
@@ -367,7 +425,7 @@ static int read_stretches(struct sessions *s, const struct store_day *day, struc
 	end_ns = read->window->to_ns < end_ns ? read->window->to_ns : end_ns;
 	for (uint64_t at_ns = begin_ns - begin_ns % DETAIL_STRETCH_NS; rc == 0 && at_ns < end_ns;
 	     at_ns += DETAIL_STRETCH_NS) {
-		make_id((uint32_t)(at_ns / DETAIL_STRETCH_NS), day->retention_days, id);
+		make_id(s, (uint32_t)(at_ns / DETAIL_STRETCH_NS), day->retention_days, id);
 		rc = store_session_read(s->store, id, read_chunk, read, NULL, err);
 		if (rc == -ENOENT)
 			rc = 0; /* nobody ran, or it has gone: the balance tells */
@@ -390,12 +448,15 @@ int detail_read(struct sessions *s, const struct store_day *day, const struct hi
 
 	if (!read.recording)
 		return err_set(err, ENOMEM, NULL, NULL, "no memory to read the history");
-	/* Both of one moment. */
-	detail_lock(s);
+	/* Both of one moment. A shared store may be slow, and whoever writes is not to wait for whoever reads: where a
+	 * flush comes in between, the balance tells. */
+	if (!store_is_shared(s->store))
+		detail_lock(s);
 	rc = store_history_windows(s->store, day, &rows, owe_window, &read, &damaged, err);
 	if (rc == 0 && !damaged)
 		rc = read_stretches(s, day, &read, err);
-	detail_unlock(s);
+	if (!store_is_shared(s->store))
+		detail_unlock(s);
 	if (rc < 0 || damaged || !is_paid(&read))
 		return rc;
 	*ret = take_ptr(read.recording);

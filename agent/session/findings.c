@@ -151,7 +151,8 @@ int sessions_findings(struct sessions *s, const struct finding_query *query,
 				    .service = query->service,
 				    .from_ns = query->from_ns,
 				    .to_ns = query->to_ns,
-				    .limit = query->limit + 1 };
+				    .limit = query->limit + 1,
+				    .every_host = true };
 	int rc = parse_cursor(query->cursor, &rows, err);
 
 	if (rc < 0)

@@ -6,6 +6,7 @@
 
 #include "agent/profile/interval.h"
 #include "agent/session/continuous.h"
+#include "agent/session/hosts.h"
 #include "agent/recording/session_chunks.h"
 #include "agent/session/session_record.h"
 #include "agent/session/standing.h"
@@ -13,6 +14,9 @@
 
 #define RETENTION_EVERY_NS (600 * NS_PER_S)
 #define NS_PER_DAY	   (86400 * NS_PER_S)
+#define AGAIN_NS	   (5 * NS_PER_S) /* after the store could not be reached */
+#define LOOK_AGAIN_NS	   (3 * NS_PER_S) /* for names, the first time; twice as long each time */
+#define LOOKS_MAX	   6u
 #define WATCH_KEPT_NS	   (400 * NS_PER_DAY) /* findings, deployments, state of the watch */
 #define BUDGET_KEEP_PCT	   90 /* of the disk budget, after the oldest sessions went */
 
@@ -27,12 +31,18 @@ static int add_name(void *ctx, uint64_t key, uint64_t offset, const struct name_
 	return name_chunk_add(chunk, &name);
 }
 
+struct collected {
+	struct name_chunk *chunk;
+	enum names_state state;
+};
+
 static void collect_names(void *ctx, struct sessions *s, const struct profile *profile)
 {
-	struct name_chunk *chunk = ctx;
+	struct collected *collected = ctx;
 
 	/* A part is better than nothing: what is missing is asked for again when it is shown. */
-	(void)!names_client_used(s->names, add_name, chunk);
+	(void)!names_client_used(s->names, add_name, collected->chunk);
+	collected->state = names_client_state(s->names);
 }
 
 static int append_names(struct sessions *s, const char *id, const struct name_chunk *names,
@@ -41,14 +51,16 @@ static int append_names(struct sessions *s, const char *id, const struct name_ch
 	cleanup_buf struct buf bytes = { .max = STORE_CHUNK_MAX };
 	struct store_chunk chunk = { .kind = STORE_CHUNK_NAMES };
 	uint64_t identity = 0, position = 0;
+	int rc;
 
 	name_chunk_encode(names, &bytes);
 	if (bytes.error)
 		return err_set(err, -bytes.error, NULL, NULL, "too many names");
 	chunk.data = bytes.data;
 	chunk.len = bytes.len;
-	if (store_session_position(s->store, id, &identity, &position, NULL) < 0)
-		return -ENOENT; /* no data, no names */
+	rc = store_session_position(s->store, id, &identity, &position, err);
+	if (rc < 0)
+		return rc == -EIO ? rc : -ENOENT; /* no data, no names */
 	return store_session_append(s->store, id, &chunk, 1, identity, position, err);
 }
 
@@ -77,8 +89,9 @@ static int write_names(struct sessions *s, const struct session_info *info,
 int finisher_keep_names(struct sessions *s, const struct session_info *info, struct err *err)
 {
 	cleanup(name_chunk) struct name_chunk *names = name_chunk_create();
+	struct collected collected = { .chunk = names };
 	cleanup(profile) struct profile *profile = NULL;
-	int rc = names ? session_profile_build(s, info, collect_names, names, &profile, err) : -ENOMEM;
+	int rc = names ? session_profile_build(s, info, collect_names, &collected, &profile, err) : -ENOMEM;
 
 	if (rc < 0 || !name_chunk_count(names))
 		return rc;
@@ -107,31 +120,61 @@ void session_info_settle(struct session_info *info, const struct profile *profil
 	}
 }
 
-static void finish(struct sessions *s, const struct finished *job)
+/* Of a shared store others show the session, who cannot ask this host's symbolizer: what it reads only now, or was too busy
+ * for, is kept later. */
+static bool is_worth_another_look(const struct sessions *s, const struct finished *job, const struct profile *profile,
+				  enum names_state state)
+{
+	return store_is_shared(s->store) && job->tries < LOOKS_MAX &&
+	       (state == NAMES_COMING || (state == NAMES_MAY_IMPROVE && profile->quality.unknown_frame_pct > 0));
+}
+
+static void look_again(struct finished *job, uint64_t wait_ns)
+{
+	job->due_ns = clock_monotonic_ns() + wait_ns;
+}
+
+/* False: it is worth trying again when @job is due. */
+static bool finish(struct sessions *s, struct finished *job)
 {
 	cleanup(name_chunk) struct name_chunk *names = name_chunk_create();
 	cleanup(profile) struct profile *profile = NULL;
+	struct collected collected = { .chunk = names };
 	struct session_info info;
 	struct err err = { 0 };
 	int rc = sessions_get(s, job->tenant, job->id, &info, &err);
+	bool again = false;
 
+	look_again(job, AGAIN_NS);
 	if (rc < 0 || !names)
-		return;
-	rc = session_profile_build(s, &info, collect_names, names, &profile, &err);
-	if (rc == 0) {
+		return rc != -EIO || !store_is_shared(s->store);
+	rc = session_profile_build(s, &info, collect_names, &collected, &profile, &err);
+	if (rc == 0)
+		again = is_worth_another_look(s, job, profile, collected.state);
+	/* A look that brought nothing new leaves what is there. */
+	if (rc == 0 && (!job->tries || name_chunk_count(names) > job->names)) {
 		info.quality.unknown_frame_pct = profile->quality.unknown_frame_pct;
 		info.quality.guessed_frame_pct = profile->quality.guessed_frame_pct;
 		info.quality.truncated_pct = profile->quality.truncated_pct;
 		session_info_settle(&info, profile);
+		if (!info.raw_data_bytes)
+			info.raw_data_bytes = store_session_bytes(s->store, info.id);
 		(void)pthread_mutex_lock(&s->file_lock);
 		rc = write_names(s, &info, names, &err);
 		(void)pthread_mutex_unlock(&s->file_lock);
 	}
+	session_info_deinit(&info);
+	if (rc == -EIO && store_is_shared(s->store))
+		return false;
 	if (rc < 0 && rc != -ENOENT)
 		log_warn("session %s: its names are not kept (%s); they are asked for again when "
 			 "it is shown",
 			 job->id, err.text);
-	session_info_deinit(&info);
+	if (!again || rc < 0)
+		return true;
+	look_again(job, LOOK_AGAIN_NS << job->tries++);
+	job->names = (uint32_t)name_chunk_count(names);
+	return false;
 }
 
 /* ---- retention ------------------------------------------------------------------------------- */
@@ -139,6 +182,9 @@ static void finish(struct sessions *s, const struct finished *job)
 struct oldest {
 	struct finished *ids; /* of FINISHED_MAX */
 	size_t count;
+	/* Of other hosts: */
+	const struct sessions *s;
+	uint64_t now_ns;
 };
 
 /* The list is newest first: what comes last is oldest. */
@@ -182,6 +228,46 @@ static void expire_sessions(struct sessions *s)
 				 ids[i].id, err.text);
 }
 
+/* Each host has its own retention. What runs there by its record after so long runs no more. */
+static int keep_abandoned(void *ctx, const struct store_record *record)
+{
+	struct oldest *oldest = ctx;
+	struct finished *slot = &oldest->ids[oldest->count % FINISHED_MAX];
+	struct session_info info;
+	uint64_t days;
+
+	if (hosts_is_own(oldest->s, record->host) ||
+	    session_record_decode(record->body, record->body_len, &info, NULL) < 0)
+		return 0;
+	session_info_deinit(&info);
+	days = info.retention_days ? info.retention_days : oldest->s->options.retention_days;
+	if (info.created_at_ns + (days + 1) * NS_PER_DAY >= oldest->now_ns)
+		return 0;
+	(void)snprintf(slot->tenant, sizeof(slot->tenant), "%s", record->tenant);
+	(void)snprintf(slot->id, sizeof(slot->id), "%s", record->id);
+	oldest->count++;
+	return 0;
+}
+
+/* Of hosts that have gone for good nobody else deletes anything. */
+static void expire_abandoned(struct sessions *s)
+{
+	struct store_query query = { .kind = SESSION_RECORD_KIND, .every_host = true };
+	cleanup_free struct finished *ids = calloc(FINISHED_MAX, sizeof(*ids));
+	struct oldest oldest = { .ids = ids, .s = s, .now_ns = clock_realtime_ns() };
+	struct err err = { 0 };
+
+	if (!ids || !store_is_shared(s->store))
+		return;
+	query.to_ns = oldest.now_ns - (s->options.retention_days + 1) * NS_PER_DAY;
+	if (store_list(s->store, &query, keep_abandoned, &oldest, NULL, &err) < 0)
+		return;
+	for (size_t i = 0; i < oldest.count && i < FINISHED_MAX; i++)
+		if (delete_session(s, &ids[i], &err) < 0)
+			log_warn("session %s of another host: not deleted at the end of its retention: %s", ids[i].id,
+				 err.text);
+}
+
 struct doomed_id {
 	char tenant[TENANT_NAME_SIZE];
 	char id[SERVICE_NAME_SIZE + 64];
@@ -206,9 +292,9 @@ static int note_doomed(void *ctx, const struct store_record *record)
 }
 
 /* Deletes records of @kind made before @before_ns, at most FINISHED_MAX at once. */
-static void expire_records(struct sessions *s, const char *kind, uint64_t before_ns)
+static void expire_records(struct sessions *s, const char *kind, bool every_host, uint64_t before_ns)
 {
-	struct store_query query = { .kind = kind, .to_ns = before_ns };
+	struct store_query query = { .kind = kind, .to_ns = before_ns, .every_host = every_host };
 	struct doomed doomed = { .ids = calloc(FINISHED_MAX, sizeof(*doomed.ids)) };
 	struct err err = { 0 };
 
@@ -225,10 +311,12 @@ static void expire_watch(struct sessions *s)
 	static const char *const kinds[] = { "finding", "deployment", "watch" };
 	uint64_t now_ns = clock_realtime_ns();
 
-	/* A tombstone outlives what it hides by nothing. */
-	expire_records(s, CONTINUOUS_TOMBSTONE, spans_oldest_ns(s));
-	for (size_t i = 0; i < ARRAY_SIZE(kinds) && now_ns > WATCH_KEPT_NS; i++)
-		expire_records(s, kinds[i], now_ns - WATCH_KEPT_NS);
+	/* A tombstone outlives what it hides by nothing, whoever laid it. */
+	expire_records(s, CONTINUOUS_TOMBSTONE, true, spans_oldest_ns(s));
+	for (size_t i = 0; i < ARRAY_SIZE(kinds) && now_ns > WATCH_KEPT_NS + NS_PER_DAY; i++) {
+		expire_records(s, kinds[i], false, now_ns - WATCH_KEPT_NS);
+		expire_records(s, kinds[i], true, now_ns - WATCH_KEPT_NS - NS_PER_DAY);
+	}
 }
 
 /* Over budget: the oldest continuous data goes first, single samples before the sums, then the oldest finished
@@ -274,13 +362,35 @@ void finisher_add(struct sessions *s, const char *tenant, const char *id)
 {
 	struct finished *slot;
 
+	for (size_t i = 0; i < s->finished_count; i++)
+		if (strcmp(s->finished[i].id, id) == 0 && strcmp(s->finished[i].tenant, tenant) == 0)
+			return;
 	/* A full queue: its names are asked for when it is shown. */
 	if (s->finished_count >= FINISHED_MAX)
 		return;
 	slot = &s->finished[s->finished_count++];
+	*slot = (struct finished){ 0 };
 	(void)snprintf(slot->tenant, sizeof(slot->tenant), "%s", tenant);
 	(void)snprintf(slot->id, sizeof(slot->id), "%s", id);
 	(void)pthread_cond_signal(&s->finisher_wake);
+}
+
+/* Writes to a shared store are kept here when it cannot be reached: only reading tells. */
+static void probe_reading(struct sessions *s)
+{
+	cleanup_free char *body = NULL;
+	struct err err = { 0 };
+	size_t len;
+	int rc;
+
+	if (!store_is_shared(s->store))
+		return;
+	rc = store_get(s->store, "probe", "", "store", &body, &len, &err);
+	sessions_lock(s);
+	s->store_unread = rc == -ENOENT || rc == 0 ? 0 : rc;
+	if (s->store_unread)
+		(void)snprintf(s->store_unread_reason, sizeof(s->store_unread_reason), "%.199s", err.text);
+	sessions_unlock(s);
 }
 
 /* After a failed write: is there room again? Nobody else may write for a long time. */
@@ -293,6 +403,7 @@ static void probe_store(struct sessions *s)
 	bool failed;
 	int rc;
 
+	probe_reading(s);
 	sessions_lock(s);
 	failed = s->store_error < 0;
 	sessions_unlock(s);
@@ -304,13 +415,47 @@ static void probe_store(struct sessions *s)
 	sessions_unlock(s);
 }
 
+/* The first that is due. Lock held. */
+static bool take_job(struct sessions *s, struct finished *ret)
+{
+	uint64_t now_ns = clock_monotonic_ns();
+
+	for (size_t i = 0; i < s->finished_count; i++) {
+		if (s->finished[i].due_ns > now_ns)
+			continue;
+		*ret = s->finished[i];
+		s->finished_count--;
+		memmove(&s->finished[i], &s->finished[i + 1], (s->finished_count - i) * sizeof(*ret));
+		return true;
+	}
+	return false;
+}
+
+static void put_back(struct sessions *s, const struct finished *job)
+{
+	sessions_scope(s);
+
+	if (s->finished_count < FINISHED_MAX)
+		s->finished[s->finished_count++] = *job;
+}
+
+static bool is_any_due(const struct sessions *s)
+{
+	uint64_t now_ns = clock_monotonic_ns();
+
+	for (size_t i = 0; i < s->finished_count; i++)
+		if (s->finished[i].due_ns <= now_ns)
+			return true;
+	return false;
+}
+
 static void wait_for_work(struct sessions *s)
 {
 	uint64_t until_ns = clock_monotonic_ns() + 5 * NS_PER_S;
 	struct timespec until = { .tv_sec = (time_t)(until_ns / NS_PER_S),
 				  .tv_nsec = (long)(until_ns % NS_PER_S) };
 
-	if (!s->finished_count && !s->stopping)
+	if (!is_any_due(s) && !s->stopping)
 		(void)pthread_cond_timedwait(&s->finisher_wake, &s->lock, &until);
 }
 
@@ -322,20 +467,17 @@ static void *finisher_main(void *ctx)
 	sessions_lock(s);
 	while (!s->stopping) {
 		struct finished job;
-		bool has_job = s->finished_count > 0;
+		bool has_job = take_job(s, &job);
 
-		if (has_job) {
-			job = s->finished[0];
-			s->finished_count--;
-			memmove(s->finished, s->finished + 1, s->finished_count * sizeof(job));
-		}
 		sessions_unlock(s);
-		if (has_job)
-			finish(s, &job);
+		if (has_job && !finish(s, &job))
+			put_back(s, &job);
 		keep_budget(s);
 		probe_store(s);
+		day_names_look(s);
 		if (clock_monotonic_ns() >= retention_at_ns) {
 			expire_sessions(s);
+			expire_abandoned(s);
 			standing_expire(s);
 			spans_expire(s);
 			expire_watch(s);
@@ -350,12 +492,8 @@ static void *finisher_main(void *ctx)
 
 int finisher_start(struct sessions *s)
 {
-	int rc;
+	int rc = pthread_create(&s->finisher_thread, NULL, finisher_main, s);
 
-	s->finished = calloc(FINISHED_MAX, sizeof(*s->finished));
-	if (!s->finished)
-		return -ENOMEM;
-	rc = pthread_create(&s->finisher_thread, NULL, finisher_main, s);
 	s->has_finisher_thread = rc == 0;
 	return -rc;
 }

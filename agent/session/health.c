@@ -40,9 +40,9 @@ static void say(struct sessions_health *ret, const char *reason)
 
 static void judge(struct sessions *s, struct sessions_health *ret)
 {
-	ret->store_ok = s->store_error == 0;
+	ret->store_ok = s->store_error == 0 && s->store_unread == 0;
 	if (!ret->store_ok)
-		say(ret, s->store_reason);
+		say(ret, s->store_error ? s->store_reason : s->store_unread_reason);
 	ret->collector_ok = s->feed.ring && s->peers.collector_fd >= 0 && s->peers.has_status &&
 			    s->peers.has_listed && !s->peers.status.failure[0];
 	if (!s->feed.ring)
@@ -64,6 +64,7 @@ static void judge(struct sessions *s, struct sessions_health *ret)
 void sessions_health(struct sessions *s, struct sessions_health *ret)
 {
 	struct sessions_health health = { .store_bytes = store_bytes(s->store),
+					  .store_waiting_bytes = store_waiting_bytes(s->store),
 					  .detail_bytes = detail_bytes(s) };
 	struct timespec cpu;
 	sessions_scope(s);

@@ -128,7 +128,8 @@ struct history_window {
 	const char *service;
 	enum profile_type type;
 	uint64_t from_ns, to_ns; /* realtime, to exclusive */
-	bool timed; /* single samples at their own times, where they are kept for all of it; else sums of minutes */
+	const char *host; /* whose data alone, "" = this host's, NULL = all hosts' */
+	bool timed; /* single samples at their own times, where this host keeps them for all of it; else sums of minutes */
 };
 
 /* Everything stored for the window as one profile: continuous data where there is some, else the

@@ -16,6 +16,7 @@
 #define SAME_BOOT_NS                                                                               \
 	(3600 * NS_PER_S) /* the realtime clock may have been stepped by less than this */
 #define KEYS_KEPT_NS (86400 * NS_PER_S)
+#define NAMES_WITHIN_NS (120 * NS_PER_S) /* of its end a session has its names, or this server was killed before */
 
 struct found {
 	struct session_info info;
@@ -80,6 +81,13 @@ static int fill_info(const struct sessions *s, const struct session *session,
 	return 0;
 }
 
+/* Whoever shares the store has no other way to them; of an embedded one they are asked for when it is shown. */
+static void want_names(struct sessions *s, const struct session_info *info)
+{
+	if (store_is_shared(s->store) && s->options.feed_fd >= 0)
+		finisher_add(s, info->tenant, info->id);
+}
+
 /* Completed with what it had, or failed. */
 static int conclude(struct sessions *s, struct session *session, struct err *err)
 {
@@ -110,7 +118,10 @@ static int conclude(struct sessions *s, struct session *session, struct err *err
 			       "profd was restarted before the session had any data");
 	}
 	info->raw_data_bytes = store_session_bytes(s->store, info->id);
-	return session_record_put(s->store, info, NULL, err);
+	rc = session_record_put(s->store, info, NULL, err);
+	if (rc == 0 && info->status == SESSION_COMPLETED)
+		want_names(s, info);
+	return rc;
 }
 
 static bool is_same_feed(const struct sessions *s, const struct found *found)
@@ -132,12 +143,14 @@ static enum session_phase phase_of(const struct session *session)
 }
 
 /* Where this session goes on reading. */
-static int find_position(struct sessions *s, struct session *session)
+static int find_position(struct sessions *s, struct session *session, struct err *err)
 {
 	uint64_t identity = 0, position = 0;
+	int rc = store_session_position(s->store, session->info.id, &identity, &position, err);
 
-	if (store_session_position(s->store, session->info.id, &identity, &position, NULL) == 0 &&
-	    identity == ring_identity(s->feed.ring))
+	if (rc == -EIO && store_is_shared(s->store))
+		return rc;
+	if (rc == 0 && identity == ring_identity(s->feed.ring))
 		session->stored_position = position;
 	/* Released is only what no session needed. */
 	if (session->stored_position < ring_tail(s->feed.ring))
@@ -145,14 +158,14 @@ static int find_position(struct sessions *s, struct session *session)
 	return session->stored_position > ring_head(s->feed.ring) ? -EPROTO : 0;
 }
 
-static int go_on(struct sessions *s, const struct found *found, struct session *session)
+static int go_on(struct sessions *s, const struct found *found, struct session *session, struct err *err)
 {
 	struct chunk_quality *quality = recorder_quality(session->recorder);
 	struct type_need need;
 	int rc = selector_from_text(session->info.selector, &session->selector);
 
 	if (rc == 0)
-		rc = find_position(s, session);
+		rc = find_position(s, session, err);
 	if (rc == 0)
 		rc = session_enlist(s, session);
 	if (rc < 0)
@@ -183,7 +196,7 @@ static int go_on(struct sessions *s, const struct found *found, struct session *
 static int resume_one(struct sessions *s, struct found *found, struct err *err)
 {
 	struct session *session = make_session(s, found);
-	int rc;
+	int rc, goes_on;
 
 	if (!session || !session->recorder) {
 		session_info_deinit(&found->info);
@@ -193,9 +206,13 @@ static int resume_one(struct sessions *s, struct found *found, struct err *err)
 	rc = recorder_reload(session->recorder, s->store, session->info.id, err);
 	if (rc == -ENOENT)
 		rc = 0;
-	if (rc == 0 && is_same_feed(s, found) && go_on(s, found, session) == 0)
+	goes_on = rc == 0 && is_same_feed(s, found) ? go_on(s, found, session, err) : -ENOENT;
+	if (goes_on == 0)
 		return 0;
-	if (rc == 0)
+	/* A store that cannot be reached is no reason to end a session: the server begins again. */
+	if (rc == 0 && goes_on == -EIO)
+		rc = goes_on;
+	else if (rc == 0)
 		rc = conclude(s, session, err);
 	session_free(session);
 	return rc;
@@ -212,6 +229,8 @@ static int remember_key(void *ctx, const struct store_record *record)
 	if (resume.idempotency_key[0])
 		sessions_remember_key(s, info.tenant, resume.idempotency_key, info.id,
 				      resume.request_hash);
+	if (info.status == SESSION_COMPLETED && info.completed_at_ns + NAMES_WITHIN_NS > clock_realtime_ns())
+		want_names(s, &info);
 	session_info_deinit(&info);
 	return 0;
 }

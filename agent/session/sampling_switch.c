@@ -7,18 +7,23 @@
 #include <string.h>
 
 #include "agent/session/continuous.h"
+#include "agent/session/hosts.h"
 #include "agent/session/sessions_internal.h"
 
 #define SWITCH_KIND   "switch"
 #define SWITCH_TENANT "-" /* of all */
 #define SWITCH_ID     "sampling"
+#define SWITCH_ID_SIZE 32
 
 int sampling_switch_load(struct sessions *s, struct err *err)
 {
 	cleanup_free char *body = NULL;
+	char id[SWITCH_ID_SIZE];
 	size_t len;
-	int rc = store_get(s->store, SWITCH_KIND, SWITCH_TENANT, SWITCH_ID, &body, &len, err);
+	int rc;
 
+	hosts_own_id(s, SWITCH_ID, id, sizeof(id));
+	rc = store_get(s->store, SWITCH_KIND, SWITCH_TENANT, id, &body, &len, err);
 	if (rc == -ENOENT)
 		return 0;
 	if (rc < 0)
@@ -29,15 +34,16 @@ int sampling_switch_load(struct sessions *s, struct err *err)
 
 static int store_switch(struct sessions *s, uint64_t off_ns, struct err *err)
 {
-	char body[24];
+	char body[24], id[SWITCH_ID_SIZE];
 	struct store_record record = {
-		.kind = SWITCH_KIND, .tenant = SWITCH_TENANT, .id = SWITCH_ID,
+		.kind = SWITCH_KIND, .tenant = SWITCH_TENANT, .id = id,
 		.service = "", .type = "", .status = "", .created_ns = off_ns,
 		.body = body, .urgent = true,
 	};
 
+	hosts_own_id(s, SWITCH_ID, id, sizeof(id));
 	if (!off_ns)
-		return store_delete(s->store, SWITCH_KIND, SWITCH_TENANT, SWITCH_ID, err);
+		return store_delete(s->store, SWITCH_KIND, SWITCH_TENANT, id, err);
 	record.body_len = (size_t)snprintf(body, sizeof(body), "%" PRIu64, off_ns);
 	return store_put(s->store, &record, err);
 }

@@ -452,7 +452,8 @@ int sessions_service_is_stored(struct sessions *s, const char *tenant, const cha
 	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
 		struct store_query query = { .kind = kinds[i],
 					     .tenant = tenant,
-					     .service = service };
+					     .service = service,
+					     .every_host = true };
 		uint64_t total = 0;
 		int rc = store_list(s->store, &query, NULL, NULL, &total, err);
 

@@ -77,6 +77,7 @@ struct session_info {
 	uint64_t duration_ns;	  /* so far, or final */
 	uint32_t requested_duration_s;
 	uint32_t rate_hz;
+	uint32_t retention_days; /* on its own host; 0 = not known */
 	uint64_t sample_count;
 	int64_t total_value;
 	uint64_t raw_data_bytes;
@@ -108,7 +109,8 @@ int sessions_get(struct sessions *s, const char *tenant, const char *id, struct 
  * Words: SessionFailed, UnknownSession, UnknownBaseline. */
 int sessions_profile(struct sessions *s, const char *tenant, const char *id, struct profile **ret,
 		     struct err *err) must_use;
-/* Running: stops early, keeps the data (*ret_stopped = true). Finished: deletes. */
+/* Running: stops early, keeps the data (*ret_stopped = true). Finished: deletes, whichever host took it. Words:
+ * UnknownSession; NotFinished when it runs on another host, which alone can stop it. */
 int sessions_delete(struct sessions *s, const char *tenant, const char *id, bool *ret_stopped,
 		    struct err *err) must_use;
 /* Waits until the session is no longer running, at most @timeout_ns. -ETIMEDOUT. */
@@ -123,6 +125,7 @@ struct session_query {
 	const char *service;	/* NULL = all */
 	int type;		/* enum profile_type, -1 = all */
 	int status;		/* enum session_status, -1 = all */
+	bool own;		/* only those that this host has taken */
 	uint64_t from_ns, to_ns; /* realtime of createdAt, to exclusive; 0 = open */
 	uint32_t limit;		/* 1…100 */
 	const char *cursor;	/* NULL = first page */
@@ -215,6 +218,7 @@ struct sessions_health {
 		const char *what; /* a word for what the BPF programs follow */
 		uint64_t run_ns; /* of bpf_run_ns */
 	} programs[SESSIONS_PROGRAMS];
+	uint64_t store_waiting_bytes; /* kept here until a shared store takes them */
 	uint64_t detail_bytes; /* of store_bytes: single samples of continuous profiling */
 	uint32_t rate_hz;
 	uint32_t hung_readers; /* struct control_status */

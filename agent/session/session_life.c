@@ -566,7 +566,8 @@ static int save_record(struct sessions *s, struct session *session)
 		return rc;
 	session_resume_of(s, session, &resume);
 	sessions_unlock(s);
-	if (session->phase == PHASE_ENDED)
+	/* A shared store may be slow: the finisher asks it. */
+	if (session->phase == PHASE_ENDED && !store_is_shared(s->store))
 		info.raw_data_bytes = store_session_bytes(s->store, info.id);
 	rc = session_record_put(s->store, &info, &resume, &err);
 	sessions_lock(s);

@@ -197,6 +197,7 @@ static int span_profile(struct sessions *s, const struct session_info *info, str
 		.type = info->type,
 		.from_ns = info->created_at_ns,
 		.to_ns = info->created_at_ns + s->options.continuous_span_ns,
+		.host = info->host,
 		.timed = true,
 	};
 	char key[PROFILE_CACHE_KEY_SIZE];

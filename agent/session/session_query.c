@@ -10,6 +10,7 @@
 #include "agent/profile/quality.h"
 #include "agent/session/continuous.h"
 #include "agent/session/alloc_session.h"
+#include "agent/session/hosts.h"
 #include "agent/session/session_record.h"
 #include "agent/session/sessions_internal.h"
 
@@ -17,6 +18,9 @@ static int unknown_session(struct err *err, const char *id)
 {
 	return err_set(err, ENOENT, "UnknownSession", NULL, "no session '%.64s'", id);
 }
+
+/* Its end is not known: whoever runs it has gone for good. */
+#define GONE_NS (2 * 3600 * NS_PER_S)
 
 /* ---- describing what runs -------------------------------------------------------------------- */
 
@@ -183,24 +187,33 @@ static int get_span(struct sessions *s, const char *tenant, const char *id,
 	return rc == -ENOENT ? unknown_session(err, id) : rc;
 }
 
-int sessions_get(struct sessions *s, const char *tenant, const char *id, struct session_info *ret,
-		 struct err *err)
+int session_look(struct sessions *s, const char *tenant, const char *id, struct session_info *ret, struct err *err)
 {
-	cleanup_free char *body = NULL;
 	const struct session *session;
-	size_t len;
 	int rc;
 
 	sessions_lock(s);
 	session = session_find(s, tenant, id);
 	/* Deleted while its record was written: it is not seen again until that is gone, too. */
-	rc = !session ? 1 : session->discard ? -ENOENT : session_describe(s, session, ret);
+	rc = !session ? 0 : session->discard ? -ENOENT : session_describe(s, session, ret);
 	sessions_unlock(s);
 	if (rc == -ENOENT)
 		return unknown_session(err, id);
 	if (rc < 0)
 		return err_set(err, ENOMEM, NULL, NULL, "no memory to describe a session");
-	if (rc == 0) {
+	return session ? 1 : 0;
+}
+
+int sessions_get(struct sessions *s, const char *tenant, const char *id, struct session_info *ret,
+		 struct err *err)
+{
+	cleanup_free char *body = NULL;
+	size_t len;
+	int rc = session_look(s, tenant, id, ret, err);
+
+	if (rc < 0)
+		return rc;
+	if (rc > 0) {
 		ret->raw_data_bytes = store_session_bytes(s->store, id);
 		return 0;
 	}
@@ -213,7 +226,22 @@ int sessions_get(struct sessions *s, const char *tenant, const char *id, struct 
 	if (rc < 0)
 		return err_set(err, -rc, "StoreUnavailable", NULL,
 			       "the record of %s cannot be read", id);
+	hosts_settle_running(s, ret);
+	if (!ret->raw_data_bytes && store_is_shared(s->store))
+		ret->raw_data_bytes = store_session_bytes(s->store, id);
 	return 0;
+}
+
+/* Only its own host can stop it. One that should have ended long ago runs nowhere. */
+static int check_elsewhere(const struct sessions *s, const struct session_info *info, struct err *err)
+{
+	uint64_t longest_ns = info->requested_duration_s * NS_PER_S + GONE_NS;
+
+	if (info->status != SESSION_RUNNING || hosts_is_own(s, info->host) ||
+	    clock_realtime_ns() > info->created_at_ns + longest_ns)
+		return 0;
+	return err_set(err, EBUSY, "NotFinished", NULL, "session %s runs on host '%.64s': stop it there", info->id,
+		       info->host);
 }
 
 /* Also of a span that is being filled: continuous profiling goes on, this view of it is gone. */
@@ -264,6 +292,9 @@ int sessions_delete(struct sessions *s, const char *tenant, const char *id, bool
 		session_info_deinit(&info);
 		if (session_info_is_span(&info))
 			return delete_span(s, tenant, id, ret_stopped, err);
+		rc = check_elsewhere(s, &info, err);
+		if (rc < 0)
+			return rc;
 	}
 	(void)pthread_mutex_lock(&s->file_lock);
 	rc = store_delete(s->store, SESSION_RECORD_KIND, tenant, id, err);
@@ -377,6 +408,7 @@ static void refresh_running(struct sessions *s, struct session_list *list)
 
 		if (list->items[i].status != SESSION_RUNNING)
 			continue;
+		hosts_settle_running(s, &list->items[i]);
 		session = session_find(s, list->items[i].tenant, list->items[i].id);
 		if (!session || session_describe(s, session, &fresh) < 0)
 			continue;
@@ -404,6 +436,7 @@ int sessions_list_on_demand(struct sessions *s, const struct session_query *quer
 		.from_ns = query->from_ns,
 		.to_ns = query->to_ns,
 		.limit = query->limit + 1,
+		.every_host = !query->own,
 	};
 	int rc;
 
@@ -495,6 +528,7 @@ int sessions_list(struct sessions *s, const struct session_query *query, struct 
 				    .service = query->service,
 				    .type = query->type,
 				    .status = query->status,
+				    .own = query->own,
 				    .from_ns = query->from_ns,
 				    .to_ns = query->to_ns,
 				    .limit = query->limit };

@@ -160,6 +160,8 @@ char *session_record_encode(const struct session_info *info, const struct sessio
 	record_add_u64(json, "durationNs", info->duration_ns);
 	(void)cJSON_AddNumberToObject(json, "requestedSeconds", info->requested_duration_s);
 	(void)cJSON_AddNumberToObject(json, "rateHz", info->rate_hz);
+	if (info->retention_days)
+		(void)cJSON_AddNumberToObject(json, "retentionDays", info->retention_days);
 	(void)cJSON_AddBoolToObject(json, "kernelLocks", info->kernel_locks);
 	(void)cJSON_AddBoolToObject(json, "wakers", info->wakers);
 	(void)cJSON_AddBoolToObject(json, "paths", info->paths);
@@ -359,6 +361,7 @@ int session_record_decode(const char *body, size_t len, struct session_info *ret
 	info.duration_ns = record_u64(json, "durationNs");
 	info.requested_duration_s = record_u32(json, "requestedSeconds");
 	info.rate_hz = record_u32(json, "rateHz");
+	info.retention_days = record_u32(json, "retentionDays");
 	info.kernel_locks = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "kernelLocks"));
 	info.wakers = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "wakers"));
 	info.paths = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "paths"));

@@ -11,6 +11,7 @@
 #include "agent/profile/quality.h"
 #include "agent/session/alloc_session.h"
 #include "agent/session/continuous.h"
+#include "agent/session/hosts.h"
 #include "agent/session/read_session.h"
 #include "agent/session/session_record.h"
 #include "agent/session/sessions_internal.h"
@@ -276,6 +277,7 @@ static struct session *make_session(struct sessions *s, const struct session_req
 	info->type = r->type;
 	info->requested_duration_s = r->duration_s;
 	info->rate_hz = r->rate_hz;
+	info->retention_days = s->options.retention_days;
 	info->kernel_locks = r->kernel_locks;
 	info->wakers = r->wakers;
 	info->paths = r->paths;
@@ -443,9 +445,13 @@ static int await_sampling(struct sessions *s, struct session_info *info, struct 
 	while (!info->started_at_ns && info->status == SESSION_RUNNING &&
 	       clock_monotonic_ns() < give_up_ns) {
 		struct session_info now;
+		int rc;
 
 		clock_sleep_ns(START_WAIT_NS / 300);
-		if (sessions_get(s, info->tenant, info->id, &now, err) < 0)
+		rc = session_look(s, info->tenant, info->id, &now, err);
+		if (rc == 0 && sessions_get(s, info->tenant, info->id, &now, err) == 0)
+			rc = 1;
+		if (rc <= 0)
 			return 0; /* deleted meanwhile: it had been started */
 		session_info_deinit(info);
 		*info = now;
@@ -559,8 +565,7 @@ static int init_parts(struct sessions *s)
 
 	if (rc < 0)
 		return rc;
-	if (gethostname(s->host, sizeof(s->host) - 1) < 0)
-		strcpy(s->host, "localhost");
+	hosts_name(s->host);
 	live_tables_init(&s->tables, s->options.rules, s->options.rule_count);
 	profile_cache_init(&s->cache);
 	s->feed.clock = clock_now();
@@ -570,7 +575,8 @@ static int init_parts(struct sessions *s)
 	if (getrandom(&s->continuous.seed, sizeof(s->continuous.seed), 0) < 0)
 		return -errno;
 	s->idempotency = calloc(IDEMPOTENCY_MAX, sizeof(*s->idempotency));
-	rc = s->idempotency ? names_client_create(&s->names) : -ENOMEM;
+	s->finished = calloc(FINISHED_MAX, sizeof(*s->finished));
+	rc = s->idempotency && s->finished ? names_client_create(&s->names) : -ENOMEM;
 	return rc < 0 ? rc : reader_client_create(&s->reader);
 }
 
@@ -638,6 +644,7 @@ void sessions_destroy(struct sessions *s)
 	cleanup_close_fn(&s->wake_fd);
 	continuous_destroy(s);
 	deployments_deinit(s);
+	day_names_deinit(s);
 	live_tables_deinit(&s->tables);
 	names_client_destroy(s->names);
 	reader_client_destroy(s->reader);

@@ -17,6 +17,7 @@
 #include "agent/base/ring.h"
 #include "agent/recording/names_client.h"
 #include "agent/recording/reader_client.h"
+#include "agent/session/day_names.h"
 #include "agent/session/detail.h"
 #include "agent/session/heap_growth.h"
 #include "agent/session/live_tables.h"
@@ -129,6 +130,8 @@ struct idempotency {
 struct finished {
 	char tenant[TENANT_NAME_SIZE];
 	char id[SESSION_ID_SIZE];
+	uint64_t due_ns; /* monotonic: not before this */
+	uint32_t tries, names; /* looks before this one, and names that the last of them kept */
 };
 
 struct feed {
@@ -189,7 +192,9 @@ struct continuous {
 	size_t source_count;
 	struct continuous_plan *plans; /* CONTINUOUS_PLANS_MAX */
 	size_t plan_count;
-	struct day_recorder *days; /* of the feed thread alone */
+	struct day_recorder *days; /* of the feed thread alone, likewise begun */
+	struct store_day *begun;
+	size_t begun_count, begun_capacity;
 	struct thinning thinning[3];
 	uint64_t seed;
 	uint64_t since_ns; /* realtime: recorded as the settings are now */
@@ -204,7 +209,7 @@ struct sessions {
 	pthread_mutex_t lock;
 	pthread_cond_t changed; /* a session changed its phase; CLOCK_MONOTONIC */
 	struct sessions_options options;
-	char host[65];
+	char host[STORE_HOST_SIZE];
 	struct store *store; /* thread-safe itself */
 
 	struct session *running;
@@ -215,6 +220,7 @@ struct sessions {
 	struct peers peers;
 	struct continuous continuous;
 	struct detail detail; /* own lock */
+	struct day_names day_names;
 	struct deployments deployments;
 	struct idempotency *idempotency; /* ring buffer of IDEMPOTENCY_MAX */
 	size_t idempotency_next;
@@ -227,6 +233,8 @@ struct sessions {
 	uint64_t sampling_off_ns; /* realtime since when nothing is sampled by order, 0 = it is */
 	int store_error; /* of the last write, 0 = fine */
 	char store_reason[200];
+	int store_unread; /* why a shared store cannot be read now, 0 = it can */
+	char store_unread_reason[200];
 
 	struct reader_client *reader;
 	struct state_sampler *samplers; /* of the reading thread alone */
@@ -292,6 +300,10 @@ int session_describe(const struct sessions *s, const struct session *session,
 /* What the last write of data or of something new came to: shown in health. */
 void sessions_note_store(struct sessions *s, int rc, const struct err *err);
 bool session_wants_process(const struct session *session, const struct live_process *process);
+/* sessions_get() of what runs here, without asking the store how large its data are: 1, or 0 when it does not. Takes the
+ * lock itself. */
+int session_look(struct sessions *s, const char *tenant, const char *id, struct session_info *ret,
+		 struct err *err) must_use;
 void sessions_remember_key(struct sessions *s, const char *tenant, const char *key, const char *id,
 			   uint64_t hash);
 struct session_resume;

@@ -10,6 +10,7 @@
 #include "agent/base/vec.h"
 #include "agent/profile/quality.h"
 #include "agent/session/continuous.h"
+#include "agent/session/hosts.h"
 
 #define SPANS_MAX 1000000u /* of one answer */
 
@@ -110,7 +111,7 @@ void span_describe(const struct sessions *s, const char *tenant, const struct sp
 	(void)snprintf(ret->tenant, sizeof(ret->tenant), "%s", tenant);
 	(void)snprintf(ret->service, sizeof(ret->service), "%s", series->service);
 	(void)snprintf(ret->selector, sizeof(ret->selector), "service:%s", series->service);
-	(void)snprintf(ret->host, sizeof(ret->host), "%s", s->host);
+	(void)snprintf(ret->host, sizeof(ret->host), "%s", series->host);
 	span_id(list, span, ret->id);
 	if (span->first_ns + ret->duration_ns > now_ns && now_ns > span->first_ns)
 		ret->duration_ns = now_ns - span->first_ns;
@@ -135,8 +136,9 @@ struct collect {
 	struct span newest;
 	struct u64map counted; /* spans of the day that is added up: their data may lie in two files */
 	struct days_vec days;
+	const char *host;   /* of the day under way */
 	bool count_only;    /* those of this day are not of the page */
-	size_t files, most; /* of this day, and of any day of the list: so often may a span come */
+	size_t files, most; /* of this day; of one host and any day of the list: so often may a span come */
 	struct u64map dead; /* hashes of deleted ids */
 	uint64_t now_ns;
 	struct err *err;
@@ -149,10 +151,17 @@ static void collect_deinit(struct collect *collect)
 	u64map_deinit(&collect->dead);
 }
 
+static bool is_series(const struct span_series *series, enum profile_type type, const char *service, const char *host)
+{
+	return series->type == type && strcmp(series->service, service) == 0 && strcmp(series->host, host) == 0;
+}
+
 static int find_series(struct collect *collect, const struct store_span *from, uint32_t *ret)
 {
 	struct span_list *list = collect->list;
-	uint64_t hash = hash_bytes(from->type, strlen(from->type), hash_bytes(from->service, strlen(from->service), 0));
+	uint64_t hash = hash_bytes(collect->host, strlen(collect->host),
+				   hash_bytes(from->type, strlen(from->type),
+					      hash_bytes(from->service, strlen(from->service), 0)));
 	uint64_t at = list->series_count;
 	struct span_series series = { 0 };
 	void *data = list->series;
@@ -160,8 +169,8 @@ static int find_series(struct collect *collect, const struct store_span *from, u
 
 	if (profile_type_parse(from->type, &series.type) < 0)
 		return -EPROTO;
-	if (u64map_get(&list->series_at, hash, &at) && list->series[at].type == series.type &&
-	    strcmp(list->series[at].service, from->service) == 0) {
+	if (u64map_get(&list->series_at, hash, &at) &&
+	    is_series(&list->series[at], series.type, from->service, collect->host)) {
 		*ret = (uint32_t)at;
 		return 0;
 	}
@@ -173,7 +182,8 @@ static int find_series(struct collect *collect, const struct store_span *from, u
 	series.service = rc == 0 ? strdup(from->service) : NULL;
 	if (!series.service)
 		return rc < 0 ? rc : -ENOMEM;
-	derive_bits(collect->query->tenant, collect->s->host, from->service, from->type, series.id_bits);
+	(void)snprintf(series.host, sizeof(series.host), "%s", collect->host);
+	derive_bits(collect->query->tenant, series.host, from->service, from->type, series.id_bits);
 	list->series[list->series_count++] = series;
 	*ret = (uint32_t)at;
 	return 0;
@@ -264,9 +274,11 @@ static int collect_span(void *ctx, const struct store_span *from)
 
 static int collect_day(struct collect *collect, const struct store_day *day)
 {
-	int rc = store_history_spans(collect->s->store, day, &collect->rows, collect->s->options.continuous_span_ns,
-				     collect_span, collect, collect->err);
+	int rc;
 
+	collect->host = hosts_of_day(collect->s, day);
+	rc = store_history_spans(collect->s->store, day, &collect->rows, collect->s->options.continuous_span_ns,
+				 collect_span, collect, collect->err);
 	if (rc == -EUCLEAN) {
 		spans_note_damaged_day(day, collect->err);
 		return 0;
@@ -283,6 +295,21 @@ static int note_day(void *ctx, const struct store_day *day, uint64_t bytes)
 	    (collect->query->from_ns && begin_ns + CONTINUOUS_DAY_NS <= collect->query->from_ns))
 		return 0;
 	return days_vec_push(&collect->days, *day);
+}
+
+/* The most files that one host has of the day. */
+static size_t most_of_one(const struct collect *collect, const struct store_day *days, size_t count)
+{
+	size_t most = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		size_t same = 0;
+
+		for (size_t j = 0; j < count; j++)
+			same += hosts_has_day(collect->s, &days[j], hosts_of_day(collect->s, &days[i]));
+		most = same > most ? same : most;
+	}
+	return most;
 }
 
 /* Are there as many as the page needs? */
@@ -313,8 +340,11 @@ static int collect_days(struct collect *collect)
 		collect->files = end - begin;
 		collect->count_only = full || (query->before_ns && query->limit &&
 					       days[begin].day * CONTINUOUS_DAY_NS > query->before_ns);
-		if (!collect->count_only && collect->files > collect->most)
-			collect->most = collect->files;
+		if (!collect->count_only) {
+			size_t most = most_of_one(collect, &days[begin], collect->files);
+
+			collect->most = most > collect->most ? most : collect->most;
+		}
 		u64map_clear(&collect->counted);
 		for (size_t i = begin; i < end && rc == 0; i++)
 			rc = collect_day(collect, &days[i]);
@@ -333,7 +363,8 @@ static int collect_all(struct collect *collect)
 {
 	struct sessions *s = collect->s;
 	const struct span_query *query = collect->query;
-	struct store_query tombstones = { .kind = CONTINUOUS_TOMBSTONE, .tenant = query->tenant };
+	/* Whoever deleted it. */
+	struct store_query tombstones = { .kind = CONTINUOUS_TOMBSTONE, .tenant = query->tenant, .every_host = true };
 	int rc = store_list(s->store, &tombstones, add_dead, &collect->dead, NULL, collect->err);
 
 	collect->now_ns = clock_realtime_ns();
@@ -345,7 +376,7 @@ static int collect_all(struct collect *collect)
 		.to_ns = query->to_ns,
 	};
 	if (rc == 0)
-		rc = store_history_days(s->store, note_day, collect, collect->err);
+		rc = store_history_days(s->store, !query->own, note_day, collect, collect->err);
 	return rc == 0 ? collect_days(collect) : rc;
 }
 

@@ -6,6 +6,7 @@
 #include "agent/profile/quality.h"
 #include "agent/recording/recording.h"
 #include "agent/session/continuous.h"
+#include "agent/session/hosts.h"
 #include "agent/session/window_functions.h"
 
 void spans_note_damaged_day(const struct store_day *day, const struct err *err)
@@ -29,6 +30,9 @@ struct day_part {
 	struct parts_vec parts;
 	struct window_functions *functions; /* these are wanted, and no parts */
 	unsigned days;			    /* with data */
+	const struct store_day *day;	    /* the one under way, likewise its host */
+	const char *host;
+	bool everybody; /* not a tenant's share */
 	struct recording *recording;	    /* of the day under way */
 	unsigned damaged_days;		    /* could not be read at all */
 	bool timed;			    /* it holds single samples, not sums */
@@ -57,8 +61,11 @@ static void count_window(struct day_part *part, const struct store_window *windo
 /* The tenant's, of the samples. */
 static double share_of(const struct day_part *part, const struct store_window *window)
 {
-	uint32_t highest, rate = owners_rate(window->owners, part->window->tenant, &highest);
+	uint32_t highest, rate;
 
+	if (part->everybody)
+		return 1;
+	rate = owners_rate(window->owners, part->window->tenant, &highest);
 	return highest && rate < highest ? (double)rate / highest : 1;
 }
 
@@ -134,6 +141,9 @@ static int sum_day(struct day_part *part, const struct store_day *day)
 	if (rc < 0 || !recording_event_count(part->recording))
 		return rc;
 	window_functions_begin(part->functions, part->recording);
+	rc = day_names_load(part->s, day, part->err);
+	if (rc < 0)
+		return rc;
 	rc = store_history_dictionary(part->s->store, day, add_functions, part, NULL, part->err);
 	return rc == 0 ? window_functions_end(part->functions) : rc;
 }
@@ -144,15 +154,22 @@ static int build_day(struct day_part *part)
 					     .quality = quality_empty(),
 					     .nodes_max = 1u << 23,
 					     .events = true };
+	const struct name_source *names;
 	struct profile *profile;
 	int rc;
 
+	(void)snprintf(options.meta.host, sizeof(options.meta.host), "%s", part->host);
 	options.meta.grain_ns = part->timed ? 0 : CONTINUOUS_MINUTE_NS;
 	options.quality.samples =
 		part->timed ? (int64_t)recording_event_count(part->recording) : (int64_t)(part->samples + 0.5);
 	options.quality.lost = (int64_t)part->lost;
-	rc = recording_build(part->recording, &options, names_client_begin(part->s->names),
-			     &profile);
+	names = names_client_begin(part->s->names);
+	rc = day_names_load(part->s, part->day, part->err);
+	if (rc < 0) {
+		names_client_end(part->s->names);
+		return rc;
+	}
+	rc = recording_build(part->recording, &options, names, &profile);
 	if (rc == 0)
 		names_client_note(part->s->names, &profile->quality);
 	names_client_end(part->s->names);
@@ -177,12 +194,14 @@ static int add_day(void *ctx, const struct store_day *day, uint64_t bytes)
 	cleanup(recording) struct recording *recording = NULL;
 	int rc;
 
-	if (begin_ns >= part->window->to_ns ||
-	    begin_ns + CONTINUOUS_DAY_NS <= part->window->from_ns)
+	if (begin_ns >= part->window->to_ns || begin_ns + CONTINUOUS_DAY_NS <= part->window->from_ns ||
+	    !hosts_has_day(part->s, day, part->window->host))
 		return 0;
+	part->day = day;
+	part->host = hosts_of_day(part->s, day);
 	part->samples = 0;
 	part->lost = 0;
-	part->timed = part->window->timed &&
+	part->timed = part->window->timed && !day->host[0] &&
 		      detail_read(part->s, day, part->window, &recording, &part->lost, NULL) > 0;
 	if (!part->timed)
 		recording = recording_create();
@@ -229,7 +248,7 @@ int spans_functions(struct sessions *s, const struct history_window *window, con
 
 	(void)pthread_mutex_lock(&s->build_lock);
 	functions = part.functions = window_functions_create(meta, names_client_begin(s->names));
-	rc = functions ? store_history_days(s->store, add_day, &part, err)
+	rc = functions ? store_history_days(s->store, true, add_day, &part, err)
 		       : err_set(err, ENOMEM, NULL, NULL, "no memory to read the history");
 	if (rc == 0 && !part.days)
 		rc = part.damaged_days ? -EUCLEAN : -ENOENT;
@@ -247,7 +266,7 @@ int spans_profile(struct sessions *s, const struct history_window *window,
 	int rc;
 
 	(void)pthread_mutex_lock(&s->build_lock);
-	rc = store_history_days(s->store, add_day, &part, err);
+	rc = store_history_days(s->store, true, add_day, &part, err);
 	(void)pthread_mutex_unlock(&s->build_lock);
 	if (rc == 0 && !part.parts.count)
 		rc = part.damaged_days ? -EUCLEAN : -ENOENT;
@@ -260,6 +279,54 @@ int spans_profile(struct sessions *s, const struct history_window *window,
 	for (size_t i = 0; i < part.parts.count; i++)
 		(void)profile_unref(part.parts.data[i]);
 	parts_vec_deinit(&part.parts);
+	return rc;
+}
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+/* Build lock held. */
+static int visit_names(struct day_part *part, const struct store_day *day, names_visit_fn *visit, void *ctx, bool *all)
+{
+	struct recording_options options = { .meta = *part->meta, .quality = quality_empty(), .nodes_max = 1u << 23 };
+	cleanup(recording) struct recording *recording = recording_create();
+	cleanup(profile) struct profile *profile = NULL;
+	int rc;
+
+	part->recording = recording;
+	if (!recording)
+		return err_set(part->err, ENOMEM, NULL, NULL, "no memory to read the history");
+	rc = read_day(part, day);
+	if (rc < 0 || !recording_event_count(recording))
+		return rc == -ENOENT ? 0 : rc;
+	rc = recording_build(recording, &options, names_client_begin(part->s->names), &profile);
+	if (rc == 0)
+		rc = names_client_used(part->s->names, visit, ctx);
+	*all &= names_client_state(part->s->names) != NAMES_COMING;
+	names_client_end(part->s->names);
+	return rc;
+}
+
+int spans_names(struct sessions *s, const struct store_day *day, uint64_t from_ns, uint64_t to_ns, names_visit_fn *visit,
+		void *ctx, bool *ret_all, struct err *err)
+{
+	bool all = true;
+	int rc = 0;
+
+	for (int type = 0; rc == 0 && type < CONTINUOUS_TYPES; type++) {
+		const struct history_window window = {
+			.tenant = "", .type = (enum profile_type)type, .from_ns = from_ns, .to_ns = to_ns
+		};
+		const struct profile_meta meta = { .type = window.type };
+		struct day_part part = part_of(s, &window, &meta, err);
+
+		part.rows.tenant = NULL;
+		part.everybody = true;
+		(void)pthread_mutex_lock(&s->build_lock);
+		rc = visit_names(&part, day, visit, ctx, &all);
+		(void)pthread_mutex_unlock(&s->build_lock);
+	}
+	if (rc == 0)
+		*ret_all = all;
 	return rc;
 }
 
@@ -281,6 +348,7 @@ static int append_chunk(void *ctx, const struct store_chunk *chunk)
 struct best_day {
 	struct day_part part;
 	struct recording *recording; /* of the file that holds most of the span */
+	struct store_day day;	     /* that file */
 };
 
 /* Files of one day number their stacks each for itself: the larger part is copied. */
@@ -292,8 +360,8 @@ static int read_best(void *ctx, const struct store_day *day, uint64_t bytes)
 	struct recording *worse;
 	int rc;
 
-	if (begin_ns >= best->part.window->to_ns ||
-	    begin_ns + CONTINUOUS_DAY_NS <= best->part.window->from_ns)
+	if (begin_ns >= best->part.window->to_ns || begin_ns + CONTINUOUS_DAY_NS <= best->part.window->from_ns ||
+	    !hosts_has_day(best->part.s, day, best->part.window->host))
 		return 0;
 	recording = best->part.recording = recording_create();
 	if (!recording)
@@ -306,6 +374,7 @@ static int read_best(void *ctx, const struct store_day *day, uint64_t bytes)
 		return 0;
 	worse = best->recording;
 	best->recording = take_ptr(recording);
+	best->day = *day;
 	recording_destroy(worse);
 	return 0;
 }
@@ -318,14 +387,17 @@ int spans_copy(struct sessions *s, const struct session_info *span, const char *
 		.type = span->type,
 		.from_ns = span->created_at_ns,
 		.to_ns = span->created_at_ns + s->options.continuous_span_ns,
+		.host = span->host,
 	};
 	struct best_day best = { .part = part_of(s, &window, NULL, err) };
 	struct chunk_copy copy = { s, to, err };
 	struct session_info copied = *span;
-	int rc = store_history_days(s->store, read_best, &best, err);
+	int rc = store_history_days(s->store, true, read_best, &best, err);
 
 	if (rc == 0 && best.recording)
 		rc = recording_encode(best.recording, append_chunk, &copy);
+	if (rc == 0 && best.recording)
+		rc = day_names_copy(s, &best.day, to, err);
 	recording_destroy(best.recording);
 	if (rc < 0)
 		return rc;
@@ -345,12 +417,18 @@ struct expire {
 	bool any_age;
 };
 
+/* Its own host deletes it. One that has gone for good does not: others do, a day later. */
+static bool is_over(const struct store_day *day, uint32_t today)
+{
+	return day->day + day->retention_days + (day->host[0] ? 1 : 0) < today;
+}
+
 static int note_day(void *ctx, const struct store_day *day, uint64_t bytes)
 {
 	struct expire *expire = ctx;
 
 	if (expire->count < ARRAY_SIZE(expire->days) &&
-	    (expire->any_age || day->day + day->retention_days < expire->today))
+	    (expire->any_age || is_over(day, expire->today)))
 		expire->days[expire->count++] = *day;
 	return 0;
 }
@@ -360,7 +438,7 @@ void spans_expire(struct sessions *s)
 	struct expire expire = { .today = (uint32_t)(clock_realtime_ns() / CONTINUOUS_DAY_NS) };
 	struct err err = { 0 };
 
-	if (store_history_days(s->store, note_day, &expire, &err) < 0)
+	if (store_history_days(s->store, true, note_day, &expire, &err) < 0)
 		return;
 	for (size_t i = 0; i < expire.count; i++) {
 		if (store_history_drop(s->store, &expire.days[i], &err) < 0)
@@ -368,6 +446,7 @@ void spans_expire(struct sessions *s)
 				 "%s",
 				 err.text);
 		detail_drop_day(s, &expire.days[i]);
+		day_names_drop(s, &expire.days[i]);
 	}
 }
 
@@ -386,7 +465,7 @@ uint64_t spans_oldest_ns(struct sessions *s)
 
 	/* A span that is deleted now may begin before a file of its day is there. */
 	oldest_ns -= oldest_ns % CONTINUOUS_DAY_NS;
-	return store_history_days(s->store, keep_oldest, &oldest_ns, NULL) < 0 ? 0 : oldest_ns;
+	return store_history_days(s->store, true, keep_oldest, &oldest_ns, NULL) < 0 ? 0 : oldest_ns;
 }
 
 bool spans_drop_oldest(struct sessions *s)
@@ -396,9 +475,10 @@ bool spans_drop_oldest(struct sessions *s)
 	struct err err = { 0 };
 
 	/* Today's file is being written: it is the last to go, and then the sessions before it. */
-	if (store_history_days(s->store, note_day, &expire, &err) < 0 || !expire.count ||
+	if (store_history_days(s->store, false, note_day, &expire, &err) < 0 || !expire.count ||
 	    expire.days[0].day >= expire.today)
 		return false;
 	detail_drop_day(s, &expire.days[0]);
+	day_names_drop(s, &expire.days[0]);
 	return store_history_drop(s->store, &expire.days[0], &err) == 0;
 }

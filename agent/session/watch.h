@@ -114,6 +114,9 @@ struct deployment_pending {
 	struct deployment_info info;
 };
 int deployments_load(struct sessions *s, struct err *err) must_use;
+/* sessions_deployments() without those of other hosts. */
+int deployments_of_host(struct sessions *s, const char *tenant, const char *service, uint64_t from_ns,
+			uint64_t to_ns, struct deployment_list *ret, struct err *err) must_use;
 void deployments_deinit(struct sessions *s);
 /* Feed thread, lock held: whether @process runs from another build than the one before it. */
 void deployments_look(struct sessions *s, struct live_process *process,

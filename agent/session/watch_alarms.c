@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "agent/session/hosts.h"
 #include "agent/session/record_json.h"
 #include "agent/session/watch.h"
 
@@ -14,10 +15,12 @@
 
 #define RECORD_ID_SIZE (SERVICE_NAME_SIZE + 32)
 
-static void record_id(const struct watch_subject *subject, char out[RECORD_ID_SIZE])
+static void record_id(const struct sessions *s, const struct watch_subject *subject, char out[RECORD_ID_SIZE])
 {
-	(void)snprintf(out, RECORD_ID_SIZE, "%s %s", profile_type_info(subject->type)->word,
-		       subject->service);
+	char name[SERVICE_NAME_SIZE + 16];
+
+	(void)snprintf(name, sizeof(name), "%s %s", profile_type_info(subject->type)->word, subject->service);
+	hosts_own_id(s, name, out, RECORD_ID_SIZE);
 }
 
 static int int_of(const cJSON *json, const char *name)
@@ -56,7 +59,7 @@ int watch_state_load(struct sessions *s, const struct watch_subject *subject,
 	int rc;
 
 	*ret = (struct watch_state){ 0 };
-	record_id(subject, id);
+	record_id(s, subject, id);
 	rc = store_get(s->store, WATCH_KIND, subject->setting->tenant, id, &body, &len, err);
 	if (rc < 0)
 		return rc == -ENOENT ? 0 : rc;
@@ -87,7 +90,7 @@ int watch_state_save(struct sessions *s, const struct watch_subject *subject,
 		.created_ns = subject->at_ns,
 	};
 
-	record_id(subject, id);
+	record_id(s, subject, id);
 	(void)cJSON_AddNumberToObject(json, "version", 1);
 	record_add_u64(json, "checkedNs", subject->at_ns);
 	for (uint32_t i = 0; i < state->count; i++) {

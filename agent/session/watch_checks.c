@@ -39,6 +39,7 @@ static int load_window(const struct check *c, uint64_t from_ns, uint64_t to_ns,
 	const struct history_window window = { .tenant = c->subject->setting->tenant,
 					       .service = c->subject->service,
 					       .type = c->subject->type,
+					       .host = "",
 					       .from_ns = from_ns,
 					       .to_ns = to_ns };
 	struct err err = { 0 };
@@ -205,6 +206,7 @@ static int find_level(const struct check *c, struct level *level)
 	const struct history_window window = { .tenant = c->subject->setting->tenant,
 					       .service = c->subject->service,
 					       .type = c->subject->type,
+					       .host = "",
 					       .from_ns = c->subject->at_ns - CONTINUOUS_DAY_NS,
 					       .to_ns = c->subject->at_ns };
 	struct change_point found[CHANGE_POINTS_MAX];
@@ -337,7 +339,7 @@ static int check_version(const struct check *c)
 	cleanup(profile) struct profile *base = NULL, *after = NULL;
 	struct deployment_list list;
 	struct deployment_info newest = { 0 };
-	int rc = sessions_deployments(c->s, c->subject->setting->tenant, c->subject->service,
+	int rc = deployments_of_host(c->s, c->subject->setting->tenant, c->subject->service,
 				      at_ns > WATCH_LEARN_NS ? at_ns - WATCH_LEARN_NS : 0, at_ns, &list,
 				      c->err);
 

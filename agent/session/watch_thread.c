@@ -104,6 +104,7 @@ static int check_stored(struct run *run, const struct subjects *all,
 	struct span_query query = { .tenant = source->setting.tenant,
 				    .type = -1,
 				    .status = -1,
+				    .own = true,
 				    .from_ns = run->at_ns - WATCH_HOUR_NS - run->s->options.continuous_span_ns,
 				    .to_ns = run->at_ns };
 	struct span_list list;
@@ -353,10 +354,9 @@ static void *watch_main(void *ctx)
 		size_t watches;
 
 		deployments_write(s);
-		if (run.at_ns > hour_ns) {
+		/* A store that cannot be reached is asked again: what was checked is not checked twice. */
+		if (run.at_ns > hour_ns && (check_all(&run, NULL, &watches) != -EIO || !store_is_shared(s->store)))
 			hour_ns = run.at_ns;
-			(void)!check_all(&run, NULL, &watches);
-		}
 		deliver(&delivery);
 		due_ns = standing_look(s);
 		wait_for_work(s, due_ns < delivery.next_ns ? due_ns : delivery.next_ns);

@@ -4,8 +4,10 @@
 #include <errno.h>
 #include <string.h>
 
+#include "agent/base/hash.h"
 #include "agent/profile/canonical.h"
 #include "agent/session/continuous.h"
+#include "agent/session/hosts.h"
 #include "agent/session/session_record.h"
 
 #define MERGED_SESSIONS_MAX 50u
@@ -32,6 +34,7 @@ static struct session_query sessions_query(const struct history_window *window)
 				       .service = window->service,
 				       .type = (int)window->type,
 				       .status = SESSION_COMPLETED,
+				       .own = window->host != NULL,
 				       .from_ns = window->from_ns,
 				       .to_ns = window->to_ns,
 				       .limit = MERGED_SESSIONS_MAX };
@@ -182,9 +185,11 @@ struct points {
 	uint64_t step_ns;
 	struct history_point *items; /* by step, all of the window */
 	size_t count;
-	struct u64map looked_ms;	/* begin of a minute -> time looked in it, by all series together */
+	/* Begin of a minute, plus host_ns -> time looked in it, by all series of a host together. */
+	struct u64map looked_ms;
 	struct u64map looked_all_ms; /* the same of settings for all services: no samples */
 	struct u64map *looked;	     /* the one of them that is filled */
+	uint64_t host_ns;	     /* tells the host of the day under way from others, less than a minute */
 	bool profiled_only;	 /* values come from elsewhere */
 	bool any;
 	struct sessions *s;
@@ -207,7 +212,7 @@ static int add_window(void *ctx, const struct store_window *window)
 	struct points *points = ctx;
 	struct history_point *point = point_at(points, window->from_ns);
 	uint32_t highest, rate = owners_rate(window->owners, points->window->tenant, &highest);
-	uint64_t looked_ms = 0;
+	uint64_t looked_ms = 0, key = window->from_ns + points->host_ns;
 
 	if (!point)
 		return 0;
@@ -216,30 +221,39 @@ static int add_window(void *ctx, const struct store_window *window)
 		point->total_value += window->value;
 		point->sample_count += highest ? window->samples * rate / highest : window->samples;
 	}
-	(void)u64map_get(points->looked, window->from_ns, &looked_ms);
-	return u64map_put(points->looked, window->from_ns, looked_ms + window->profiled_ms);
+	(void)u64map_get(points->looked, key, &looked_ms);
+	return u64map_put(points->looked, key, looked_ms + window->profiled_ms);
 }
 
-/* Parts of a minute add up; several services were looked at in the same time. */
+static int put_longer(struct u64map *looked, uint64_t key, uint64_t ms)
+{
+	uint64_t known_ms;
+
+	return u64map_get(looked, key, &known_ms) && known_ms >= ms ? 0 : u64map_put(looked, key, ms);
+}
+
+/* Parts of a minute add up; several services were looked at in the same time, and hosts side by side. */
 static int sum_looked(struct points *points)
 {
-	uint64_t minute_ns, ms, all_ms;
+	struct u64map minutes = { 0 };
+	uint64_t key, ms;
 	size_t at = 0;
 	int rc = 0;
 
 	if (!points->any)
 		return 0; /* that nothing was used is said of services that have been seen */
-	while (rc == 0 && u64map_next(&points->looked_all_ms, &at, &minute_ns, &all_ms))
-		if (!u64map_get(&points->looked_ms, minute_ns, &ms) || ms < all_ms)
-			rc = u64map_put(&points->looked_ms, minute_ns, all_ms);
-	at = 0;
-	while (u64map_next(&points->looked_ms, &at, &minute_ns, &ms)) {
-		struct history_point *point = point_at(points, minute_ns);
+	while (rc == 0 && u64map_next(&points->looked_all_ms, &at, &key, &ms))
+		rc = put_longer(&points->looked_ms, key, ms);
+	for (at = 0; rc == 0 && u64map_next(&points->looked_ms, &at, &key, &ms);)
+		rc = put_longer(&minutes, key - key % CONTINUOUS_MINUTE_NS, ms);
+	for (at = 0; u64map_next(&minutes, &at, &key, &ms);) {
+		struct history_point *point = point_at(points, key);
 
 		if (point)
 			point->profiled_ns += ms * NS_PER_MS < CONTINUOUS_MINUTE_NS ? ms * NS_PER_MS
 										    : CONTINUOUS_MINUTE_NS;
 	}
+	u64map_deinit(&minutes);
 	return rc;
 }
 
@@ -249,9 +263,10 @@ static int add_day(void *ctx, const struct store_day *day, uint64_t bytes)
 	uint64_t begin_ns = day->day * CONTINUOUS_DAY_NS;
 	int rc;
 
-	if (begin_ns >= points->window->to_ns ||
-	    begin_ns + CONTINUOUS_DAY_NS <= points->window->from_ns)
+	if (begin_ns >= points->window->to_ns || begin_ns + CONTINUOUS_DAY_NS <= points->window->from_ns ||
+	    !hosts_has_day(points->s, day, points->window->host))
 		return 0;
+	points->host_ns = hash_bytes(day->host, strlen(day->host), 0) % CONTINUOUS_MINUTE_NS;
 	rc = store_history_windows(points->s->store, day, &points->rows, add_window, points, NULL,
 				   points->err);
 	/* Dropped meanwhile, or damaged: a gap. */
@@ -272,11 +287,11 @@ static int sum_windows(struct points *points)
 		.to_ns = window->to_ns,
 	};
 	points->looked = &points->looked_ms;
-	rc = store_history_days(points->s->store, add_day, points, points->err);
+	rc = store_history_days(points->s->store, true, add_day, points, points->err);
 	points->looked = &points->looked_all_ms;
 	if (rc == 0 && points->rows.service) {
 		points->rows.service = "*";
-		rc = store_history_days(points->s->store, add_day, points, points->err);
+		rc = store_history_days(points->s->store, true, add_day, points, points->err);
 	}
 	return rc == 0 ? sum_looked(points) : rc;
 }

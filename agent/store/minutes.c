@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "agent/base/bytes.h"
+#include "agent/base/clock.h"
 
 #define MINUTE_MS 60000u
 
@@ -74,4 +75,37 @@ int minutes_decode(const void *data, size_t len, struct store_minute ret[HOUR_MI
 	for (int i = 0; i < count && flags & HAS_TIMES; i++)
 		ret[i].profiled_ms -= (uint32_t)bytes_svarint(&in);
 	return in.failed || bytes_left(&in) ? -EPROTO : count;
+}
+
+int minutes_hand_out(const struct store_window *hour, uint64_t from_ns, uint64_t to_ns, store_window_fn *visit, void *ctx)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; i < hour->minute_count && rc == 0; i++) {
+		const struct store_minute *minute = &hour->minutes[i];
+		struct store_window window = *hour;
+
+		window.from_ns += minute->minute * 60 * NS_PER_S;
+		window.minutes = minute;
+		window.minute_count = 0;
+		window.samples = minute->samples;
+		window.lost = minute->lost;
+		window.value = minute->value;
+		window.profiled_ms = minute->profiled_ms;
+		window.bytes = minutes_bytes(hour, minute);
+		if (window.from_ns >= from_ns && window.from_ns < to_ns)
+			rc = visit(ctx, &window);
+	}
+	return rc;
+}
+
+void minutes_sum(struct store_window *hour, const struct store_minute *minutes, uint32_t count)
+{
+	hour->minutes = minutes;
+	hour->minute_count = count;
+	for (uint32_t i = 0; i < count; i++) {
+		hour->samples += minutes[i].samples;
+		hour->lost += minutes[i].lost;
+		hour->value += minutes[i].value;
+	}
 }

@@ -21,4 +21,9 @@ static inline uint64_t minutes_bytes(const struct store_window *hour, const stru
 	return (uint64_t)((double)hour->bytes * (double)minute->samples / (double)(hour->samples + 1));
 }
 
+/* Visits the minutes of @hour that begin at or after @from_ns and before @to_ns, one by one, until the visitor stops. */
+int minutes_hand_out(const struct store_window *hour, uint64_t from_ns, uint64_t to_ns, store_window_fn *visit, void *ctx) must_use;
+/* The totals of an hour from its @count minutes, which it borrows. */
+void minutes_sum(struct store_window *hour, const struct store_minute *minutes, uint32_t count);
+
 #endif

@@ -5,11 +5,11 @@
 #include <limits.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 
 #include "agent/base/clock.h"
 #include "agent/base/log.h"
+#include "agent/store/folder.h"
 #include "agent/store/session_log.h"
 #include "agent/store/space.h"
 #include "agent/store/sqlite_backup.h"
@@ -17,7 +17,6 @@
 #include "agent/store/sqlite_records.h"
 #include "agent/store/store_engine.h"
 
-#define LOCK_WAIT_NS (3 * NS_PER_S) /* a predecessor that was just told to stop */
 #define LOG_SUFFIX   ".log"
 
 struct sqlite_engine {
@@ -279,7 +278,7 @@ static int engine_history_position(void *ctx, const struct store_day *day, uint6
 	return sqlite_history_position(&engine->history, day, ret_identity, ret_position, err);
 }
 
-static int engine_history_days(void *ctx, store_day_fn *visit, void *visit_ctx, struct err *err)
+static int engine_history_days(void *ctx, bool every_host, store_day_fn *visit, void *visit_ctx, struct err *err)
 {
 	struct sqlite_engine *engine = ctx;
 
@@ -357,36 +356,12 @@ static void engine_close(void *ctx)
 	free(engine);
 }
 
-static int take_lock(struct sqlite_engine *engine, struct err *err)
-{
-	uint64_t give_up_ns = clock_monotonic_ns() + LOCK_WAIT_NS;
-
-	engine->lock_fd = openat(engine->dir_fd, "store.lock",
-				 O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (engine->lock_fd < 0)
-		return err_set(err, errno, "StoreUnavailable", NULL, "%s/store.lock: %s",
-			       engine->path, strerror(errno));
-	while (flock(engine->lock_fd, LOCK_EX | LOCK_NB) < 0) {
-		if (errno != EWOULDBLOCK || clock_monotonic_ns() > give_up_ns)
-			return err_set(
-				err, EBUSY, "StoreUnavailable", NULL,
-				"%s is in use by another profd: stop it or choose another data_dir",
-				engine->path);
-		clock_sleep_ns(50 * NS_PER_MS);
-	}
-	return 0;
-}
-
 static int open_folders(struct sqlite_engine *engine, struct err *err)
 {
-	if (mkdir(engine->path, 0700) < 0 && errno != EEXIST)
-		return err_set(err, errno, "StoreUnavailable", NULL,
-			       "%s: %s (create it, or set data_dir)", engine->path,
-			       strerror(errno));
-	engine->dir_fd = open(engine->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (engine->dir_fd < 0)
-		return err_set(err, errno, "StoreUnavailable", NULL, "%s: %s", engine->path,
-			       strerror(errno));
+	int rc = folder_open(engine->path, &engine->dir_fd, err);
+
+	if (rc < 0)
+		return rc;
 	if (mkdirat(engine->dir_fd, "sessions", 0700) < 0 && errno != EEXIST)
 		return err_set(err, errno, "StoreUnavailable", NULL, "%s/sessions: %s",
 			       engine->path, strerror(errno));
@@ -506,7 +481,7 @@ int sqlite_engine_open(const char *path, const struct store_ops **ret_ops, void 
 	rc = open_folders(engine, err);
 	space_init(&engine->space, engine->dir_fd);
 	if (rc == 0)
-		rc = take_lock(engine, err);
+		rc = folder_lock(engine->dir_fd, engine->path, &engine->lock_fd, err);
 	if (rc == 0)
 		rc = open_records(engine, err);
 	if (rc == 0)

@@ -70,7 +70,7 @@ static bool parse_name(const char *name, struct store_day *ret)
 	at = timegm(&tm);
 	if (at < 0 || retention > 3650)
 		return false;
-	*ret = (struct store_day){ (uint32_t)(at / S_PER_DAY), retention };
+	*ret = (struct store_day){ .day = (uint32_t)(at / S_PER_DAY), .retention_days = retention };
 	file_name(ret, again);
 	return strcmp(again, name) == 0;
 }

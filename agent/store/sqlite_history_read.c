@@ -290,35 +290,12 @@ static int open_windows(struct windows *windows, const struct store_day *day, st
 	return rc;
 }
 
-static int hand_out(struct windows *windows, const struct store_window *window)
+static int hand_out(void *ctx, const struct store_window *window)
 {
+	struct windows *windows = ctx;
 	int rc = windows->visit(windows->ctx, window);
 
 	windows->refused = rc < 0;
-	return rc;
-}
-
-/* The hour's minutes that were asked for, one by one. */
-static int hand_out_minutes(struct windows *windows, const struct store_window *hour)
-{
-	int rc = 0;
-
-	for (uint32_t i = 0; i < hour->minute_count && rc == 0; i++) {
-		const struct store_minute *minute = &hour->minutes[i];
-		struct store_window window = *hour;
-
-		window.from_ns += minute->minute * 60 * NS_PER_S;
-		window.minutes = minute;
-		window.minute_count = 0;
-		window.samples = minute->samples;
-		window.lost = minute->lost;
-		window.value = minute->value;
-		window.profiled_ms = minute->profiled_ms;
-		window.bytes = minutes_bytes(hour, minute);
-		if (window.from_ns >= (uint64_t)windows->from_s * NS_PER_S &&
-		    window.from_ns < (uint64_t)windows->to_s * NS_PER_S)
-			rc = hand_out(windows, &window);
-	}
 	return rc;
 }
 
@@ -342,13 +319,7 @@ static int read_hour(sqlite3_stmt *stmt, int64_t hour_s, struct store_minute min
 		return -EUCLEAN;
 	ret->from_ns = (uint64_t)hour_s * NS_PER_S;
 	ret->whole = true;
-	ret->minutes = minutes;
-	ret->minute_count = (uint32_t)count;
-	for (int i = 0; i < count; i++) {
-		ret->samples += minutes[i].samples;
-		ret->lost += minutes[i].lost;
-		ret->value += minutes[i].value;
-	}
+	minutes_sum(ret, minutes, (uint32_t)count);
 	return 0;
 }
 
@@ -428,7 +399,8 @@ static int visit_row(struct windows *windows, sqlite3_stmt *stmt, int64_t hour_s
 	}
 	if (rc == 0)
 		rc = window.minute_count && !windows->query->with_data && !windows->by_hour
-			     ? hand_out_minutes(windows, &window)
+			     ? minutes_hand_out(&window, (uint64_t)windows->from_s * NS_PER_S, (uint64_t)windows->to_s * NS_PER_S,
+						hand_out, windows)
 			     : hand_out(windows, &window);
 	return rc;
 }

@@ -24,24 +24,31 @@ static int bad_id(struct err *err)
 	return err_set(err, EINVAL, "InvalidParam", "id", "not an id of this store");
 }
 
-int store_open(const char *data_dir, const char *url, struct store **ret, struct err *err)
+static int open_engine(struct store *store, const char *data_dir, const char *url, const char *host, struct err *err)
 {
-	static const char sqlite_scheme[] = "sqlite:";
+	static const char sqlite_scheme[] = "sqlite:", clickhouse_scheme[] = "clickhouse:";
 	const char *path = data_dir;
-	struct store *store;
-	int rc;
 
+	if (url && strncmp(url, clickhouse_scheme, strlen(clickhouse_scheme)) == 0)
+		return clickhouse_engine_open(data_dir, url, host, &store->ops, &store->engine, err);
 	if (url && *url) {
+		/* No more of it: it may hold a password. */
 		if (strncmp(url, sqlite_scheme, strlen(sqlite_scheme)) != 0)
-			return err_set(err, EINVAL, NULL, "url",
-				       "store url '%.64s': only sqlite:PATH is known", url);
+			return err_set(err, EINVAL, NULL, "url", "store url: only sqlite:PATH and clickhouse://… are known");
 		if (url[strlen(sqlite_scheme)])
 			path = url + strlen(sqlite_scheme);
 	}
-	store = calloc(1, sizeof(*store));
+	return sqlite_engine_open(path, &store->ops, &store->engine, err);
+}
+
+int store_open(const char *data_dir, const char *url, const char *host, struct store **ret, struct err *err)
+{
+	struct store *store = calloc(1, sizeof(*store));
+	int rc;
+
 	if (!store)
 		return err_set(err, ENOMEM, NULL, NULL, "no memory to open the store");
-	rc = sqlite_engine_open(path, &store->ops, &store->engine, err);
+	rc = open_engine(store, data_dir, url, host, err);
 	if (rc < 0) {
 		free(store);
 		return rc;
@@ -56,6 +63,11 @@ void store_close(struct store *store)
 		return;
 	store->ops->close(store->engine);
 	free(store);
+}
+
+bool store_is_shared(const struct store *store)
+{
+	return store->ops->is_shared;
 }
 
 void store_set_budget(struct store *store, uint64_t budget_bytes)
@@ -136,6 +148,11 @@ uint64_t store_bytes(struct store *store)
 	return store->ops->bytes(store->engine);
 }
 
+uint64_t store_waiting_bytes(struct store *store)
+{
+	return store->ops->waiting_bytes ? store->ops->waiting_bytes(store->engine) : 0;
+}
+
 int store_history_append(struct store *store, const struct store_day *day,
 			 const struct store_chunk *dictionary, size_t chunk_count,
 			 const struct store_window *windows, size_t window_count,
@@ -159,9 +176,10 @@ int store_history_position(struct store *store, const struct store_day *day, uin
 	return store->ops->history_position(store->engine, day, ret_identity, ret_position, err);
 }
 
-int store_history_days(struct store *store, store_day_fn *visit, void *ctx, struct err *err)
+int store_history_days(struct store *store, bool every_host, store_day_fn *visit, void *ctx,
+		       struct err *err)
 {
-	return store->ops->history_days(store->engine, visit, ctx, err);
+	return store->ops->history_days(store->engine, every_host, visit, ctx, err);
 }
 
 int store_history_dictionary(struct store *store, const struct store_day *day,

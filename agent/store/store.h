@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The durable side: one interface (store_engine.h), behind which SQLite stands. Knows bytes
- * and keys, not profiles' meaning. One thread writes; readers open their own read-only connections.
+/* The durable side: one interface (store_engine.h), behind which SQLite or ClickHouse stands. Knows bytes
+ * and keys, not profiles' meaning. One thread writes; readers have their own connections.
  *
  * SQLite engine, below the data directory:
  *   state.db            records: sessions, baselines, settings, keys; never expires by itself
  *   sessions/ID.log     data of one session or baseline: dictionary and time-ordered chunks
  *   history/DAY.db      continuous profiling, one file per UTC day
  *   ballast, store.lock see README.md
+ * ClickHouse engine: data_dir/clickhouse/ holds what the server does not have yet.
  * Every commit reaches the disk before the call returns; a crash at any moment leaves whole commits
  * only.
  *
@@ -24,10 +25,16 @@
 
 struct store;
 
-/* Opens or creates; repairs what a crash left. @url "sqlite:PATH" or NULL for the default inside
- * @data_dir. Errors: negative errno with one sentence and remedy in @err. */
-int store_open(const char *data_dir, const char *url, struct store **ret, struct err *err) must_use;
+#define STORE_HOST_SIZE 65 /* bytes of a host's name, with the zero */
+
+/* Opens or creates; repairs what a crash left. @url "sqlite:PATH", NULL for the default inside @data_dir, or
+ * "clickhouse://[user[:password]@]host:port/database". @host: whose data is written; "" where none is taken (a server
+ * of what others took). Errors: negative errno with one sentence and remedy in @err. */
+int store_open(const char *data_dir, const char *url, const char *host, struct store **ret, struct err *err) must_use;
 void store_close(struct store *store);
+/* Do several hosts keep their data here? Then what is called "own" below is that of store_open()'s @host; ids of sessions'
+ * data must differ among hosts. Of an embedded store everything is its own. */
+bool store_is_shared(const struct store *store);
 /* Bytes the engine may occupy, 0 = no bound (default): writes that would pass it are -ENOSPC,
  * deletions never. The session layer deletes the oldest data before it comes to that. */
 void store_set_budget(struct store *store, uint64_t budget_bytes);
@@ -39,6 +46,7 @@ struct store_record {
 	const char *kind;   /* "session", "baseline", "continuous", "key", "report", … */
 	const char *tenant;
 	const char *id;
+	const char *host;    /* when visited: who wrote it; when put: not looked at */
 	const char *service; /* index columns; "" / 0 where they do not apply */
 	const char *type;
 	const char *status;
@@ -47,11 +55,12 @@ struct store_record {
 	size_t body_len;
 	bool urgent; /* says how something ended: may use the last room that is kept for this */
 };
-/* Insert or replace, durable on return. -ENOSPC when the disk or the budget is full. */
+/* Insert or replace by (host, kind, tenant, id), durable on return. -ENOSPC when the disk or the budget is full. */
 int store_put(struct store *store, const struct store_record *record, struct err *err) must_use;
+/* Its own, and that of any other host. Deleting what is not there is no error. */
 int store_delete(struct store *store, const char *kind, const char *tenant, const char *id,
 		 struct err *err) must_use;
-/* @ret_body is the caller's (free). -ENOENT. */
+/* Its own, else that of any other host. @ret_body is the caller's (free). -ENOENT. */
 int store_get(struct store *store, const char *kind, const char *tenant, const char *id,
 	      char **ret_body, size_t *ret_len, struct err *err) must_use;
 
@@ -65,6 +74,7 @@ struct store_query {
 	const char *before_id;	 /* with before_ns: keyset cursor, newest first */
 	uint64_t before_ns;
 	uint32_t limit;		 /* 0 = all */
+	bool every_host;	 /* not only its own */
 };
 typedef int store_visit_fn(void *ctx, const struct store_record *record); /* <0 stops with that error */
 int store_list(struct store *store, const struct store_query *query, store_visit_fn *visit, void *ctx,
@@ -108,10 +118,10 @@ int store_session_append(struct store *store, const char *id, const struct store
 typedef int store_chunk_fn(void *ctx, const struct store_chunk *chunk);
 int store_session_read(struct store *store, const char *id, store_chunk_fn *visit, void *ctx,
 		       unsigned *ret_damaged, struct err *err) must_use;
-/* Position stored with the last append; 0 and -ENOENT if there is none. */
+/* Position stored with its own last append; 0 and -ENOENT if there is none. */
 int store_session_position(struct store *store, const char *id, uint64_t *ret_identity,
 			   uint64_t *ret_position, struct err *err) must_use;
-/* Removing what is not there is no error. */
+/* Whoever wrote it. Removing what is not there is no error. */
 int store_session_remove(struct store *store, const char *id, struct err *err) must_use;
 /* Copies all chunks of @from to the new id @to in one step (baselines). -EEXIST, -ENOENT. */
 int store_session_copy(struct store *store, const char *from, const char *to,
@@ -123,6 +133,7 @@ int store_session_copy(struct store *store, const char *from, const char *to,
 struct store_day {
 	uint32_t day; /* since 1970-01-01 */
 	uint32_t retention_days;
+	char host[STORE_HOST_SIZE]; /* "" = its own, the only ones that are written to */
 };
 
 /* Totals of one minute of an hour. */
@@ -171,9 +182,9 @@ int store_history_roll(struct store *store, const struct store_day *day, uint64_
 int store_history_position(struct store *store, const struct store_day *day,
 			   uint64_t *ret_identity, uint64_t *ret_position,
 			   struct err *err) must_use;
-/* All files, oldest first. */
+/* Oldest first, those of other hosts behind its own of the same day. @every_host: not only its own. */
 typedef int store_day_fn(void *ctx, const struct store_day *day, uint64_t bytes);
-int store_history_days(struct store *store, store_day_fn *visit, void *ctx,
+int store_history_days(struct store *store, bool every_host, store_day_fn *visit, void *ctx,
 		       struct err *err) must_use;
 /* The dictionary in the order it was written; damaged chunks are skipped and counted. -ENOENT. */
 int store_history_dictionary(struct store *store, const struct store_day *day,
@@ -223,6 +234,8 @@ uint64_t store_session_bytes(struct store *store, const char *id); /* on disk, 0
 /* A consistent copy of everything while it is being written, as a tar archive in a file without a name (the
  * caller's descriptor). Words: AgentBusy (one at a time), StoreUnavailable. */
 int store_backup(struct store *store, int *ret_fd, uint64_t *ret_bytes, struct err *err) must_use;
-uint64_t store_bytes(struct store *store);			    /* on disk now, everything */
+uint64_t store_bytes(struct store *store); /* on disk now, everything that is its own */
+/* Of a shared store: acknowledged, durable on this host, but not yet there. */
+uint64_t store_waiting_bytes(struct store *store);
 
 #endif

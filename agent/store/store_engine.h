@@ -7,6 +7,7 @@
 #include "agent/store/store.h"
 
 struct store_ops {
+	bool is_shared;
 	void (*close)(void *engine);
 	void (*set_budget)(void *engine, uint64_t budget_bytes);
 	int (*put)(void *engine, const struct store_record *record, struct err *err);
@@ -35,7 +36,7 @@ struct store_ops {
 			    struct err *err);
 	int (*history_position)(void *engine, const struct store_day *day, uint64_t *ret_identity,
 				uint64_t *ret_position, struct err *err);
-	int (*history_days)(void *engine, store_day_fn *visit, void *ctx, struct err *err);
+	int (*history_days)(void *engine, bool every_host, store_day_fn *visit, void *ctx, struct err *err);
 	int (*history_dictionary)(void *engine, const struct store_day *day, store_chunk_fn *visit,
 				  void *ctx, unsigned *ret_damaged, struct err *err);
 	int (*history_windows)(void *engine, const struct store_day *day,
@@ -48,11 +49,15 @@ struct store_ops {
 	int (*history_drop)(void *engine, const struct store_day *day, struct err *err);
 	uint64_t (*session_bytes)(void *engine, const char *id);
 	uint64_t (*bytes)(void *engine);
+	uint64_t (*waiting_bytes)(void *engine); /* NULL = nothing ever waits */
 	int (*backup)(void *engine, int *ret_fd, uint64_t *ret_bytes, struct err *err);
 };
 
 /* @path: the folder, created if absent. */
 int sqlite_engine_open(const char *path, const struct store_ops **ret_ops, void **ret_engine,
 		       struct err *err) must_use;
+/* @path: the folder of what waits and of the lock, created if absent; @url: clickhouse://…; @host as in store_open(). */
+int clickhouse_engine_open(const char *path, const char *url, const char *host, const struct store_ops **ret_ops, void **ret_engine,
+			   struct err *err) must_use;
 
 #endif

@@ -41,7 +41,7 @@ static int setup(void **state)
 		return 0;
 	}
 	fake_feed_open(&f->feed, 8 << 20);
-	assert_int_equal(store_open(f->dir, NULL, &f->store, &err), 0);
+	assert_int_equal(store_open(f->dir, NULL, "", &f->store, &err), 0);
 	options.store = f->store;
 	options.feed_fd = f->feed.ring_fd;
 	assert_int_equal(sessions_create(&options, &f->sessions, &err), 0);

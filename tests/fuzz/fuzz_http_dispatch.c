@@ -56,7 +56,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
 	(void)argc;
 	(void)argv;
-	if (!mkdtemp(dir) || store_open(dir, NULL, &options.store, &err) < 0 ||
+	if (!mkdtemp(dir) || store_open(dir, NULL, "", &options.store, &err) < 0 ||
 	    sessions_create(&options, &api.sessions, &err) < 0)
 		abort();
 	(void)atexit(remove_dir);

@@ -117,7 +117,7 @@ void http_fixture_open(struct http_fixture *f)
 	assert_non_null(mkdtemp(f->dir));
 	(void)snprintf(f->socket_path, sizeof(f->socket_path), "%s/profd.sock", f->dir);
 	fake_feed_open(&f->feed, 8 << 20);
-	if (store_open(f->dir, NULL, &f->store, &err) < 0)
+	if (store_open(f->dir, NULL, "", &f->store, &err) < 0)
 		fail_msg("%s", err.text);
 	options.store = f->store;
 	options.feed_fd = f->feed.ring_fd;

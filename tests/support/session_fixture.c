@@ -16,7 +16,7 @@ void session_fixture_open(struct session_fixture *f)
 {
 	struct err err = { 0 };
 
-	if (store_open(f->dir, NULL, &f->store, &err) < 0)
+	if (store_open(f->dir, NULL, "", &f->store, &err) < 0)
 		fail_msg("%s", err.text);
 	f->options.store = f->store;
 	f->options.feed_fd = f->feed.ring_fd;

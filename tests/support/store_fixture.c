@@ -13,12 +13,20 @@
 #include <cmocka.h>
 
 #include "agent/base/cleanup.h"
+#include "tests/support/clickhouse.h"
+
+static const char *embedded_url(void)
+{
+	return "sqlite:";
+}
 
 /* What a suite says of the interface holds for each of them. A new engine is a row here. */
 static const struct engine {
-	const char *name, *url; /* for store_open(), in a folder of its own */
+	const char *name;
+	const char *(*url)(void); /* for store_open(), of an empty store in a folder of its own */
 } engines[] = {
-	{ "sqlite", "sqlite:" },
+	{ "sqlite", embedded_url },
+	{ "clickhouse", clickhouse_fresh_url },
 };
 static const struct engine *engine = engines;
 
@@ -26,7 +34,7 @@ static void open_store(struct store_fixture *f)
 {
 	struct err err = { 0 };
 
-	if (store_open(f->dir, engine->url, &f->store, &err) < 0)
+	if (store_open(f->dir, f->url, "", &f->store, &err) < 0)
 		fail_msg("%s", err.text);
 }
 
@@ -35,6 +43,7 @@ void store_fixture_open(struct store_fixture *f)
 	strcpy(f->dir, access("/dev/shm", W_OK) == 0 ? "/dev/shm/profd-store-XXXXXX" :
 						       "/tmp/profd-store-XXXXXX");
 	assert_non_null(mkdtemp(f->dir));
+	(void)snprintf(f->url, sizeof(f->url), "%s", engine->url());
 	open_store(f);
 }
 

@@ -11,6 +11,7 @@ struct CMUnitTest;
 
 struct store_fixture {
 	char dir[64]; /* below /tmp, or in memory where there is /dev/shm */
+	char url[96];
 	struct store *store;
 };
 

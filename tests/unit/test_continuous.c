@@ -204,9 +204,9 @@ static void roll_up(struct session_fixture *f)
 	cleanup(store) struct store *store = NULL;
 	struct err err = { 0 };
 
-	assert_int_equal(store_open(f->dir, NULL, &store, &err), 0);
+	assert_int_equal(store_open(f->dir, NULL, "", &store, &err), 0);
 	for (int i = 0; i < 2; i++, hour_ns -= CONTINUOUS_HOUR_NS) {
-		const struct store_day day = { (uint32_t)(hour_ns / CONTINUOUS_DAY_NS), 7 };
+		const struct store_day day = { .day = (uint32_t)(hour_ns / CONTINUOUS_DAY_NS), .retention_days = 7 };
 		int rc = roll_up_hour(store, &day, hour_ns, &err);
 
 		assert_true(rc == 0 || rc == -ENOENT);
@@ -356,7 +356,7 @@ static void test_zero_is_no_gap(void **state)
 		/* nobody looked in the fourth */
 		looked("other", begin_ns + 3 * MINUTE, 10), looked("web", begin_ns + 4 * MINUTE, 50),
 	};
-	const struct store_day which = { (uint32_t)day, 7 };
+	const struct store_day which = { .day = (uint32_t)day, .retention_days = 7 };
 	struct history_window window = { .tenant = "default", .service = "web", .type = PROFILE_CPU,
 					 .from_ns = begin_ns, .to_ns = begin_ns + 5 * MINUTE };
 	static const struct {
@@ -420,7 +420,7 @@ static void test_looking_is_kept(void **state)
 	for (int i = 0; i < 6000 && sum.ms < 500; i++) {
 		sum.ms = 0;
 		clock_sleep_ns(10 * NS_PER_MS);
-		assert_int_equal(store_history_days(f->store, add_days, &sum, &err), 0);
+		assert_int_equal(store_history_days(f->store, false, add_days, &sum, &err), 0);
 	}
 	assert_true(sum.ms >= 500);
 	assert_int_equal(sum.samples, 0);
@@ -428,11 +428,11 @@ static void test_looking_is_kept(void **state)
 	fake_feed_disconnect(&f->feed);
 	clock_sleep_ns(500 * NS_PER_MS);
 	sum.ms = 0;
-	assert_int_equal(store_history_days(f->store, add_days, &sum, &err), 0);
+	assert_int_equal(store_history_days(f->store, false, add_days, &sum, &err), 0);
 	ms = sum.ms;
 	clock_sleep_ns(500 * NS_PER_MS);
 	sum.ms = 0;
-	assert_int_equal(store_history_days(f->store, add_days, &sum, &err), 0);
+	assert_int_equal(store_history_days(f->store, false, add_days, &sum, &err), 0);
 	assert_int_equal(sum.ms, ms);
 }
 
@@ -451,15 +451,15 @@ static void test_looking_by_an_alias(void **state)
 		for (int i = 0; i < 6000 && sum.ms < 300 * (k + 1); i++) {
 			sum.ms = 0;
 			clock_sleep_ns(10 * NS_PER_MS);
-			assert_int_equal(store_history_days(f->store, add_days, &sum, &err), 0);
+			assert_int_equal(store_history_days(f->store, false, add_days, &sum, &err), 0);
 		}
 		assert_true(sum.ms >= 300 * (k + 1));
 		assert_int_equal(sessions_continuous_delete(f->sessions, "default", aliases[k], &err), 0);
 		sum.service = "db";
 		sum.ms = 0;
-		assert_int_equal(store_history_days(f->store, add_days, &sum, &err), 0);
+		assert_int_equal(store_history_days(f->store, false, add_days, &sum, &err), 0);
 		assert_int_equal(sum.ms, 0);
-		assert_int_equal(store_history_days(f->store, add_days, &all, &err), 0);
+		assert_int_equal(store_history_days(f->store, false, add_days, &all, &err), 0);
 		assert_int_equal(all.samples, 0);
 	}
 }
@@ -711,7 +711,7 @@ static void test_baseline_of_a_span_outlives_it(void **state)
 	session_list_deinit(&list);
 	session_fixture_kill(f);
 	session_fixture_open(f);
-	assert_int_equal(store_history_days(f->store, note_day, (void *[]){ days, &count }, &err), 0);
+	assert_int_equal(store_history_days(f->store, false, note_day, (void *[]){ days, &count }, &err), 0);
 	assert_true(count > 0);
 	for (size_t i = 0; i < count; i++)
 		assert_int_equal(store_history_drop(f->store, &days[i], &err), 0);

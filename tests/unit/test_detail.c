@@ -138,11 +138,11 @@ static void check_times(struct session_fixture *f, const uint64_t *expected, siz
 
 static void roll_up_at(struct session_fixture *f, uint64_t time_ns)
 {
-	const struct store_day day = { (uint32_t)(time_ns / DAY), 7 };
+	const struct store_day day = { .day = (uint32_t)(time_ns / DAY), .retention_days = 7 };
 	struct store *store = NULL;
 	struct err err = { 0 };
 
-	if (store_open(f->dir, NULL, &store, &err) < 0)
+	if (store_open(f->dir, NULL, "", &store, &err) < 0)
 		fail_msg("%s", err.text);
 	assert_int_equal(roll_up_hour(store, &day, time_ns - time_ns % HOUR, &err), 0);
 	store_close(store);
@@ -317,10 +317,10 @@ static void test_detail_goes_with_its_day(void **state)
 	session_fixture_wait_rate(f, 99);
 	session_fixture_samples(f, 1, 1, 50);
 	session_fixture_wait_samples(f, "default", "web", 50);
-	detail_drop_day(f->sessions, &(struct store_day){ (uint32_t)(now_ns / DAY), 30 });
+	detail_drop_day(f->sessions, &(struct store_day){ .day = (uint32_t)(now_ns / DAY), .retention_days = 30 });
 	assert_true(kept_bytes(f) > 0);
-	detail_drop_day(f->sessions, &(struct store_day){ (uint32_t)(now_ns / DAY), 7 });
-	detail_drop_day(f->sessions, &(struct store_day){ (uint32_t)(now_ns / DAY) + 1, 7 });
+	detail_drop_day(f->sessions, &(struct store_day){ .day = (uint32_t)(now_ns / DAY), .retention_days = 7 });
+	detail_drop_day(f->sessions, &(struct store_day){ .day = (uint32_t)(now_ns / DAY) + 1, .retention_days = 7 });
 	assert_int_equal(kept_bytes(f), 0);
 	assert_false(detail_drop_oldest(f->sessions));
 }

@@ -49,7 +49,7 @@ static int teardown(void **state)
 
 static void add_day(struct fixture *f, uint32_t day, uint32_t retention)
 {
-	const struct store_day which = { day, retention };
+	const struct store_day which = { .day = day, .retention_days = retention };
 	uint8_t data[BYTES];
 	const struct store_window window = { .service = "web", .type = "cpu", .owners = ",default:19,",
 					     .from_ns = day * NS_PER_DAY, .whole = true,
@@ -101,7 +101,7 @@ static struct kept kept_now(struct fixture *f)
 	struct kept kept = { 0 };
 	struct err err = { 0 };
 
-	assert_int_equal(store_history_days(f->on.store, keep, &kept, &err), 0);
+	assert_int_equal(store_history_days(f->on.store, false, keep, &kept, &err), 0);
 	return kept;
 }
 

@@ -184,6 +184,29 @@ static void test_merge_is_sum(void **state)
 	assert_null(kept);
 }
 
+/* Of several hosts each process says whose it is, also through a second merge. */
+static void test_merge_of_hosts(void **state)
+{
+	cleanup(profile) struct profile *a = MAKE(PROFILE_CPU, "pid=1 m;f 3"), *b = MAKE(PROFILE_CPU, "pid=1 m;f 10");
+	cleanup(profile) struct profile *more = MAKE(PROFILE_CPU, "pid=1 m;g 5"), *sum = NULL, *all = NULL, *some = NULL;
+	const struct profile_filter of_b = { .where_names = { "host" }, .where_values = { "b" }, .where_count = 1 };
+	const struct profile_filter grouped = { .group_by = "host" };
+	cleanup(profile) struct profile *by_host = NULL;
+
+	strcpy(a->meta.host, "a");
+	strcpy(b->meta.host, "b");
+	strcpy(more->meta.host, "b");
+	assert_int_equal(profile_merge((struct profile *[]){ a, b }, 2, &sum), 0);
+	assert_string_equal(sum->meta.host, "*");
+	assert_int_equal(sum->process_count, 2);
+	assert_int_equal(profile_merge((struct profile *[]){ sum, more }, 2, &all), 0);
+	assert_int_equal(all->process_count, 2);
+	assert_int_equal(profile_select(all, &of_b, &some), 0);
+	assert_text(some, "m;f 10\nm;g 5\n");
+	assert_int_equal(profile_select(all, &grouped, &by_host), 0);
+	assert_text(by_host, "a;m;f 3\nb;m;f 10\nb;m;g 5\n");
+}
+
 static void test_select(void **state)
 {
 	cleanup(profile) struct profile *p = MAKE(
@@ -461,6 +484,7 @@ int main(void)
 		cmocka_unit_test(test_lost_stacks_are_unknown),
 		cmocka_unit_test(test_jit_says_its_remedy),
 		cmocka_unit_test(test_merge_is_sum),
+		cmocka_unit_test(test_merge_of_hosts),
 		cmocka_unit_test(test_select),
 		cmocka_unit_test(test_select_time),
 		cmocka_unit_test(test_select_build_id),

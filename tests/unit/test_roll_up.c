@@ -33,7 +33,7 @@
 #define ATTRS	  20u
 #define MINUTES	  130u
 
-static const struct store_day day = { DAY, 7 };
+static const struct store_day day = { .day = DAY, .retention_days = 7 };
 static uint64_t random_state = 1;
 
 static uint64_t draw(uint64_t below)

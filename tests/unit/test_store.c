@@ -326,7 +326,7 @@ static void test_newer_format_is_refused(void **state)
 		       "conv=notrunc 2>/dev/null",
 		       f->dir);
 	assert_int_equal(system(command), 0);
-	assert_int_equal(store_open(f->dir, NULL, &store, &err), -EPROTO);
+	assert_int_equal(store_open(f->dir, NULL, "", &store, &err), -EPROTO);
 	assert_non_null(strstr(err.text, "newer profd"));
 	assert_ptr_equal(store, (struct store *)1);
 }
@@ -337,9 +337,9 @@ static void test_one_daemon_per_folder(void **state)
 	struct store *second = (struct store *)1;
 	struct err err = { 0 };
 
-	assert_int_equal(store_open(f->dir, NULL, &second, &err), -EBUSY);
+	assert_int_equal(store_open(f->dir, NULL, "", &second, &err), -EBUSY);
 	assert_non_null(strstr(err.text, "in use"));
-	assert_int_equal(store_open(f->dir, "postgres://x", &second, &err), -EINVAL);
+	assert_int_equal(store_open(f->dir, "postgres://x", "", &second, &err), -EINVAL);
 	assert_ptr_equal(second, (struct store *)1);
 }
 

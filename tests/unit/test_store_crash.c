@@ -14,8 +14,10 @@
 
 #include "agent/base/clock.h"
 #include "agent/store/store.h"
+#include "tests/support/clickhouse.h"
 
-#define KILLS 50 /* PROFD_TEST_KILLS=1000 in make check-long */
+#define KILLS	     50 /* PROFD_TEST_KILLS=1000 in make check-long */
+#define SERVER_KILLS 20 /* where a life begins with a server's answers */
 
 struct ack {
 	uint32_t record; /* last number put */
@@ -23,7 +25,8 @@ struct ack {
 	uint32_t sample; /* last number recorded in the history, one each; every tenth time they are rolled up */
 };
 
-static const struct store_day day = { 20778, 7 };
+static const struct store_day day = { .day = 20778, .retention_days = 7 };
+static const char *url; /* of the store; NULL = the embedded one */
 
 static int record_one(struct store *store, uint32_t number, struct err *err)
 {
@@ -52,7 +55,7 @@ static void write_until_killed(const char *dir, struct ack last, int out)
 	struct store *store = NULL;
 	struct err err = { 0 };
 
-	if (store_open(dir, NULL, &store, &err) < 0)
+	if (store_open(dir, url, "host", &store, &err) < 0)
 		_exit(3);
 	for (;;) {
 		uint32_t numbers[64];
@@ -116,7 +119,7 @@ static struct ack verify(const char *dir, struct ack acked)
 	struct ack found = { 0 };
 	int rc;
 
-	if (store_open(dir, NULL, &store, &err) < 0)
+	if (store_open(dir, url, "host", &store, &err) < 0)
 		fail_msg("%s", err.text);
 	rc = store_session_read(store, "sess-1", check_chunk, &check, &damaged, &err);
 	assert_true(rc == 0 || (rc == -ENOENT && acked.chunk == 0));
@@ -175,13 +178,14 @@ static void remove_folder(const char *dir)
 	assert_int_equal(system(command), 0);
 }
 
-static void test_kill_nine(void **state)
+static void kill_often(int kills)
 {
 	char dir[] = "/tmp/profd-crash-XXXXXX";
 	struct ack last = { 0 };
 	const char *more = getenv("PROFD_TEST_KILLS");
-	int kills = more ? atoi(more) : KILLS;
 	unsigned seed = 12345;
+
+	kills = more ? atoi(more) : kills;
 
 	assert_non_null(mkdtemp(dir));
 	/* Half of them while it writes, however slow this host is, the others at any moment. */
@@ -191,6 +195,19 @@ static void test_kill_nine(void **state)
 	print_message("%d kills, %u steps\n", kills, last.chunk);
 	assert_true(last.chunk > 0 && last.sample > 0);
 	remove_folder(dir);
+}
+
+static void test_kill_nine(void **state)
+{
+	kill_often(KILLS);
+}
+
+/* What is on its way to a server when its sender is killed arrives or does not, and comes again. */
+static void test_kill_nine_sender(void **state)
+{
+	url = clickhouse_fresh_url();
+	kill_often(SERVER_KILLS);
+	url = NULL;
 }
 
 /* Each at another moment of the first milliseconds, in which the files are made. */
@@ -210,7 +227,8 @@ static void test_kill_while_files_are_made(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_kill_nine), cmocka_unit_test(test_kill_while_files_are_made) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_kill_nine), cmocka_unit_test(test_kill_while_files_are_made),
+					   cmocka_unit_test(test_kill_nine_sender) };
 
 	return cmocka_run_group_tests_name("store_crash", tests, NULL, NULL);
 }

@@ -28,7 +28,7 @@
 #define BYTES	 300u
 #define FLIPS	 1000
 
-static const struct store_day day = { DAY, 7 };
+static const struct store_day day = { .day = DAY, .retention_days = 7 };
 
 struct fixture {
 	struct store_fixture on;

@@ -233,7 +233,7 @@ static void make_disk_faulty(void)
 
 /* ---- the work ------------------------------------------------------------------------------------ */
 
-static const struct store_day day = { DAY, 7 };
+static const struct store_day day = { .day = DAY, .retention_days = 7 };
 
 static struct store_window window_of(unsigned minute)
 {
@@ -337,11 +337,11 @@ static struct store *open_again(const char *dir, unsigned at)
 	int rc;
 
 	armed = true;
-	rc = store_open(dir, NULL, &store, &err);
+	rc = store_open(dir, NULL, "", &store, &err);
 	armed = false;
 	if (rc < 0) {
 		assert_true(calls >= at && err.text[0]);
-		rc = store_open(dir, NULL, &store, &err);
+		rc = store_open(dir, NULL, "", &store, &err);
 	}
 	if (rc < 0)
 		fail_msg("call %u: %s", at, err.text);
@@ -426,7 +426,7 @@ static void test_reading_a_session(void **state)
 	unsigned failed = 0, count = 1;
 
 	assert_non_null(mkdtemp(dir));
-	assert_int_equal(store_open(dir, NULL, &store, &err), 0);
+	assert_int_equal(store_open(dir, NULL, "", &store, &err), 0);
 	for (unsigned i = 0; i < 3; i++)
 		assert_int_equal(step(store, 1), 0);
 	fault = EIO;

@@ -20,7 +20,7 @@
 #define MINUTE (60 * NS_PER_S)
 #define START  (DAY * 86400ull * NS_PER_S)
 
-static const struct store_day week = { DAY, 7 };
+static const struct store_day week = { .day = DAY, .retention_days = 7 };
 
 static struct store_window window_of(const char *service, const char *owners, unsigned minute,
 				     bool whole, const char *data)
@@ -226,7 +226,7 @@ static void check_days(struct store_fixture *f, const char *expect)
 	struct err err = { 0 };
 
 	buf_add_str(&seen, "");
-	assert_int_equal(store_history_days(f->store, see_day, &seen, &err), 0);
+	assert_int_equal(store_history_days(f->store, false, see_day, &seen, &err), 0);
 	buf_add_char(&seen, '\0');
 	assert_string_equal(seen.data, expect);
 }
@@ -234,7 +234,10 @@ static void check_days(struct store_fixture *f, const char *expect)
 static void test_days(void **state)
 {
 	static const struct store_day days[] = {
-		{ DAY, 30 }, { DAY - 1, 7 }, { DAY, 7 }, { 0, 1 }
+		{ .day = DAY, .retention_days = 30 },
+		{ .day = DAY - 1, .retention_days = 7 },
+		{ .day = DAY, .retention_days = 7 },
+		{ .day = 0, .retention_days = 1 },
 	};
 	struct store_fixture *f = *state;
 	struct store_window window = window_of("web", ",a:19,", 0, true, "x");
@@ -262,7 +265,7 @@ static void test_many_days(void **state)
 
 	for (uint32_t round = 1; round <= 2; round++) {
 		for (uint32_t day = 1; day <= 20; day++) {
-			struct store_day one = { day, 7 };
+			struct store_day one = { .day = day, .retention_days = 7 };
 			uint64_t identity, position = 0;
 
 			assert_int_equal(store_history_append(f->store, &one, NULL, 0, &window, 1,
@@ -288,7 +291,7 @@ static void *read_days(void *arg)
 	uint32_t day;
 
 	while ((day = atomic_load(&reader->day)) && !reader->rc) {
-		struct store_day one = { day, 7 };
+		struct store_day one = { .day = day, .retention_days = 7 };
 		uint64_t identity, position;
 		int rc = store_history_position(reader->store, &one, &identity, &position, NULL);
 
@@ -309,7 +312,7 @@ static void test_days_being_made(void **state)
 
 	assert_int_equal(pthread_create(&thread, NULL, read_days, &reader), 0);
 	for (uint32_t day = 1; day <= 300 && rc == 0; day++) {
-		struct store_day one = { day, 7 };
+		struct store_day one = { .day = day, .retention_days = 7 };
 
 		atomic_store(&reader.day, day);
 		rc = store_history_append(f->store, &one, NULL, 0, &window, 1, 9, 1, &err);

@@ -153,7 +153,7 @@ static struct history *begin_history(struct session_fixture *f)
 	for (int i = 0; i < 6000 && total < 100 * (int64_t)PERIOD_99; i++) {
 		clock_sleep_ns(10 * NS_PER_MS);
 		memset(h->sums, 0, sizeof(h->sums));
-		assert_int_equal(store_history_days(f->store, find_day, &day, &err), 0);
+		assert_int_equal(store_history_days(f->store, false, find_day, &day, &err), 0);
 		/* The file may be about to be made. */
 		if (!day.day ||
 		    store_history_windows(f->store, &day, &all, copy_window, h, NULL, &err) < 0)
@@ -202,7 +202,7 @@ static void fill_minute(const struct history *h, uint64_t at_ns, double share, u
 /* The minutes of one day. */
 static void add_day(struct history *h, uint64_t from_ns, uint64_t to_ns, double share, unsigned samples)
 {
-	struct store_day day = { (uint32_t)(from_ns / DAY), KEPT };
+	struct store_day day = { .day = (uint32_t)(from_ns / DAY), .retention_days = KEPT };
 	size_t count = (to_ns - from_ns) / MINUTE;
 	struct store_window *windows = calloc(count + 1, sizeof(*windows));
 	struct buf *data = calloc(count + 1, sizeof(*data));

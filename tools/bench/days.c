@@ -438,7 +438,7 @@ static void read_record(void)
 	struct store_window_query all = { .with_data = true };
 	struct err err = { 0 };
 
-	must(store_history_days(b.source, keep_day, NULL, &err), "days", &err);
+	must(store_history_days(b.source, false, keep_day, NULL, &err), "days", &err);
 	must(store_history_dictionary(b.source, &b.day, on_piece, NULL, NULL, &err), "dictionary", &err);
 	must(store_history_windows(b.source, &b.day, &all, on_window, NULL, NULL, &err), "windows", &err);
 	for (size_t i = 0; i < b.windows.count; i++) {
@@ -721,11 +721,11 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	b.service = argc > 5 ? argv[5] : NULL;
-	must(store_open(argv[1], NULL, &b.source, &err), argv[1], &err);
-	must(store_open(argv[2], NULL, &b.target, &err), argv[2], &err);
+	must(store_open(argv[1], NULL, "", &b.source, &err), argv[1], &err);
+	must(store_open(argv[2], NULL, "", &b.target, &err), argv[2], &err);
 	read_record();
 	for (uint32_t i = count; i; i--)
-		write_day(&(struct store_day){ today - i, RETENTION });
+		write_day(&(struct store_day){ .day = today - i, .retention_days = RETENTION });
 	for (struct series *s = b.series; s; s = s->next)
 		(void)printf("%s %s %lu %.0f %zu %.3f\n", s->service, s->type, (unsigned long)s->samples,
 			     s->seen, s->rare.count - s->rare_recorded, s->b);

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/store/clickhouse_http.h"
+
+#include <ctype.h>
+#include <curl/curl.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "agent/base/clock.h"
+
+#define CONNECT_LIMIT_MS 2000L
+#define QUERY_LIMIT_MS	 30000L
+#define BROKEN_NS	 NS_PER_S /* after a connection that failed, others do not hang as well */
+#define IDLE_MAX	 8
+#define FRAME_BYTES	 (16 + 9)
+#define METHOD_NONE	 0x02
+
+struct clickhouse_http {
+	struct clickhouse_url url;
+	char name[CLICKHOUSE_WHERE_SIZE + CLICKHOUSE_WORD_SIZE + 1];
+	struct curl_slist *headers;
+	atomic_bool *stop;
+	pthread_mutex_t lock;
+	CURL *idle[IDLE_MAX];
+	unsigned idle_count;
+	_Atomic uint64_t broken_until_ns; /* monotonic */
+};
+
+/* ---- life -------------------------------------------------------------------------------------- */
+
+static int add_header(struct curl_slist **list, const char *name, const char *value)
+{
+	char line[CLICKHOUSE_NAME_SIZE + 64];
+	struct curl_slist *longer;
+
+	(void)snprintf(line, sizeof(line), "%s: %s", name, value);
+	longer = curl_slist_append(*list, line);
+	if (!longer)
+		return -ENOMEM;
+	*list = longer;
+	return 0;
+}
+
+int clickhouse_http_create(const struct clickhouse_url *url, atomic_bool *stop, struct clickhouse_http **ret, struct err *err)
+{
+	cleanup(clickhouse_http) struct clickhouse_http *http = calloc(1, sizeof(*http));
+	int rc = http ? 0 : -ENOMEM;
+
+	if (http) {
+		http->url = *url;
+		http->stop = stop;
+		(void)pthread_mutex_init(&http->lock, NULL);
+		(void)snprintf(http->name, sizeof(http->name), "%s/%s", url->where, url->database);
+		rc = add_header(&http->headers, "Expect", ""); /* no extra round trip */
+		if (rc == 0 && url->user[0])
+			rc = add_header(&http->headers, "X-ClickHouse-User", url->user);
+		if (rc == 0 && url->password[0])
+			rc = add_header(&http->headers, "X-ClickHouse-Key", url->password);
+	}
+	if (rc < 0)
+		return err_set(err, ENOMEM, NULL, NULL, "no memory to open the store");
+	*ret = take_ptr(http);
+	return 0;
+}
+
+void clickhouse_http_destroy(struct clickhouse_http *http)
+{
+	if (!http)
+		return;
+	for (unsigned i = 0; i < http->idle_count; i++)
+		curl_easy_cleanup(http->idle[i]);
+	curl_slist_free_all(http->headers);
+	(void)pthread_mutex_destroy(&http->lock);
+	memset(&http->url, 0, sizeof(http->url));
+	free(http);
+}
+
+const char *clickhouse_http_name(const struct clickhouse_http *http)
+{
+	return http->name;
+}
+
+static CURL *take_handle(struct clickhouse_http *http)
+{
+	CURL *curl = NULL;
+
+	(void)pthread_mutex_lock(&http->lock);
+	if (http->idle_count)
+		curl = http->idle[--http->idle_count];
+	(void)pthread_mutex_unlock(&http->lock);
+	return curl ? curl : curl_easy_init();
+}
+
+static void give_handle(struct clickhouse_http *http, CURL *curl)
+{
+	/* Keeps the connection, forgets what points into the caller's frame. */
+	curl_easy_reset(curl);
+	(void)pthread_mutex_lock(&http->lock);
+	if (http->idle_count < IDLE_MAX) {
+		http->idle[http->idle_count++] = curl;
+		curl = NULL;
+	}
+	(void)pthread_mutex_unlock(&http->lock);
+	if (curl)
+		curl_easy_cleanup(curl);
+}
+
+/* ---- one request ------------------------------------------------------------------------------- */
+
+/* The body as one block of the server's own framing (16 bytes of checksum that is not looked at, method, both lengths): a block that
+ * is cut short is refused, where rows that are cut short between two of them would be taken for all. */
+struct upload {
+	uint8_t head[FRAME_BYTES];
+	const char *body;
+	size_t len, at; /* of head and body */
+};
+
+struct exchange {
+	struct clickhouse_http *http;
+	struct buf *answer;
+	struct buf text; /* what the server says of an error */
+	struct upload upload;
+	CURL *curl;
+	bool too_large;
+};
+
+#define TEXT_MAX 4096u
+
+static void upload_begin(struct upload *upload, const void *body, size_t len)
+{
+	uint32_t lengths[2] = { (uint32_t)len + 9, (uint32_t)len };
+
+	upload->head[16] = METHOD_NONE;
+	memcpy(upload->head + 17, lengths, sizeof(lengths));
+	upload->body = body;
+	upload->len = FRAME_BYTES + len;
+}
+
+static size_t on_read(char *out, size_t size, size_t count, void *ctx)
+{
+	struct upload *upload = ctx;
+	size_t room = size * count, done = 0;
+
+	while (done < room && upload->at < upload->len) {
+		bool in_head = upload->at < FRAME_BYTES;
+		const char *from = in_head ? (const char *)upload->head + upload->at : upload->body + (upload->at - FRAME_BYTES);
+		size_t left = (in_head ? FRAME_BYTES : upload->len) - upload->at, part = left < room - done ? left : room - done;
+
+		memcpy(out + done, from, part);
+		upload->at += part;
+		done += part;
+	}
+	return done;
+}
+
+/* A connection that was kept too long is made anew, and all is sent again. */
+static int on_seek(void *ctx, curl_off_t offset, int origin)
+{
+	struct upload *upload = ctx;
+
+	if (origin != SEEK_SET || offset < 0 || (size_t)offset > upload->len)
+		return CURL_SEEKFUNC_FAIL;
+	upload->at = (size_t)offset;
+	return CURL_SEEKFUNC_OK;
+}
+
+static size_t on_data(char *data, size_t size, size_t count, void *ctx)
+{
+	struct exchange *ex = ctx;
+	size_t len = size * count;
+	long status = 0;
+
+	(void)curl_easy_getinfo(ex->curl, CURLINFO_RESPONSE_CODE, &status);
+	if (status != 200) {
+		size_t room = TEXT_MAX - ex->text.len;
+
+		buf_add(&ex->text, data, len < room ? len : room);
+		return len;
+	}
+	if (!ex->answer)
+		return len;
+	ex->too_large = len > CLICKHOUSE_ANSWER_MAX - ex->answer->len;
+	if (!ex->too_large)
+		buf_add(ex->answer, data, len);
+	return ex->too_large || ex->answer->error ? 0 : len;
+}
+
+static int on_progress(void *ctx, curl_off_t down_total, curl_off_t down, curl_off_t up_total, curl_off_t up)
+{
+	(void)down_total, (void)down, (void)up_total, (void)up;
+	return atomic_load((atomic_bool *)ctx);
+}
+
+static int make_url(struct exchange *ex, const struct clickhouse_request *request, struct buf *url)
+{
+	const struct clickhouse_url *to = &ex->http->url;
+	char *escaped = request->body ? curl_easy_escape(ex->curl, request->sql, 0) : NULL;
+
+	/* The answer is held back until it is known that there is one: an exception is never behind rows. */
+	buf_printf(url, "%s://%s/?wait_end_of_query=1", to->tls ? "https" : "http", to->where);
+	if (!request->outside)
+		buf_printf(url, "&database=%s", to->database);
+	if (escaped)
+		buf_printf(url, "&decompress=1&http_native_compression_disable_checksumming_on_decompress=1&query=%s", escaped);
+	buf_add_char(url, '\0');
+	if (request->body && !escaped)
+		return -ENOMEM;
+	curl_free(escaped);
+	return url->error;
+}
+
+static void set_options(struct exchange *ex, const struct clickhouse_request *request, const char *url)
+{
+	CURL *curl = ex->curl;
+
+	(void)curl_easy_setopt(curl, CURLOPT_URL, url);
+	(void)curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+	(void)curl_easy_setopt(curl, CURLOPT_POST, 1L);
+	if (request->body) {
+		upload_begin(&ex->upload, request->body, request->body_len);
+		(void)curl_easy_setopt(curl, CURLOPT_READFUNCTION, on_read);
+		(void)curl_easy_setopt(curl, CURLOPT_READDATA, &ex->upload);
+		(void)curl_easy_setopt(curl, CURLOPT_SEEKFUNCTION, on_seek);
+		(void)curl_easy_setopt(curl, CURLOPT_SEEKDATA, &ex->upload);
+		(void)curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)ex->upload.len);
+	} else {
+		(void)curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)strlen(request->sql));
+		(void)curl_easy_setopt(curl, CURLOPT_POSTFIELDS, request->sql);
+	}
+	(void)curl_easy_setopt(curl, CURLOPT_HTTPHEADER, ex->http->headers);
+	(void)curl_easy_setopt(curl, CURLOPT_USERAGENT, "profd/" PROFD_VERSION);
+	(void)curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+	(void)curl_easy_setopt(curl, CURLOPT_PROXY, "");
+	(void)curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_LIMIT_MS);
+	(void)curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, QUERY_LIMIT_MS);
+	(void)curl_easy_setopt(curl, CURLOPT_TCP_NODELAY, 1L);
+	(void)curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_data);
+	(void)curl_easy_setopt(curl, CURLOPT_WRITEDATA, ex);
+	(void)curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
+	(void)curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);
+	(void)curl_easy_setopt(curl, CURLOPT_XFERINFODATA, ex->http->stop);
+}
+
+static int unreachable(struct clickhouse_http *http, const char *why, struct err *err)
+{
+	return err_set(err, EIO, "StoreUnavailable", NULL,
+		       "ClickHouse at %s cannot be reached (%s): start it or correct [store] url; what is recorded waits on this host",
+		       http->url.where, why);
+}
+
+/* "Code: 60, …" or "Code: 60. DB::Exception: …". */
+static int exception_code(const char *text)
+{
+	const char *at = strstr(text, "Code: ");
+	int code = at ? atoi(at + strlen("Code: ")) : 0;
+
+	return code > 0 ? code : -1;
+}
+
+/* What a server says goes to logs and to people: printable, one line. */
+static int exception(struct clickhouse_http *http, struct buf *text, long status, int *ret_code, struct err *err)
+{
+	buf_add_char(text, '\0');
+	if (text->error)
+		return err_set(err, ENOMEM, NULL, NULL, "no memory for an answer of the store");
+	for (char *at = text->data; *at; at++)
+		if (!isprint((unsigned char)*at))
+			*at = ' ';
+	if (ret_code)
+		*ret_code = exception_code(text->data);
+	return err_set(err, EIO, "StoreUnavailable", NULL, "ClickHouse at %s refuses (status %ld): %.200s", http->url.where, status,
+		       text->data);
+}
+
+static int outcome(struct exchange *ex, CURLcode code, int *ret_code, struct err *err)
+{
+	struct clickhouse_http *http = ex->http;
+	long status = 0;
+
+	if (ex->too_large)
+		return err_set(err, E2BIG, "StoreUnavailable", NULL, "an answer of ClickHouse at %s is larger than %u MiB: ask for less",
+			       http->url.where, CLICKHOUSE_ANSWER_MAX >> 20);
+	if (ex->answer && ex->answer->error)
+		return err_set(err, -ex->answer->error, NULL, NULL, "no memory for an answer of the store");
+	if (code != CURLE_OK) {
+		if (code != CURLE_ABORTED_BY_CALLBACK)
+			atomic_store(&http->broken_until_ns, clock_monotonic_ns() + BROKEN_NS);
+		return unreachable(http, curl_easy_strerror(code), err);
+	}
+	atomic_store(&http->broken_until_ns, 0);
+	(void)curl_easy_getinfo(ex->curl, CURLINFO_RESPONSE_CODE, &status);
+	return status == 200 ? 0 : exception(http, &ex->text, status, ret_code, err);
+}
+
+int clickhouse_http_do(struct clickhouse_http *http, const struct clickhouse_request *request, struct buf *answer, int *ret_code,
+		       struct err *err)
+{
+	struct exchange ex = { .http = http, .answer = answer };
+	cleanup_buf struct buf url = { 0 };
+	int rc;
+
+	if (ret_code)
+		*ret_code = 0;
+	if (request->body_len > CLICKHOUSE_BODY_MAX)
+		return err_set(err, E2BIG, "StoreUnavailable", NULL, "too much for one step of the store");
+	if (!request->whatever && clock_monotonic_ns() < atomic_load(&http->broken_until_ns))
+		return unreachable(http, "a moment ago", err);
+	ex.curl = take_handle(http);
+	rc = ex.curl ? make_url(&ex, request, &url) : -ENOMEM;
+	if (rc < 0) {
+		rc = err_set(err, ENOMEM, NULL, NULL, "no memory to ask the store");
+	} else {
+		set_options(&ex, request, url.data);
+		rc = outcome(&ex, curl_easy_perform(ex.curl), ret_code, err);
+	}
+	buf_deinit(&ex.text);
+	if (ex.curl)
+		give_handle(http, ex.curl);
+	return rc;
+}
