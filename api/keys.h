@@ -31,6 +31,8 @@ void keys_destroy(struct keys *keys);
 CLEANUP_DEFINE(keys, struct keys *, keys_destroy);
 
 bool keys_any(struct keys *keys);
+/* The same of a store that is not open here: store_peek(). */
+int keys_peek(const char *data_dir, const char *store_url) must_use;
 /* "admin"; a static text. */
 const char *keys_role_word(enum http_role role);
 /* The key whose text is @token. */

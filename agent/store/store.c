@@ -24,20 +24,34 @@ static int bad_id(struct err *err)
 	return err_set(err, EINVAL, "InvalidParam", "id", "not an id of this store");
 }
 
-int store_open(const char *data_dir, const char *url, struct store **ret, struct err *err)
+/* The folder of the store, NULL: @url is of no store that is known. */
+static const char *folder_of(const char *data_dir, const char *url)
 {
 	static const char sqlite_scheme[] = "sqlite:";
-	const char *path = data_dir;
+
+	if (!url || !*url)
+		return data_dir;
+	if (strncmp(url, sqlite_scheme, strlen(sqlite_scheme)) != 0)
+		return NULL;
+	return url[strlen(sqlite_scheme)] ? url + strlen(sqlite_scheme) : data_dir;
+}
+
+int store_peek(const char *data_dir, const char *url, const char *kind)
+{
+	const char *path = folder_of(data_dir, url);
+
+	return path ? sqlite_engine_peek(path, kind) : -EINVAL;
+}
+
+int store_open(const char *data_dir, const char *url, struct store **ret, struct err *err)
+{
+	const char *path = folder_of(data_dir, url);
 	struct store *store;
 	int rc;
 
-	if (url && *url) {
-		if (strncmp(url, sqlite_scheme, strlen(sqlite_scheme)) != 0)
-			return err_set(err, EINVAL, NULL, "url",
-				       "store url '%.64s': only sqlite:PATH is known", url);
-		if (url[strlen(sqlite_scheme)])
-			path = url + strlen(sqlite_scheme);
-	}
+	if (!path)
+		return err_set(err, EINVAL, NULL, "url",
+			       "store url '%.64s': only sqlite:PATH is known", url);
 	store = calloc(1, sizeof(*store));
 	if (!store)
 		return err_set(err, ENOMEM, NULL, NULL, "no memory to open the store");

@@ -27,6 +27,9 @@ struct store;
 /* Opens or creates; repairs what a crash left. @url "sqlite:PATH" or NULL for the default inside
  * @data_dir. Errors: negative errno with one sentence and remedy in @err. */
 int store_open(const char *data_dir, const char *url, struct store **ret, struct err *err) must_use;
+/* Whether a store, which another process may have open, holds a record of @kind: 1 or 0, also where there is no store yet.
+ * Negative errno: it cannot be told. Nothing is created but what reading beside a writer takes. */
+int store_peek(const char *data_dir, const char *url, const char *kind) must_use;
 void store_close(struct store *store);
 /* Bytes the engine may occupy, 0 = no bound (default): writes that would pass it are -ENOSPC,
  * deletions never. The session layer deletes the oldest data before it comes to that. */

@@ -54,5 +54,7 @@ struct store_ops {
 /* @path: the folder, created if absent. */
 int sqlite_engine_open(const char *path, const struct store_ops **ret_ops, void **ret_engine,
 		       struct err *err) must_use;
+/* store_peek() of this folder. */
+int sqlite_engine_peek(const char *path, const char *kind) must_use;
 
 #endif
