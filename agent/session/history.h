@@ -114,7 +114,7 @@ int sessions_continuous_get(struct sessions *s, const char *tenant, const char *
 int sessions_continuous_delete(struct sessions *s, const char *tenant, const char *service,
 			       struct err *err) must_use;
 struct continuous_list {
-	struct continuous_info *items; /* owned; by service */
+	struct continuous_info *items; /* owned; newest first, then by service */
 	uint32_t count;
 };
 int sessions_continuous_list(struct sessions *s, const char *tenant, struct continuous_list *ret,

@@ -59,6 +59,35 @@ static void test_settings(void **state)
 	http_reply_free(&reply);
 }
 
+/* As every list; a change makes no setting newer. */
+static void test_settings_newest_first(void **state)
+{
+	static const char *const services[] = { "b", "c", "a" };
+	struct http_fixture *f = *state;
+	struct http_reply reply;
+	char body[64], path[64];
+
+	for (size_t i = 0; i < 4; i++) {
+		(void)snprintf(body, sizeof(body), "{\"service\":\"%s\",\"enabled\":false}", services[i % 3]);
+		reply = post(f, body);
+		assert_int_equal(reply.status, 200);
+		http_reply_free(&reply);
+		clock_sleep_ns(2 * NS_PER_MS);
+	}
+	reply = http_request(f, "GET", A "/continuous", "", "");
+	assert_int_equal(http_number(&reply, "total"), 3);
+	assert_string_equal(http_text(&reply, "items.0.service"), "a");
+	assert_string_equal(http_text(&reply, "items.1.service"), "c");
+	assert_string_equal(http_text(&reply, "items.2.service"), "b");
+	http_reply_free(&reply);
+	for (size_t i = 0; i < 3; i++) {
+		(void)snprintf(path, sizeof(path), A "/continuous/%s", services[i]);
+		reply = http_request(f, "DELETE", path, "", "");
+		assert_int_equal(reply.status, 204);
+		http_reply_free(&reply);
+	}
+}
+
 static void test_setting_refusals(void **state)
 {
 	static const struct {
@@ -220,7 +249,7 @@ int main(void)
 		cmocka_unit_test(test_settings),	 cmocka_unit_test(test_setting_refusals),
 		cmocka_unit_test(test_points_and_merge), cmocka_unit_test(test_refusals),
 		cmocka_unit_test(test_compare_windows),	 cmocka_unit_test(test_time_outside_the_session),
-		cmocka_unit_test(test_sparkline),
+		cmocka_unit_test(test_sparkline),	 cmocka_unit_test(test_settings_newest_first),
 	};
 
 	return cmocka_run_group_tests(tests, http_fixture_setup, http_fixture_teardown);
