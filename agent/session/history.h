@@ -61,9 +61,10 @@ struct baseline_query {
 	const char *tag;     /* NULL = all */
 	uint32_t limit;	     /* 1…1000 */
 	const char *cursor;  /* NULL = first page */
+	bool oldest_first;
 };
 struct baseline_list {
-	struct baseline_info *items; /* owned; newest first */
+	struct baseline_info *items; /* owned; newest first, or as asked for */
 	uint32_t count;
 	uint64_t total;
 	char next_cursor[64]; /* "" = last page */

@@ -68,6 +68,7 @@ struct store_query {
 	const char *before_id;	 /* with before_ns: keyset cursor, newest first */
 	uint64_t before_ns;
 	uint32_t limit;		 /* 0 = all */
+	bool oldest_first;	 /* of no use with a cursor */
 };
 typedef int store_visit_fn(void *ctx, const struct store_record *record); /* <0 stops with that error */
 int store_list(struct store *store, const struct store_query *query, store_visit_fn *visit, void *ctx,
