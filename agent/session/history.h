@@ -159,6 +159,7 @@ struct history_point {
 struct history_points {
 	struct history_point *items; /* owned; ascending, only steps with data */
 	uint32_t count;
+	struct profile_quality quality; /* of what they are made of */
 };
 #define HISTORY_POINTS_MAX 2000u
 /* @step_ns: width, at least 60 s. @function: NULL = everything, else only stacks it occurs in. */
