@@ -226,11 +226,6 @@ static int read_service(struct reader *r, const char *name, const char *key, con
 	struct config *c = r->config;
 	struct config_service *s = NULL;
 
-	if (!service_name_is_free(name))
-		return err_set(&r->err, EINVAL, NULL, key,
-			       "[service %.64s]: a name has at most %zu bytes of printable UTF-8 and is none of *, host, "
-			       "kernel, pid:…, unit:…, container:…, port:…, pod:…",
-			       name, sizeof(s->name) - 1);
 	if (!strcmp(key, "port") && !config_text_is_port_pattern(value))
 		return err_set(&r->err, EINVAL, NULL, key,
 			       "port = '%.64s' of [service %s] is not valid: expected a number from 1 to 65535, or a pattern of "
@@ -264,9 +259,6 @@ static int read_tenant(struct reader *r, const char *name, const char *key, cons
 	struct config *c = r->config;
 	struct config_tenant *t = NULL;
 
-	if (!parse_is_name(name))
-		return err_set(&r->err, EINVAL, NULL, key,
-			       "tenant name '%s' must match [A-Za-z0-9._-]{1,64}", name);
 	for (unsigned i = 0; i < c->tenant_count; i++)
 		if (!strcmp(c->tenants[i].name, name))
 			t = &c->tenants[i];
@@ -292,9 +284,6 @@ static int read_export(struct reader *r, const char *name, const char *key, cons
 	struct config *c = r->config;
 	struct config_export *e = NULL;
 
-	if (!parse_is_name(name) || name[0] == '.')
-		return err_set(&r->err, EINVAL, NULL, key,
-			       "export name '%s' must match [A-Za-z0-9_-][A-Za-z0-9._-]{0,63}", name);
 	for (unsigned i = 0; i < c->export_count; i++)
 		if (!strcmp(c->exports[i].name, name))
 			e = &c->exports[i];
@@ -347,18 +336,47 @@ static int unknown_key(struct reader *r, const char *section, const char *name)
 	return err_set(&r->err, EINVAL, NULL, name, "unknown key '%.64s' in [%s]; known:%s", name, section, known);
 }
 
+static int check_section(struct reader *r, const char *section)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(sections); i++)
+		if (!strcmp(sections[i], section))
+			return 0;
+	return err_set(&r->err, EINVAL, NULL, section,
+		       "unknown section [%.64s]; known: server store collect continuous auth limits, export NAME, tenant NAME, "
+		       "service NAME", section);
+}
+
+/* The line that begins a section, also one without keys. */
+static int read_section(struct reader *r, const char *section)
+{
+	const char *name;
+
+	if ((name = section_name(section, "service")))
+		return service_name_is_free(name)
+			       ? 0
+			       : err_set(&r->err, EINVAL, NULL, section,
+					 "[service %.64s]: a name has at most %zu bytes of printable UTF-8 and is none of *, host, "
+					 "kernel, pid:…, unit:…, container:…, port:…, pod:…",
+					 name, sizeof(r->config->services[0].name) - 1);
+	if ((name = section_name(section, "tenant")))
+		return parse_is_name(name) ? 0
+					   : err_set(&r->err, EINVAL, NULL, section,
+						     "tenant name '%.100s' must match [A-Za-z0-9._-]{1,64}", name);
+	if ((name = section_name(section, "export")))
+		return parse_is_name(name) && name[0] != '.'
+			       ? 0
+			       : err_set(&r->err, EINVAL, NULL, section,
+					 "export name '%.100s' must match [A-Za-z0-9_-][A-Za-z0-9._-]{0,63}", name);
+	return check_section(r, section);
+}
+
 static int read_key(struct reader *r, const char *section, const char *name, const char *value)
 {
-	bool known_section = false;
 	char expected[EXPECTED_SIZE];
+	int rc = check_section(r, section);
 
-	for (size_t i = 0; i < ARRAY_SIZE(sections); i++)
-		known_section |= !strcmp(sections[i], section);
-	if (!known_section)
-		return err_set(&r->err, EINVAL, NULL, section,
-			       "unknown section [%s]; known: server store collect continuous auth "
-			       "limits, export NAME, tenant NAME, service NAME",
-			       section);
+	if (rc < 0)
+		return rc;
 	for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
 		const struct key *key = &keys[i];
 
@@ -381,7 +399,9 @@ static int on_line(void *ctx, const char *section, const char *name, const char 
 	const char *title;
 	int rc;
 
-	if ((title = section_name(section, "service")))
+	if (!name)
+		rc = read_section(r, section);
+	else if ((title = section_name(section, "service")))
 		rc = read_service(r, title, name, value);
 	else if ((title = section_name(section, "tenant")))
 		rc = read_tenant(r, title, name, value);
@@ -390,7 +410,7 @@ static int on_line(void *ctx, const char *section, const char *name, const char 
 	else
 		rc = read_key(r, section, name, value);
 	if (rc < 0 && !r->err.code)
-		(void)err_set(&r->err, -rc, NULL, name, "%s", strerror(-rc));
+		(void)err_set(&r->err, -rc, NULL, name ? name : section, "%s", strerror(-rc));
 	return rc;
 }
 

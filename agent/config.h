@@ -114,7 +114,7 @@ bool config_differs(const struct config *a, const struct config *b, const char *
 typedef void config_changed_fn(const char *section, const char *key);
 int config_keep_fixed(struct config *config, const struct config *before,
 		      config_changed_fn *changed) must_use;
-/* Checks across keys (ranges, files that must exist, listening rules that need no store). */
+/* Checks across keys (ranges, files that must exist); of listening see server_check_listener(). */
 int config_check(const struct config *config, struct err *err) must_use;
 void config_deinit(struct config *config);
 

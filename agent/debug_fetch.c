@@ -218,16 +218,35 @@ static void wake(const struct debug_fetch *fetch)
 	(void)!write(fetch->wake_fd, &one, sizeof(one));
 }
 
-static int add_server(struct debug_fetch *fetch, const char *url, size_t len, struct err *err)
+/* @count: servers before this one. */
+static int check_server(const char *url, size_t len, unsigned count, struct err *err)
 {
-	while (len && url[len - 1] == '/')
-		len--;
-	if (fetch->server_count == DEBUG_FETCH_SERVERS_MAX || len > URL_MAX ||
+	if (count == DEBUG_FETCH_SERVERS_MAX || len > URL_MAX ||
 	    (strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0))
 		return err_set(err, EINVAL, NULL, "debuginfod_urls",
 			       "[collect] debuginfod_urls: '%.*s' is not a URL that begins with http:// or "
 			       "https://, or there are more than %u",
 			       (int)(len < 200 ? len : 200), url, DEBUG_FETCH_SERVERS_MAX);
+	return 0;
+}
+
+int debug_fetch_check(const char *urls, struct err *err)
+{
+	int rc = 0;
+
+	for (unsigned count = 0; rc == 0 && *(urls += strspn(urls, " \t")); urls += strcspn(urls, " \t"))
+		rc = check_server(urls, strcspn(urls, " \t"), count++, err);
+	return rc;
+}
+
+static int add_server(struct debug_fetch *fetch, const char *url, size_t len, struct err *err)
+{
+	int rc = check_server(url, len, fetch->server_count, err);
+
+	if (rc < 0)
+		return rc;
+	while (len && url[len - 1] == '/')
+		len--;
 	fetch->servers[fetch->server_count].base = strndup(url, len);
 	if (!fetch->servers[fetch->server_count].base)
 		return err_set(err, ENOMEM, NULL, NULL, "no memory for debuginfod_urls");

@@ -29,6 +29,8 @@ struct debug_fetch;
 /* @urls      separated by blanks, tried in order; others than http and https, or too many, are an error
  * @data_dir  where the files are written, and gone when nobody has them open. Borrowed. */
 int debug_fetch_create(const char *urls, const char *data_dir, struct debug_fetch **ret, struct err *err) must_use;
+/* Whether it would take @urls. -EINVAL. */
+int debug_fetch_check(const char *urls, struct err *err) must_use;
 /* Stops the thread, at once even in a download. */
 void debug_fetch_destroy(struct debug_fetch *fetch);
 CLEANUP_DEFINE(debug_fetch, struct debug_fetch *, debug_fetch_destroy);

@@ -58,6 +58,19 @@ bool listeners_is_address(const char *listen)
 	return parse_address(listen, &address, &len) == 0;
 }
 
+int listeners_parse(const char *listen, struct sockaddr_storage *ret)
+{
+	union address address;
+	socklen_t len;
+	int rc = parse_address(listen, &address, &len);
+
+	if (rc < 0)
+		return rc;
+	*ret = (struct sockaddr_storage){ 0 };
+	memcpy(ret, &address, len);
+	return 0;
+}
+
 static void describe(const union address *address, char out[LISTENERS_ADDRESS_SIZE])
 {
 	char host[INET6_ADDRSTRLEN] = "";

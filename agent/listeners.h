@@ -4,6 +4,7 @@
 #define PROFD_LISTENERS_H
 
 #include <stdbool.h>
+#include <sys/socket.h>
 
 #include "agent/base/cleanup.h"
 #include "agent/base/err.h"
@@ -12,6 +13,8 @@
 
 /* Whether @listen is "ADDR:PORT" ("[::1]:8088", "127.0.0.1:0"; a name is not looked up). */
 bool listeners_is_address(const char *listen);
+/* -EINVAL malformed. */
+int listeners_parse(const char *listen, struct sockaddr_storage *ret) must_use;
 /* Binds such an address and listens.
  * @ret_address the address really bound, as ADDR:PORT
  * Errors: -EINVAL malformed, -EADDRINUSE, -EACCES, …, each with its remedy. Returns the descriptor. */

@@ -378,6 +378,9 @@ static int run(const struct options *options, struct config *config, struct err 
 			return rc;
 	}
 	if (options->check) {
+		rc = server_check_listener(config, err);
+		if (rc < 0)
+			return rc;
 		(void)printf("configuration and privileges are fine\n");
 		return 0;
 	}

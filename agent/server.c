@@ -14,6 +14,7 @@
 #include "agent/base/log.h"
 #include "agent/base/privileges.h"
 #include "agent/debug_fetch.h"
+#include "agent/listeners.h"
 #include "agent/session/hosts.h"
 #include "agent/session/sessions_run.h"
 #include "agent/store/clickhouse_url.h"
@@ -390,6 +391,8 @@ static int try_config(const struct config *config, struct err *err)
 
 	if (rc == 0)
 		rc = drop_privileges(err);
+	if (rc == 0)
+		rc = debug_fetch_check(config->debuginfod_urls, err);
 	if (rc == 0) {
 		const struct api_options api = api_options_of(&server);
 
@@ -437,6 +440,21 @@ int server_try(const struct config *config, struct err *err)
 	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
 		;
 	return found.code ? err_set(err, found.code, NULL, found.field, "%s", found.text) : 0;
+}
+
+int server_check_listener(const struct config *config, struct err *err)
+{
+	const struct server_options options = { .config = config, .listen_fd = -1, .socket_fd = -1 };
+	struct server server = { .options = &options };
+	struct api_options api;
+	struct sockaddr_storage address;
+	int rc = listeners_parse(config->listen, &address);
+
+	if (rc < 0)
+		return rc;
+	server.tls_certificate = *config->tls_certificate ? config->tls_certificate : NULL;
+	api = api_options_of(&server);
+	return api_check_listener(&api, (const struct sockaddr *)&address, config->store_url, err);
 }
 
 /* ---- run ------------------------------------------------------------------------------------------ */

@@ -24,6 +24,8 @@ struct server_options {
 /* Whether a server could begin with @config, whatever its store holds: files of keys and certificates are read and parsed, in a
  * process of their own that gives up its privileges in between as the server does. -EINVAL with what is wrong. */
 int server_try(const struct config *config, struct err *err) must_use;
+/* What a start with @config would refuse beside that: listening where others reach it. -EACCES with the same sentence. */
+int server_check_listener(const struct config *config, struct err *err) must_use;
 int server_run(const struct server_options *options);
 
 #endif

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 
 #include "agent/base/clock.h"
+#include "agent/base/log.h"
 #include "api/api_internal.h"
 #include "api/push.h"
 #include "api/server.h"
@@ -153,39 +154,58 @@ static int start_push(struct api *api, struct err *err)
 	return push_create(&options, &api->push, err);
 }
 
-/* Whether others than this host reach the socket. */
+/* Whether others than this host reach an address. */
+static bool is_public_address(const struct sockaddr *address)
+{
+	if (address->sa_family == AF_INET)
+		return ntohl(((const struct sockaddr_in *)(const void *)address)->sin_addr.s_addr) >> 24 != IN_LOOPBACKNET;
+	return address->sa_family != AF_INET6 ||
+	       !IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)address)->sin6_addr);
+}
+
 static bool is_public(int fd)
 {
-	union {
-		struct sockaddr any;
-		struct sockaddr_in v4;
-		struct sockaddr_in6 v6;
-	} address;
+	struct sockaddr_storage address = { 0 };
 	socklen_t len = sizeof(address);
 
-	if (getsockname(fd, &address.any, &len) < 0)
-		return true;
-	if (address.any.sa_family == AF_INET)
-		return ntohl(address.v4.sin_addr.s_addr) >> 24 != IN_LOOPBACKNET;
-	return address.any.sa_family != AF_INET6 || !IN6_IS_ADDR_LOOPBACK(&address.v6.sin6_addr);
+	return getsockname(fd, (struct sockaddr *)&address, &len) < 0 ||
+	       is_public_address((const struct sockaddr *)&address);
 }
 
 /* What others reach asks for a token and is encrypted, or is not served at all. */
-static int check_listener(struct api *api, struct err *err)
+static int check_public(const struct api_options *options, bool asks_for_token, struct err *err)
 {
-	api->is_public = is_public(api->options.listen_fd);
-	if (!api->is_public)
-		return 0;
-	if (!api->jwt && !keys_any(api->keys))
+	if (!asks_for_token)
 		return err_set(err, EACCES, NULL, "listen",
 			       "others than this host could reach [server] listen, and there is neither a key nor a "
 			       "token verifier: make a key first (--listen 127.0.0.1:8088 and profctl key create "
 			       "--name me --role admin), or set [auth] jwt_algorithm");
-	if (!api->options.tls_certificate && !api->options.cleartext)
+	if (!options->tls_certificate && !options->cleartext)
 		return err_set(err, EACCES, NULL, "tls_certificate",
 			       "others than this host could reach [server] listen, and it is not encrypted: set "
 			       "tls_certificate and tls_key, or cleartext = yes where something else encrypts");
 	return 0;
+}
+
+static int check_listener(struct api *api, struct err *err)
+{
+	api->is_public = is_public(api->options.listen_fd);
+	return api->is_public ? check_public(&api->options, api->jwt || keys_any(api->keys), err) : 0;
+}
+
+int api_check_listener(const struct api_options *options, const struct sockaddr *address, const char *store_url,
+		       struct err *err)
+{
+	int keys = 0;
+
+	if (!is_public_address(address))
+		return 0;
+	if (!options->jwt.algorithm)
+		keys = keys_peek(options->data_dir, store_url);
+	if (keys < 0)
+		log_warn("whether there is a key cannot be seen: the store of %s cannot be read: %s", options->data_dir,
+			 strerror(-keys));
+	return check_public(options, options->jwt.algorithm || keys, err);
 }
 
 int api_start(const struct api_options *options, struct api **ret, struct err *err)

@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 #include "agent/base/cleanup.h"
 #include "agent/base/err.h"
@@ -56,6 +57,10 @@ struct api_options {
 
 /* What api_start() would refuse whatever the store holds: keys, certificates, public_url; nothing is begun. -EINVAL. */
 int api_check(const struct api_options *options, struct err *err) must_use;
+/* What api_start() would refuse of listening on @address. Keys are looked for in the store of @data_dir and @store_url, which
+ * need not be open; where they cannot be seen there may be some. -EACCES with the same sentence. */
+int api_check_listener(const struct api_options *options, const struct sockaddr *address, const char *store_url,
+		       struct err *err) must_use;
 int api_start(const struct api_options *options, struct api **ret, struct err *err) must_use;
 /* Stops accepting, finishes answers under way (at most @grace_ns), then frees. */
 void api_stop(struct api *api, uint64_t grace_ns);

@@ -283,6 +283,7 @@ const struct query_spec trend_params[] = {
 	  .about = "full name of a function" },
 	{ .name = "metric", .type = QUERY_WORD, .words = "self_pct cumulative_pct" },
 	{ .name = "service", .type = QUERY_TEXT, .min = 1, .max = SERVICE_NAME_SIZE - 1 },
+	{ .name = "order", .type = QUERY_WORD, .words = "oldest newest", .about = "which baseline comes first" },
 	{ .name = "limit", .alias = "size", .type = QUERY_UINT, .min = 1, .max = LIST_MAX },
 	{ .name = "cursor", .type = QUERY_TEXT, .min = 1, .max = 63 },
 	{ 0 },
@@ -309,17 +310,19 @@ static int point_json(struct http_call *call, struct json_out *json,
 	return 0;
 }
 
-/* Pages go back in time; within a page the oldest comes first, as a curve is drawn. */
+/* The oldest comes first, as a curve is drawn; who wants the last ones of many asks for the newest first. */
 int handle_trend(struct http_call *call)
 {
 	const struct query *query = &call->request->query;
 	const char *metric = query_text(query, "metric", "self_pct");
 	const char *function = query_text(query, "funcName", "");
-	const struct baseline_query baselines = list_query(call);
+	struct baseline_query baselines = list_query(call);
 	struct json_out json = json_out_to(&call->answer->body);
 	struct baseline_list list = { 0 };
-	int rc = sessions_baseline_list(call->api->options.sessions, &baselines, &list, call->err);
+	int rc;
 
+	baselines.oldest_first = strcmp(query_text(query, "order", "oldest"), "oldest") == 0;
+	rc = sessions_baseline_list(call->api->options.sessions, &baselines, &list, call->err);
 	if (rc < 0)
 		return rc;
 	json_out_open(&json, NULL, '{');
@@ -328,7 +331,7 @@ int handle_trend(struct http_call *call)
 		      profile_type_info((enum profile_type)baselines.type)->word);
 	json_out_text(&json, "funcName", function);
 	json_out_open(&json, "items", '[');
-	for (uint32_t i = list.count; rc == 0 && i-- > 0;)
+	for (uint32_t i = 0; rc == 0 && i < list.count; i++)
 		rc = point_json(call, &json, &list.items[i], function,
 				strcmp(metric, "cumulative_pct") == 0);
 	json_out_close(&json, ']');

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include "agent/base/clock.h"
+#include "api/http.h"
 #include "api/http_error.h"
 
 #define SWEEP_INTERVAL_NS (100 * NS_PER_MS)
@@ -20,6 +21,7 @@ struct connection {
 	bool speaks;
 	bool shut;
 	enum connection_phase phase;
+	char request_id[HTTP_REQUEST_ID_SIZE]; /* of the request under way, "" = its headers are not complete */
 	uint64_t entered_ns;  /* monotonic: begin of the phase */
 	uint64_t deadline_ns; /* monotonic, 0 = none */
 };
@@ -36,7 +38,7 @@ struct connections {
 };
 
 /* The error document as a complete answer; the socket is non-blocking and the answer is small. */
-static void write_refusal(int fd, unsigned status)
+static void write_refusal(struct connection *connection, unsigned status)
 {
 	struct err err = { .word = status == 413 ? "BodyTooLarge" : "RequestTimeout" };
 	const struct http_error *error = http_error_of(&err, 0);
@@ -45,14 +47,16 @@ static void write_refusal(int fd, unsigned status)
 	(void)snprintf(err.text, sizeof(err.text), "%s",
 		       status == 413 ? "the body is larger than accepted"
 				     : "the request did not arrive completely in time");
-	http_error_body(error, &err, false, NULL, NULL, &body);
+	if (!connection->request_id[0])
+		http_request_id(NULL, connection->request_id);
+	http_error_body(error, &err, false, connection->request_id, NULL, &body);
 	buf_printf(&all,
 		   "HTTP/1.1 %u %s\r\nContent-Type: application/problem+json\r\n"
-		   "Cache-Control: no-store\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n",
-		   error->status, error->title, body.len);
+		   "Cache-Control: no-store\r\nX-Request-ID: %s\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n",
+		   error->status, error->title, connection->request_id, body.len);
 	buf_add(&all, body.data, body.len);
 	if (!all.error)
-		(void)!send(fd, all.data, all.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+		(void)!send(connection->fd, all.data, all.len, MSG_NOSIGNAL | MSG_DONTWAIT);
 	buf_deinit(&body);
 	buf_deinit(&all);
 }
@@ -65,7 +69,7 @@ static void shut_down(struct connections *c, struct connection *connection, unsi
 	c->open--;
 	connection->deadline_ns = 0;
 	if (status && connection->raw)
-		write_refusal(connection->fd, status);
+		write_refusal(connection, status);
 	(void)shutdown(connection->fd, SHUT_RDWR);
 }
 
@@ -205,9 +209,18 @@ void connections_enter(struct connections *c, struct connection *connection,
 	(void)pthread_mutex_lock(&c->lock);
 	connection->phase = phase;
 	connection->speaks = speaks;
+	if (phase == CONNECTION_HEADER)
+		connection->request_id[0] = '\0';
 	connection->entered_ns = clock_monotonic_ns();
 	if (!connection->shut)
 		connection->deadline_ns = timeout_ns ? connection->entered_ns + timeout_ns : 0;
+	(void)pthread_mutex_unlock(&c->lock);
+}
+
+void connections_identify(struct connections *c, struct connection *connection, const char *request_id)
+{
+	(void)pthread_mutex_lock(&c->lock);
+	http_request_id(request_id, connection->request_id);
 	(void)pthread_mutex_unlock(&c->lock);
 }
 

@@ -11,7 +11,6 @@
 #include "agent/base/hash.h"
 #include "agent/base/log.h"
 #include "agent/base/parse.h"
-#include "agent/base/ulid.h"
 #include "api/api_internal.h"
 #include "api/auth.h"
 #include "api/http_error.h"
@@ -61,21 +60,6 @@ static void count_refusal(struct api *api, const char *word)
 	for (unsigned i = 0; i < ARRAY_SIZE(refusals); i++)
 		if (strcmp(refusals[i].word, word) == 0)
 			atomic_fetch_add(&api->counters.refusals[i], 1);
-}
-
-/* A client's id is echoed when it is short printable ASCII, else replaced. */
-static void take_request_id(struct http_request *request)
-{
-	const char *given = http_header(request, "X-Request-ID");
-	size_t len = given ? strlen(given) : 0;
-	bool plain = len > 0 && len < HTTP_REQUEST_ID_SIZE;
-
-	for (size_t i = 0; plain && i < len; i++)
-		plain = given[i] > 0x20 && given[i] < 0x7f && given[i] != '"' && given[i] != '\\';
-	if (plain)
-		memcpy(request->request_id, given, len + 1);
-	else
-		ulid_make(clock_realtime_ns(), request->request_id);
 }
 
 /* "host", "host:port", "[v6]:port" -> length of the host part. */
@@ -393,7 +377,7 @@ void api_dispatch(struct api *api, struct http_request *request, struct http_ans
 
 	answer->body.max = HTTP_ANSWER_MAX;
 	call.details.max = 1u << 16;
-	take_request_id(request);
+	http_request_id(http_header(request, "X-Request-ID"), request->request_id);
 	take_host(request);
 	rc = run(&call);
 	if (rc < 0)

@@ -8,8 +8,23 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/base/clock.h"
 #include "agent/base/hash.h"
 #include "agent/base/io.h"
+#include "agent/base/ulid.h"
+
+void http_request_id(const char *given, char out[HTTP_REQUEST_ID_SIZE])
+{
+	size_t len = given ? strlen(given) : 0;
+	bool plain = len > 0 && len < HTTP_REQUEST_ID_SIZE;
+
+	for (size_t i = 0; plain && i < len; i++)
+		plain = given[i] > 0x20 && given[i] < 0x7f && given[i] != '"' && given[i] != '\\';
+	if (plain)
+		memcpy(out, given, len + 1);
+	else
+		ulid_make(clock_realtime_ns(), out);
+}
 
 void http_answer_drop(struct http_answer *answer)
 {

@@ -95,6 +95,9 @@ static inline const char *http_header(const struct http_request *request, const 
 	return request->header ? request->header(request->header_ctx, name) : NULL;
 }
 
+/* A client's id (NULL = none @given) is echoed when it is short printable ASCII, else one is made. */
+void http_request_id(const char *given, char out[HTTP_REQUEST_ID_SIZE]);
+
 static inline void cleanup_http_answer_fn(struct http_answer *answer)
 {
 	http_answer_deinit(answer);

@@ -175,6 +175,11 @@ bool keys_any(struct keys *keys)
 	return any;
 }
 
+int keys_peek(const char *data_dir, const char *store_url)
+{
+	return store_peek(data_dir, store_url, KIND);
+}
+
 /* Every digest is compared, whichever matches. */
 static bool find_digest(const struct keys *keys, const uint8_t digest[SECRET_BYTES], struct key *ret)
 {

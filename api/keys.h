@@ -34,6 +34,8 @@ CLEANUP_DEFINE(keys, struct keys *, keys_destroy);
 bool keys_any(struct keys *keys);
 /* Somebody came with a token where none is known: of a store that hosts share it is read again, at most once a second. */
 void keys_look(struct keys *keys);
+/* The same of a store that is not open here: store_peek(). */
+int keys_peek(const char *data_dir, const char *store_url) must_use;
 /* "admin"; a static text. */
 const char *keys_role_word(enum http_role role);
 /* The key whose text is @token: 1, 0 = there is none; negative errno: it is none of those that are known, and the store

@@ -42,8 +42,8 @@ static int window_of(struct http_call *call, const struct session_query *list,
 	return 0;
 }
 
-static int points_json(struct http_call *call, struct json_out *json,
-		       const struct history_window *window)
+static int points_json(struct http_call *call, struct json_out *json, const struct history_window *window,
+		       struct profile_quality *ret_quality)
 {
 	const struct query *query = &call->request->query;
 	struct history_points points = { 0 };
@@ -70,12 +70,14 @@ static int points_json(struct http_call *call, struct json_out *json,
 		json_out_close(json, '}');
 	}
 	json_out_close(json, ']');
+	*ret_quality = points.quality;
 	history_points_deinit(&points);
 	return 0;
 }
 
-static int merged_json(struct http_call *call, struct json_out *json,
-		       const struct history_window *window)
+/* Nothing to merge leaves @ret_quality. */
+static int merged_json(struct http_call *call, struct json_out *json, const struct history_window *window,
+		       struct profile_quality *ret_quality)
 {
 	struct history_functions functions = { 0 };
 	char link[LINK_SIZE];
@@ -97,7 +99,7 @@ static int merged_json(struct http_call *call, struct json_out *json,
 	if (rc == 0)
 		json_out_text(json, "flameGraphUrl", link_window(call->api, window, link));
 	if (rc == 0)
-		quality_json(json, "quality", &functions.profile->quality);
+		*ret_quality = functions.profile->quality;
 	history_functions_deinit(&functions);
 	return rc;
 }
@@ -107,6 +109,9 @@ int windows_json(struct http_call *call, struct json_out *json, const struct ses
 	const struct query *query = &call->request->query;
 	bool points = query_has(query, "aggregate"), merge = query_bool(query, "merge", false);
 	struct history_window window;
+	struct profile_quality quality = { .samples = -1, .lost = -1, .truncated_pct = -1, .unknown_frame_pct = -1,
+					   .guessed_frame_pct = -1, .effective_rate = -1, .overhead_pct = -1,
+					   .type_overhead_pct = -1 };
 	int rc;
 
 	if (!points && query_has(query, "function"))
@@ -116,9 +121,11 @@ int windows_json(struct http_call *call, struct json_out *json, const struct ses
 		return 0;
 	rc = window_of(call, list, &window);
 	if (rc == 0 && points)
-		rc = points_json(call, json, &window);
+		rc = points_json(call, json, &window, &quality);
 	if (rc == 0 && merge)
-		rc = merged_json(call, json, &window);
+		rc = merged_json(call, json, &window, &quality);
+	if (rc == 0)
+		quality_json(json, "quality", &quality);
 	return rc;
 }
 

@@ -66,9 +66,13 @@ unsigned ini_visit(char *text, ini_visit_fn visit, void *ctx)
 		line = trim(line);
 		if (!*line || *line == ';' || *line == '#')
 			continue;
-		if (*line == '[')
-			section = read_section(line);
-		if (!section || (*line != '[' && !read_key(line, section, visit, ctx)))
+		if (*line != '[') {
+			if (!read_key(line, section, visit, ctx))
+				return number;
+			continue;
+		}
+		section = read_section(line);
+		if (!section || visit(ctx, section, NULL, NULL) != 0)
 			return number;
 	}
 	return 0;

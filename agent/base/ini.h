@@ -4,10 +4,11 @@
 #ifndef PROFD_BASE_INI_H
 #define PROFD_BASE_INI_H
 
-/* Borrowed until it returns; @section "" before the first. Not 0 ends the reading. */
+/* Borrowed until it returns; @section "" before the first. @key and @value are NULL for the line that begins a section. Not 0
+ * ends the reading. */
 typedef int (*ini_visit_fn)(void *ctx, const char *section, const char *key, const char *value);
 
-/* Visits each key of @text, which is cut to pieces. 0, or the number of the line (from 1) that @visit refused or
+/* Visits each section and key of @text, which is cut to pieces. 0, or the number of the line (from 1) that @visit refused or
  * that is neither a section nor a key: then nobody was asked. */
 unsigned ini_visit(char *text, ini_visit_fn visit, void *ctx);
 

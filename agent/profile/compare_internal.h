@@ -68,6 +68,10 @@ struct compare_function compare_element(const struct comparison *c, const struct
  */
 bool compare_count_changed(double base, double comparison);
 
+/* Whether the whole is judged by its cost per unit of work: both sides' units are known, and the type's values
+ * grow with the work (a level is a level however much was done). */
+bool compare_by_unit(const struct comparison *c);
+
 /* Whether a type's values are durations of waits, a level of bytes, or exact counts. */
 bool compare_is_duration(enum profile_type type);
 

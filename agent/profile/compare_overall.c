@@ -87,11 +87,16 @@ static double rate_p(const struct comparison *c, const struct rate r[2], double 
 	return stats_t_p(log(ratio) / sqrt(variance + restart), df);
 }
 
+bool compare_by_unit(const struct comparison *c)
+{
+	return c->side[0]->units > 0 && c->side[1]->units > 0 && profile_type_info(c->m[0]->type)->rate;
+}
+
 static int overall_rate(struct comparison *c)
 {
 	uint32_t windows[2] = { c->m[0]->window_count, c->m[1]->window_count };
 	uint32_t length = share_block_windows(windows[0], windows[1]);
-	bool units = c->side[0]->units > 0 && c->side[1]->units > 0;
+	bool units = compare_by_unit(c);
 	double least = share_drift_least(windows[0], windows[1]), ratio;
 	struct rate r[2];
 	int rc = rate_of(c, 0, length, least, &r[0]);
@@ -126,8 +131,9 @@ static int overall_rate(struct comparison *c)
 static void overall_level(struct comparison *c)
 {
 	bool flow = profile_type_info(c->m[0]->type)->rate;
-	double b = c->total[0] / (flow ? c->seconds[0] : 1);
-	double n = c->total[1] / (flow ? c->seconds[1] : 1), error;
+	bool units = compare_by_unit(c);
+	double b = c->total[0] / (units ? c->side[0]->units : flow ? c->seconds[0] : 1);
+	double n = c->total[1] / (units ? c->side[1]->units : flow ? c->seconds[1] : 1), error;
 
 	c->out->overall_known = b > 0 || n == 0;
 	c->out->overall_delta_pct = b > 0 ? 100 * (n - b) / b : 0;
@@ -253,7 +259,7 @@ static bool stands(const struct balance *b)
 
 void compare_doubt(struct comparison *c)
 {
-	bool units = c->side[0]->units > 0 && c->side[1]->units > 0;
+	bool units = compare_by_unit(c);
 	struct balance b = balance_of(c);
 
 	/* Cost per unit of work is the same under every name. */
@@ -284,7 +290,7 @@ static bool rate_speaks(const struct comparison *c, unsigned changed)
 
 void compare_verdict(struct comparison *c)
 {
-	bool units = c->side[0]->units > 0 && c->side[1]->units > 0, contended;
+	bool units = compare_by_unit(c), contended;
 	struct balance b = balance_of(c);
 	enum compare_verdict sign = c->out->overall_known && c->out->overall_delta_pct < 0
 					    ? COMPARE_IMPROVED
@@ -307,7 +313,11 @@ void compare_verdict(struct comparison *c)
 		c->out->cause = COMPARE_CAUSE_CONTENDED;
 	}
 	if (c->out->overall_significant && (units || rate_speaks(c, b.count))) {
-		set_verdict(c, sign, b.count ? COMPARE_CAUSE_FUNCTIONS : COMPARE_CAUSE_LOAD);
+		/* Load cannot move the cost of a unit. */
+		set_verdict(c, sign,
+			    b.count ? COMPARE_CAUSE_FUNCTIONS
+			    : units ? COMPARE_CAUSE_NONE
+				    : COMPARE_CAUSE_LOAD);
 	} else if (b.worse > BALANCE * b.better) {
 		set_verdict(c, COMPARE_REGRESSED, COMPARE_CAUSE_FUNCTIONS);
 	} else if (b.better > BALANCE * b.worse) {

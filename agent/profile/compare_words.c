@@ -147,6 +147,15 @@ static void say_insufficient(struct comparison *c)
 			    "Record 60 s.");
 }
 
+/* Per second is the other figure that people know, and what load moves. */
+static void say_per_unit(struct comparison *c, const char *rest)
+{
+	double per_second = (c->total[1] / c->seconds[1]) / (c->total[0] / c->seconds[0]);
+
+	say(c->out, "%.2f× the %s per unit of work (%.2f× per second)%s.", c->out->overall_delta_pct / 100 + 1,
+	    what(c->m[0]->type), per_second, rest);
+}
+
 static void say_load(struct comparison *c)
 {
 	double ratio = c->out->overall_delta_pct / 100 + 1;
@@ -155,6 +164,9 @@ static void say_load(struct comparison *c)
 		say(c->out, "The base has no %s to compare with.", what(c->m[0]->type));
 	else if (c->m[0]->type == PROFILE_MEMORY || c->m[0]->type == PROFILE_GOROUTINE)
 		say(c->out, "%.1f× the %s, same composition.", ratio, what(c->m[0]->type));
+	else if (compare_by_unit(c))
+		say_per_unit(c, ratio > 1 ? ", same composition: slower code, a slower host or larger units, not more of them"
+					  : ", same composition: faster code, a faster host or smaller units, not fewer of them");
 	else
 		say(c->out,
 		    "%.1f× the %s per second, same composition: %s work is likelier than %s code; "
@@ -200,7 +212,7 @@ static bool has_doubtful_rows(const struct comparison *c)
 void compare_summary(struct comparison *c)
 {
 	struct compare *out = c->out;
-	const struct compare_function *f;
+	const struct compare_function *f = NULL;
 	char name[NAME_SIZE], other[NAME_SIZE];
 
 	if (out->insufficient_data) {
@@ -221,6 +233,8 @@ void compare_summary(struct comparison *c)
 		else
 			say_load(c);
 	}
+	if (compare_by_unit(c) && c->total[0] > 0 && (f || out->verdict == COMPARE_UNCHANGED))
+		say_per_unit(c, "");
 	if (out->moved_count)
 		say(out,
 		    "%s lost %.1f points and %s took them over: inlined, outlined or renamed, "

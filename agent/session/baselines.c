@@ -357,6 +357,13 @@ static bool has_tag(const struct baseline_info *info, const char *tag)
 }
 
 /* A cursor is the id of the page's last item; ids sort like their times. */
+static bool is_seen(const struct baseline_query *query, const char *id)
+{
+	int order = query->cursor ? strcmp(id, query->cursor) : 0;
+
+	return query->cursor && (query->oldest_first ? order <= 0 : order >= 0);
+}
+
 static int list_one(void *ctx, const struct store_record *record)
 {
 	struct listing *listing = ctx;
@@ -371,7 +378,7 @@ static int list_one(void *ctx, const struct store_record *record)
 		return 0;
 	}
 	list->total++;
-	if (listing->query->cursor && strcmp(info.id, listing->query->cursor) >= 0) {
+	if (is_seen(listing->query, info.id)) {
 		baseline_info_deinit(&info);
 		return 0;
 	}
@@ -397,6 +404,7 @@ int sessions_baseline_list(struct sessions *s, const struct baseline_query *quer
 		.type = query->type >= 0 ? profile_type_info((enum profile_type)query->type)->word
 					 : NULL,
 		.every_host = true,
+		.oldest_first = query->oldest_first,
 	};
 	int rc;
 

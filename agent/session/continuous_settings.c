@@ -505,10 +505,14 @@ int sessions_continuous_delete(struct sessions *s, const char *tenant, const cha
 	return 0;
 }
 
-static int by_service(const void *a, const void *b)
+/* By what is shown of the time, so that the order is the same when it has been read from the store. */
+static int newest_first(const void *a, const void *b)
 {
 	const struct continuous_info *x = a, *y = b;
+	uint64_t x_ms = x->created_at_ns / NS_PER_MS, y_ms = y->created_at_ns / NS_PER_MS;
 
+	if (x_ms != y_ms)
+		return x_ms > y_ms ? -1 : 1;
 	return strcmp(x->setting.service, y->setting.service);
 }
 
@@ -537,7 +541,7 @@ int sessions_continuous_list(struct sessions *s, const char *tenant, struct cont
 		continuous_list_deinit(&list);
 		return rc;
 	}
-	qsort(list.items, list.count, sizeof(*list.items), by_service);
+	qsort(list.items, list.count, sizeof(*list.items), newest_first);
 	*ret = list;
 	return 0;
 }

@@ -61,9 +61,10 @@ struct baseline_query {
 	const char *tag;     /* NULL = all */
 	uint32_t limit;	     /* 1…1000 */
 	const char *cursor;  /* NULL = first page */
+	bool oldest_first;
 };
 struct baseline_list {
-	struct baseline_info *items; /* owned; newest first */
+	struct baseline_info *items; /* owned; newest first, or as asked for */
 	uint32_t count;
 	uint64_t total;
 	char next_cursor[64]; /* "" = last page */
@@ -114,7 +115,7 @@ int sessions_continuous_get(struct sessions *s, const char *tenant, const char *
 int sessions_continuous_delete(struct sessions *s, const char *tenant, const char *service,
 			       struct err *err) must_use;
 struct continuous_list {
-	struct continuous_info *items; /* owned; by service */
+	struct continuous_info *items; /* owned; newest first, then by service */
 	uint32_t count;
 };
 int sessions_continuous_list(struct sessions *s, const char *tenant, struct continuous_list *ret,
@@ -159,6 +160,7 @@ struct history_point {
 struct history_points {
 	struct history_point *items; /* owned; ascending, only steps with data */
 	uint32_t count;
+	struct profile_quality quality; /* of what they are made of */
 };
 #define HISTORY_POINTS_MAX 2000u
 /* @step_ns: width, at least 60 s. @function: NULL = everything, else only stacks it occurs in. */

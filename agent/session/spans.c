@@ -38,6 +38,8 @@ struct day_part {
 	bool timed;			    /* it holds single samples, not sums */
 	double samples;
 	uint64_t lost;
+	double all_samples; /* of all days, as all_lost */
+	uint64_t all_lost;
 	struct err *err;
 };
 
@@ -46,7 +48,7 @@ static void count_window(struct day_part *part, const struct store_window *windo
 {
 	if (!window->minute_count) {
 		part->samples += share * (double)window->samples;
-		part->lost += window->lost;
+		part->lost += (uint64_t)(share * (double)window->lost + 0.5);
 	}
 	for (uint32_t i = 0; i < window->minute_count; i++) {
 		uint64_t at_ns = window->from_ns + window->minutes[i].minute * CONTINUOUS_MINUTE_NS;
@@ -54,7 +56,7 @@ static void count_window(struct day_part *part, const struct store_window *windo
 		if (at_ns < part->window->from_ns || at_ns >= part->window->to_ns)
 			continue;
 		part->samples += share * (double)window->minutes[i].samples;
-		part->lost += window->minutes[i].lost;
+		part->lost += (uint64_t)(share * (double)window->minutes[i].lost + 0.5);
 	}
 }
 
@@ -221,6 +223,8 @@ static int add_day(void *ctx, const struct store_day *day, uint64_t bytes)
 	if (rc < 0 || !recording_event_count(recording))
 		return rc;
 	part->days++;
+	part->all_samples += part->samples;
+	part->all_lost += part->lost;
 	return part->functions ? 0 : build_day(part);
 }
 
@@ -239,6 +243,20 @@ static struct day_part part_of(struct sessions *s, const struct history_window *
 				  .err = err };
 }
 
+/* As of spans; of stacks, which nobody builds here, nothing is known. */
+static void describe_functions(const struct day_part *part, struct profile *p)
+{
+	struct profile_quality *quality = &p->quality;
+
+	quality->samples = (int64_t)(part->all_samples + 0.5);
+	quality->lost = (int64_t)part->all_lost;
+	quality->truncated_pct = quality->unknown_frame_pct = quality->guessed_frame_pct = -1;
+	if (p->meta.type == PROFILE_CPU && p->totals[1] > 0)
+		quality->effective_rate = part->all_samples / ((double)p->totals[1] / 1e9);
+	if (part->damaged_days)
+		quality_note(quality, "%u days are damaged and left out", part->damaged_days);
+}
+
 int spans_functions(struct sessions *s, const struct history_window *window, const struct profile_meta *meta,
 		    struct history_functions *ret, struct err *err)
 {
@@ -254,6 +272,8 @@ int spans_functions(struct sessions *s, const struct history_window *window, con
 		rc = part.damaged_days ? -EUCLEAN : -ENOENT;
 	if (rc == 0)
 		rc = window_functions_finish(functions, &ret->profile, &ret->rows, &ret->count);
+	if (rc == 0)
+		describe_functions(&part, ret->profile);
 	names_client_end(s->names);
 	(void)pthread_mutex_unlock(&s->build_lock);
 	return rc;

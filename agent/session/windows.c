@@ -6,6 +6,7 @@
 
 #include "agent/base/hash.h"
 #include "agent/profile/canonical.h"
+#include "agent/profile/quality.h"
 #include "agent/session/continuous.h"
 #include "agent/session/hosts.h"
 #include "agent/session/session_record.h"
@@ -192,10 +193,23 @@ struct points {
 	uint64_t host_ns;	     /* tells the host of the day under way from others, less than a minute */
 	bool profiled_only;	 /* values come from elsewhere */
 	bool any;
+	uint64_t samples, lost; /* of all windows, as value */
+	int64_t value;
+	struct profile_quality quality; /* of sessions, where these are what there is */
+	unsigned damaged_days;
 	struct sessions *s;
 	struct store_window_query rows;
 	struct err *err;
 };
+
+/* Also of stacks: points are made without them. */
+static struct profile_quality nothing_known(void)
+{
+	struct profile_quality quality = quality_empty();
+
+	quality.truncated_pct = quality.unknown_frame_pct = quality.guessed_frame_pct = -1;
+	return quality;
+}
 
 static struct history_point *point_at(struct points *points, uint64_t time_ns)
 {
@@ -217,6 +231,9 @@ static int add_window(void *ctx, const struct store_window *window)
 	if (!point)
 		return 0;
 	points->any |= window->samples != 0;
+	points->samples += highest ? window->samples * rate / highest : window->samples;
+	points->lost += highest ? window->lost * rate / highest : window->lost;
+	points->value += window->value;
 	if (!points->profiled_only) {
 		point->total_value += window->value;
 		point->sample_count += highest ? window->samples * rate / highest : window->samples;
@@ -270,6 +287,7 @@ static int add_day(void *ctx, const struct store_day *day, uint64_t bytes)
 	rc = store_history_windows(points->s->store, day, &points->rows, add_window, points, NULL,
 				   points->err);
 	/* Dropped meanwhile, or damaged: a gap. */
+	points->damaged_days += rc == -EUCLEAN && points->looked == &points->looked_ms;
 	return rc == -ENOENT || rc == -EUCLEAN ? 0 : rc;
 }
 
@@ -316,6 +334,7 @@ static int sum_sessions(struct points *points)
 		point->profiled_ns += list.items[i].duration_ns;
 		point->total_value += list.items[i].total_value;
 		point->sample_count += list.items[i].sample_count;
+		quality_add(&points->quality, &list.items[i].quality);
 	}
 	session_list_deinit(&list);
 	return 0;
@@ -376,7 +395,23 @@ static int sum_function(struct points *points, const char *function)
 	if (profile_type_info(p->meta.type)->value_count > 1)
 		share_samples(points, p, marks);
 	points->profiled_only = true;
+	points->quality = p->quality;
 	return sum_windows(points);
+}
+
+/* Of what the points are made of, also where they show one function: of windows as of spans. */
+static void describe_points(const struct points *points, struct profile_quality *ret)
+{
+	*ret = points->quality;
+	if (points->any) {
+		*ret = nothing_known();
+		ret->samples = (int64_t)points->samples;
+		ret->lost = (int64_t)points->lost;
+		if (points->window->type == PROFILE_CPU && points->value > 0)
+			ret->effective_rate = (double)points->samples / ((double)points->value / 1e9);
+	}
+	if (points->damaged_days)
+		quality_note(ret, "%u days are damaged and left out", points->damaged_days);
 }
 
 static void keep_filled(const struct points *points, struct history_points *ret)
@@ -404,7 +439,7 @@ static void keep_filled(const struct points *points, struct history_points *ret)
 int sessions_points(struct sessions *s, const struct history_window *window, uint64_t step_ns,
 		    const char *function, struct history_points *ret, struct err *err)
 {
-	struct points points = { .window = window, .step_ns = step_ns, .s = s, .err = err };
+	struct points points = { .window = window, .step_ns = step_ns, .quality = nothing_known(), .s = s, .err = err };
 	struct history_points list = { 0 };
 	int rc = check_window(window, err);
 
@@ -430,6 +465,7 @@ int sessions_points(struct sessions *s, const struct history_window *window, uin
 		return rc;
 	}
 	keep_filled(&points, &list);
+	describe_points(&points, &list.quality);
 	*ret = list;
 	return 0;
 }

@@ -144,7 +144,10 @@ static int count_rows(struct clickhouse *ch, const struct store_query *query, ui
 	return row_read_numbers(&in, ret, 1) == 1 ? 0 : clickhouse_no_answer(ch, err);
 }
 
-#define NEWEST_FIRST " ORDER BY created DESC, id DESC, host"
+static void add_order(struct buf *sql, const struct store_query *query)
+{
+	buf_add_str(sql, query->oldest_first ? " ORDER BY created, id, host" : " ORDER BY created DESC, id DESC, host");
+}
 
 static int visit_rows(struct clickhouse *ch, const struct store_query *query, store_visit_fn *visit, void *visit_ctx, struct err *err)
 {
@@ -159,11 +162,13 @@ static int visit_rows(struct clickhouse *ch, const struct store_query *query, st
 		add_key(&sql, query->kind, query->tenant, NULL);
 		buf_add_str(&sql, " AND (tenant, id, host) IN (SELECT tenant, id, host FROM records FINAL");
 		add_conditions(ch, &sql, query, true);
-		buf_printf(&sql, NEWEST_FIRST " LIMIT %u)", query->limit);
+		add_order(&sql, query);
+		buf_printf(&sql, " LIMIT %u)", query->limit);
 	} else {
 		add_conditions(ch, &sql, query, true);
 	}
-	buf_add_str(&sql, NEWEST_FIRST " FORMAT RowBinary");
+	add_order(&sql, query);
+	buf_add_str(&sql, " FORMAT RowBinary");
 	rc = clickhouse_ask(ch, &sql, &answer, err);
 	in = bytes_of(answer.data, answer.len);
 	while (rc == 0) {

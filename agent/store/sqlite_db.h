@@ -18,6 +18,7 @@ int sqlite_db_open_writer(const char *path, unsigned page_bytes, sqlite3 **ret, 
 /* Read-only, never checkpoints. */
 int sqlite_db_open_reader(const char *path, sqlite3 **ret, struct err *err) must_use;
 void sqlite_db_close(sqlite3 *db);
+CLEANUP_DEFINE(db, sqlite3 *, sqlite_db_close);
 /* The negative errno of @db's last failure (0 for OK, ROW and DONE), said in @err with @what was
  * tried. */
 int sqlite_db_error(sqlite3 *db, int rc, const char *what, struct err *err);

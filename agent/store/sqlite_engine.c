@@ -13,6 +13,7 @@
 #include "agent/store/session_log.h"
 #include "agent/store/space.h"
 #include "agent/store/sqlite_backup.h"
+#include "agent/store/sqlite_db.h"
 #include "agent/store/sqlite_history.h"
 #include "agent/store/sqlite_records.h"
 #include "agent/store/store_engine.h"
@@ -440,6 +441,26 @@ static int open_records(struct sqlite_engine *engine, struct err *err)
 	if (rc < 0 && err)
 		*err = why;
 	return rc;
+}
+
+int sqlite_engine_peek(const char *path, const char *kind)
+{
+	cleanup(db) sqlite3 *db = NULL;
+	cleanup(stmt) sqlite3_stmt *stmt = NULL;
+	char file[PATH_MAX];
+	int rc;
+
+	if (snprintf(file, sizeof(file), "%s/state.db", path) >= (int)sizeof(file))
+		return -ENAMETOOLONG;
+	if (access(file, F_OK) < 0)
+		return errno == ENOENT ? 0 : -errno;
+	rc = sqlite_db_open_reader(file, &db, NULL);
+	if (rc == 0)
+		rc = sqlite_db_prepare(db, "SELECT 1 FROM records WHERE kind = ?1 LIMIT 1", &stmt, NULL);
+	if (rc < 0)
+		return rc;
+	(void)sqlite3_bind_text(stmt, 1, kind, -1, SQLITE_STATIC);
+	return sqlite_db_step(db, stmt, "looking for a record", NULL);
 }
 
 int sqlite_engine_open(const char *path, const struct store_ops **ret_ops, void **ret_engine,

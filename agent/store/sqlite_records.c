@@ -360,7 +360,7 @@ static int visit_rows(sqlite3 *db, const struct store_query *query, store_visit_
 
 	buf_add_str(&sql, "SELECT tenant, id, service, type, status, created_ns, body");
 	add_conditions(&sql, query, true);
-	buf_add_str(&sql, " ORDER BY created_ns DESC, id DESC");
+	buf_add_str(&sql, query->oldest_first ? " ORDER BY created_ns, id" : " ORDER BY created_ns DESC, id DESC");
 	if (query->limit)
 		buf_add_str(&sql, " LIMIT :limit");
 	rc = prepare_query(db, &sql, query, &stmt, err);

@@ -24,20 +24,43 @@ static int bad_id(struct err *err)
 	return err_set(err, EINVAL, "InvalidParam", "id", "not an id of this store");
 }
 
+static const char clickhouse_scheme[] = "clickhouse:";
+
+static bool is_clickhouse(const char *url)
+{
+	return url && strncmp(url, clickhouse_scheme, strlen(clickhouse_scheme)) == 0;
+}
+
+/* The folder of an embedded store, NULL: @url is of no store that is known. */
+static const char *folder_of(const char *data_dir, const char *url)
+{
+	static const char sqlite_scheme[] = "sqlite:";
+
+	if (!url || !*url)
+		return data_dir;
+	if (strncmp(url, sqlite_scheme, strlen(sqlite_scheme)) != 0)
+		return NULL;
+	return url[strlen(sqlite_scheme)] ? url + strlen(sqlite_scheme) : data_dir;
+}
+
+int store_peek(const char *data_dir, const char *url, const char *kind)
+{
+	const char *path = folder_of(data_dir, url);
+
+	if (is_clickhouse(url))
+		return -EOPNOTSUPP;
+	return path ? sqlite_engine_peek(path, kind) : -EINVAL;
+}
+
 static int open_engine(struct store *store, const char *data_dir, const char *url, const char *host, struct err *err)
 {
-	static const char sqlite_scheme[] = "sqlite:", clickhouse_scheme[] = "clickhouse:";
-	const char *path = data_dir;
+	const char *path = folder_of(data_dir, url);
 
-	if (url && strncmp(url, clickhouse_scheme, strlen(clickhouse_scheme)) == 0)
+	if (is_clickhouse(url))
 		return clickhouse_engine_open(data_dir, url, host, &store->ops, &store->engine, err);
-	if (url && *url) {
-		/* No more of it: it may hold a password. */
-		if (strncmp(url, sqlite_scheme, strlen(sqlite_scheme)) != 0)
-			return err_set(err, EINVAL, NULL, "url", "store url: only sqlite:PATH and clickhouse://… are known");
-		if (url[strlen(sqlite_scheme)])
-			path = url + strlen(sqlite_scheme);
-	}
+	/* No more of it: it may hold a password. */
+	if (!path)
+		return err_set(err, EINVAL, NULL, "url", "store url: only sqlite:PATH and clickhouse://… are known");
 	return sqlite_engine_open(path, &store->ops, &store->engine, err);
 }
 

@@ -31,6 +31,10 @@ struct store;
  * "clickhouse://[user[:password]@]host:port/database". @host: whose data is written; "" where none is taken (a server
  * of what others took). Errors: negative errno with one sentence and remedy in @err. */
 int store_open(const char *data_dir, const char *url, const char *host, struct store **ret, struct err *err) must_use;
+/* Whether a store, which another process may have open, holds a record of @kind: 1 or 0, also where there is no store yet.
+ * Negative errno: it cannot be told (-EOPNOTSUPP: not of a shared store). Nothing is created but what reading beside a writer
+ * takes. */
+int store_peek(const char *data_dir, const char *url, const char *kind) must_use;
 void store_close(struct store *store);
 /* Do several hosts keep their data here? Then what is called "own" below is that of store_open()'s @host; ids of sessions'
  * data must differ among hosts. Of an embedded store everything is its own. */
@@ -75,6 +79,7 @@ struct store_query {
 	uint64_t before_ns;
 	uint32_t limit;		 /* 0 = all */
 	bool every_host;	 /* not only its own */
+	bool oldest_first;	 /* of no use with a cursor */
 };
 typedef int store_visit_fn(void *ctx, const struct store_record *record); /* <0 stops with that error */
 int store_list(struct store *store, const struct store_query *query, store_visit_fn *visit, void *ctx,

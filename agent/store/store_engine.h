@@ -59,5 +59,7 @@ int sqlite_engine_open(const char *path, const struct store_ops **ret_ops, void 
 /* @path: the folder of what waits and of the lock, created if absent; @url: clickhouse://…; @host as in store_open(). */
 int clickhouse_engine_open(const char *path, const char *url, const char *host, const struct store_ops **ret_ops, void **ret_engine,
 			   struct err *err) must_use;
+/* store_peek() of this folder. */
+int sqlite_engine_peek(const char *path, const char *kind) must_use;
 
 #endif

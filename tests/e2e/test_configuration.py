@@ -19,6 +19,7 @@ import time
 from harness import BUILD, FAMILY_A, ROOT, Daemon, build_truth, check, check_sampled, cpu_ns, main, running, wait_until
 
 PROFD = os.path.join(BUILD, "profd")
+PROFCTL = os.path.join(BUILD, "profctl")
 SAMPLE = os.path.join(ROOT, "tools/packaging/profd.conf")
 
 
@@ -165,7 +166,8 @@ def what_a_start_would_refuse():
                  (f"[auth]\njwt_algorithm = HS256\njwt_jwks_file = {folder}/text\n", ["jwt_jwks_file", "JSON"]),
                  (f"[auth]\njwt_algorithm = HS256\njwt_jwks_file = {folder}/set\n", ["jwt_jwks_file", "no key"]),
                  (f"[auth]\njwt_algorithm = HS256\njwt_key_file = {folder}/fifo\n", ["not read within"]),
-                 ("[server]\npublic_url = profd.example\n", [":2:", "public_url"]))
+                 ("[server]\npublic_url = profd.example\n", [":2:", "public_url"]),
+                 ("[collect]\ndebuginfod_urls =" + " http://d.example" * 9 + "\n", ["debuginfod_urls", "more than 8"]))
         with open(path, "w") as f:
             f.write(good)
         with Daemon("--no-collect", "--config", path) as daemon:
@@ -209,6 +211,43 @@ def what_only_a_server_can_refuse():
             wait_until(lambda: daemon.children().get("profd-server") not in (None, server), 30, "the server's next life")
             check(daemon.request("GET", "/api/v1/profiling/sessions").status == 401, f"asks for a token: {daemon.log}")
             check(not any("stays" in line for line in daemon.log[seen:]), f"{daemon.log[seen:]}")
+
+
+def listening_elsewhere():
+    """--check refuses what a start refuses, in the same words; a key in the store is authentication, whether profd runs or not."""
+    with tempfile.TemporaryDirectory(prefix="profd-e2e-") as folder:
+        path, data = f"{folder}/profd.conf", f"{folder}/data"
+        with open(f"{folder}/key", "w") as f:
+            f.write("a secret of 32 characters or more")
+        make_certificate(folder, "elsewhere")
+        verifier = f"[auth]\njwt_algorithm = HS256\njwt_key_file = {folder}/key\n"
+        tls = f"tls_certificate = {folder}/profd.tls_certificate\ntls_key = {folder}/profd.tls_key\n"
+
+        def said(text, address="0.0.0.0:0"):
+            with open(path, "w") as f:
+                f.write(f"[server]\nlisten = {address}\nsocket =\n{text}")
+            return checked("--config", path, "--data-dir", data)
+
+        for text, word in (("", "neither a key nor"), ("cleartext = yes\n", "neither a key nor"), (tls, "neither a key nor"),
+                           (verifier, "not encrypted")):
+            done = said(text)
+            check(done.returncode == 1 and word in done.stderr and not done.stdout, f"{text}: {done}")
+            started = subprocess.run([PROFD, "--no-collect", "--config", path, "--data-dir", data + "-start"], capture_output=True,
+                                     text=True, timeout=60)
+            sentence = re.sub("^.*(others than this host)", r"\1", done.stderr.strip())
+            check(started.returncode == 1 and sentence in started.stderr, f"{text}: {started.stderr} is not {sentence}")
+            check(said(text, "[::]:0").returncode == 1, f"{text} on IPv6")
+            check(said(text, "[::1]:0").returncode == 0 and said(text, "127.9.9.9:0").returncode == 0, f"{text} on loopback")
+        check(not os.path.exists(data), "nothing is created")
+        for text in ("cleartext = yes\n" + verifier, tls + verifier):
+            check(said(text).returncode == 0, f"{text}: {said(text)}")
+        with Daemon("--no-collect", "--socket", f"{folder}/socket", data_dir=data):
+            check(said("cleartext = yes\n").returncode == 1, "no key yet")
+            subprocess.run([PROFCTL, "--socket", f"{folder}/socket", "key", "create", "--name", "k", "--role", "admin"], check=True,
+                           capture_output=True, timeout=60)
+            check(said("cleartext = yes\n").returncode == 0, f"a key of a running daemon: {said('cleartext = yes')}")
+        check(said("cleartext = yes\n").returncode == 0, f"a key: {said('cleartext = yes')}")
+        check("not encrypted" in said("").stderr, "a key does not encrypt")
 
 
 def reload_of_what_is_never_profiled():
@@ -301,4 +340,4 @@ def secrets_are_files_and_credentials():
 
 if __name__ == "__main__":
     main(sample_file_lists_every_key, each_layer_over_the_last, mistakes_are_named, reload_keeps_sessions,
-         what_a_start_would_refuse, what_only_a_server_can_refuse, reload_of_what_is_never_profiled, secrets_are_files_and_credentials)
+         what_a_start_would_refuse, listening_elsewhere, what_only_a_server_can_refuse, reload_of_what_is_never_profiled, secrets_are_files_and_credentials)

@@ -281,6 +281,12 @@ def comparison_and_baseline():
         page.visit("/trend?type=cpu&function=_PyEval_EvalFrameDefault&service=page-cmp")
         page.wait("document.querySelector('.chart canvas')", "the chart")
         check(page.run("document.querySelectorAll('[aria-label=Values] tbody tr').length") == 1, "one baseline, one row")
+        answer = daemon.request("POST", "/api/v1/profiling/baselines", {"label": "v2", "sessionId": second, "profileType": "cpu"})
+        check(answer.status == 200, f"{answer}")
+        page.visit("/trend?type=cpu&function=_PyEval_EvalFrameDefault&service=page-cmp")
+        page.wait("document.querySelector('.chart canvas')", "the chart")
+        shown = page.run("[...document.querySelectorAll('[aria-label=Values] tbody tr')].map(r => r.querySelector('a').textContent).join()")
+        check(shown == "v1,v2", f"oldest first: {shown}")
         page.clean()
 
 

@@ -84,8 +84,12 @@ def profiles():
         check(done.returncode == 1 and "not for a terminal" in done.stderr, f"a page for a terminal: {done}")
         os.close(terminal)
         os.close(other_end)
-        profctl(daemon, "stop", session)
+        gone = profctl(daemon, "stop", session, output="json")
+        check(gone == {"sessionId": session, "deleted": True}, f"a finished one is deleted: {gone}")
         profctl(daemon, "get", session, status=1)
+        profctl(daemon, "stop", session, status=1)
+        running_one = profctl(daemon, "start", f"pid:{process.pid}", "-d", "600").strip()
+        check(profctl(daemon, "stop", running_one, output="json")["id"] == running_one, "a running one is answered as it is")
         for arguments, words in ((["baseline", "list"], "no baseline found"), (["continuous", "status"], "nothing is profiled"), (["history", "-s", "nobody"], "no profile found"), (["findings"], "nothing found")):
             check(profctl(daemon, *arguments).startswith(words), f"{arguments} of nothing")
 
@@ -140,7 +144,8 @@ def comparing():
         profctl(daemon, "ci", "--service", service, status=2)
         profctl(daemon, "ci", "--service", service, "-b", "v0", status=2)
         profctl(daemon, "ci", "--service", "nobody", "-b", "v1", "--", "true", status=2)
-        profctl(daemon, "baseline", "delete", baseline)
+        gone = profctl(daemon, "baseline", "delete", baseline, output="json")
+        check(gone == {"baselineId": baseline, "deleted": True}, f"{gone}")
         profctl(daemon, "baseline", "get", baseline, status=1)
 
 
@@ -215,7 +220,8 @@ def keys():
             done = subprocess.run([PROFCTL, "--url", f"http://127.0.0.1:{daemon.port}", "--token-file", token_file,
                                    "--tenant", "other", "history"], capture_output=True, text=True)
             check(done.returncode == 1 and "403" in done.stderr, f"{done}")
-            admin("key", "delete", listed[0]["id"])
+            gone = json.loads(admin("key", "delete", listed[0]["id"], "-o", "json"))
+            check(gone == {"id": listed[0]["id"], "deleted": True}, f"{gone}")
             check(json.loads(admin("-o", "json", "key", "list"))["total"] == 0, "the key is gone")
 
 

@@ -54,7 +54,8 @@ def continuous_profiling():
                    ["items"][0]["status"]["lastSessionId"], 60, "continuous data")
         run(*at, "continuous", "start", "truth_nofp", "--webhook", "http://127.0.0.1:1/", status=2)
         run(*at, "continuous", "start", "truth_nofp", "--watch", "yesterday", status=1)
-        run(*at, "continuous", "stop", "truth_nofp")
+        gone = json.loads(run(*at, "continuous", "stop", "truth_nofp", "-o", "json").stdout)
+        check(gone == {"service": "truth_nofp", "deleted": True}, f"{gone}")
         run(*at, "continuous", "stop", "truth_nofp", status=1)
         check(json.loads(run(*at, "continuous", "status", "-o", "json").stdout)["total"] == 0, "it is gone")
 
@@ -123,7 +124,10 @@ def backup_and_restore():
             check("state.db" in names and f"sessions/{session}.log" in names and f"sessions/{baseline}.log" in names, names)
             check(any(n.startswith("history/") for n in names), names)
             run("restore", archive, daemon.data_dir, status=1)
-        run("restore", archive, copy)
+            again = json.loads(run(*at, "-o", "json", "backup", archive + "2").stdout)
+            check(again == {"file": archive + "2", "bytes": os.path.getsize(archive + "2")}, f"{again}")
+        restored = json.loads(run("-o", "json", "restore", archive, copy).stdout)
+        check(restored["dataDir"] == copy and restored["files"] >= 4, f"{restored}")
         run("restore", archive, copy, status=1)
         with Daemon("--no-collect", data_dir=copy) as daemon:
             again = daemon.get(f"/api/v1/observability/profiling/{session}?top=20").json()

@@ -171,6 +171,16 @@ static void test_kills_lose_nothing(void **state)
 	session_fixture_wait_samples(f, "default", "web", sent);
 }
 
+/* Nothing is known of the stacks where nobody looks at them. */
+static void assert_quality(const struct profile_quality *quality, int64_t samples, int64_t lost, double rate)
+{
+	assert_int_equal(quality->samples, samples);
+	assert_int_equal(quality->lost, lost);
+	assert_true(fabs(quality->effective_rate - rate) < 0.01 * rate);
+	assert_true(quality->truncated_pct < 0 && quality->unknown_frame_pct < 0 && quality->guessed_frame_pct < 0);
+	assert_true(quality->overhead_pct < 0);
+}
+
 static void assert_functions_are_those_of_the_profile(struct session_fixture *f, const struct history_window *window)
 {
 	cleanup_free struct profile_function_row *rows = NULL;
@@ -194,6 +204,7 @@ static void assert_functions_are_those_of_the_profile(struct session_fixture *f,
 	}
 	for (int i = 0; i < PROFILE_VALUES_MAX; i++)
 		assert_int_equal(functions.profile->totals[i], p->totals[i]);
+	assert_quality(&functions.profile->quality, p->quality.samples, p->quality.lost, p->quality.effective_rate);
 	history_functions_deinit(&functions);
 }
 
@@ -315,11 +326,13 @@ static void test_windows_and_points(void **state)
 	}
 	assert_int_equal(samples, 40);
 	assert_int_equal(value, 40 * PERIOD_99);
+	assert_quality(&points.quality, 40, 0, 99);
 	history_points_deinit(&points);
 	assert_functions_are_those_of_the_profile(f, &window);
 	assert_int_equal(sessions_points(f->sessions, &window, 10 * MINUTE, "f_200", &points, &err),
 			 0);
 	assert_int_equal(points.count, 1);
+	assert_quality(&points.quality, 40, 0, 99); /* of the data, not of the function */
 	assert_int_equal(points.items[0].total_value, 30 * PERIOD_99);
 	assert_int_equal(points.items[0].sample_count, 30);
 	assert_in_range(points.items[0].profiled_ns, 1, 2 * MINUTE);
@@ -341,7 +354,7 @@ static struct store_window looked(const char *service, uint64_t minute_ns, uint6
 {
 	return (struct store_window){ .service = service, .type = "cpu", .owners = ",default:99,",
 				      .from_ns = minute_ns, .whole = true, .profiled_ms = samples ? 60000 : 30000,
-				      .samples = samples, .value = (int64_t)samples * 1000, .data = "", .len = 1 };
+				      .samples = samples, .lost = samples / 10, .value = (int64_t)samples * 1000, .data = "", .len = 1 };
 }
 
 /* A minute without samples is zero when it was looked at, and a gap when it was not. */
@@ -375,11 +388,13 @@ static void test_zero_is_no_gap(void **state)
 		assert_int_equal(points.items[i].profiled_ns, expected[i].profiled_s * NS_PER_S);
 		assert_int_equal(points.items[i].total_value, expected[i].samples * 1000);
 	}
+	assert_quality(&points.quality, 90, 9, 1e6);
 	history_points_deinit(&points);
 	/* Of a service that was never seen nothing is said; nor are these windows profiles. */
 	window.service = "nobody";
 	assert_int_equal(sessions_points(f->sessions, &window, MINUTE, NULL, &points, &err), 0);
 	assert_int_equal(points.count, 0);
+	assert_true(points.quality.samples < 0 && points.quality.lost < 0 && points.quality.effective_rate < 0);
 	history_points_deinit(&points);
 }
 

@@ -215,11 +215,11 @@ static void test_gate_and_trend(void **state)
 	assert_string_equal(http_text(&reply, "error_code"), "UnknownReport");
 	http_reply_free(&reply);
 
-	reply = call(f, "GET", "", B "/trend?profileType=cpu&funcName=f_200&service=web&limit=2");
+	reply = call(f, "GET", "", B "/trend?profileType=cpu&funcName=f_200&service=web&order=newest&limit=2");
 	assert_int_equal(reply.status, 200);
 	assert_string_equal(http_text(&reply, "metric"), "self_pct");
-	assert_string_equal(http_text(&reply, "items.0.baselineLabel"), "old");
-	assert_string_equal(http_text(&reply, "items.1.baselineLabel"), "new");
+	assert_string_equal(http_text(&reply, "items.0.baselineLabel"), "new");
+	assert_string_equal(http_text(&reply, "items.1.baselineLabel"), "old");
 	assert_true(http_number(&reply, "items.1.value") == 75);
 	http_reply_free(&reply);
 	reply = call(f, "GET", "", B "/trend?profileType=cpu");
@@ -238,6 +238,45 @@ static void test_gate_and_trend(void **state)
 	reply = call(f, "GET", "", B "/baselines/%s", first);
 	assert_int_equal(reply.status, 404);
 	http_reply_free(&reply);
+}
+
+/* Pages of one point, oldest first, or newest where that is asked for; each baseline once. */
+static void test_trend_pages(void **state)
+{
+	static const char *const labels[] = { "one", "two", "three" };
+	struct http_fixture *f = *state;
+	char session[SESSION_ID_SIZE], ids[3][64], cursor[64];
+	struct http_reply reply;
+
+	http_make_session(f, "paged", session);
+	for (int i = 0; i < 3; i++) {
+		char body[256];
+
+		(void)snprintf(body, sizeof(body), "{\"label\":\"%s\",\"sessionId\":\"%s\",\"profileType\":\"cpu\"}", labels[i], session);
+		reply = http_request(f, "POST", B "/baselines", "X-Tenant-ID: paged\r\n", body);
+		assert_int_equal(reply.status, 200);
+		(void)snprintf(ids[i], sizeof(ids[i]), "%s", http_text(&reply, "baselineId"));
+		http_reply_free(&reply);
+		clock_sleep_ns(2 * NS_PER_MS); /* ids sort by the millisecond */
+	}
+	for (int newest = 0; newest < 2; newest++) {
+		cursor[0] = '\0';
+		for (int i = 0; i < 3; i++) {
+			char target[256];
+
+			(void)snprintf(target, sizeof(target), B "/trend?profileType=cpu&funcName=f_200&limit=1%s%s%s",
+				       newest ? "&order=newest" : "", *cursor ? "&cursor=" : "", cursor);
+			reply = http_request(f, "GET", target, "X-Tenant-ID: paged\r\n", "");
+			assert_int_equal(reply.status, 200);
+			assert_int_equal(http_number(&reply, "total"), 3);
+			assert_string_equal(http_text(&reply, "items.0.baselineLabel"), labels[newest ? 2 - i : i]);
+			assert_int_equal(cJSON_GetArraySize(http_member(&reply, "items")), 1);
+			assert_int_equal(cJSON_IsString(http_member(&reply, "nextCursor")), i < 2);
+			if (i < 2)
+				(void)snprintf(cursor, sizeof(cursor), "%s", http_text(&reply, "nextCursor"));
+			http_reply_free(&reply);
+		}
+	}
 }
 
 static void test_baseline_refusals(void **state)
@@ -453,7 +492,7 @@ int main(void)
 		cmocka_unit_test(test_gate_and_trend), cmocka_unit_test(test_baseline_refusals),
 		cmocka_unit_test(test_views),	       cmocka_unit_test(test_samply),
 		cmocka_unit_test(test_pull),	       cmocka_unit_test(test_functions_sent_back),
-		cmocka_unit_test(test_stopped_pipeline),
+		cmocka_unit_test(test_stopped_pipeline), cmocka_unit_test(test_trend_pages),
 	};
 
 	return cmocka_run_group_tests(tests, http_fixture_setup, http_fixture_teardown);

@@ -301,11 +301,37 @@ static void test_raw(void **state)
 		/* The deadline is absolute: one second here, and the sweep's tenth. */
 		if (reply.seconds > 3)
 			fail_msg("row %zu took %.1f s", i, reply.seconds);
-		if (reply.status == 408)
+		if (reply.status == 408) {
 			assert_string_equal(http_text(&reply, "error_code"), "RequestTimeout");
+			assert_non_null(http_reply_header(&reply, "X-Request-ID"));
+			assert_string_equal(http_reply_header(&reply, "X-Request-ID"), http_text(&reply, "requestId"));
+		}
 		http_reply_free(&reply);
 	}
 	assert_serves(f);
+}
+
+/* A late body is refused under the client's own name of the request, one that cannot be echoed under a made one. */
+static void test_name_of_late_request(void **state)
+{
+	static const char late[] = "POST " A "/start HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+				   "Content-Length: 500\r\nX-Request-ID: %s\r\n\r\n{";
+	static const struct {
+		const char *id;
+		bool echoed;
+	} ids[] = { { "mine-7", true }, { "a\"b", false } };
+	struct http_fixture *f = *state;
+	struct http_reply reply;
+	char text[512];
+
+	for (size_t i = 0; i < ARRAY_SIZE(ids); i++) {
+		(void)snprintf(text, sizeof(text), late, ids[i].id);
+		reply = http_send(f, text, strlen(text));
+		assert_int_equal(reply.status, 408);
+		assert_non_null(http_reply_header(&reply, "X-Request-ID"));
+		assert_int_equal(strcmp(http_reply_header(&reply, "X-Request-ID"), ids[i].id) == 0, ids[i].echoed);
+		http_reply_free(&reply);
+	}
 }
 
 /* Health checks of load balancers speak HTTP/1.0 without a Host, and a target may name the host (RFC 9112 3.2). */
@@ -367,7 +393,7 @@ int main(void)
 		cmocka_unit_test(test_rows),	  cmocka_unit_test(test_nothing_was_started),
 		cmocka_unit_test(test_too_long),  cmocka_unit_test(test_absurdly_long),
 		cmocka_unit_test(test_deep_json), cmocka_unit_test(test_raw), cmocka_unit_test(test_hosts_of_requests),
-		cmocka_unit_test(test_drip),
+		cmocka_unit_test(test_drip),	  cmocka_unit_test(test_name_of_late_request),
 	};
 
 	return cmocka_run_group_tests(tests, setup, http_fixture_teardown);

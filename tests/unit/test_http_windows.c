@@ -59,6 +59,35 @@ static void test_settings(void **state)
 	http_reply_free(&reply);
 }
 
+/* As every list; a change makes no setting newer. */
+static void test_settings_newest_first(void **state)
+{
+	static const char *const services[] = { "b", "c", "a" };
+	struct http_fixture *f = *state;
+	struct http_reply reply;
+	char body[64], path[64];
+
+	for (size_t i = 0; i < 4; i++) {
+		(void)snprintf(body, sizeof(body), "{\"service\":\"%s\",\"enabled\":false}", services[i % 3]);
+		reply = post(f, body);
+		assert_int_equal(reply.status, 200);
+		http_reply_free(&reply);
+		clock_sleep_ns(2 * NS_PER_MS);
+	}
+	reply = http_request(f, "GET", A "/continuous", "", "");
+	assert_int_equal(http_number(&reply, "total"), 3);
+	assert_string_equal(http_text(&reply, "items.0.service"), "a");
+	assert_string_equal(http_text(&reply, "items.1.service"), "c");
+	assert_string_equal(http_text(&reply, "items.2.service"), "b");
+	http_reply_free(&reply);
+	for (size_t i = 0; i < 3; i++) {
+		(void)snprintf(path, sizeof(path), A "/continuous/%s", services[i]);
+		reply = http_request(f, "DELETE", path, "", "");
+		assert_int_equal(reply.status, 204);
+		http_reply_free(&reply);
+	}
+}
+
 static void test_setting_refusals(void **state)
 {
 	static const struct {
@@ -87,6 +116,45 @@ static void test_setting_refusals(void **state)
 	}
 }
 
+static void assert_one_quality(const struct http_reply *reply)
+{
+	unsigned found = 0;
+
+	for (const cJSON *c = reply->json->child; c; c = c->next)
+		found += strcmp(c->string, "quality") == 0;
+	assert_int_equal(found, 1);
+	assert_true(http_number(reply, "quality.samples") > 0);
+	assert_true(http_number(reply, "quality.lost") == 0);
+	assert_true(http_number(reply, "quality.effectiveRate") > 0);
+}
+
+/* Every answer made from sessions says how good it is; of what there is nothing of, nothing is said. */
+static void test_quality_of_windows(void **state)
+{
+	static const char *const wanted[] = { "&aggregate=5m", "&merge=true", "&aggregate=5m&function=f_200" };
+	struct http_fixture *f = *state;
+	char id[SESSION_ID_SIZE], target[256];
+
+	http_make_session(f, "default", id);
+	for (size_t i = 0; i < ARRAY_SIZE(wanted); i++) {
+		struct http_reply reply;
+
+		(void)snprintf(target, sizeof(target), A "/history?service=web&profileType=cpu&from=now-1h%s", wanted[i]);
+		reply = http_request(f, "GET", target, "", "");
+		if (reply.status != 200)
+			fail_msg("%s: %u %s", target, reply.status, reply.body);
+		assert_one_quality(&reply);
+		http_reply_free(&reply);
+		(void)snprintf(target, sizeof(target), A "/history?service=web&profileType=offcpu&from=now-1h%s", wanted[i]);
+		reply = http_request(f, "GET", target, "", "");
+		if (reply.status != 200)
+			fail_msg("%s: %u %s", target, reply.status, reply.body);
+		assert_null(cJSON_GetObjectItem(http_member(&reply, "quality"), "samples"));
+		assert_null(cJSON_GetObjectItem(http_member(&reply, "quality"), "truncatedPct"));
+		http_reply_free(&reply);
+	}
+}
+
 static void test_points_and_merge(void **state)
 {
 	struct http_fixture *f = *state;
@@ -103,6 +171,7 @@ static void test_points_and_merge(void **state)
 	assert_true(cJSON_GetArraySize(http_member(&reply, "points")) >= 1);
 	assert_true(http_number(&reply, "points.0.totalValue") > 0);
 	assert_string_equal(http_text(&reply, "topFunctions.0.funcName"), "f_200");
+	assert_one_quality(&reply);
 	(void)snprintf(link, sizeof(link), "%s&format=folded", http_text(&reply, "flameGraphUrl"));
 	http_reply_free(&reply);
 	reply = http_request(f, "GET", link, "", "");
@@ -220,7 +289,8 @@ int main(void)
 		cmocka_unit_test(test_settings),	 cmocka_unit_test(test_setting_refusals),
 		cmocka_unit_test(test_points_and_merge), cmocka_unit_test(test_refusals),
 		cmocka_unit_test(test_compare_windows),	 cmocka_unit_test(test_time_outside_the_session),
-		cmocka_unit_test(test_sparkline),
+		cmocka_unit_test(test_sparkline),	 cmocka_unit_test(test_settings_newest_first),
+		cmocka_unit_test(test_quality_of_windows),
 	};
 
 	return cmocka_run_group_tests(tests, http_fixture_setup, http_fixture_teardown);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* INI text, and that a configuration's names and values are taken whole however long they are. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,6 +17,10 @@
 
 static int note(void *ctx, const char *section, const char *key, const char *value)
 {
+	if (!key) {
+		buf_printf(ctx, "[%s]|", section);
+		return strcmp(section, "refused") == 0 ? -1 : 0;
+	}
 	buf_printf(ctx, "%s.%s=%s|", section, key, value);
 	return strcmp(value, "refused") == 0 ? -1 : 0;
 }
@@ -37,7 +43,7 @@ static void test_lines(void **state)
 	check("", 0, "");
 	check("a=1", 0, ".a=1|");
 	check("\xef\xbb\xbf[s]\r\na = 1 \r\n\r\n  b: 2 3\n# c = 4\n  ; d = 5\n[ t u ] ; six\ne =\n", 0,
-	      "s.a=1|s.b=2 3|t u.e=|");
+	      "[s]|s.a=1|s.b=2 3|[t u]|t u.e=|");
 	check("a = x;y ; z\nb = ;z\nc = http://h:1/?a=b\nd = #1\n", 0, ".a=x;y|.b=|.c=http://h:1/?a=b|.d=#1|");
 	check("a = 1\nb\nc = 2\n", 2, ".a=1|");
 	check("\n= 1\n", 2, "");
@@ -45,6 +51,7 @@ static void test_lines(void **state)
 	check("[]\n", 1, "");
 	check("[s] x\n", 1, "");
 	check("a = 1\nb = refused\nc = 2\n", 2, ".a=1|.b=refused|");
+	check("a = 1\n\n[refused]\nc = 2\n", 3, ".a=1|[refused]|");
 }
 
 /* A tenant whose name were cut would not be limited to its services. */
@@ -71,9 +78,47 @@ static void test_long_names(void **state)
 	(void)unlink(path);
 }
 
+/* A mistake stands where its section begins, also one without keys. */
+static void test_sections(void **state)
+{
+	static const struct {
+		const char *text;
+		unsigned line; /* 0 = taken */
+		const char *words;
+	} cases[] = {
+		{ "[nosuch]\n", 1, "unknown section [nosuch]" },
+		{ "[limits]\nconnections = 5\n\n[nosuch]\n\nkey = 1\n", 4, "unknown section [nosuch]" },
+		{ "key = 1\n", 1, "unknown section []" },
+		{ "[service]\n", 1, "unknown section [service]" },
+		{ "[export .hidden]\n", 1, "export name" },
+		{ "[tenant a b]\n\nservices = x\n", 1, "tenant name" },
+		{ "[service host]\n\nexe = x\n", 1, "[service host]" },
+		{ "[server]\n[store]\n[collect]\n[continuous]\n[auth]\n[limits]\n[tenant a]\n[service web]\n", 0, "" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct config config = { 0 };
+		struct err err = { 0 };
+		char path[] = "/tmp/profd-test-ini-XXXXXX", place[64];
+		int fd = mkstemp(path), rc;
+
+		assert_true(fd >= 0 && write(fd, cases[i].text, strlen(cases[i].text)) > 0);
+		(void)close(fd);
+		rc = config_load(&config, path, true, &err);
+		(void)snprintf(place, sizeof(place), "%s:%u: ", path, cases[i].line);
+		if (rc != (cases[i].line ? -EINVAL : 0) ||
+		    (cases[i].line && (strncmp(err.text, place, strlen(place)) != 0 || !strstr(err.text, cases[i].words))))
+			fail_msg("%s: %d %s", cases[i].text, rc, err.text);
+		config_deinit(&config);
+		(void)unlink(path);
+	}
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_lines), cmocka_unit_test(test_long_names) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_lines), cmocka_unit_test(test_long_names),
+					    cmocka_unit_test(test_sections) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -47,6 +47,14 @@ int command_backup(const struct arguments *args)
 		(void)unlink(part.data);
 		return 1;
 	}
+	if (args->format == OUTPUT_JSON) {
+		cleanup(json) cJSON *answer = cJSON_CreateObject();
+
+		(void)cJSON_AddStringToObject(answer, "file", args->argv[0]);
+		(void)cJSON_AddNumberToObject(answer, "bytes", (double)st.st_size);
+		output_json(answer);
+		return 0;
+	}
 	output_value((double)st.st_size, "bytes", size, sizeof(size));
 	(void)printf("%s: %s; profctl restore %s DIR makes a data directory of it\n", args->argv[0], size,
 		     args->argv[0]);
@@ -233,6 +241,14 @@ int command_restore(const struct arguments *args)
 	cleanup_close_fn(&r.dir_fd);
 	if (rc < 0)
 		return 1;
+	if (args->format == OUTPUT_JSON) {
+		cleanup(json) cJSON *answer = cJSON_CreateObject();
+
+		(void)cJSON_AddStringToObject(answer, "dataDir", r.dir);
+		(void)cJSON_AddNumberToObject(answer, "files", files);
+		output_json(answer);
+		return 0;
+	}
 	(void)printf("%u files restored: start profd with --data-dir %s\n", files, r.dir);
 	return 0;
 }

@@ -10,11 +10,16 @@
 #define BASELINES "/api/v1/profiling/baselines"
 #define KEYS	  "/api/v1/keys"
 
-static int delete_item(const struct arguments *args, const char *collection)
+/* @member: what the API calls its id. */
+static int delete_item(const struct arguments *args, const char *collection, const char *member)
 {
 	cleanup(json) cJSON *answer = NULL;
 
-	return client_item(args->client, "DELETE", collection, args->argv[0], &answer) < 0;
+	if (client_item(args->client, "DELETE", collection, args->argv[0], &answer) < 0)
+		return 1;
+	if (args->format == OUTPUT_JSON)
+		output_deleted(answer, member, args->argv[0]);
+	return 0;
 }
 
 /* ---- baselines ------------------------------------------------------------------------------- */
@@ -120,7 +125,7 @@ int command_baseline_get(const struct arguments *args)
 
 int command_baseline_delete(const struct arguments *args)
 {
-	return delete_item(args, BASELINES);
+	return delete_item(args, BASELINES, "baselineId");
 }
 
 /* ---- keys ------------------------------------------------------------------------------------ */
@@ -179,5 +184,5 @@ int command_key_list(const struct arguments *args)
 
 int command_key_delete(const struct arguments *args)
 {
-	return delete_item(args, KEYS);
+	return delete_item(args, KEYS, "id");
 }

@@ -96,7 +96,11 @@ int command_continuous_stop(const struct arguments *args)
 {
 	cleanup(json) cJSON *answer = NULL;
 
-	return client_item(args->client, "DELETE", CONTINUOUS, args->argv[0], &answer) < 0;
+	if (client_item(args->client, "DELETE", CONTINUOUS, args->argv[0], &answer) < 0)
+		return 1;
+	if (args->format == OUTPUT_JSON)
+		output_deleted(answer, "service", args->argv[0]);
+	return 0;
 }
 
 int command_continuous_status(const struct arguments *args)

@@ -178,6 +178,16 @@ void output_json(const cJSON *json)
 	(void)printf("%s\n", text ? text : "null");
 }
 
+void output_deleted(const cJSON *answer, const char *member, const char *id)
+{
+	cJSON *made = answer ? NULL : cJSON_CreateObject();
+
+	(void)cJSON_AddStringToObject(made, member, id);
+	(void)cJSON_AddBoolToObject(made, "deleted", true);
+	output_json(answer ? answer : made);
+	cJSON_Delete(made);
+}
+
 const char *output_text(const cJSON *object, const char *name)
 {
 	const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, name));

@@ -36,6 +36,8 @@ void output_value(double value, const char *unit, char *out, size_t size);
 /* The same in the unit that fits @largest, for columns that are read down. */
 void output_value_as(double value, double largest, const char *unit, char *out, size_t size);
 void output_json(const cJSON *json);
+/* What the API answered to a DELETE; where that is nothing (204), an object of its own: {"@member": "@id", "deleted": true}. */
+void output_deleted(const cJSON *answer, const char *member, const char *id);
 /* The warnings of @answer, if there are any, to standard error. */
 void output_warnings(const cJSON *answer);
 /* Text of a member, "" if absent; number of a member, 0 if absent. */

@@ -29,13 +29,25 @@ static int set_sampling(const struct arguments *args, bool enabled)
 	return 0;
 }
 
+/* One that runs answers with what it was, a finished one with nothing. */
+static int stop_one(const struct arguments *args, const char *id)
+{
+	cleanup(json) cJSON *answer = NULL;
+
+	if (client_item(args->client, "DELETE", SESSIONS_PATH, id, &answer) < 0)
+		return 1;
+	if (args->format == OUTPUT_JSON)
+		output_deleted(answer, "sessionId", id);
+	return 0;
+}
+
 int command_stop(const struct arguments *args)
 {
 	if (args->all == (args->argc == 1)) {
 		(void)fprintf(stderr, "profctl: stop takes the id of a profile, or --all\n");
 		return EXIT_USAGE;
 	}
-	return args->all ? set_sampling(args, false) : session_delete(args, args->argv[0]) < 0;
+	return args->all ? set_sampling(args, false) : stop_one(args, args->argv[0]);
 }
 
 int command_resume(const struct arguments *args)

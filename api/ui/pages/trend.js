@@ -20,8 +20,9 @@ export async function show(content) {
 		h('label', {}, 'Type', h('select', { name: 'type' }, TYPES.map(t => option(t, type)))), h('label', {}, 'Share', h('select', { name: 'metric' }, METRICS.map(([v, t]) => option(v, metric, t)))), h('button', { class: 'primary' }, 'Show')), body);
 	if (!name) return;
 	try {
-		const t = await get(B + '/trend', { profileType: type, funcName: name, metric, service: query.get('service'), limit: 100 });
+		const t = await get(B + '/trend', { profileType: type, funcName: name, metric, service: query.get('service'), order: 'newest', limit: 100 });
 		if (!t.items.length) return head.say('No baseline of this type yet, so there is no trend.');
+		t.items.reverse();
 		const first = t.items[0].value, last = t.items.at(-1).value;
 		head.say(`${visible(name)}: ${percent(last, 100)} in the newest of ${plural(t.items.length, 'baseline')}` + (t.items.length > 1 ? `, ${percent(first, 100)} in the oldest.` : '.'));
 		const tip = h('p', { class: 'facts' }), chart = chartBox('Share by baseline, oldest first', { x: t.items.map(p => Date.parse(p.createdAt)), y: t.items.map(p => p.value), words: v => percent(v, 100),
