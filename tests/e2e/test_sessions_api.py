@@ -379,8 +379,8 @@ def take(daemon, program, *arguments, seconds=7):
         return daemon.stop_profile(session)["id"]
 
 
-def compare(daemon, base, comparison):
-    answer = daemon.get(f"{FAMILY_A}/compare?baseProfileId={base}&comparisonProfileId={comparison}").json()
+def compare(daemon, base, comparison, options=""):
+    answer = daemon.get(f"{FAMILY_A}/compare?baseProfileId={base}&comparisonProfileId={comparison}{options}").json()
     check(answer["baseProfile"] == base and answer["comparisonProfile"] == comparison, "identifiers")
     return answer
 
@@ -395,6 +395,20 @@ def regressions_of_known_programs():
         same = compare(daemon, steady, again)
         check(same["regressions"] == [] and same["improvements"] == [], f"same program: {same}")
         check(same["verdict"] != "regressed" and same["unchanged"] >= 4, f"same program: {same['summary']}")
+
+        # per unit of work it is what the programs used by the count that was given; per second what they used by the time
+        used, seconds = zip(*((s["totalValue"], s["durationSeconds"]) for s in (
+            daemon.get(f"{FAMILY_A}/{session}").json() for session in (steady, again))))
+        for pair, units_of, verdict in (((0, 1), (20, 10), "regressed"), ((1, 0), (10, 20), "improved")):
+            base, other = pair
+            per_unit = compare(daemon, (steady, again)[base], (steady, again)[other],
+                               f"&baseUnits={units_of[0]}&comparisonUnits={units_of[1]}")
+            said = re.match(r"([0-9.]+)× the CPU per unit of work \(([0-9.]+)× per second\), same composition: ", per_unit["summary"])
+            check(per_unit["verdict"] == verdict and per_unit["cause"] is None and said, f"{per_unit['summary']}")
+            ratio = used[other] / used[base]
+            check(abs(float(said[1]) / (ratio * units_of[0] / units_of[1]) - 1) < 0.05, f"{said[0]}, should be of {used} and {units_of}")
+            check(abs(float(said[2]) / (ratio * seconds[base] / seconds[other]) - 1) < 0.05, f"{said[0]}, should be of {used} and {seconds}")
+            check(abs(per_unit["overallDelta"] / 100 + 1 - float(said[1])) < 0.006, f"{per_unit['overallDelta']}: {said[0]}")
 
         worse = compare(daemon, steady, slower)
         names = [r["funcName"] for r in worse["regressions"]]
