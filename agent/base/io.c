@@ -116,6 +116,24 @@ int io_read_exact(int fd, void *buf, size_t len)
 	return 0;
 }
 
+int io_pwrite_all(int fd, const void *buf, size_t len, uint64_t at)
+{
+	const char *data = buf;
+
+	while (len) {
+		ssize_t put = pwrite(fd, data, len, (off_t)at);
+
+		if (put < 0 && errno == EINTR)
+			continue;
+		if (put < 0)
+			return errno == EDQUOT ? -ENOSPC : -errno;
+		data += put;
+		at += (uint64_t)put;
+		len -= (size_t)put;
+	}
+	return 0;
+}
+
 int io_write_all(int fd, const void *buf, size_t len)
 {
 	const uint8_t *at = buf;

@@ -22,6 +22,8 @@ ssize_t io_read_small(int dirfd, const char *path, char *buf, size_t size) must_
 int io_pread_all(int fd, void *buf, size_t len, uint64_t offset) must_use;
 /* Exactly @len bytes at the descriptor's position, likewise. */
 int io_read_exact(int fd, void *buf, size_t len) must_use;
+/* All @len bytes at @at. A quota that is used up is -ENOSPC, as a full disk. */
+int io_pwrite_all(int fd, const void *buf, size_t len, uint64_t at) must_use;
 int io_write_all(int fd, const void *buf, size_t len) must_use;
 /* Writes @data to @path by temporary name, fsync, rename, fsync of the folder: old or new, never half. */
 int io_write_file_atomic(int dirfd, const char *path, const void *data, size_t len,

@@ -382,22 +382,6 @@ static int check_room(struct journal *journal, size_t len, bool urgent, struct e
 					    (unsigned long long)(bytes >> 20));
 }
 
-static int write_at(int fd, const char *data, size_t len, uint64_t at)
-{
-	while (len) {
-		ssize_t put = pwrite(fd, data, len, (off_t)at);
-
-		if (put < 0 && errno == EINTR)
-			continue;
-		if (put < 0)
-			return -errno;
-		data += put;
-		at += (uint64_t)put;
-		len -= (size_t)put;
-	}
-	return 0;
-}
-
 /* 0: there is none. Whoever sends moves the list. */
 static uint64_t last_size(struct journal *journal)
 {
@@ -422,7 +406,7 @@ static int append(struct journal *journal, const struct buf *frame, uint64_t num
 	}
 	if (rc < 0)
 		return rc;
-	rc = write_at(journal->fd, frame->data, frame->len, end);
+	rc = io_pwrite_all(journal->fd, frame->data, frame->len, end);
 	if (rc == 0 && fdatasync(journal->fd) < 0)
 		rc = -errno;
 	if (rc < 0) {

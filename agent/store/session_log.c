@@ -188,22 +188,6 @@ static int open_log(int dirfd, const char *name, int flags, int *ret_fd, uint64_
 
 /* ---- append ---------------------------------------------------------------------------------- */
 
-static int write_at(int fd, const char *data, size_t len, uint64_t at)
-{
-	while (len) {
-		ssize_t put = pwrite(fd, data, len, (off_t)at);
-
-		if (put < 0 && errno == EINTR)
-			continue;
-		if (put < 0)
-			return errno == EDQUOT ? -ENOSPC : -errno;
-		data += put;
-		at += (uint64_t)put;
-		len -= (size_t)put;
-	}
-	return 0;
-}
-
 int session_log_append(int dirfd, const char *name, const struct store_chunk *chunks, size_t count,
 		       uint64_t feed_identity, uint64_t feed_position, int64_t *ret_grown)
 {
@@ -229,7 +213,7 @@ int session_log_append(int dirfd, const char *name, const struct store_chunk *ch
 		return group.error;
 	if (end < size && ftruncate(fd, (off_t)end) < 0)
 		return -errno;
-	rc = write_at(fd, group.data, group.len, end);
+	rc = io_pwrite_all(fd, group.data, group.len, end);
 	if (rc == 0 && fdatasync(fd) < 0)
 		rc = errno == EDQUOT ? -ENOSPC : -errno;
 	if (rc == 0 && size == 0 && fsync(dirfd) < 0)
@@ -373,7 +357,7 @@ static int copy_bytes(int from, int to, uint64_t len)
 		int rc = io_pread_all(from, piece, part, at);
 
 		if (rc == 0)
-			rc = write_at(to, piece, part, at);
+			rc = io_pwrite_all(to, piece, part, at);
 		if (rc < 0)
 			return rc;
 		at += part;
