@@ -122,7 +122,7 @@ int64_t build_totals_scale(const struct build *b, const struct chunk_attr *attr,
 }
 
 static void add_marked(struct build *b, const struct chunk_attr *attr, const char *marker, const char *state,
-		       const int64_t values[PROFILE_VALUES_MAX])
+		       const char *wait, const int64_t values[PROFILE_VALUES_MAX])
 {
 	struct profile_attrs entry = { .tid = attr->tid };
 
@@ -130,7 +130,8 @@ static void add_marked(struct build *b, const struct chunk_attr *attr, const cha
 	entry.thread_name = profile_builder_string(b->builder, attr->comm,
 						   strnlen(attr->comm, sizeof(attr->comm)));
 	entry.state = build_text(b, state);
-	entry.wait = entry.extra = build_text(b, "");
+	entry.wait = build_text(b, wait);
+	entry.extra = build_text(b, "");
 	profile_builder_sample(b->builder, build_marker(b, marker),
 			       profile_builder_attrs(b->builder, &entry, NULL), values);
 }
@@ -145,6 +146,7 @@ static void add_rest(struct build *b, const struct chunk_attr *attr, enum thread
 		[THREAD_STOLEN] = PROFILE_STOLEN,
 	};
 	static const char *const states[THREAD_CLASS_MAX] = { "", "runqueue", "blocked", "preempted" };
+	static const char *const waits[THREAD_CLASS_MAX] = { "", "", "unsampled", "" };
 	int64_t values[PROFILE_VALUES_MAX] = { 0 };
 	int64_t rest_ns = thread_totals_take_rest(b->totals, pid_of(b->recording, attr), attr->tid,
 						  class);
@@ -152,7 +154,7 @@ static void add_rest(struct build *b, const struct chunk_attr *attr, enum thread
 	if (rest_ns <= 0)
 		return;
 	values[profile_type_info(b->options->meta.type)->value_index] = rest_ns;
-	add_marked(b, attr, markers[class], states[class], values);
+	add_marked(b, attr, markers[class], states[class], waits[class], values);
 }
 
 static void add_rest_of_moved(struct build *b, const struct chunk_attr *attr)
@@ -161,7 +163,7 @@ static void add_rest_of_moved(struct build *b, const struct chunk_attr *attr)
 
 	values[IO_VALUE_BYTES] = moved_totals_take_rest(b->moved, pid_of(b->recording, attr), attr->tid);
 	if (values[IO_VALUE_BYTES] > 0)
-		add_marked(b, attr, "[moved, not sampled]", "", values);
+		add_marked(b, attr, "[moved, not sampled]", "", "", values);
 }
 
 void build_totals_add_rests(struct build *b)

@@ -155,25 +155,28 @@ static void on_proc_cpu(struct sessions *s, const struct ring_record *record)
 	}
 }
 
-/* Bytes that nobody counts: whose they are is not told, so every session of bytes says it. */
-static void note_missing_bytes(struct sessions *s, uint8_t outcome)
+/* What nobody counts or samples: whose it is is not told, so every session that it may be of says it. */
+static void note_missing(struct sessions *s, uint8_t outcome)
 {
+	static const char bytes[] = "bytes", waits[] = "waits";
 	static const struct {
 		uint8_t outcome; /* id of bpf/outcome.def */
-		const char *what;
+		uint32_t wanted;
+		const char *what, *why;
 	} missing[] = {
-		{ 43, "there was no memory to count them in" },
-		{ 45, "of a sendmmsg() or recvmmsg() the lengths could not be read" },
-		{ 46, "a completion of io_uring did not say what it was of" },
-		{ 47, "what a request of Linux AIO was could not be read when it was collected" },
+		{ 43, PROF_WANT_IO, bytes, "there was no memory to count them in" },
+		{ 45, PROF_WANT_IO, bytes, "of a sendmmsg() or recvmmsg() the lengths could not be read" },
+		{ 46, PROF_WANT_IO, bytes, "a completion of io_uring did not say what it was of" },
+		{ 47, PROF_WANT_IO, bytes, "what a request of Linux AIO was could not be read when it was collected" },
+		{ 48, PROF_WANT_OFFCPU, waits, "the kernel did not tell that a thread was back on a CPU" },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(missing); i++)
 		for (struct session *session = s->running; session && missing[i].outcome == outcome; session = session->next)
-			if (session->wants & PROF_WANT_IO &&
+			if (session->wants & missing[i].wanted &&
 			    (session->phase == PHASE_SAMPLING || session->phase == PHASE_CLOSING))
-				recorder_note(session->recorder, "bytes of some process of this host may be missing: %s",
-					      missing[i].what);
+				recorder_note(session->recorder, "%s of some process of this host may be missing: %s",
+					      missing[i].what, missing[i].why);
 }
 
 static void on_outcomes(struct sessions *s, const struct ring_record *record)
@@ -198,7 +201,7 @@ static void on_outcomes(struct sessions *s, const struct ring_record *record)
 		if (memchr(losses, (int)outcome.outcome, sizeof(losses)))
 			s->host_lost += outcome.increment;
 		if (outcome.increment)
-			note_missing_bytes(s, outcome.outcome);
+			note_missing(s, outcome.outcome);
 	}
 }
 
