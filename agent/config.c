@@ -279,22 +279,36 @@ static int read_tenant(struct reader *r, const char *name, const char *key, cons
 		       key, name);
 }
 
-static int read_export(struct reader *r, const char *name, const char *key, const char *value)
+/* NULL: there are too many. */
+static struct config_export *export_named(struct config *c, const char *name)
 {
-	struct config *c = r->config;
-	struct config_export *e = NULL;
+	struct config_export *e;
 
 	for (unsigned i = 0; i < c->export_count; i++)
 		if (!strcmp(c->exports[i].name, name))
-			e = &c->exports[i];
-	if (!e) {
-		if (c->export_count == ARRAY_SIZE(c->exports))
-			return err_set(&r->err, E2BIG, NULL, key, "at most %zu [export] sections",
-				       ARRAY_SIZE(c->exports));
-		e = &c->exports[c->export_count++];
-		(void)snprintf(e->name, sizeof(e->name), "%s", name);
-		e->spool_bytes = EXPORT_SPOOL_BYTES;
-	}
+			return &c->exports[i];
+	if (c->export_count == ARRAY_SIZE(c->exports))
+		return NULL;
+	e = &c->exports[c->export_count++];
+	(void)snprintf(e->name, sizeof(e->name), "%s", name);
+	e->spool_bytes = EXPORT_SPOOL_BYTES;
+	return e;
+}
+
+/* @key is NULL where the section begins. */
+static int read_export(struct reader *r, const char *name, const char *key, const char *value)
+{
+	struct config_export *e;
+
+	if (!parse_is_name(name) || name[0] == '.')
+		return err_set(&r->err, EINVAL, NULL, "export",
+			       "export name '%.100s' must match [A-Za-z0-9_-][A-Za-z0-9._-]{0,63}", name);
+	e = export_named(r->config, name);
+	if (!e)
+		return err_set(&r->err, E2BIG, NULL, "export", "at most %zu [export] sections",
+			       ARRAY_SIZE(r->config->exports));
+	if (!key)
+		return 0;
 	if (!strcmp(key, "kind")) {
 		if (strcmp(value, "otlp") && strcmp(value, "pyroscope"))
 			return err_set(&r->err, EINVAL, NULL, key,
@@ -363,10 +377,7 @@ static int read_section(struct reader *r, const char *section)
 					   : err_set(&r->err, EINVAL, NULL, section,
 						     "tenant name '%.100s' must match [A-Za-z0-9._-]{1,64}", name);
 	if ((name = section_name(section, "export")))
-		return parse_is_name(name) && name[0] != '.'
-			       ? 0
-			       : err_set(&r->err, EINVAL, NULL, section,
-					 "export name '%.100s' must match [A-Za-z0-9_-][A-Za-z0-9._-]{0,63}", name);
+		return read_export(r, name, NULL, NULL); /* without kind and url it is refused, not forgotten */
 	return check_section(r, section);
 }
 

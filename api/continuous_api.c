@@ -146,6 +146,29 @@ static int parse_setting(const cJSON *body, struct continuous_setting *setting,
 	return 0;
 }
 
+/* One that is gone, or of something else, would be watched against in silence. */
+static int check_against(struct http_call *call, const struct continuous_setting *setting)
+{
+	struct baseline_info info = { 0 };
+	int rc;
+
+	if (!setting->enabled || strncmp(setting->watch_against, "bl-", 3) != 0)
+		return 0;
+	rc = sessions_baseline_get(call->api->options.sessions, setting->tenant, setting->watch_against, &info, call->err);
+	if (rc == -ENOENT)
+		return err_set(call->err, EINVAL, "InvalidParam", "against", "there is no baseline %s", setting->watch_against);
+	if (rc < 0)
+		return rc;
+	if (strcmp(setting->service, "*") != 0 && strcmp(setting->service, info.service) != 0)
+		rc = err_set(call->err, EINVAL, "InvalidParam", "against", "baseline %s is of the service %s", info.id,
+			     info.service);
+	else if (!(setting->types >> info.type & 1))
+		rc = err_set(call->err, EINVAL, "InvalidParam", "against", "baseline %s is of type %s, which is none of profileTypes",
+			     info.id, profile_type_info(info.type)->word);
+	baseline_info_deinit(&info);
+	return rc;
+}
+
 /* ---- handlers -------------------------------------------------------------------------------------- */
 
 int handle_put_continuous(struct http_call *call)
@@ -162,6 +185,9 @@ int handle_put_continuous(struct http_call *call)
 	if (rc < 0)
 		return rc;
 	memcpy(setting.tenant, call->request->tenant, sizeof(setting.tenant));
+	rc = check_against(call, &setting);
+	if (rc < 0)
+		return rc;
 	rc = sessions_continuous_put(call->api->options.sessions, &setting, &info, call->err);
 	if (rc < 0)
 		return rc;

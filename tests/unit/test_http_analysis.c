@@ -56,6 +56,35 @@ static void make_baseline(struct http_fixture *f, const char *session, const cha
 	http_reply_free(&reply);
 }
 
+/* A watch against a baseline that can say nothing is refused, unless it is switched off. */
+static void test_watch_against_baseline(void **state)
+{
+	static const struct {
+		const char *service, *type, *enabled, *words; /* words NULL = taken */
+	} rows[] = {
+		{ "other", "cpu", "true", "of the service web" },
+		{ "web", "offcpu", "true", "of type cpu" },
+		{ "other", "cpu", "false", NULL },
+		{ "web", "cpu", "true", NULL },
+		{ "*", "cpu", "true", NULL },
+	};
+	struct http_fixture *f = *state;
+	char session[SESSION_ID_SIZE], baseline[64], body[512];
+
+	http_make_session(f, "default", session);
+	make_baseline(f, session, "watched", baseline);
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct http_reply reply;
+
+		(void)snprintf(body, sizeof(body), "{\"service\":\"%s\",\"profileTypes\":[\"%s\"],\"enabled\":%s,"
+			       "\"watch\":{\"against\":\"%s\"}}", rows[i].service, rows[i].type, rows[i].enabled, baseline);
+		reply = call(f, "POST", body, A "/continuous");
+		if (reply.status != (rows[i].words ? 400 : 200) || (rows[i].words && !strstr(reply.body, rows[i].words)))
+			fail_msg("%s: %u %s", body, reply.status, reply.body);
+		http_reply_free(&reply);
+	}
+}
+
 static void test_compare(void **state)
 {
 	struct http_fixture *f = *state;
@@ -487,6 +516,7 @@ static void test_pull(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_watch_against_baseline),
 		cmocka_unit_test(test_compare),	       cmocka_unit_test(test_compare_refusals),
 		cmocka_unit_test(test_unfinished),     cmocka_unit_test(test_diff),
 		cmocka_unit_test(test_gate_and_trend), cmocka_unit_test(test_baseline_refusals),

@@ -103,6 +103,7 @@ static void test_setting_refusals(void **state)
 		{ "{\"service\":\"web\",\"watch\":\"x\"}", "watch" },
 		{ "{\"service\":\"web\",\"watch\":{}}", "against" },
 		{ "{\"service\":\"web\",\"watch\":{\"against\":\"yesterday\"}}", "against" },
+		{ "{\"service\":\"web\",\"watch\":{\"against\":\"bl-00000000000000000000000000\"}}", "against" },
 		{ "{\"service\":\"web\",\"watch\":{\"against\":\"history\",\"webhook\":\"ftp://x\"}}",
 		  "webhook" },
 	};

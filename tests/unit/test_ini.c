@@ -115,10 +115,29 @@ static void test_sections(void **state)
 	}
 }
 
+/* An export that only has a name is no export that is forgotten. */
+static void test_export_without_keys(void **state)
+{
+	struct config config = { 0 };
+	struct err err = { 0 };
+	char path[] = "/tmp/profd-test-ini-XXXXXX";
+	int fd = mkstemp(path);
+
+	(void)state;
+	assert_true(fd >= 0 && write(fd, "[export x]\n", 11) == 11);
+	(void)close(fd);
+	assert_int_equal(config_load(&config, path, true, &err), 0);
+	assert_int_equal(config_check(&config, &err), -EINVAL);
+	assert_string_equal(err.text, "[export x] needs kind and url");
+	config_deinit(&config);
+	(void)unlink(path);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_lines), cmocka_unit_test(test_long_names),
-					    cmocka_unit_test(test_sections) };
+					    cmocka_unit_test(test_sections),
+					    cmocka_unit_test(test_export_without_keys) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
