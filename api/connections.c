@@ -21,7 +21,9 @@ struct connection {
 	bool speaks;
 	bool shut;
 	enum connection_phase phase;
-	char request_id[HTTP_REQUEST_ID_SIZE]; /* of the request under way, "" = its headers are not complete */
+	/* Of the request under way: "" and false until its headers are complete. */
+	char request_id[HTTP_REQUEST_ID_SIZE];
+	bool family_c;
 	uint64_t entered_ns;  /* monotonic: begin of the phase */
 	uint64_t deadline_ns; /* monotonic, 0 = none */
 };
@@ -49,11 +51,12 @@ static void write_refusal(struct connection *connection, unsigned status)
 				     : "the request did not arrive completely in time");
 	if (!connection->request_id[0])
 		http_request_id(NULL, connection->request_id);
-	http_error_body(error, &err, false, connection->request_id, NULL, &body);
+	http_error_body(error, &err, connection->family_c, connection->request_id, NULL, &body);
 	buf_printf(&all,
-		   "HTTP/1.1 %u %s\r\nContent-Type: application/problem+json\r\n"
+		   "HTTP/1.1 %u %s\r\nContent-Type: %s\r\n"
 		   "Cache-Control: no-store\r\nX-Request-ID: %s\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n",
-		   error->status, error->title, connection->request_id, body.len);
+		   error->status, error->title, http_error_content_type(connection->family_c), connection->request_id,
+		   body.len);
 	buf_add(&all, body.data, body.len);
 	if (!all.error)
 		(void)!send(connection->fd, all.data, all.len, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -209,17 +212,20 @@ void connections_enter(struct connections *c, struct connection *connection,
 	(void)pthread_mutex_lock(&c->lock);
 	connection->phase = phase;
 	connection->speaks = speaks;
-	if (phase == CONNECTION_HEADER)
+	if (phase == CONNECTION_HEADER) {
 		connection->request_id[0] = '\0';
+		connection->family_c = false;
+	}
 	connection->entered_ns = clock_monotonic_ns();
 	if (!connection->shut)
 		connection->deadline_ns = timeout_ns ? connection->entered_ns + timeout_ns : 0;
 	(void)pthread_mutex_unlock(&c->lock);
 }
 
-void connections_identify(struct connections *c, struct connection *connection, const char *request_id)
+void connections_identify(struct connections *c, struct connection *connection, const char *target, const char *request_id)
 {
 	(void)pthread_mutex_lock(&c->lock);
+	connection->family_c = http_error_is_family_c(target);
 	http_request_id(request_id, connection->request_id);
 	(void)pthread_mutex_unlock(&c->lock);
 }

@@ -43,8 +43,9 @@ void connections_remove(struct connections *c, struct connection *connection);
 /* Starts a phase and its deadline. @speaks: an answer of ours would be the first and awaited one. */
 void connections_enter(struct connections *c, struct connection *connection,
 		       enum connection_phase phase, bool speaks);
-/* What the client calls the request whose headers are complete, NULL = nothing: a refusal names it, too. */
-void connections_identify(struct connections *c, struct connection *connection, const char *request_id);
+/* The request whose headers are complete: a refusal is the error document of its family, and names it as the client does.
+ * @request_id: NULL = the client has no name for it. */
+void connections_identify(struct connections *c, struct connection *connection, const char *target, const char *request_id);
 /* Writes a refusal on a connection nobody else writes to and shuts it down. */
 void connections_refuse(struct connections *c, struct connection *connection, unsigned status);
 int connection_fd(const struct connection *connection);

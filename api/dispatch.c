@@ -307,7 +307,7 @@ static void write_error(struct http_call *call, int rc)
 {
 	const struct http_error *error = http_error_of(call->err, rc);
 	struct http_answer *answer = call->answer;
-	bool family_c = strncmp(call->request->target, "/v0", 3) == 0;
+	bool family_c = http_error_is_family_c(call->request->target);
 
 	http_answer_drop(answer);
 	answer->body.max = HTTP_ANSWER_MAX;
@@ -318,7 +318,7 @@ static void write_error(struct http_call *call, int rc)
 	}
 	answer->status = error->status;
 	answer->no_store = true;
-	answer->content_type = family_c ? "application/json" : "application/problem+json";
+	answer->content_type = http_error_content_type(family_c);
 	http_error_body(error, call->err, family_c, call->request->request_id,
 			call->details.len ? call->details.data : NULL, &answer->body);
 	if (error->status == 401)

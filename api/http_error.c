@@ -91,6 +91,16 @@ const struct http_error *http_error_of(const struct err *err, int rc)
 	return internal;
 }
 
+bool http_error_is_family_c(const char *target)
+{
+	return strncmp(target, "/v0", 3) == 0;
+}
+
+const char *http_error_content_type(bool family_c)
+{
+	return family_c ? "application/json" : "application/problem+json";
+}
+
 void http_error_body(const struct http_error *error, const struct err *err, bool family_c,
 		     const char *request_id, const char *details, struct buf *out)
 {

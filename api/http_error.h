@@ -18,6 +18,11 @@ struct http_error {
  * word is Internal. @rc is the function's negative errno, used when @err is empty. */
 const struct http_error *http_error_of(const struct err *err, int rc);
 
+/* Requests below /v0 get the error document of family C, all others a problem document (RFC 9457). @target: of the request
+ * line. */
+bool http_error_is_family_c(const char *target);
+const char *http_error_content_type(bool family_c);
+
 /* The body. @family_c: exactly message, error_code, details. @details is the text of a JSON object or NULL:
  * then {"field": …} where the error names one. */
 void http_error_body(const struct http_error *error, const struct err *err, bool family_c,

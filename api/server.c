@@ -344,7 +344,8 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const c
 			exchange->target[strlen(exchange->target)] = '\x01';
 		exchange->is_http10 = strcmp(version, MHD_HTTP_VERSION_1_0) == 0;
 		(void)MHD_get_connection_values(mhd, MHD_HEADER_KIND, count_header, exchange);
-		connections_identify(server->connections, connection_of(mhd), find_header(mhd, "X-Request-ID"));
+		connections_identify(server->connections, connection_of(mhd), exchange->target,
+				     find_header(mhd, "X-Request-ID"));
 		connections_enter(server->connections, connection_of(mhd), CONNECTION_BODY, true);
 		if (refuse_early(server, mhd, exchange))
 			return answer_exchange(listener, mhd, exchange, method);

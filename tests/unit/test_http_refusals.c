@@ -334,6 +334,21 @@ static void test_name_of_late_request(void **state)
 	}
 }
 
+/* A late body below /v0 is refused as anything there is: exactly message, error_code and details. */
+static void test_late_request_of_pipelines(void **state)
+{
+	static const char late[] = "POST /v0/pipelines HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+				   "Content-Length: 500\r\n\r\n{";
+	struct http_fixture *f = *state;
+	struct http_reply reply = http_send(f, late, sizeof(late) - 1);
+
+	assert_int_equal(reply.status, 408);
+	assert_string_equal(http_reply_header(&reply, "Content-Type"), "application/json");
+	assert_string_equal(http_text(&reply, "error_code"), "RequestTimeout");
+	assert_int_equal(cJSON_GetArraySize(reply.json), 3);
+	http_reply_free(&reply);
+}
+
 /* Health checks of load balancers speak HTTP/1.0 without a Host, and a target may name the host (RFC 9112 3.2). */
 static void test_hosts_of_requests(void **state)
 {
@@ -394,6 +409,7 @@ int main(void)
 		cmocka_unit_test(test_too_long),  cmocka_unit_test(test_absurdly_long),
 		cmocka_unit_test(test_deep_json), cmocka_unit_test(test_raw), cmocka_unit_test(test_hosts_of_requests),
 		cmocka_unit_test(test_drip),	  cmocka_unit_test(test_name_of_late_request),
+		cmocka_unit_test(test_late_request_of_pipelines),
 	};
 
 	return cmocka_run_group_tests(tests, setup, http_fixture_teardown);
