@@ -251,22 +251,10 @@ static struct shared *find_shared(struct windows *windows, const struct history_
 	return NULL;
 }
 
-struct wanted {
-	const struct windows *windows;
-	const struct store_window *window;
-};
-
-static size_t needs(void *ctx, const void *data, size_t len)
-{
-	const struct wanted *wanted = ctx;
-
-	return wanted->windows->query->needs(wanted->windows->ctx, wanted->window, data, len);
-}
-
 static int read_data(struct windows *windows, const struct history_row *row, void **ret, struct store_window *window)
 {
 	const struct shared *shared = find_shared(windows, row);
-	struct wanted wanted = { windows, window };
+	struct packed_window wanted = { windows->query, windows->ctx, window };
 	int rc = shared ? shared->rc : 0;
 
 	/* Minutes can be read without it. */
@@ -275,7 +263,8 @@ static int read_data(struct windows *windows, const struct history_row *row, voi
 		rc = 0;
 	}
 	if (rc == 0)
-		rc = packed_open_part(windows->packed, row->z, row->len, windows->query->needs ? needs : NULL, &wanted, ret, &window->len);
+		rc = packed_open_part(windows->packed, row->z, row->len, windows->query->needs ? packed_window_needs : NULL, &wanted,
+				      ret, &window->len);
 	window->data = *ret;
 	window->shared = shared ? shared->data : NULL;
 	window->shared_len = shared ? shared->len : 0;

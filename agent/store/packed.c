@@ -177,3 +177,10 @@ int packed_open(struct packed_reader *reader, const void *packed, size_t len, vo
 {
 	return packed_open_part(reader, packed, len, NULL, NULL, ret, ret_len);
 }
+
+size_t packed_window_needs(void *ctx, const void *data, size_t len)
+{
+	const struct packed_window *wanted = ctx;
+
+	return wanted->query->needs(wanted->visit_ctx, wanted->window, data, len);
+}

@@ -23,4 +23,12 @@ typedef size_t packed_needs_fn(void *ctx, const void *data, size_t len);
 int packed_open_part(struct packed_reader *reader, const void *packed, size_t len, packed_needs_fn *needs, void *ctx,
 		     void **ret, size_t *ret_len) must_use;
 
+/* What the visitor of a query needs of a window's data, where it says so: the context of packed_window_needs(). */
+struct packed_window {
+	const struct store_window_query *query; /* with needs */
+	void *visit_ctx;
+	const struct store_window *window;
+};
+size_t packed_window_needs(void *ctx, const void *data, size_t len);
+
 #endif

@@ -343,21 +343,9 @@ static int read_shared(struct windows *windows, sqlite3_stmt *stmt)
 	return rc;
 }
 
-struct wanted {
-	const struct windows *windows;
-	const struct store_window *window;
-};
-
-static size_t needs(void *ctx, const void *data, size_t len)
-{
-	const struct wanted *wanted = ctx;
-
-	return wanted->windows->query->needs(wanted->windows->ctx, wanted->window, data, len);
-}
-
 static int read_data(struct windows *windows, sqlite3_stmt *stmt, void **ret, struct store_window *window)
 {
-	struct wanted wanted = { windows, window };
+	struct packed_window wanted = { windows->query, windows->ctx, window };
 	int rc = read_shared(windows, stmt);
 
 	/* Minutes can be read without it. */
@@ -367,8 +355,8 @@ static int read_data(struct windows *windows, sqlite3_stmt *stmt, void **ret, st
 	}
 	if (rc == 0)
 		rc = packed_open_part(windows->reader->packed, sqlite3_column_blob(stmt, COLUMN_DATA),
-				      (size_t)sqlite3_column_bytes(stmt, COLUMN_DATA), windows->query->needs ? needs : NULL,
-				      &wanted, ret, &window->len);
+				      (size_t)sqlite3_column_bytes(stmt, COLUMN_DATA),
+				      windows->query->needs ? packed_window_needs : NULL, &wanted, ret, &window->len);
 	window->data = *ret;
 	window->shared = windows->shared;
 	window->shared_len = windows->shared_len;
