@@ -262,11 +262,32 @@ static __always_inline struct arch_lock_wait arch_lock_owner(uint64_t operation,
 #define ARCH_FUTEX_WAITV	  449
 #define ARCH_FUTEX_WAIT		  455
 
-/* The part of the saved registers that says which system call it is, with its first three
- * arguments; they lie together. */
+/* The part of the saved registers that says how and where the kernel was entered: which system call it is, with its
+ * first three arguments; they lie together. */
 struct arch_call {
-	uint64_t dx, si, di, orig_ax;
+	uint64_t dx, si, di, orig_ax, ip, cs;
 };
 #define ARCH_CALL_AT __builtin_offsetof(struct arch_regs, dx)
+
+/* @regs are the kernel's own. The upper part of cs is another field in newer kernels (6.9). */
+static __always_inline void arch_get_call(struct arch_call *call, const struct arch_regs *regs)
+{
+	call->dx = regs->dx;
+	call->si = regs->si;
+	call->di = regs->di;
+	call->orig_ax = regs->orig_ax;
+	call->ip = regs->ip;
+	call->cs = *(const volatile uint16_t *)&regs->cs;
+}
+
+static __always_inline void arch_set_call(struct arch_regs *regs, const struct arch_call *call)
+{
+	regs->dx = call->dx;
+	regs->si = call->si;
+	regs->di = call->di;
+	regs->orig_ax = call->orig_ax;
+	regs->ip = call->ip;
+	regs->cs = call->cs;
+}
 
 #endif

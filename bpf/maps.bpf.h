@@ -328,6 +328,7 @@ struct off_state {
 	uint32_t came;	 /* config.off_generation when it was seen to come onto a CPU last */
 	uint64_t came_stolen_ns; /* of that CPU until then, see off_cpu_stolen() */
 	uint64_t stolen_ns; /* of its own times on CPUs, those that have ended; only grows */
+	struct arch_call call; /* how it had entered the kernel; cs = 0: it has no user stack */
 };
 
 struct {

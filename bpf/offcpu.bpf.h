@@ -118,21 +118,17 @@ static __always_inline uint64_t off_run_delay(struct task_struct *task)
 /* Who holds the lock that a system call waits for, as the lock says; 0 = it does not say. The memory
  * is that of the thread that leaves. Whoever uses it checks that it is a thread of the process: locks
  * of other libraries keep something else where glibc keeps the owner. */
-static __always_inline uint32_t off_holder(struct task_struct *task)
+static __always_inline uint32_t off_holder(const struct arch_call *call)
 {
 	struct arch_lock_wait wait;
-	struct arch_call call;
 	uint32_t words[2] = { 0 };
 
-	if (!has_user_stack(task->mm, task->flags) ||
-	    bpf_probe_read_kernel(&call, sizeof(call),
-				  (char *)bpf_task_pt_regs(task) + ARCH_CALL_AT) ||
-	    !arch_is_futex(call.orig_ax) || !arch_is_lock_wait(call.si, call.dx))
+	if (!call->cs || !arch_is_futex(call->orig_ax) || !arch_is_lock_wait(call->si, call->dx))
 		return 0;
-	wait = arch_lock_owner(call.si, call.dx);
+	wait = arch_lock_owner(call->si, call->dx);
 	if (wait.owner)
 		return wait.owner;
-	if (bpf_probe_read_user(words, sizeof(words), (void *)(call.di + wait.owner_at)))
+	if (bpf_probe_read_user(words, sizeof(words), (void *)(call->di + wait.owner_at)))
 		return 0;
 	return (words[0] > 1 ? words[0] : words[1] * wait.or_next) & FUTEX_TID_MASK;
 }
@@ -157,33 +153,13 @@ static __always_inline struct off_state *off_wanted(struct task_struct *task)
 	return state;
 }
 
-#define OFF_NOT_READ (~0ull)
-
-/* What was stolen of the CPU; OFF_NOT_READ: nobody wanted to know. */
-static __always_inline uint64_t off_leave(struct task_struct *task, bool preempted, uint64_t now_ns)
+/* How @task, which is off the CPU or leaves it, had entered the kernel. */
+static __always_inline void off_note_call(struct off_state *state, struct task_struct *task)
 {
-	struct off_state *state;
-	uint64_t cpu_stolen_ns;
-
-	if (!task->pid || task->flags & PF_EXITING)
-		return OFF_NOT_READ;
-	state = off_wanted(task);
-	if (!state)
-		return OFF_NOT_READ;
-	cpu_stolen_ns = off_cpu_stolen(task);
-	if (state->since_ns && state->generation == config.off_generation) {
-		outcome_count(OUTCOME_return_missed);
-		state->came = 0;
-	}
-	state->stolen_ns += off_stolen_now(state, task, cpu_stolen_ns);
-	state->since_ns = now_ns;
-	state->run_delay_ns = off_run_delay(task);
-	state->generation = config.off_generation;
-	state->blocked = preempted ? OFF_RUNS : off_how(task);
-	state->holder = state->waker = 0;
-	if (state->blocked && state->wanted & 1)
-		state->holder = off_holder(task);
-	return cpu_stolen_ns;
+	if (has_user_stack(task->mm, task->flags))
+		arch_get_call(&state->call, (const struct arch_regs *)bpf_task_pt_regs(task));
+	else
+		state->call.cs = 0;
 }
 
 /* ---- what it waited for -------------------------------------------------------------------- */
@@ -353,6 +329,14 @@ static __always_inline void off_entry_stack(struct scratch *s, uint32_t outcome)
 	s->stack.stack_hash = hash_frame(s->sample.tgid, s->frames[0]);
 }
 
+/* Behind that, in the place of its callers. */
+static __always_inline void off_mark_blocked(struct scratch *s)
+{
+	s->frames[1] = (uint64_t)PROF_FRAME_MARKER << PROF_FRAME_KIND_SHIFT | PROF_MARKER_BLOCKED;
+	s->stack.frame_count = 2;
+	s->stack.stack_hash = hash_frame(s->stack.stack_hash, s->frames[1]);
+}
+
 /* Sends the pending sample, whose user stack cannot be walked any more. */
 static __attribute__((noinline)) void off_give_up(struct scratch *s)
 {
@@ -396,6 +380,22 @@ static __always_inline void off_sample_begin(struct scratch *s, struct task_stru
 	bpf_probe_read_kernel(s->sample.comm, sizeof(s->sample.comm), task->comm);
 }
 
+/* The wait of @off_ns that the pending sample stands for. */
+static __always_inline void off_wait_begin(struct scratch *s, const struct off_state *state, uint64_t off_ns)
+{
+	s->resume.off_ns = off_ns;
+	s->resume.run_delay_ns = state->run_delay_ns;
+	s->resume.disk = (struct disk_part){ 0 };
+	s->sample.holder = state->holder;
+	s->sample.waker = state->waker;
+}
+
+/* What it waited for is not known yet. */
+static __always_inline uint8_t off_state_of(uint32_t blocked)
+{
+	return blocked ? PROF_OFF_BLOCKED << 4 | PROF_WAIT_OTHER : PROF_OFF_PREEMPTED << 4;
+}
+
 /* Asks for the interrupt. The record is empty and thrown away. False: there will be none. */
 static __always_inline bool off_raise_interrupt(void)
 {
@@ -433,8 +433,7 @@ static __always_inline void off_record(struct scratch *s, struct task_struct *ta
 
 	walk_none(s);
 	kernel_stack_take(s, bpf_get_task_stack(task, s->frames, KERNEL_STACK_BYTES, 0), false, false);
-	s->sample.state =
-		blocked ? PROF_OFF_BLOCKED << 4 | PROF_WAIT_OTHER : PROF_OFF_PREEMPTED << 4;
+	s->sample.state = off_state_of(blocked);
 	if (has_registers && blocked == OFF_WAITS) {
 		s->sample.state = PROF_OFF_BLOCKED << 4 | off_wait(s, task);
 		if (prof_state_is_disk(s->sample.state))
@@ -451,6 +450,83 @@ static __always_inline void off_record(struct scratch *s, struct task_struct *ta
 	s->resume.owed = have_irq_work && off_raise_interrupt();
 	if (!s->resume.owed)
 		off_give_up(s);
+}
+
+/* ---- a return that nobody saw -------------------------------------------------------------- */
+
+/* The user stack of a wait that is over: where it had entered the kernel. */
+static __always_inline void unseen_user_stack(struct scratch *s)
+{
+	off_entry_stack(s, OUTCOME_return_unseen);
+	if (s->sample.state >> 4 == PROF_OFF_BLOCKED)
+		off_mark_blocked(s);
+	s->sample.user_stack_hash = stack_send(s);
+}
+
+/* The kernel may hide a switch from tracers. That @task came back shows when it leaves again, and the kernel has noted when
+ * that was: the length of its wait is exact. What it waited for says the call that it was in, of which a file is told by what
+ * its descriptor is now. */
+static __attribute__((noinline)) void off_record_unseen(const struct off_state *state, struct task_struct *task, uint64_t now_ns)
+{
+	uint64_t ran_ns, off_ns, value;
+	uint32_t zero = 0;
+	struct scratch *s;
+
+	if (!OFF_HAS_CLOCKS || !bpf_core_field_exists(struct task_struct, sched_info))
+		return;
+	ran_ns = task->se.cfs_rq->rq->clock - task->sched_info.last_arrival;
+	off_ns = now_ns - ran_ns - state->since_ns;
+	if ((int64_t)ran_ns < 0 || (int64_t)off_ns <= 0)
+		return;
+	value = off_value(off_ns);
+	s = bpf_map_lookup_elem(&switch_scratch, &zero);
+	if (!value || !s)
+		return;
+	if (s->resume.owed)
+		off_give_up(s);
+	off_sample_begin(s, task, now_ns - ran_ns, off_ns, value);
+	off_wait_begin(s, state, off_ns);
+	s->sample.kernel_stack_hash = 0;
+	s->sample.state = off_state_of(state->blocked);
+	arch_set_call(&s->regs, &state->call);
+	if (state->call.cs && state->blocked == OFF_WAITS)
+		s->sample.state = PROF_OFF_BLOCKED << 4 | off_wait(s, task);
+	if (state->call.cs && !arch_is_compat32(&s->regs))
+		unseen_user_stack(s);
+	off_send(s, off_run_delay(task));
+}
+
+/* ---- switching ----------------------------------------------------------------------------- */
+
+#define OFF_NOT_READ (~0ull)
+
+/* What was stolen of the CPU; OFF_NOT_READ: nobody wanted to know. */
+static __always_inline uint64_t off_leave(struct task_struct *task, bool preempted, uint64_t now_ns)
+{
+	struct off_state *state;
+	uint64_t cpu_stolen_ns;
+
+	if (!task->pid || task->flags & PF_EXITING)
+		return OFF_NOT_READ;
+	state = off_wanted(task);
+	if (!state)
+		return OFF_NOT_READ;
+	cpu_stolen_ns = off_cpu_stolen(task);
+	if (state->since_ns && state->generation == config.off_generation) {
+		outcome_count(OUTCOME_return_missed);
+		off_record_unseen(state, task, now_ns);
+		state->came = 0;
+	}
+	state->stolen_ns += off_stolen_now(state, task, cpu_stolen_ns);
+	state->since_ns = now_ns;
+	state->run_delay_ns = off_run_delay(task);
+	state->generation = config.off_generation;
+	state->blocked = preempted ? OFF_RUNS : off_how(task);
+	state->holder = state->waker = 0;
+	off_note_call(state, task);
+	if (state->blocked && state->wanted & 1)
+		state->holder = off_holder(&state->call);
+	return cpu_stolen_ns;
 }
 
 static __always_inline void off_return(struct task_struct *task, uint64_t now_ns, uint64_t cpu_stolen_ns)
@@ -480,11 +556,7 @@ static __always_inline void off_return(struct task_struct *task, uint64_t now_ns
 	if (s->resume.owed)
 		off_give_up(s);
 	off_sample_begin(s, task, now_ns, off_ns, value);
-	s->resume.off_ns = off_ns;
-	s->resume.run_delay_ns = state->run_delay_ns;
-	s->resume.disk = (struct disk_part){ 0 };
-	s->sample.holder = state->holder;
-	s->sample.waker = state->waker;
+	off_wait_begin(s, state, off_ns);
 	off_record(s, task, state->blocked);
 }
 
@@ -592,10 +664,7 @@ int BPF_PROG(off_exit, struct task_struct *task)
 static __always_inline void sweep_user_stack(struct scratch *s)
 {
 	off_entry_stack(s, OUTCOME_complete);
-	s->frames[1] = (uint64_t)PROF_FRAME_MARKER << PROF_FRAME_KIND_SHIFT |
-		       PROF_MARKER_BLOCKED;
-	s->stack.frame_count = 2;
-	s->stack.stack_hash = hash_frame(s->stack.stack_hash, s->frames[1]);
+	off_mark_blocked(s);
 	s->sample.user_stack_hash = stack_send(s);
 	s->sample.head.flags = late_send_registers(s, 0) ? PROF_SAMPLE_LATE : 0;
 }
@@ -611,8 +680,7 @@ static __always_inline void sweep_send(struct scratch *s, struct task_struct *ta
 	walk_none(s);
 	s->sample.kernel_stack_hash = kernel_stack_send(
 		s, bpf_get_task_stack(task, s->frames, KERNEL_STACK_BYTES, 0), false, false);
-	s->sample.state = state->blocked ? PROF_OFF_BLOCKED << 4 | PROF_WAIT_OTHER
-					 : PROF_OFF_PREEMPTED << 4;
+	s->sample.state = off_state_of(state->blocked);
 	if (has_user_stack(task->mm, task->flags) &&
 	    !bpf_probe_read_kernel(&s->regs, sizeof(s->regs), (void *)bpf_task_pt_regs(task))) {
 		if (state->blocked == OFF_WAITS)
@@ -643,6 +711,7 @@ static __always_inline void sweep_wait(struct task_struct *task, uint64_t now_ns
 		state->blocked = off_how(task);
 		state->holder = state->waker = 0;
 		state->generation = config.off_generation;
+		off_note_call(state, task);
 	}
 	state->run_delay_ns = off_run_delay(task);
 	state->since_ns = now_ns;

@@ -158,7 +158,7 @@ static void on_proc_cpu(struct sessions *s, const struct ring_record *record)
 /* What nobody counts or samples: whose it is is not told, so every session that it may be of says it. */
 static void note_missing(struct sessions *s, uint8_t outcome)
 {
-	static const char bytes[] = "bytes", waits[] = "waits";
+	static const char bytes[] = "bytes", stacks[] = "stacks of waits";
 	static const struct {
 		uint8_t outcome; /* id of bpf/outcome.def */
 		uint32_t wanted;
@@ -168,7 +168,7 @@ static void note_missing(struct sessions *s, uint8_t outcome)
 		{ 45, PROF_WANT_IO, bytes, "of a sendmmsg() or recvmmsg() the lengths could not be read" },
 		{ 46, PROF_WANT_IO, bytes, "a completion of io_uring did not say what it was of" },
 		{ 47, PROF_WANT_IO, bytes, "what a request of Linux AIO was could not be read when it was collected" },
-		{ 48, PROF_WANT_OFFCPU, waits, "the kernel did not tell that a thread was back on a CPU" },
+		{ 48, PROF_WANT_OFFCPU, stacks, "the kernel did not tell that a thread was back on a CPU" },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(missing); i++)

@@ -233,17 +233,25 @@ static bool is_whole(const struct prof_stack_event *stack)
 	return in_main;
 }
 
+/* The kernel did not tell its end (test_return_missed): it has no stack. */
+static bool is_unseen(const struct bpf_record *record)
+{
+	return record->user && record->user->outcome == OUTCOME_return_unseen;
+}
+
 static void check_stacks(void)
 {
-	size_t whole = 0, kernel = 0;
+	size_t seen = 0, whole = 0, kernel = 0;
 
 	for (size_t i = 0; i < recording.record_count; i++) {
+		seen += !is_unseen(&recording.records[i]);
 		whole += is_whole(recording.records[i].user);
 		kernel += recording.records[i].kernel && recording.records[i].kernel->frame_count > 3;
 	}
-	if (whole * 100 < recording.record_count * 97 || kernel * 100 < recording.record_count * 97)
-		fail_msg("%zu samples, %zu whole user stacks, %zu kernel stacks",
-			 recording.record_count, whole, kernel);
+	/* one return a second of the whole host may be missed */
+	assert_true(recording.record_count - seen <= 10);
+	if (whole * 100 < seen * 97 || kernel * 100 < seen * 97)
+		fail_msg("%zu samples, %zu whole user stacks, %zu kernel stacks", seen, whole, kernel);
 }
 
 static void test_long_blocks(void **state)
@@ -287,6 +295,8 @@ static void test_without_interrupt(void **state)
 	assert_in_range(sum("sleeper", 0, 0), elapsed * 60 / 100, elapsed);
 	for (size_t i = 0; i < recording.record_count; i++) {
 		assert_non_null(recording.records[i].user);
+		if (is_unseen(&recording.records[i]))
+			continue;
 		assert_int_equal(recording.records[i].user->outcome, OUTCOME_resume_missed);
 		assert_int_equal(recording.records[i].user->frame_count, 1);
 		assert_non_null(recording.records[i].kernel);
@@ -310,7 +320,7 @@ static void test_paged_out(void **state)
 		for (size_t k = 0; k < recording.record_count; k++) {
 			const struct bpf_record *record = &recording.records[k];
 
-			if (record->sample.state != (PROF_OFF_BLOCKED << 4 | PROF_WAIT_SLEEP))
+			if (record->sample.state != (PROF_OFF_BLOCKED << 4 | PROF_WAIT_SLEEP) || is_unseen(record))
 				continue;
 			samples++;
 			due += record->user && record->user->outcome == outcome &&
@@ -711,11 +721,33 @@ static void wake_up(bool sleeps)
 	} while (sleeps ? sleep_count == sleeps_before : run_ns < run_before + 20000000);
 }
 
-/* A kernel may hide switches from tracers: that of a thread that comes back to another CPU is counted, and is not the
- * difference of those CPUs' clocks. */
+/* The wait whose end nobody saw, ns: how long it was, what it waited for and where it entered the kernel, and no more. */
+static uint64_t unseen(void)
+{
+	const uint64_t blocked = (uint64_t)PROF_FRAME_MARKER << PROF_FRAME_KIND_SHIFT | PROF_MARKER_BLOCKED;
+	uint64_t total = 0;
+
+	for (size_t i = 0; i < recording.record_count; i++) {
+		const struct bpf_record *record = &recording.records[i];
+
+		if (!is_unseen(record) || record->sample.state >> 4 == PROF_OFF_PREEMPTED)
+			continue;
+		total += record->sample.value;
+		assert_null(record->kernel);
+		assert_int_equal(record->user->frame_count, 2);
+		assert_int_equal(prof_frame_kind(record->user->frames[0]), PROF_FRAME_ADDRESS);
+		assert_true(record->user->frames[1] == blocked);
+		assert_int_equal(record->sample.state & 15, PROF_WAIT_SLEEP);
+	}
+	return total;
+}
+
+/* A kernel may hide switches from tracers: that of a thread that comes back to another CPU is counted, its wait is known,
+ * and what was stolen is not the difference of those CPUs' clocks. */
 static void test_return_missed(void **state)
 {
 	static const char *const first_cpus[] = { "0", "1" };
+	uint64_t swept_ns, woken_ns, ran_ns;
 	cpu_set_t all;
 
 	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
@@ -735,16 +767,21 @@ static void test_return_missed(void **state)
 		/* it is known from when it leaves; then it is seen to come */
 		wake_up(true);
 		wake_up(true);
+		swept_ns = clock_monotonic_ns();
 		assert_int_equal(bpf_agent_sweep(agent, false, NULL, NULL), 0);
 		assert_int_equal(bpf_agent_costs(agent, &before), 0);
 		assert_int_equal(bpf_set_link(agent->waits->progs.off_switch, link, false), 0);
+		bpf_recording_poll(&recording, agent, 200);
+		woken_ns = clock_monotonic_ns();
 		wake_up(false);
+		ran_ns = clock_monotonic_ns() - 19 * NS_PER_MS;
 		assert_int_equal(bpf_set_link(agent->waits->progs.off_switch, link, true), 0);
 		wake_up(true);
 		assert_int_equal(bpf_agent_sweep(agent, false, NULL, NULL), 0);
 		bpf_recording_poll(&recording, agent, 20);
 		assert_int_equal(bpf_agent_costs(agent, &after), 0);
 		assert_true(after.outcomes[OUTCOME_return_missed] > before.outcomes[OUTCOME_return_missed]);
+		assert_in_range(unseen(), woken_ns - swept_ns - NS_PER_MS, ran_ns - swept_ns);
 		assert_true(readings("mover", PROF_SAMPLE_STOLEN, &first, &last));
 		assert_in_range(last->value - first->value, 0, last->time_ns - first->time_ns);
 		assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);

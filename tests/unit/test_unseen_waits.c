@@ -43,8 +43,8 @@ static int64_t ms_of(const struct profile *p, const struct thread_ledger *ledger
 static bool is_noted(const struct profile_quality *quality)
 {
 	for (uint32_t i = 0; i < quality->note_count; i++)
-		if (strcmp(quality->notes[i], "waits of some process of this host may be missing: the kernel did not tell that "
-					      "a thread was back on a CPU") == 0)
+		if (strcmp(quality->notes[i], "stacks of waits of some process of this host may be missing: the kernel did not "
+					      "tell that a thread was back on a CPU") == 0)
 			return true;
 	return false;
 }
