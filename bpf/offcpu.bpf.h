@@ -254,7 +254,7 @@ static __attribute__((noinline)) uint32_t off_wait(struct scratch *s, struct tas
 		number = off_restarted(s, task);
 	wait = arch_wait_of_syscall(number);
 	s->sample.detail = arch_detail_of_syscall(number);
-	if (wait == PROF_WAIT_FUTEX) {
+	if (wait == PROF_WAIT_FUTEX && number != ARCH_FUTEX_WAITV) {
 		s->sample.object = arch_first_argument(&s->regs);
 		if ((arch_is_futex(number) && arch_is_lock_wait(s->regs.si, s->regs.dx)) ||
 		    (number == ARCH_FUTEX_WAIT && arch_is_lock_wait(9, s->regs.si)))
@@ -779,14 +779,15 @@ static __always_inline struct scratch *resume_begin(bool with_loop)
 	return s;
 }
 
-/* futex_waitv(): the first of its futexes, struct futex_waitv of include/uapi/linux/futex.h. */
+/* futex_waitv(): the first of its futexes, struct futex_waitv of include/uapi/linux/futex.h, where the program's memory can
+ * be read. */
 static __always_inline void resume_waitv(struct scratch *s)
 {
 	uint64_t first[2]; /* the expected value, the address */
 
 	if (s->sample.state != (PROF_OFF_BLOCKED << 4 | PROF_WAIT_FUTEX) ||
 	    arch_system_call(&s->regs) != ARCH_FUTEX_WAITV ||
-	    bpf_probe_read_user(first, sizeof(first), (void *)s->sample.object))
+	    bpf_probe_read_user(first, sizeof(first), (void *)arch_first_argument(&s->regs)))
 		return;
 	s->sample.object = first[1];
 	if (arch_is_lock_wait(9, first[0]))
