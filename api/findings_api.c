@@ -122,6 +122,7 @@ int deployments_json(struct http_call *call, struct json_out *json, const struct
 		json_out_open(json, NULL, '{');
 		json_out_time(json, "at", info->at_ns);
 		json_out_text(json, "service", info->service);
+		json_out_text(json, "host", info->host);
 		json_out_text(json, "exe", info->exe);
 		json_out_text(json, "buildId", info->build_id);
 		json_out_text(json, "previousBuildId", info->previous_build_id);

@@ -6,6 +6,7 @@
 
 #include "agent/base/hash.h"
 #include "agent/base/ulid.h"
+#include "agent/session/hosts.h"
 #include "agent/session/record_json.h"
 #include "agent/session/watch.h"
 
@@ -269,12 +270,21 @@ void deployments_write(struct sessions *s)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
+struct listing {
+	const struct sessions *s;
+	struct deployment_list list;
+};
+
 static int list_one(void *ctx, const struct store_record *record)
 {
-	struct deployment_list *list = ctx;
+	struct listing *listing = ctx;
+	struct deployment_info *info = &listing->list.items[listing->list.count];
 
-	if (list->count < DEPLOYMENTS_SHOWN)
-		decode(record, &list->items[list->count++]);
+	if (listing->list.count == DEPLOYMENTS_SHOWN)
+		return 0;
+	decode(record, info);
+	(void)snprintf(info->host, sizeof(info->host), "%s", hosts_writer(listing->s, record->host));
+	listing->list.count++;
 	return 0;
 }
 
@@ -289,14 +299,14 @@ static int list(struct sessions *s, const char *tenant, const char *service, boo
 				     .to_ns = to_ns,
 				     .limit = DEPLOYMENTS_SHOWN,
 				     .every_host = every_host };
-	struct deployment_list found = { .items = calloc(DEPLOYMENTS_SHOWN, sizeof(*found.items)) };
-	int rc = found.items ? store_list(s->store, &query, list_one, &found, NULL, err)
+	struct listing found = { s, { .items = calloc(DEPLOYMENTS_SHOWN, sizeof(*found.list.items)) } };
+	int rc = found.list.items ? store_list(s->store, &query, list_one, &found, NULL, err)
 			     : err_set(err, ENOMEM, NULL, NULL, "no memory for a list");
 
 	if (rc < 0)
-		deployment_list_deinit(&found);
+		deployment_list_deinit(&found.list);
 	else
-		*ret = found;
+		*ret = found.list;
 	return rc;
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "agent/base/ulid.h"
+#include "agent/session/hosts.h"
 #include "agent/session/record_json.h"
 #include "agent/session/watch.h"
 
@@ -58,7 +59,7 @@ int finding_put(struct sessions *s, const struct finding_info *info,
 	return store_put(s->store, &record, err);
 }
 
-static int decode(const char *body, size_t len, struct finding_info *ret,
+static int decode(const char *host, const char *body, size_t len, struct finding_info *ret,
 		  struct finding_delivery *ret_delivery)
 {
 	cleanup(json) cJSON *json = cJSON_ParseWithLength(body, len);
@@ -70,6 +71,7 @@ static int decode(const char *body, size_t len, struct finding_info *ret,
 	record_copy_text(json, "id", info.id, sizeof(info.id));
 	record_copy_text(json, "tenant", info.tenant, sizeof(info.tenant));
 	record_copy_text(json, "service", info.service, sizeof(info.service));
+	(void)snprintf(info.host, sizeof(info.host), "%s", host);
 	record_copy_text(json, "against", info.against, sizeof(info.against));
 	record_copy_text(json, "webhook", ret_delivery->webhook, sizeof(ret_delivery->webhook));
 	record_copy_text(json, "delivered", ret_delivery->delivered, sizeof(ret_delivery->delivered));
@@ -89,6 +91,7 @@ char *finding_json(const struct finding_info *info)
 	(void)cJSON_AddStringToObject(json, "id", info->id);
 	(void)cJSON_AddStringToObject(json, "tenant", info->tenant);
 	(void)cJSON_AddStringToObject(json, "service", info->service);
+	(void)cJSON_AddStringToObject(json, "host", info->host);
 	(void)cJSON_AddStringToObject(json, "profileType", profile_type_info(info->type)->word);
 	clock_format_rfc3339(info->at_ns, time);
 	(void)cJSON_AddStringToObject(json, "at", time);
@@ -106,6 +109,7 @@ char *finding_json(const struct finding_info *info)
 /* ---- reading --------------------------------------------------------------------------------- */
 
 struct listing {
+	const struct sessions *s;
 	const struct finding_query *query;
 	struct finding_list *list;
 	bool more;
@@ -122,7 +126,8 @@ static int list_one(void *ctx, const struct store_record *record)
 		listing->more = true;
 		return 0;
 	}
-	rc = decode(record->body, record->body_len, &list->items[list->count], &delivery);
+	rc = decode(hosts_writer(listing->s, record->host), record->body, record->body_len, &list->items[list->count],
+		    &delivery);
 	list->count += rc == 0;
 	return rc == -EPROTO ? 0 : rc;
 }
@@ -145,7 +150,7 @@ int sessions_findings(struct sessions *s, const struct finding_query *query,
 		      struct finding_list *ret, struct err *err)
 {
 	struct finding_list list = { 0 };
-	struct listing listing = { .query = query, .list = &list };
+	struct listing listing = { .s = s, .query = query, .list = &list };
 	struct store_query rows = { .kind = FINDING_KIND,
 				    .tenant = query->tenant,
 				    .service = query->service,
@@ -187,10 +192,11 @@ int finding_get(struct sessions *s, const char *tenant, const char *id, struct f
 	size_t len = 0;
 	int rc = store_get(s->store, FINDING_KIND, tenant, id, &body, &len, err);
 
-	return rc < 0 ? rc : decode(body, len, ret, ret_delivery);
+	return rc < 0 ? rc : decode(s->host, body, len, ret, ret_delivery);
 }
 
 struct undelivered {
+	const struct sessions *s;
 	finding_visit_fn *visit;
 	void *ctx;
 };
@@ -200,7 +206,7 @@ static int visit_one(void *ctx, const struct store_record *record)
 	const struct undelivered *undelivered = ctx;
 	struct finding_delivery delivery;
 	struct finding_info info;
-	int rc = decode(record->body, record->body_len, &info, &delivery);
+	int rc = decode(undelivered->s->host, record->body, record->body_len, &info, &delivery);
 
 	if (rc < 0)
 		return rc == -EPROTO ? 0 : rc;
@@ -214,7 +220,7 @@ int findings_undelivered(struct sessions *s, uint64_t since_ns, finding_visit_fn
 			 struct err *err)
 {
 	struct store_query rows = { .kind = FINDING_KIND, .from_ns = since_ns };
-	struct undelivered undelivered = { visit, ctx };
+	struct undelivered undelivered = { s, visit, ctx };
 
 	return store_list(s->store, &rows, visit_one, &undelivered, NULL, err);
 }

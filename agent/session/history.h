@@ -175,6 +175,7 @@ struct finding_info {
 	char id[SESSION_ID_SIZE]; /* "fnd-…" */
 	char tenant[TENANT_NAME_SIZE];
 	char service[SERVICE_NAME_SIZE];
+	char host[65]; /* whose data was judged: watches look at that of their own host */
 	enum profile_type type;
 	char against[64];      /* as in struct continuous_setting */
 	uint64_t at_ns;	       /* realtime, end of the hour that opened it */
@@ -212,6 +213,7 @@ int sessions_watch_check(struct sessions *s, const char *tenant, const char *ser
 /* A program of a service runs from another build since then. */
 struct deployment_info {
 	char service[SERVICE_NAME_SIZE];
+	char host[65];
 	char exe[64]; /* base name, cut to fit */
 	char build_id[65], previous_build_id[65]; /* hexadecimal */
 	uint64_t at_ns; /* realtime, start of the first process of that build */

@@ -22,6 +22,11 @@ bool hosts_is_own(const struct sessions *s, const char *host)
 	return s->options.feed_fd >= 0 && strcmp(host, s->host) == 0;
 }
 
+const char *hosts_writer(const struct sessions *s, const char *host)
+{
+	return store_is_shared(s->store) && *host ? host : s->host;
+}
+
 const char *hosts_of_day(const struct sessions *s, const struct store_day *day)
 {
 	return day->host[0] ? day->host : s->host;

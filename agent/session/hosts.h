@@ -16,6 +16,8 @@ struct session_info;
 void hosts_name(char ret[STORE_HOST_SIZE]);
 /* Is what @host wrote its own? A server that takes nothing has nothing of its own in a shared store. */
 bool hosts_is_own(const struct sessions *s, const char *host);
+/* Who wrote what says @host, under the name that it has now. */
+const char *hosts_writer(const struct sessions *s, const char *host);
 /* Who took @day. */
 const char *hosts_of_day(const struct sessions *s, const struct store_day *day);
 /* Is @day of @host (NULL = of any, "" = its own)? */

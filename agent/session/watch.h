@@ -84,9 +84,14 @@ int watch_check_subject(struct sessions *s, const struct watch_subject *subject,
 
 /* ---- words: watch_words.c; the caller frees, NULL = no memory ------------------------------------ */
 
-/* @past: hours it was compared with; @days: they are the same hour of days, else hours in succession. */
+#define WATCH_LABEL_SIZE (SERVICE_NAME_SIZE + 80)
+/* A time of the subject as ProfileComparison names a side: service/type/from/to. */
+void watch_window_label(const struct watch_subject *subject, uint64_t from_ns, uint64_t to_ns,
+			char out[WATCH_LABEL_SIZE]);
+
+/* @past: hours it was compared with; @since_ns: they are those in succession since then, 0: the same hour of days. */
 char *watch_hour_json(const struct watch_subject *subject, const struct hour_function *function,
-		      unsigned past, bool days) must_use;
+		      unsigned past, uint64_t since_ns) must_use;
 char *watch_compare_json(const char *base, const char *comparison, const struct compare *c) must_use;
 char *watch_level_json(const struct watch_subject *subject, const struct change_point *point,
 		       uint64_t point_ns) must_use;
@@ -100,7 +105,7 @@ struct finding_delivery {
 void finding_make_id(uint64_t at_ns, char out[SESSION_ID_SIZE]);
 int finding_put(struct sessions *s, const struct finding_info *info,
 		const struct finding_delivery *delivery, struct err *err) must_use;
-/* The caller deinits *ret. -ENOENT. */
+/* One of this host's. The caller deinits *ret. -ENOENT. */
 int finding_get(struct sessions *s, const char *tenant, const char *id, struct finding_info *ret,
 		struct finding_delivery *ret_delivery, struct err *err) must_use;
 /* Those since @since_ns whose state a webhook was not told. */

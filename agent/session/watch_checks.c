@@ -134,7 +134,7 @@ static bool function_is_calm(void *ctx, uint64_t key)
 }
 
 static int see_functions(const struct check *c, const struct hour_list *list, unsigned past,
-			 bool days)
+			 uint64_t since_ns)
 {
 	int rc = 0;
 
@@ -145,7 +145,7 @@ static int see_functions(const struct check *c, const struct hour_list *list, un
 		/* What fell is no alarm. */
 		if (!f->changed || f->comparison <= f->base)
 			continue;
-		json = watch_hour_json(c->subject, f, past, days);
+		json = watch_hour_json(c->subject, f, past, since_ns);
 		if (!json)
 			return -ENOMEM;
 		rc = watch_state_saw(c->s, c->subject, c->state,
@@ -184,7 +184,7 @@ static int check_functions(const struct check *c)
 	if (rc < 0)
 		return rc == -ENODATA ? 0 : rc;
 	list.functions = functions;
-	rc = see_functions(c, &list, past.stored, days);
+	rc = see_functions(c, &list, past.stored, days ? 0 : past.from_ns[0]);
 	if (rc == 0)
 		rc = watch_state_settle(c->s, c->subject, c->state, WATCH_FUNCTIONS,
 					function_is_calm, &list, c->err);
@@ -288,11 +288,17 @@ static bool verdict_is_calm(void *ctx, uint64_t key)
 	return true; /* judged, and not found regressed */
 }
 
-static int judge(const struct check *c, const struct profile *base, const char *base_label,
-		 const struct profile *other, const struct watch_sighting *sighting)
+/* Labels as in a ProfileComparison. */
+struct judged {
+	const struct profile *profile;
+	char label[WATCH_LABEL_SIZE];
+};
+
+static int judge(const struct check *c, const struct judged *base, const struct judged *other,
+		 const struct watch_sighting *sighting)
 {
-	struct compare_side sides[2] = { { .profile = base, .runqueue_share = -1 },
-					 { .profile = other, .runqueue_share = -1 } };
+	struct compare_side sides[2] = { { .profile = base->profile, .runqueue_share = -1 },
+					 { .profile = other->profile, .runqueue_share = -1 } };
 	cleanup_compare struct compare comparison = { 0 };
 	struct watch_sighting seen = *sighting;
 	cleanup_free char *json = NULL;
@@ -301,7 +307,7 @@ static int judge(const struct check *c, const struct profile *base, const char *
 	if (rc < 0 || comparison.insufficient_data)
 		return rc;
 	if (comparison.verdict == COMPARE_REGRESSED) {
-		seen.comparison = json = watch_compare_json(base_label, c->subject->service, &comparison);
+		seen.comparison = json = watch_compare_json(base->label, other->label, &comparison);
 		if (!json)
 			return -ENOMEM;
 		rc = watch_state_saw(c->s, c->subject, c->state, &seen, c->err);
@@ -316,6 +322,7 @@ static int check_baseline(const struct check *c)
 {
 	const char *id = c->subject->setting->watch_against;
 	cleanup(profile) struct profile *base = NULL, *hour = NULL;
+	struct judged sides[2] = { { 0 } };
 	uint64_t at_ns = c->subject->at_ns;
 	int rc = sessions_profile(c->s, c->subject->setting->tenant, id, &base, c->err);
 
@@ -328,7 +335,11 @@ static int check_baseline(const struct check *c)
 	rc = load_window(c, at_ns - WATCH_HOUR_NS, at_ns, &hour);
 	if (rc < 0 || !hour)
 		return rc;
-	return judge(c, base, id, hour,
+	sides[0].profile = base;
+	(void)snprintf(sides[0].label, sizeof(sides[0].label), "%s", id);
+	sides[1].profile = hour;
+	watch_window_label(c->subject, at_ns - WATCH_HOUR_NS, at_ns, sides[1].label);
+	return judge(c, &sides[0], &sides[1],
 		     &(struct watch_sighting){ .rule = WATCH_VERDICT, .key = watch_key(id, ""), .sign = 1 });
 }
 
@@ -339,6 +350,7 @@ static int check_version(const struct check *c)
 	cleanup(profile) struct profile *base = NULL, *after = NULL;
 	struct deployment_list list;
 	struct deployment_info newest = { 0 };
+	struct judged sides[2] = { { 0 } };
 	int rc = deployments_of_host(c->s, c->subject->setting->tenant, c->subject->service,
 				      at_ns > WATCH_LEARN_NS ? at_ns - WATCH_LEARN_NS : 0, at_ns, &list,
 				      c->err);
@@ -356,7 +368,11 @@ static int check_version(const struct check *c)
 		rc = load_window(c, from_ns, at_ns, &after);
 	if (rc < 0 || !base || !after)
 		return rc;
-	return judge(c, base, newest.previous_build_id, after,
+	sides[0].profile = base;
+	watch_window_label(c->subject, newest.at_ns - WATCH_HOUR_NS, newest.at_ns, sides[0].label);
+	sides[1].profile = after;
+	watch_window_label(c->subject, from_ns, at_ns, sides[1].label);
+	return judge(c, &sides[0], &sides[1],
 		     &(struct watch_sighting){ .rule = WATCH_VERDICT,
 					       .key = watch_key(newest.build_id, newest.exe),
 					       .sign = 1,

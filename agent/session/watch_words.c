@@ -53,19 +53,19 @@ static void add_functions(cJSON *json, const char *name, const struct compare_fu
 		add_function(array, &list[i]);
 }
 
-static void window_label(const struct watch_subject *subject, uint64_t from_ns, uint64_t to_ns,
-			 char *out, size_t size)
+void watch_window_label(const struct watch_subject *subject, uint64_t from_ns, uint64_t to_ns,
+			char out[WATCH_LABEL_SIZE])
 {
 	char from[CLOCK_RFC3339_SIZE], to[CLOCK_RFC3339_SIZE];
 
 	clock_format_rfc3339(from_ns, from);
 	clock_format_rfc3339(to_ns, to);
-	(void)snprintf(out, size, "%s/%s/%s/%s", subject->service,
+	(void)snprintf(out, WATCH_LABEL_SIZE, "%s/%s/%s/%s", subject->service,
 		       profile_type_info(subject->type)->word, from, to);
 }
 
 char *watch_hour_json(const struct watch_subject *subject, const struct hour_function *function,
-		      unsigned past, bool days)
+		      unsigned past, uint64_t since_ns)
 {
 	bool worse = function->comparison > function->base;
 	struct compare_function f = {
@@ -82,18 +82,19 @@ char *watch_hour_json(const struct watch_subject *subject, const struct hour_fun
 		.q_value = function->q,
 		.interval = { 100 * function->interval[0], 100 * function->interval[1] },
 	};
-	char label[SERVICE_NAME_SIZE + 80], summary[512], base[64];
+	char label[WATCH_LABEL_SIZE], before[WATCH_LABEL_SIZE], summary[512], base[64];
 	cleanup(json) cJSON *json = NULL;
 
-	window_label(subject, subject->at_ns - WATCH_HOUR_NS, subject->at_ns, label, sizeof(label));
-	(void)snprintf(base, sizeof(base), days ? "the same hour of %u days before" : "the %u hours before",
+	watch_window_label(subject, subject->at_ns - WATCH_HOUR_NS, subject->at_ns, label);
+	(void)snprintf(base, sizeof(base), since_ns ? "the %u hours before" : "the same hour of %u days before",
 		       past);
 	(void)snprintf(summary, sizeof(summary),
 		       "%.120s takes %.1f %% of %s, %s had %.1f %% (%+.1f points, 99 %% interval "
 		       "%.1f to %.1f), for the second hour running.",
 		       f.name, f.comparison_pct, profile_type_info(subject->type)->word, base,
 		       f.base_pct, f.delta_pct, f.interval[0], f.interval[1]);
-	json = start(base, label, compare_verdict_word(worse ? COMPARE_REGRESSED : COMPARE_IMPROVED),
+	watch_window_label(subject, since_ns, subject->at_ns - WATCH_HOUR_NS, before);
+	json = start(since_ns ? before : base, label, compare_verdict_word(worse ? COMPARE_REGRESSED : COMPARE_IMPROVED),
 		     compare_cause_word(COMPARE_CAUSE_FUNCTIONS), summary);
 	add_functions(json, "regressions", &f, worse);
 	add_functions(json, "improvements", &f, !worse);
@@ -115,14 +116,14 @@ char *watch_compare_json(const char *base, const char *comparison, const struct 
 char *watch_level_json(const struct watch_subject *subject, const struct change_point *point,
 		       uint64_t point_ns)
 {
-	char before[SERVICE_NAME_SIZE + 80], after[SERVICE_NAME_SIZE + 80], summary[512];
+	char before[WATCH_LABEL_SIZE], after[WATCH_LABEL_SIZE], summary[512];
 	char time[CLOCK_RFC3339_SIZE];
 	double delta_pct = point->before > 0 ? 100 * (point->after / point->before - 1) : NAN;
 	cleanup(json) cJSON *json = NULL;
 
 	clock_format_rfc3339(point_ns, time);
-	window_label(subject, subject->at_ns - CONTINUOUS_DAY_NS, point_ns, before, sizeof(before));
-	window_label(subject, point_ns, subject->at_ns, after, sizeof(after));
+	watch_window_label(subject, subject->at_ns - CONTINUOUS_DAY_NS, point_ns, before);
+	watch_window_label(subject, point_ns, subject->at_ns, after);
 	(void)snprintf(summary, sizeof(summary),
 		       "The %s per second changed at %s from %.4g to %.4g and stayed there: more or "
 		       "less work is likelier than slower or faster code.",

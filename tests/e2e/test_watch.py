@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import sqlite3
 import struct
 import subprocess
@@ -164,6 +165,17 @@ def shown_to_people(daemon, service, now):
         cards = page.run("[...document.querySelectorAll('.card')].map(c => c.textContent.replace(/\\u00a0/g, ' '))")
         check("still open" in page.text(".lead") and any(re.search(r"openregressedslow_way takes .* 99 % interval \d+\.\d to \d+\.\d", c) for c in cards), cards)
         page.shoot("findings")
+        # the hour beside that of the day before, of the host that found it
+        page.run("document.querySelector('.card a[href^=\"/compare\"]').click()")
+        page.wait("location.pathname === '/compare' && document.querySelector('.explorer')?.dataset.ready", "the comparison of a finding")
+        check(page.text().count(f"(host:{socket.gethostname()})") == 2, page.text()[:600])
+        # a profile beside a time, and the other way round
+        one = daemon.get(f"{FAMILY_A}/history?service={service}&top=0&to={at[1]}").json()["items"][0]["id"]
+        page.visit(f"/compare?base={one}&service={service}&profileType=cpu&comparisonFrom={at[2]}&comparisonTo={at[3]}",
+                   "document.querySelector('.explorer')?.dataset.ready")
+        page.run("[...document.querySelectorAll('a.button')].find(a => a.textContent === 'Swap').click()")
+        page.wait(f"new URLSearchParams(location.search).get('cmp') === '{one}' && document.querySelector('.explorer')?.dataset.ready", "the sides changed over")
+        check(page.run("document.querySelectorAll('.side')[1].textContent").startswith(f"After {one}"), page.text()[:600])
         page.visit(f"/compare?service={service}&profileType=cpu&baseFrom={at[0]}&baseTo={at[1]}&comparisonFrom={at[2]}&comparisonTo={at[3]}",
                    "document.querySelector('.explorer')?.dataset.ready")
         # what the CPUs gave to each recording decides the verdict of the whole
@@ -223,6 +235,7 @@ def unlike_other_days():
         check(item["comparison"]["verdict"] == "regressed" and "slow_way" in item["comparison"]["summary"], item)
         wait_until(lambda: item in receiver.bodies and receiver.requests == len(items) + 1, 60, "the webhook to be told again")
         check(daemon.get(f"{FAMILY_A}/findings").json()["items"] == items, "the other path")
+        check({item["host"] for item in items} == {socket.gethostname()}, f"{items}")
         listed = subprocess.run([os.path.join(BUILD, "profctl"), "--url", f"http://127.0.0.1:{daemon.port}", "findings"],
                                 capture_output=True, text=True, check=True).stdout
         check(all(word in listed for word in ("open", normal, "history", "regressed", "slow_way")), listed)
@@ -248,7 +261,7 @@ def another_build():
         with running(program, "5"):
             found = wait_until(deployments, 60, "the deployment")
         check(len(found) == 1 and found[0]["buildId"] == "0123456789abcdef0123456789abcdef01234567", found)
-        check(found[0]["exe"] == service and found[0]["previousBuildId"] not in ("", found[0]["buildId"]), found)
+        check(found[0]["exe"] == service and found[0]["host"] == socket.gethostname() and found[0]["previousBuildId"] not in ("", found[0]["buildId"]), found)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@
 #include "agent/base/clock.h"
 #include "agent/base/hash.h"
 #include "agent/recording/session_chunks.h"
+#include "agent/session/hosts.h"
 #include "agent/session/watch.h"
 #include "tests/support/session_fixture.h"
 
@@ -378,6 +379,18 @@ static void put_deployment(struct session_fixture *f, uint64_t at_ns)
 	assert_int_equal(store_put(f->store, &record, &err), 0);
 }
 
+/* A side of the finding's comparison: what /compare can be asked for. */
+static void expect_side(const struct finding_info *info, const char *side, uint64_t from_ns, uint64_t to_ns)
+{
+	char from[CLOCK_RFC3339_SIZE], to[CLOCK_RFC3339_SIZE], due[160];
+
+	clock_format_rfc3339(from_ns, from);
+	clock_format_rfc3339(to_ns, to);
+	(void)snprintf(due, sizeof(due), "\"%s\":\"web/cpu/%s/%s\"", side, from, to);
+	if (!strstr(info->comparison, due))
+		fail_msg("no %s in %s", due, info->comparison);
+}
+
 static void test_new_build_is_judged_at_once(void **state)
 {
 	struct session_fixture *f = *state;
@@ -395,7 +408,8 @@ static void test_new_build_is_judged_at_once(void **state)
 	list = findings(f);
 	assert_int_equal(list.count, 1);
 	assert_string_equal(list.items[0].against, "previous-version");
-	assert_non_null(strstr(list.items[0].comparison, "\"baseProfile\":\"aa\""));
+	expect_side(&list.items[0], "baseProfile", begin_ns, begin_ns + HOUR);
+	expect_side(&list.items[0], "comparisonProfile", begin_ns + HOUR, begin_ns + 2 * HOUR);
 	assert_non_null(strstr(list.items[0].comparison, "\"funcName\":\"f_200\""));
 	finding_list_deinit(&list);
 	/* Still so an hour later: the same finding. */
@@ -442,6 +456,55 @@ static void test_deployment_is_seen(void **state)
 	end_history(h);
 }
 
+/* A span of the time when all was well is kept. */
+static void make_baseline(struct session_fixture *f, uint64_t from_ns, char ret[SESSION_ID_SIZE])
+{
+	struct session_query query = { .tenant = "default", .service = "web", .type = PROFILE_CPU, .status = -1,
+				       .from_ns = from_ns, .to_ns = from_ns + 30 * MINUTE, .limit = 1 };
+	struct baseline_request request = { .tenant = "default", .label = "then", .type = PROFILE_CPU,
+					    .description = "", .top_functions = NULL };
+	struct baseline_info info;
+	struct session_list list;
+	struct err err = { 0 };
+
+	assert_int_equal(sessions_list(f->sessions, &query, &list, &err), 0);
+	assert_int_equal(list.count, 1);
+	request.session_id = list.items[0].id;
+	if (sessions_baseline_create(f->sessions, &request, &info, &err) < 0)
+		fail_msg("%s", err.text);
+	memcpy(ret, info.id, SESSION_ID_SIZE);
+	baseline_info_deinit(&info);
+	session_list_deinit(&list);
+}
+
+static void test_against_a_baseline(void **state)
+{
+	struct session_fixture *f = *state;
+	struct history *h = begin_history(f);
+	uint64_t now_ns = clock_realtime_ns() / MINUTE * MINUTE, begin_ns = now_ns - 4 * HOUR;
+	char id[SESSION_ID_SIZE], base[96], host[STORE_HOST_SIZE];
+	struct finding_list list;
+
+	random_state = 4;
+	add_minutes(h, begin_ns, begin_ns + 2 * HOUR, 0.30, SAMPLES);
+	add_minutes(h, begin_ns + 2 * HOUR, now_ns, 0.50, SAMPLES);
+	make_baseline(f, begin_ns, id);
+	watch(f, id);
+	assert_int_equal(check_at(f, begin_ns + 2 * HOUR), 1);
+	assert_int_equal(check_at(f, begin_ns + 3 * HOUR), 1);
+	assert_int_equal(check_at(f, begin_ns + 4 * HOUR), 1);
+	list = findings(f);
+	assert_int_equal(list.count, 1);
+	assert_string_equal(list.items[0].against, id);
+	hosts_name(host);
+	assert_string_equal(list.items[0].host, host);
+	(void)snprintf(base, sizeof(base), "\"baseProfile\":\"%s\"", id);
+	assert_non_null(strstr(list.items[0].comparison, base));
+	expect_side(&list.items[0], "comparisonProfile", begin_ns + 3 * HOUR, begin_ns + 4 * HOUR);
+	finding_list_deinit(&list);
+	end_history(h);
+}
+
 static void test_refusals(void **state)
 {
 	struct session_fixture *f = *state;
@@ -469,6 +532,7 @@ int main(void)
 		T(test_same_hour_of_other_days),
 		T(test_change_of_level),
 		T(test_new_build_is_judged_at_once),
+		T(test_against_a_baseline),
 		T(test_deployment_is_seen),
 		T(test_refusals),
 	};

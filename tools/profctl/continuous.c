@@ -125,9 +125,9 @@ int command_continuous_status(const struct arguments *args)
 
 static int print_findings(const cJSON *items)
 {
-	struct table table = { .headings = { "at", "state", "service", "type", "against", "verdict",
+	struct table table = { .headings = { "at", "state", "service", "host", "type", "against", "verdict",
 					     "summary" },
-			       .columns = 7,
+			       .columns = 8,
 			       .empty = "nothing found" };
 	const cJSON *item;
 
@@ -137,6 +137,7 @@ static int print_findings(const cJSON *items)
 		table_add(&table, output_text(item, "at"));
 		table_add(&table, output_text(item, "state"));
 		table_add(&table, output_text(item, "service"));
+		table_add(&table, output_text(item, "host"));
 		table_add(&table, output_text(item, "profileType"));
 		table_add(&table, output_text(item, "against"));
 		table_add(&table, output_text(comparison, "verdict"));

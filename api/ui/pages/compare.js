@@ -12,27 +12,32 @@ import { list } from '../parts/list.js';
 
 const WORDS = { new: 'new', gone: 'gone' };
 
-function sideForm(base, cmp) {
-	const fields = [['base', 'Before: profile or baseline', base], ['cmp', 'After: profile or baseline', cmp]].map(([name, text, v]) =>
-		h('label', {}, text, h('input', { name, value: v, required: true, size: '34', spellcheck: 'false', autocomplete: 'off' })));
-	return h('form', { class: 'fields', action: '/compare', 'aria-label': 'Sides' }, fields, h('button', { type: 'submit', class: base && cmp ? null : 'primary' }, 'Compare'),
-		base && cmp ? link(`/compare?base=${encodeURIComponent(cmp)}&cmp=${encodeURIComponent(base)}`, 'Swap', { class: 'button' }) : null);
+function sideForm(query) {
+	const fields = [['base', 'Before: profile or baseline'], ['cmp', 'After: profile or baseline']].map(([name, text]) =>
+		h('label', {}, text, h('input', { name, value: query.get(name) || '', required: true, size: '34', spellcheck: 'false', autocomplete: 'off' })));
+	return h('form', { class: 'fields', action: '/compare', 'aria-label': 'Sides' }, fields, h('button', { type: 'submit', class: query.get('base') && query.get('cmp') ? null : 'primary' }, 'Compare'));
 }
 
-const WINDOW = ['service', 'profileType', 'baseFrom', 'baseTo', 'comparisonFrom', 'comparisonTo'];
+const ID = { base: 'base', comparison: 'cmp' };
 
-/** The two times of a service that the address names, or null. */
-function chosenWindows(query) {
-	return query.get('baseFrom') ? Object.fromEntries(WINDOW.map(name => [name, query.get(name) || ''])) : null;
+/** A side as the address names it, in the API's parameters: a profile or baseline, or a time of a service; null = not chosen. */
+function sideOf(query, side) {
+	const id = query.get(ID[side]), names = ['service', 'profileType', side + 'From', side + 'To', side + 'Where'];
+	if (id) return { [side + 'ProfileId']: id };
+	return query.get(side + 'From') ? Object.fromEntries(names.filter(name => query.get(name)).map(name => [name, query.get(name)])) : null;
 }
 
-function windowLink(w, side) {
-	const [from, to] = [w[side + 'From'], w[side + 'To']];
-	return link('/s/' + encodeURIComponent(w.service) + '?' + new URLSearchParams({ type: w.profileType, start: from, end: to }), `${visible(w.service)}, ${new Date(from).toLocaleString()} to ${new Date(to).toLocaleString()}`);
+function sideLink(asked, side) {
+	const id = asked[side + 'ProfileId'], [from, to, where] = [asked[side + 'From'], asked[side + 'To'], asked[side + 'Where']];
+	if (id) return link(id.startsWith('bl-') ? '/baselines#' + id : '/p/' + encodeURIComponent(id), id);
+	return link('/s/' + encodeURIComponent(asked.service) + '?' + new URLSearchParams({ type: asked.profileType, start: from, end: to }),
+		`${visible(asked.service)}${where ? ` (${visible(where)})` : ''}, ${new Date(from).toLocaleString()} to ${new Date(to).toLocaleString()}`);
 }
 
-function swapWindows(w) {
-	return h('div', { class: 'row' }, link('/compare?' + new URLSearchParams({ ...w, baseFrom: w.comparisonFrom, baseTo: w.comparisonTo, comparisonFrom: w.baseFrom, comparisonTo: w.baseTo }), 'Swap', { class: 'button' }));
+/** The same address with its sides changed over. */
+function swapped(query) {
+	const other = name => name === 'base' ? 'cmp' : name === 'cmp' ? 'base' : name.startsWith('base') ? name.replace('base', 'comparison') : name.replace('comparison', 'base');
+	return '/compare?' + new URLSearchParams([...query].map(([name, value]) => [other(name), value]));
 }
 
 const interval = f => f.confidenceInterval ? `[${f.confidenceInterval.map(v => (v < 0 ? '\u2212' : '') + Math.abs(v).toFixed(2)).join(', ')}]` : '';
@@ -56,14 +61,15 @@ function verdict(c) {
 }
 
 export async function show(content) {
-	const query = new URLSearchParams(location.search), windows = chosenWindows(query), base = query.get('base') || '', cmp = query.get('cmp') || '';
-	const head = heading('Compare', windows || base && cmp ? 'Comparing…' : 'Choose two finished profiles or baselines of one type, or two times of a service: its page lists them.'), trouble = notice();
+	const query = new URLSearchParams(location.search), base = sideOf(query, 'base'), comparison = sideOf(query, 'comparison'), chosen = base && comparison;
+	const head = heading('Compare', chosen ? 'Comparing…' : 'Choose two finished profiles or baselines of one type, or two times of a service: its page lists them.'), trouble = notice();
 	const result = h('div', {}), graph = h('div', { class: 'graph', hidden: true });
-	content.append(head.element, trouble.element, result, windows ? swapWindows(windows) : sideForm(base, cmp), graph);
-	if (!windows && (!base || !cmp)) return;
-	const asked = windows || { baseProfileId: base, comparisonProfileId: cmp }, sides = { ...asked };
+	content.append(head.element, trouble.element, result, query.get('baseFrom') || query.get('comparisonFrom') ? '' : sideForm(query),
+		chosen ? h('div', { class: 'row' }, link(swapped(query), 'Swap', { class: 'button' })) : '', graph);
+	if (!chosen) return;
+	const asked = { ...base, ...comparison }, sides = { ...asked };
 	for (const name of ['threshold', 'confidence']) if (query.get(name)) sides[name] = query.get(name);
-	const [before, after] = windows ? [windowLink(windows, 'base'), windowLink(windows, 'comparison')] : [sideLink(base), sideLink(cmp)];
+	const [before, after] = [sideLink(asked, 'base'), sideLink(asked, 'comparison')];
 	let c;
 	try { c = await get(PROFILING + '/compare', sides); } catch (e) { head.say('These two cannot be compared.'); return trouble.show(e); }
 	head.say(`${c.profileType}: ${c.insufficientData ? 'not enough data' : c.verdict}.`);
@@ -76,5 +82,3 @@ export async function show(content) {
 	const explorer = new Explorer(graph, { sentence: text => { legend.textContent = text; }, share: async () => new URL(c.flameGraphUrl, location.href).href, tools: [exportMenu(() => address + '?' + new URLSearchParams(asked), ['html', 'svg', 'json'])] });
 	explorer.setData(await get(address, { ...asked, format: 'flame' }));
 }
-
-const sideLink = id => link(id.startsWith('bl-') ? '/baselines#' + id : '/p/' + encodeURIComponent(id), id);

@@ -7,28 +7,38 @@ import { PROFILING, get, poll } from '../parts/api.js';
 import { list } from '../parts/list.js';
 import { ago, heading, link, notice, plural, servicePath } from '../parts/page.js';
 
-/** A side as the comparison names it, "service/type/from/to" or the id of a profile, as parameters of /compare. */
-function side(name, text) {
+const DAY_MS = 86400000;
+
+/** A time as a comparison names it, "service/type/from/to", or null. */
+function timeOf(text) {
 	const parts = text.split('/'), to = parts.pop(), from = parts.pop(), type = parts.pop(), service = parts.join('/');
-	if (!service || !(Date.parse(from) < Date.parse(to))) return null;
-	return { service, profileType: type, [name + 'From']: from, [name + 'To']: to };
+	return service && Date.parse(from) < Date.parse(to) ? { service, type, from, to } : null;
 }
 
-function compareLink(c) {
-	const base = side('base', c.baseProfile), comparison = side('comparison', c.comparisonProfile);
-	if (base && comparison && base.service === comparison.service) return '/compare?' + new URLSearchParams({ ...base, ...comparison });
-	return base || comparison ? null : `/compare?base=${encodeURIComponent(c.baseProfile)}&cmp=${encodeURIComponent(c.comparisonProfile)}`;
+function dayBefore(time) {
+	const back = t => new Date(Date.parse(t) - DAY_MS).toISOString();
+	return { ...time, from: back(time.from), to: back(time.to) };
+}
+
+/** The two times, or the baseline and the time, that a finding is about. One against many days is shown beside the last of these. */
+function compareLink(f) {
+	const { baseProfile, comparisonProfile } = f.comparison, after = timeOf(comparisonProfile);
+	const before = timeOf(baseProfile) || (f.against === 'history' && after && dayBefore(after)), where = 'host:' + f.host;
+	if (!after) return '';
+	const sides = { service: after.service, profileType: after.type, comparisonFrom: after.from, comparisonTo: after.to, comparisonWhere: where };
+	const base = before ? { baseFrom: before.from, baseTo: before.to, baseWhere: where } : { base: baseProfile };
+	return h('p', {}, link('/compare?' + new URLSearchParams({ ...sides, ...base }), timeOf(baseProfile) || !before ? 'Open the comparison' : 'Compare with the day before'));
 }
 
 function card(f) {
-	const c = f.comparison, open = f.state === 'open', rows = [...c.regressions, ...c.improvements].slice(0, 10), address = compareLink(c);
+	const c = f.comparison, open = f.state === 'open', rows = [...c.regressions, ...c.improvements].slice(0, 10);
 	return h('section', { class: 'card' }, h('h2', {}, link(servicePath(f.service, '?type=' + f.profileType), visible(f.service)), ` · ${f.profileType} `,
 		h('span', { class: 'badge ' + (open ? 'bad' : '') }, open ? 'open' : 'closed')),
 		h('p', {}, h('span', { class: 'verdict ' + ({ regressed: 'bad', improved: 'good' }[c.verdict] || '') }, c.verdict), visible(c.summary || '')),
-		h('p', { class: 'facts' }, 'Found ', ago(f.at), ` against ${visible(f.against)}`, f.closedAt ? [', gone ', ago(f.closedAt)] : '', c.cause ? ` · cause: ${visible(c.cause)}` : ''),
+		h('p', { class: 'facts' }, 'Found ', ago(f.at), ` on ${visible(f.host)} against ${visible(f.against)}`, f.closedAt ? [', gone ', ago(f.closedAt)] : '', c.cause ? ` · cause: ${visible(c.cause)}` : ''),
 		rows.length ? list('Changed functions', [['Change', 'n'], ['Function', ''], ['Before', 'n wide'], ['After', 'n wide']], rows.map(r => [
 			h('span', { class: r.deltaPct > 0 ? 'more' : 'less' }, points(r.deltaPct)), visible(shortName(r.funcName)), percent(r.basePct, 100), percent(r.comparisonPct, 100)]), 'narrow') : '',
-		address ? h('p', {}, link(address, 'Open the comparison')) : '');
+		compareLink(f));
 }
 
 export async function show(content) {
