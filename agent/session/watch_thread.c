@@ -194,6 +194,7 @@ struct retry {
 	char id[SESSION_ID_SIZE];
 	unsigned attempts;
 	uint64_t at_ns; /* monotonic */
+	bool listed;	/* in the look under way: it is still to be told */
 };
 
 struct delivery {
@@ -243,9 +244,11 @@ static int note_job(void *ctx, const struct finding_info *info,
 		    const struct finding_delivery *delivery)
 {
 	struct jobs *jobs = ctx;
-	const struct retry *retry = find_retry(jobs->delivery, info->id);
+	struct retry *retry = find_retry(jobs->delivery, info->id);
 	struct finding_info *copy = &jobs->infos[jobs->count];
 
+	if (retry)
+		retry->listed = true;
 	if (jobs->count >= JOBS_MAX || (retry && clock_monotonic_ns() < retry->at_ns))
 		return 0;
 	*copy = *info;
@@ -297,24 +300,40 @@ static void deliver_one(struct delivery *d, const struct finding_info *info,
 	note_delivered(d->s, info);
 }
 
+/* Those whose day is over, or that are gone, are not tried any more. */
+static void forget_unlisted(struct delivery *d)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < d->count; i++)
+		if (d->retries[i].listed)
+			d->retries[kept++] = d->retries[i];
+	d->count = kept;
+}
+
 static void deliver(struct delivery *d)
 {
 	cleanup_free struct jobs *jobs = calloc(1, sizeof(*jobs));
 	uint64_t now_ns = clock_realtime_ns();
 	struct err err = { 0 };
+	int rc;
 
+	d->next_ns = UINT64_MAX;
 	if (!jobs || !d->s->options.post || now_ns < DELIVER_NS)
 		return;
 	jobs->delivery = d;
-	/* What cannot be read now is read with the next look. */
-	(void)!findings_undelivered(d->s, now_ns - DELIVER_NS, note_job, jobs, &err);
+	for (size_t i = 0; i < d->count; i++)
+		d->retries[i].listed = false;
+	rc = findings_undelivered(d->s, now_ns - DELIVER_NS, note_job, jobs, &err);
+	if (rc == 0)
+		forget_unlisted(d);
 	for (size_t i = 0; i < jobs->count; i++) {
 		if (!is_stopping(d->s))
 			deliver_one(d, &jobs->infos[i], &jobs->deliveries[i]);
 		finding_info_deinit(&jobs->infos[i]);
 	}
-	d->next_ns = UINT64_MAX;
-	for (size_t i = 0; i < d->count; i++)
+	/* What cannot be read now is read with the next look. */
+	for (size_t i = 0; rc == 0 && i < d->count; i++)
 		if (d->retries[i].at_ns < d->next_ns)
 			d->next_ns = d->retries[i].at_ns;
 }

@@ -525,6 +525,40 @@ static void test_refusals(void **state)
 	assert_int_equal(check_at(f, 0), 0);
 }
 
+static uint64_t own_cpu_ns(void)
+{
+	struct timespec spent;
+
+	assert_int_equal(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &spent), 0);
+	return (uint64_t)spent.tv_sec * NS_PER_S + (uint64_t)spent.tv_nsec;
+}
+
+/* A finding that was never told, and is not to be told any more (its day is over, or it is gone), is no reason to look
+ * without a pause. */
+static void test_what_is_not_told_any_more_is_forgotten(void **state)
+{
+	struct session_fixture *f = *state;
+	struct finding_info info = { .type = PROFILE_CPU, .at_ns = clock_realtime_ns(), .id = "fnd-1", .tenant = "default",
+				     .service = "web", .against = "history", .comparison = (char[]){ "{}" } };
+	const struct finding_delivery delivery = { .webhook = "http://127.0.0.1:9/hook" };
+	struct err err = { 0 };
+	uint64_t spent_ns;
+	uint32_t checked;
+
+	refusals = 1000;
+	assert_int_equal(finding_put(f->sessions, &info, &delivery, &err), 0);
+	for (int i = 0; i < 6000 && refusals == 1000; i++) {
+		(void)!sessions_watch_check(f->sessions, "default", NULL, 0, &checked, &err); /* wakes who tells */
+		clock_sleep_ns(10 * NS_PER_MS);
+	}
+	assert_true(refusals < 1000);
+	assert_int_equal(store_delete(f->store, "finding", "default", "fnd-1", &err), 0);
+	clock_sleep_ns(3 * NS_PER_S); /* it would be due again by then */
+	spent_ns = own_cpu_ns();
+	clock_sleep_ns(2 * NS_PER_S);
+	assert_in_range(own_cpu_ns() - spent_ns, 0, NS_PER_S / 10);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, session_fixture_teardown)
@@ -534,6 +568,7 @@ int main(void)
 		T(test_new_build_is_judged_at_once),
 		T(test_against_a_baseline),
 		T(test_deployment_is_seen),
+		T(test_what_is_not_told_any_more_is_forgotten),
 		T(test_refusals),
 	};
 
