@@ -299,7 +299,7 @@ int live_tables_add_process(struct live_tables *tables, const struct clock_tripl
 		process->started_at_ns = ((clock->realtime_ns - clock->boottime_ns) / NS_PER_MS +
 					  record.start_boottime_ns / NS_PER_MS) * NS_PER_MS;
 	process->exec_generation = record.exec_generation;
-	process->match_generation = 0;
+	process->match_generation = process->plan_generation = 0; /* decided on what was known of it before */
 	process->facts = (struct service_facts){
 		.tgid = record.tgid,
 		.start_boottime_ns = record.start_boottime_ns,

@@ -479,6 +479,25 @@ static void test_looking_by_an_alias(void **state)
 	}
 }
 
+/* A process listens, or is found to be another's, after it was first told of. */
+static void test_what_is_learned_later_counts(void **state)
+{
+	struct session_fixture *f = *state;
+	struct continuous_setting setting = session_fixture_setting("default", "port:9090", 99);
+	struct fake_proc late = { .proc = 7, .tgid = 107, .comm = "late", .exe = "/usr/bin/late", .cgroup = "/" };
+
+	session_fixture_put(f, &setting);
+	session_fixture_wait_rate(f, 99);
+	fake_feed_proc(&f->feed, &late);
+	session_fixture_wait_known(f, "late");
+	session_fixture_samples(f, 7, 1, 5); /* nobody wants them */
+	clock_sleep_ns(300 * NS_PER_MS);
+	late.ports = "9090";
+	fake_feed_proc(&f->feed, &late);
+	session_fixture_samples(f, 7, 1, 20);
+	session_fixture_wait_samples(f, "default", "late", 20);
+}
+
 /* Steps of the clock, and nights in which the machine slept, are nobody's looking. */
 static void test_clock_jumps_are_gaps(void **state)
 {
@@ -756,6 +775,7 @@ int main(void)
 		T(test_zero_is_no_gap),
 		T(test_looking_is_kept),
 		T(test_looking_by_an_alias),
+		T(test_what_is_learned_later_counts),
 		cmocka_unit_test(test_clock_jumps_are_gaps),
 		T(test_several_types),
 		T(test_standing_sessions),
