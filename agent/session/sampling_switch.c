@@ -63,20 +63,19 @@ static uint32_t end_all(struct sessions *s)
 int sessions_sampling_set(struct sessions *s, bool enabled, struct sampling_state *ret,
 			  struct err *err)
 {
-	uint64_t off_ns = enabled ? 0 : clock_realtime_ns();
-	bool changes;
+	uint64_t off_ns;
 	int rc;
 
 	/* First what samples, then the disk, which may be full or slow. */
 	sessions_lock(s);
-	changes = enabled == (s->sampling_off_ns != 0);
-	if (changes)
-		s->sampling_off_ns = off_ns;
-	*ret = (struct sampling_state){ !s->sampling_off_ns, s->sampling_off_ns,
-					enabled ? 0 : end_all(s) };
+	if (enabled == (s->sampling_off_ns != 0))
+		s->sampling_off_ns = enabled ? 0 : clock_realtime_ns();
+	off_ns = s->sampling_off_ns;
+	*ret = (struct sampling_state){ !off_ns, off_ns, enabled ? 0 : end_all(s) };
 	continuous_changed(s);
 	sessions_unlock(s);
-	rc = changes ? store_switch(s, off_ns, err) : 0;
+	/* Also of what is so already: it may be asked for again because it could not be stored. */
+	rc = store_switch(s, off_ns, err);
 	return rc == -ENOENT ? 0 : rc;
 }
 

@@ -3,6 +3,7 @@
  * at the other end of a real channel. What sessions see, what is refused, lists and baselines. */
 #include <math.h>
 #include <setjmp.h>
+#include <sqlite3.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -657,6 +658,31 @@ static void test_baselines(void **state)
 	baseline_info_deinit(&second);
 }
 
+/* A switch that could not be stored is stored when it is asked for again. */
+static void test_sampling_stays_as_it_was_set(void **state)
+{
+	struct session_fixture *f = *state;
+
+	for (int on = 0; on < 2; on++) {
+		struct sampling_state is;
+		struct err err = { 0 };
+		sqlite3 *other = NULL;
+		char path[128];
+
+		(void)snprintf(path, sizeof(path), "%s/state.db", f->dir);
+		assert_int_equal(sqlite3_open(path, &other), SQLITE_OK);
+		assert_int_equal(sqlite3_exec(other, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+		assert_true(sessions_sampling_set(f->sessions, on, &is, &err) < 0);
+		assert_int_equal(is.enabled, on); /* all the same */
+		assert_int_equal(sqlite3_close(other), SQLITE_OK);
+		assert_int_equal(sessions_sampling_set(f->sessions, on, &is, &err), 0);
+		session_fixture_close(f);
+		session_fixture_open(f);
+		sessions_sampling_get(f->sessions, &is);
+		assert_int_equal(is.enabled, on);
+	}
+}
+
 static void test_health(void **state)
 {
 	struct session_fixture *f = *state;
@@ -732,6 +758,7 @@ int main(void)
 		T(test_limits),
 		T(test_lists),
 		T(test_baselines),
+		T(test_sampling_stays_as_it_was_set),
 		T(test_health),
 		cmocka_unit_test(test_sums_of_a_fitted_heap),
 	};
