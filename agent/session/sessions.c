@@ -195,6 +195,38 @@ static const struct idempotency *find_key(const struct sessions *s, const struct
 	return NULL;
 }
 
+/* Another request with the same key came first: 1, and its session in @id. 0: none has. Lock held. */
+static int find_former(const struct sessions *s, const struct session_request *r, char id[SESSION_ID_SIZE], struct err *err)
+{
+	const struct idempotency *former = find_key(s, r);
+
+	if (!former)
+		return 0;
+	if (former->request_hash != request_hash(r))
+		return err_set(err, EINVAL, "InvalidParam", "Idempotency-Key",
+			       "this Idempotency-Key was used for another request");
+	(void)snprintf(id, SESSION_ID_SIZE, "%s", former->id);
+	return 1;
+}
+
+static bool is_preparing(struct sessions *s, const char *id)
+{
+	sessions_scope(s);
+
+	for (const struct session *session = s->running; session; session = session->next)
+		if (session->phase == PHASE_PREPARING && strcmp(session->info.id, id) == 0)
+			return true;
+	return false;
+}
+
+/* The session that another request began; its record may be being written. */
+static int get_former(struct sessions *s, const char *tenant, const char *id, struct session_info *ret, struct err *err)
+{
+	while (is_preparing(s, id))
+		clock_sleep_ns(RESOLVE_TICK_NS);
+	return sessions_get(s, tenant, id, ret, err);
+}
+
 void sessions_remember_key(struct sessions *s, const char *tenant, const char *key, const char *id,
 			   uint64_t hash)
 {
@@ -369,20 +401,26 @@ static int start_new(struct sessions *s, const struct session_request *r,
 {
 	struct session *session = make_session(s, r, selector, name);
 	struct session_resume resume = { 0 };
+	char former[SESSION_ID_SIZE];
 	int rc;
 
 	if (!session)
 		return err_set(err, ENOMEM, "StoreUnavailable", NULL, "no memory for a session");
 	session->reads = reads;
 	sessions_lock(s);
+	/* Whoever repeats a request may do so while it is being looked at. */
 	rc = s->stopping ? err_set(err, EAGAIN, "AgentBusy", NULL, "the agent is stopping")
-			 : reserve(s, r, session, ret, err);
+			 : find_former(s, r, former, err);
+	if (rc == 0)
+		rc = reserve(s, r, session, ret, err);
+	else
+		rc = rc < 0 ? rc : -EALREADY;
 	if (rc == 0)
 		session_resume_of(s, session, &resume);
 	sessions_unlock(s);
 	if (rc < 0) {
 		session_free(session);
-		return rc;
+		return rc == -EALREADY ? get_former(s, r->tenant, former, ret, err) : rc;
 	}
 	rc = session_record_put(s->store, &session->info, &resume, err);
 	sessions_lock(s);
@@ -478,8 +516,7 @@ int session_start_resolved(struct sessions *s, const struct session_request *req
 int sessions_start(struct sessions *s, const struct session_request *request,
 		   struct session_info *ret, struct err *err)
 {
-	char name[SERVICE_NAME_SIZE], id[SESSION_ID_SIZE] = "";
-	const struct idempotency *former;
+	char name[SERVICE_NAME_SIZE], id[SESSION_ID_SIZE];
 	struct err scratch = { 0 };
 	struct selector selector;
 	int rc;
@@ -490,18 +527,10 @@ int sessions_start(struct sessions *s, const struct session_request *request,
 	if (rc < 0)
 		return rc;
 	sessions_lock(s);
-	former = find_key(s, request);
-	if (former) {
-		(void)snprintf(id, sizeof(id), "%s", former->id);
-		if (former->request_hash != request_hash(request))
-			rc = err_set(err, EINVAL, "InvalidParam", "Idempotency-Key",
-				     "this Idempotency-Key was used for another request");
-	}
+	rc = find_former(s, request, id, err);
 	sessions_unlock(s);
-	if (rc < 0)
-		return rc;
-	if (id[0])
-		return sessions_get(s, request->tenant, id, ret, err);
+	if (rc != 0)
+		return rc < 0 ? rc : get_former(s, request->tenant, id, ret, err);
 	rc = resolve_patiently(s, request, &selector, name, err);
 	if (rc == 0 && request->children && selector.kind != SELECTOR_PID)
 		return err_set(err, EINVAL, "InvalidParam", "children", "children: only with pid:N");

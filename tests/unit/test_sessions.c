@@ -2,6 +2,7 @@
 /* The session layer as a whole: a feed made by hand through a real ring, a real store, a symbolizer
  * at the other end of a real channel. What sessions see, what is refused, lists and baselines. */
 #include <math.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <sqlite3.h>
 #include <stdarg.h>
@@ -474,6 +475,49 @@ static void test_idempotency(void **state)
 	session_info_deinit(&info);
 }
 
+struct repeated {
+	struct session_fixture *f;
+	pthread_barrier_t *begin;
+	struct session_info info;
+	int rc;
+	struct err err;
+};
+
+static void *repeat(void *arg)
+{
+	struct repeated *r = arg;
+	struct session_request request = session_fixture_request("web", 60);
+
+	request.idempotency_key = "k2";
+	(void)pthread_barrier_wait(r->begin);
+	r->rc = sessions_start(r->f->sessions, &request, &r->info, &r->err);
+	return NULL;
+}
+
+/* The request comes again while the first one is being looked at. */
+static void test_repeated_meanwhile(void **state)
+{
+	struct repeated r[8] = { 0 };
+	pthread_t threads[ARRAY_SIZE(r)];
+	pthread_barrier_t begin;
+
+	assert_int_equal(pthread_barrier_init(&begin, NULL, ARRAY_SIZE(r)), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(r); i++) {
+		r[i].f = *state;
+		r[i].begin = &begin;
+		assert_int_equal(pthread_create(&threads[i], NULL, repeat, &r[i]), 0);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(r); i++)
+		assert_int_equal(pthread_join(threads[i], NULL), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(r); i++) {
+		if (r[i].rc < 0)
+			fail_msg("%s", r[i].err.text);
+		assert_string_equal(r[i].info.id, r[0].info.id);
+		session_info_deinit(&r[i].info);
+	}
+	(void)pthread_barrier_destroy(&begin);
+}
+
 static void test_limits(void **state)
 {
 	struct session_fixture *f = *state;
@@ -755,6 +799,7 @@ int main(void)
 		T(test_refusals),
 		T(test_already_running),
 		T(test_idempotency),
+		T(test_repeated_meanwhile),
 		T(test_limits),
 		T(test_lists),
 		T(test_baselines),
