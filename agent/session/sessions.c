@@ -375,13 +375,16 @@ static void forget_key(struct sessions *s, const char *id)
 static void activate(struct sessions *s, struct session *session, bool stored)
 {
 	bool lives = session_matches_any(s, session);
+	uint64_t now_ns = clock_monotonic_ns();
 
 	if (!stored) {
 		forget_key(s, session->info.id);
 		session->phase = PHASE_ENDED;
 		session->saved = true;
 	} else {
-		session->asked_ns = clock_monotonic_ns();
+		/* However long that took, its processes have the time that was asked for. */
+		session->wait_until_ns += now_ns - session->asked_ns;
+		session->asked_ns = now_ns;
 		session->phase = lives && session->choice == CHOICE_MADE ? PHASE_WAIT_SAMPLER
 									 : PHASE_WAIT_PROCESS;
 		if (lives && session->choice == CHOICE_OPEN) {

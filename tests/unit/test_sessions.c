@@ -477,6 +477,7 @@ static void test_idempotency(void **state)
 
 struct repeated {
 	struct session_fixture *f;
+	const char *service;
 	pthread_barrier_t *begin;
 	struct session_info info;
 	int rc;
@@ -486,7 +487,7 @@ struct repeated {
 static void *repeat(void *arg)
 {
 	struct repeated *r = arg;
-	struct session_request request = session_fixture_request("web", 60);
+	struct session_request request = session_fixture_request(r->service, 60);
 
 	request.idempotency_key = "k2";
 	(void)pthread_barrier_wait(r->begin);
@@ -504,6 +505,7 @@ static void test_repeated_meanwhile(void **state)
 	assert_int_equal(pthread_barrier_init(&begin, NULL, ARRAY_SIZE(r)), 0);
 	for (size_t i = 0; i < ARRAY_SIZE(r); i++) {
 		r[i].f = *state;
+		r[i].service = "web";
 		r[i].begin = &begin;
 		assert_int_equal(pthread_create(&threads[i], NULL, repeat, &r[i]), 0);
 	}
@@ -515,6 +517,39 @@ static void test_repeated_meanwhile(void **state)
 		assert_string_equal(r[i].info.id, r[0].info.id);
 		session_info_deinit(&r[i].info);
 	}
+	(void)pthread_barrier_destroy(&begin);
+}
+
+/* While its record was being written, which took long, its only process ended. */
+static void test_a_slow_beginning(void **state)
+{
+	struct session_fixture *f = *state;
+	struct repeated r = { .f = f, .service = "db" };
+	pthread_barrier_t begin;
+	pthread_t thread;
+	sqlite3 *other = NULL;
+	struct session_info info;
+	struct err err = { 0 };
+	char path[128];
+
+	(void)snprintf(path, sizeof(path), "%s/state.db", f->dir);
+	assert_int_equal(sqlite3_open(path, &other), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(other, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+	assert_int_equal(pthread_barrier_init(&begin, NULL, 1), 0);
+	r.begin = &begin;
+	assert_int_equal(pthread_create(&thread, NULL, repeat, &r), 0);
+	clock_sleep_ns(300 * NS_PER_MS);
+	fake_feed_exit(&f->feed, 3);
+	clock_sleep_ns(700 * NS_PER_MS);
+	assert_int_equal(sqlite3_close(other), SQLITE_OK);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_int_equal(r.rc, 0);
+	assert_int_equal(sessions_wait(f->sessions, "default", r.info.id, 10 * NS_PER_S, &err), 0);
+	info = session_fixture_get(f, r.info.id);
+	assert_int_equal(info.status, SESSION_FAILED);
+	assert_string_equal(info.failure, "the last process of 'db' ended before the session could begin");
+	session_info_deinit(&info);
+	session_info_deinit(&r.info);
 	(void)pthread_barrier_destroy(&begin);
 }
 
@@ -800,6 +835,7 @@ int main(void)
 		T(test_already_running),
 		T(test_idempotency),
 		T(test_repeated_meanwhile),
+		T(test_a_slow_beginning),
 		T(test_limits),
 		T(test_lists),
 		T(test_baselines),
