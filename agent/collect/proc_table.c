@@ -137,6 +137,20 @@ static int inherit(struct proc *proc, const struct proc *from)
 	return 0;
 }
 
+/* A host that starts thousands of programs a second uses all numbers up within weeks. Then they begin anew; those of lives
+ * that are still kept are passed over, and 0 is none. */
+static uint32_t free_id(struct proc_table *table)
+{
+	while (!table->next_id || proc_table_by_id(table, table->next_id))
+		table->next_id++;
+	return table->next_id;
+}
+
+void proc_table_set_next_id(struct proc_table *table, uint32_t id)
+{
+	table->next_id = id;
+}
+
 static struct proc *refuse(struct proc_table *table)
 {
 	table->refused++;
@@ -149,12 +163,12 @@ static struct proc *begin(struct proc_table *table, const struct proc *from, uin
 {
 	cleanup(proc) struct proc *proc = NULL;
 
-	if (table->alive >= PROC_TABLE_MAX || table->next_id == UINT32_MAX)
+	if (table->alive >= PROC_TABLE_MAX)
 		return refuse(table);
 	proc = calloc(1, sizeof(*proc));
 	if (!proc || inherit(proc, from) < 0)
 		return refuse(table);
-	proc->id = table->next_id;
+	proc->id = free_id(table);
 	proc->tgid = tgid;
 	proc->start_boottime_ns = start_boottime_ns;
 	proc->begin_ns = begin_ns;

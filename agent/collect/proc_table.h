@@ -64,6 +64,8 @@ struct proc_table_counts {
 };
 
 struct proc_table *proc_table_create(void);
+/* For tests: lives are numbered from here on. */
+void proc_table_set_next_id(struct proc_table *table, uint32_t id);
 void proc_table_destroy(struct proc_table *table);
 CLEANUP_DEFINE(proc_table, struct proc_table *, proc_table_destroy);
 struct proc_table_counts proc_table_counts(const struct proc_table *table);

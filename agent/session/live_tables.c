@@ -250,7 +250,7 @@ static void retire_older(struct live_tables *tables, struct live_process *proces
 		older = live_tables_process(tables, (uint32_t)value);
 		if (older && older->facts.start_boottime_ns == process->facts.start_boottime_ns)
 			process->started_at_ns = older->started_at_ns;
-		if (older && older->proc > process->proc)
+		if (older && (int32_t)(older->proc - process->proc) > 0) /* numbers may begin anew */
 			return; /* asked for again and delivered out of order */
 		if (older && !older->exited_ns && older->facts.tgid == process->facts.tgid)
 			older->exited_ns = seen_ns ? seen_ns : 1;

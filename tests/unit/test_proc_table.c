@@ -145,6 +145,24 @@ static void the_table_is_bounded(void **state)
 	assert_non_null(proc_table_add(table, PROC_TABLE_MAX + 1, 1, 0));
 }
 
+static void numbers_begin_anew(void **state)
+{
+	cleanup(proc_table) struct proc_table *table = proc_table_create();
+	struct proc *first = proc_table_add(table, 100, 5000 * MS, 0), *proc;
+
+	assert_int_equal(first->id, 1);
+	proc_table_set_next_id(table, UINT32_MAX - 1);
+	for (uint32_t i = 0; i < 4; i++) {
+		static const uint32_t due[] = { UINT32_MAX - 1, UINT32_MAX, 2, 3 };
+
+		proc = proc_table_add(table, 200 + i, 6000 * MS, 0);
+		assert_non_null(proc);
+		assert_int_equal(proc->id, due[i]);
+		assert_ptr_equal(proc_table_by_id(table, proc->id), proc);
+	}
+	assert_ptr_equal(proc_table_by_id(table, 1), first);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -154,6 +172,7 @@ int main(void)
 		cmocka_unit_test(starts_from_proc_are_made_exact_by_the_kernel),
 		cmocka_unit_test(ended_lives_are_forgotten_in_time),
 		cmocka_unit_test(the_table_is_bounded),
+		cmocka_unit_test(numbers_begin_anew),
 	};
 
 	return cmocka_run_group_tests_name("proc_table", tests, NULL, NULL);
