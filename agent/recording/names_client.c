@@ -161,8 +161,13 @@ static int memory_put(struct memory *memory, const struct place *place)
 		}
 		return 0;
 	}
-	rc = u64map_put(&memory->at, place_hash(place->key, place->offset), memory->places.count);
-	return rc < 0 ? rc : places_vec_push(&memory->places, *place);
+	rc = places_vec_push(&memory->places, *place);
+	if (rc < 0)
+		return rc;
+	rc = u64map_put(&memory->at, place_hash(place->key, place->offset), memory->places.count - 1);
+	if (rc < 0)
+		memory->places.count--;
+	return rc;
 }
 
 /* ---- turns ------------------------------------------------------------------------------------

@@ -146,6 +146,8 @@ static bool finish(struct sessions *s, struct finished *job)
 	bool again = false;
 
 	look_again(job, AGAIN_NS);
+	if (rc == 0 && !names)
+		session_info_deinit(&info);
 	if (rc < 0 || !names)
 		return rc != -EIO || !store_is_shared(s->store);
 	rc = session_profile_build(s, &info, collect_names, &collected, &profile, &err);

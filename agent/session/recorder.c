@@ -189,10 +189,13 @@ static int find_pair(struct recorder *r, const struct feed_sample *sample, uint3
 	if (rc == 0)
 		rc = recorder_need_stack(r, sample->kernel_stack);
 	if (rc == 0)
-		rc = u64map_put(&r->pair_ids, hash, r->pairs.count);
-	if (rc == 0)
 		rc = pairs_vec_push(&r->pairs, pair);
-	if (rc == 0)
+	if (rc < 0)
+		return rc;
+	rc = u64map_put(&r->pair_ids, hash, r->pairs.count - 1);
+	if (rc < 0)
+		r->pairs.count--;
+	else
 		*ret = (uint32_t)r->pairs.count - 1;
 	return rc;
 }
@@ -219,10 +222,13 @@ static int find_attr(struct recorder *r, const struct feed_sample *sample, uint3
 		*ret = (uint32_t)id;
 		return 0;
 	}
-	rc = u64map_put(&r->attr_ids, hash, r->attrs.count);
-	if (rc == 0)
-		rc = chunk_attrs_vec_push(&r->attrs, attr);
-	if (rc == 0)
+	rc = chunk_attrs_vec_push(&r->attrs, attr);
+	if (rc < 0)
+		return rc;
+	rc = u64map_put(&r->attr_ids, hash, r->attrs.count - 1);
+	if (rc < 0)
+		r->attrs.count--;
+	else
 		*ret = (uint32_t)r->attrs.count - 1;
 	return rc;
 }
