@@ -634,8 +634,9 @@ static void flush_all(struct sessions *s)
 	struct recorder_wants wants = { 0 };
 
 	for (struct session *session = s->running; session; session = session->next) {
+		/* Also what a question has sealed (session_profile.c) and nothing came after: the ring is held for it. */
 		if (session->phase == PHASE_SAMPLING && recorder_groups(session->recorder) &&
-		    session->reads)
+		    (session->reads || !recorder_pending(session->recorder)))
 			flush_session(s, session);
 		if (session->phase != PHASE_SAMPLING || !recorder_pending(session->recorder))
 			continue;

@@ -93,6 +93,36 @@ static void test_partial_results(void **state)
 	session_fixture_stop(f, id);
 }
 
+/* A session that nothing comes for any more, after somebody has asked for what it had, does not hold the ring. */
+static void test_a_question_holds_nothing(void **state)
+{
+	struct session_fixture *f = *state;
+	struct session_request request = session_fixture_request("web", 60);
+	struct profile *p = NULL;
+	struct err err = { 0 };
+	char id[SESSION_ID_SIZE];
+
+	session_fixture_close(f);
+	f->options.flush_interval_ns = 1 * NS_PER_S;
+	session_fixture_open(f);
+	session_fixture_wait_known(f, "web");
+	session_fixture_start(f, &request, id);
+	session_fixture_samples(f, 1, 1, 25);
+	while (!p || !p->totals[0]) {
+		if (p)
+			(void)profile_unref(p);
+		clock_sleep_ns(10 * NS_PER_MS);
+		if (sessions_profile(f->sessions, "default", id, &p, &err) < 0)
+			fail_msg("%s", err.text);
+	}
+	(void)profile_unref(p);
+	session_fixture_samples(f, 3, 1, 75);
+	for (int i = 0; i < 500 && ring_tail(f->feed.ring) != ring_head(f->feed.ring); i++)
+		clock_sleep_ns(10 * NS_PER_MS);
+	assert_int_equal(ring_tail(f->feed.ring), ring_head(f->feed.ring));
+	session_fixture_stop(f, id);
+}
+
 /* The clock that people read is set back and forth: a session still ends as much after its begin as it lasted. */
 static void test_clock_is_set(void **state)
 {
@@ -822,6 +852,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_a_session),
 		T(test_partial_results),
+		T(test_a_question_holds_nothing),
 		T(test_clock_is_set),
 		T(test_thinning_is_unbiased),
 		T(test_high_rates),
