@@ -295,6 +295,8 @@ static int list_unexplained(struct comparison *c, const bool *explained)
 		if (!row->changed || explained[row->function])
 			continue;
 		list[used] = compare_element(c, row);
+		/* A caller may have no self value on either side. */
+		list[used].change = row->base <= 0 ? COMPARE_NEW : row->comparison <= 0 ? COMPARE_GONE : COMPARE_CHANGED;
 		list[used++].cumulative = true;
 	}
 	qsort(list, used, sizeof(*list), by_delta);

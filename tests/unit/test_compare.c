@@ -299,7 +299,10 @@ static void test_unexplained_caller(void **state)
 			(struct recipe){ PROFILE_CPU, slow, 24, 60, 999, 10, 0, 2, 0 });
 	assert_int_equal(c.regression_count, 0);
 	for (i = 0; i < c.unexplained_count; i++)
-		found += !strcmp(c.unexplained[i].name, "spread");
+		if (!strcmp(c.unexplained[i].name, "spread")) {
+			assert_int_equal(c.unexplained[i].change, COMPARE_CHANGED);
+			found++;
+		}
 	assert_int_equal(found, 1);
 }
 
