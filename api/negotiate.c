@@ -117,3 +117,9 @@ int negotiate_format(const char *format, const char *accept, const struct render
 	*ret = chosen;
 	return 0;
 }
+
+bool negotiate_gzip(const char *accept_encoding)
+{
+	return accept_encoding &&
+	       (accepted(accept_encoding, "gzip") > 0 || accepted(accept_encoding, "x-gzip") > 0);
+}

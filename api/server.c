@@ -17,6 +17,7 @@
 #include "agent/base/parse.h"
 #include "api/compress.h"
 #include "api/connections.h"
+#include "api/negotiate.h"
 
 #define THREAD_STACK_BYTES (512u << 10)
 /* GnuTLS's defaults still speak what RFC 8996 retires. */
@@ -204,7 +205,7 @@ static void compress_answer(struct MHD_Connection *mhd, struct http_answer *answ
 	if (answer->no_compress || answer->body.len < COMPRESS_MIN_BYTES)
 		return;
 	http_answer_header(answer, "Vary", "Accept-Encoding");
-	if (!accepted || !strstr(accepted, "gzip"))
+	if (!negotiate_gzip(accepted))
 		return;
 	if (compress_gzip(answer->body.data, answer->body.len, 1, &packed) < 0) {
 		buf_deinit(&packed);

@@ -297,6 +297,24 @@ static void test_negotiation(void **state)
 	}
 }
 
+static void test_gzip_negotiation(void **state)
+{
+	static const struct {
+		const char *accept;
+		bool packed;
+	} rows[] = {
+		{ NULL, false },		{ "", false },		 { "gzip", true },
+		{ "GZIP", true },		{ "deflate, gzip", true }, { "br;q=1.0, gzip;q=0.8, *;q=0.1", true },
+		{ "x-gzip", true },		{ "identity", false },	 { "gzip;q=0", false },
+		{ "gzip ; q=0.0, deflate", false }, { "nogzip", false },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+		if (negotiate_gzip(rows[i].accept) != rows[i].packed)
+			fail_msg("%s", rows[i].accept);
+}
+
 static void test_errors(void **state)
 {
 	static const struct {
@@ -419,7 +437,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_query_refusals), cmocka_unit_test(test_query_values),
 		cmocka_unit_test(test_json_refusals),  cmocka_unit_test(test_json_members),
-		cmocka_unit_test(test_json_out),       cmocka_unit_test(test_negotiation),
+		cmocka_unit_test(test_json_out),       cmocka_unit_test(test_negotiation), cmocka_unit_test(test_gzip_negotiation),
 		cmocka_unit_test(test_errors),	       cmocka_unit_test(test_large_answers),
 		cmocka_unit_test(test_too_many_files), cmocka_unit_test(test_gzip_in_pieces),
 	};
