@@ -252,7 +252,7 @@ int handle_delete_profile(struct http_call *call)
 	{ .name = "service", .type = QUERY_TEXT, .min = 1, .max = SERVICE_NAME_SIZE - 1 }, \
 	{ .name = "profileType", .type = QUERY_PROFILE_TYPE }, \
 	{ .name = "status", .type = QUERY_WORD, .words = "running completed failed" }, \
-	{ .name = "from", .alias = "start", .type = QUERY_TIME, .about = "default: 24 h ago" }, \
+	{ .name = "from", .alias = "start", .type = QUERY_TIME, .about = "default: 24 h before to" }, \
 	{ .name = "to", .alias = "end", .type = QUERY_TIME, .about = "default: now" }, \
 	{ .name = "limit", .alias = "size", .type = QUERY_UINT, .min = 1, .max = LIST_MAX }, \
 	{ .name = "cursor", .type = QUERY_TEXT, .min = 1, .max = 63 }, \
@@ -275,13 +275,14 @@ static int parse_list(struct http_call *call, struct session_query *ret)
 {
 	const struct query *query = &call->request->query;
 	const char *status = query_text(query, "status", NULL);
+	const uint64_t end_ns = query_uint(query, "to", clock_realtime_ns());
 	struct session_query list = {
 		.tenant = call->request->tenant,
 		.service = query_text(query, "service", NULL),
 		.type = query_has(query, "profileType") ? (int)query_uint(query, "profileType", 0)
 							: -1,
 		.status = -1,
-		.from_ns = query_uint(query, "from", clock_realtime_ns() - HISTORY_SPAN_NS),
+		.from_ns = query_uint(query, "from", end_ns > HISTORY_SPAN_NS ? end_ns - HISTORY_SPAN_NS : 0),
 		.to_ns = query_uint(query, "to", 0),
 		.limit = (uint32_t)query_uint(query, "limit", LIST_DEFAULT),
 		.cursor = query_text(query, "cursor", NULL),

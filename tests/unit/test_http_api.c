@@ -249,6 +249,16 @@ static void test_history_pages(void **state)
 	assert_int_equal(seen, 5);
 }
 
+/* Who names an end only has the day before it. */
+static void test_history_until(void **state)
+{
+	struct http_reply reply = http_request(*state, "GET", A "/history?to=now-48h", "", "");
+
+	assert_int_equal(reply.status, 200);
+	assert_int_equal(http_number(&reply, "total"), 0);
+	http_reply_free(&reply);
+}
+
 static void test_tenants_are_apart(void **state)
 {
 	struct http_fixture *f = *state;
@@ -371,6 +381,7 @@ int main(void)
 		cmocka_unit_test(test_services),	   cmocka_unit_test(test_start_stop_delete),
 		cmocka_unit_test(test_formats),		   cmocka_unit_test(test_flamegraph_options),
 		cmocka_unit_test(test_revalidation),	   cmocka_unit_test(test_history_pages),
+		cmocka_unit_test(test_history_until),
 		cmocka_unit_test(test_tenants_are_apart),  cmocka_unit_test(test_family_b),
 		cmocka_unit_test(test_agent_paths),	   cmocka_unit_test(test_many_at_once),
 	};
