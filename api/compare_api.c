@@ -134,6 +134,8 @@ static void comparison_json(struct json_out *json, const struct side sides[2],
 
 static int parse_options(const struct query *query, struct compare_options *options, struct err *err)
 {
+	static const char *const units[] = { "baseUnits", "comparisonUnits" };
+
 	options->threshold_points = query_number(query, "threshold", 0);
 	options->confidence = query_number(query, "confidence", 0);
 	if (query_has(query, "threshold") && options->threshold_points <= 0)
@@ -147,6 +149,10 @@ static int parse_options(const struct query *query, struct compare_options *opti
 		return err_set(err, EINVAL, "InvalidParam",
 			       query_has(query, "baseUnits") ? "comparisonUnits" : "baseUnits",
 			       "baseUnits and comparisonUnits must be given together");
+	for (unsigned i = 0; i < ARRAY_SIZE(units); i++)
+		if (query_has(query, units[i]) && query_number(query, units[i], 0) <= 0)
+			return err_set(err, EINVAL, "InvalidParam", units[i], "query parameter %s must be above 0",
+				       units[i]);
 	return 0;
 }
 

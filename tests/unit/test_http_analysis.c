@@ -142,6 +142,8 @@ static void test_compare_refusals(void **state)
 		  "confidence" },
 		{ "?baseProfileId=x&comparisonProfileId=y&baseUnits=5", 400, "InvalidParam",
 		  "comparisonUnits" },
+		{ "?baseProfileId=x&comparisonProfileId=y&baseUnits=0&comparisonUnits=5", 400, "InvalidParam",
+		  "baseUnits" },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
