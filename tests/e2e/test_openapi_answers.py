@@ -65,8 +65,11 @@ def test_answers_match_the_document():
         wait_until(lambda: any("leaf_a" in s for s, _ in daemon.folded(one)), 60, "names")
         two = c.call("POST", B + "/sessions", B + "/sessions", take, 200)["sessionId"]
         sides = f"baseProfileId={one}&comparisonProfileId={two}"
-        baseline = c.call("POST", B + "/baselines", B + "/baselines",
-                          {"label": "l", "sessionId": one, "profileType": "cpu"}, 200)["baselineId"]
+        made = c.call("POST", B + "/baselines", B + "/baselines",
+                      {"label": "l", "sessionId": one, "profileType": "cpu"}, 200)
+        baseline = made["baselineId"]
+        unnamed = set(made["topFunctions"][0]) - set(c.document["components"]["schemas"]["BaselineFunction"]["properties"])
+        check(not unnamed, f"a baseline's functions have members that are not described: {unnamed}")
         report = c.call("POST", B + "/regression/check", B + "/regression/check",
                         {"baselineId": baseline, "compareId": two}, 200)["reportId"]
         rows = [
