@@ -38,6 +38,7 @@ int thread_lives_read(struct thread_lives *lives, uint32_t pid, uint32_t tid, co
 	size_t thread = lives->newest.count;
 	struct thread_life *life;
 	uint32_t *newest;
+	bool taken;
 	int rc = 0;
 
 	if (!thread_lives_find(lives, pid, tid, &thread))
@@ -46,8 +47,13 @@ int thread_lives_read(struct thread_lives *lives, uint32_t pid, uint32_t tid, co
 		return rc;
 	newest = &lives->newest.data[thread];
 	life = *newest ? &lives->lives.data[*newest - 1] : NULL;
-	if (!life || life->first.start_ns != reading->start_ns) {
-		rc = thread_life_vec_push(&lives->lives, (struct thread_life){ *newest, *reading, *reading });
+	taken = life && life->first.start_ns == reading->start_ns && life->last.ends && pid == tid;
+	if (!life || life->first.start_ns != reading->start_ns || taken) {
+		struct thread_life begun = { .next = *newest, .first = *reading, .last = *reading };
+
+		if (taken)
+			begun.taken_ns = life->last.time_ns;
+		rc = thread_life_vec_push(&lives->lives, begun);
 		if (rc < 0)
 			return rc;
 		*newest = (uint32_t)lives->lives.count;
@@ -63,11 +69,13 @@ static int part_of(const struct thread_life *life, uint64_t from_ns, uint64_t to
 {
 	const struct thread_reading *last = &life->last;
 	struct thread_reading first = life->first;
+	const uint64_t begin_ns = life->taken_ns ? life->taken_ns : first.start_ns;
 
-	ret->has_run = first.start_ns >= from_ns || (last->ends && last->time_ns < to_ns);
-	if (first.start_ns >= from_ns) {
-		from_ns = first.start_ns;
-		first = (struct thread_reading){ .time_ns = from_ns };
+	ret->has_run = begin_ns >= from_ns || (last->ends && last->time_ns < to_ns);
+	if (begin_ns >= from_ns) {
+		from_ns = begin_ns;
+		if (!life->taken_ns)
+			first = (struct thread_reading){ .time_ns = from_ns };
 	}
 	if (last->ends && last->time_ns < to_ns)
 		to_ns = last->time_ns;

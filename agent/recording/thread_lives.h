@@ -22,6 +22,7 @@ struct thread_reading {
 
 struct thread_life {
 	uint32_t next; /* of the same thread, index + 1, 0 = none */
+	uint64_t taken_ns; /* another thread has its number since then, by exec, with counts of its own; 0 = none has */
 	struct thread_reading first, last;
 };
 VEC_DEFINE(thread_life, struct thread_life);
@@ -35,8 +36,9 @@ struct thread_lives {
 };
 
 void thread_lives_deinit(struct thread_lives *lives);
-/* A thread is known by its process's pid and its own: an exec in between does not end it. In order of time. @ret_thread:
- * threads count from 0 up. -ENOMEM. */
+/* A thread is known by its process's pid and its own: an exec in between does not end it. Where another thread than the
+ * first calls exec, the first exits, and the caller has its number and, for the kernel, its begin: a life after the end of
+ * one with the same begin. In order of time. @ret_thread: threads count from 0 up. -ENOMEM. */
 int thread_lives_read(struct thread_lives *lives, uint32_t pid, uint32_t tid, const struct thread_reading *reading,
 		      size_t *ret_thread) must_use;
 /* false: it was never read. */

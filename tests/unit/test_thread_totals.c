@@ -97,6 +97,34 @@ static void test_lives_inside(void **state)
 	assert_int_equal(thread_totals_take_rest(totals, PID, 1, THREAD_BLOCKED), 3 * S / 2);
 }
 
+/* Its process's first thread ends after 1 s of 10 because another one calls exec, which has its number and begin from then
+ * on: what that had counted before, and that it ends too, says nothing of the rest. */
+static void test_another_thread_calls_exec(void **state)
+{
+	read_at(PID, S, 10 * S, S, 0, false);
+	read_at(PID, S, 11 * S, 2 * S, 0, true);
+	read_at(PID, S, 15 * S, 4 * S, 0, true);
+	read_at(PID, S, 20 * S, 300 * MS, 0, false);
+	thread_totals_add(totals, PID, PID, THREAD_ON_CPU, false, 8 * S);
+	thread_totals_add(totals, PID, PID, THREAD_BLOCKED, true, 2 * S);
+	thread_totals_settle(totals, 10 * S, 20 * S, true);
+	assert_int_equal(scaled(PID, THREAD_ON_CPU, false, 8 * S), 8 * S);
+	assert_int_equal(scaled(PID, THREAD_BLOCKED, true, 2 * S), 2 * S);
+	assert_int_equal(thread_totals_take_rest(totals, PID, PID, THREAD_BLOCKED), 0);
+}
+
+/* It was before the session, in which the caller is read at both ends. */
+static void test_another_thread_has_called_exec(void **state)
+{
+	read_at(PID, S, 5 * S, 4 * S, 0, true);
+	read_at(PID, S, 10 * S, S, 0, false);
+	read_at(PID, S, 20 * S, 7 * S, 0, false);
+	thread_totals_add(totals, PID, PID, THREAD_ON_CPU, false, 5 * S);
+	thread_totals_settle(totals, 10 * S, 20 * S, true);
+	assert_int_equal(scaled(PID, THREAD_ON_CPU, false, 5 * S), 6 * S);
+	assert_int_equal(thread_totals_take_rest(totals, PID, PID, THREAD_BLOCKED), 4 * S);
+}
+
 static void test_what_is_not_known_stays(void **state)
 {
 	read_at(1, S, 10 * S, 3 * S, S, false); /* no second reading */
@@ -217,6 +245,8 @@ int main(void)
 		test(test_every_class_is_its_sum),
 		test(test_readings_beside_the_ends),
 		test(test_lives_inside),
+		test(test_another_thread_calls_exec),
+		test(test_another_thread_has_called_exec),
 		test(test_what_is_not_known_stays),
 		test(test_drift_is_spread),
 		test(test_stolen_is_not_blocked),
