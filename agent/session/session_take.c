@@ -99,8 +99,9 @@ static bool is_wanted_type(struct session *session, const struct feed_sample *sa
 	case PROF_SAMPLE_WAKER:
 		return session->wants & PROF_WANT_WAKERS;
 	case PROF_SAMPLE_THREAD:
-		return session->info.type == PROFILE_OFFCPU || session->info.type == PROFILE_WALL ||
-		       session->info.type == PROFILE_MUTEX;
+		return (session->wants & PROF_WANT_OFFCPU) &&
+		       (session->info.type == PROFILE_OFFCPU || session->info.type == PROFILE_WALL ||
+			session->info.type == PROFILE_MUTEX);
 	case PROF_SAMPLE_STOLEN:
 		return session->info.type == PROFILE_OFFCPU || session->info.type == PROFILE_WALL;
 	case PROF_SAMPLE_MOVED:

@@ -107,6 +107,18 @@ def test_waits_equal_what_the_program_measured():
         check(answer.status == 400, f"contentions are not known, yet: {answer}")
 
 
+def test_it_is_not_skipped_beside_a_profile_of_its_threads():
+    with Daemon() as daemon, Contended(build_go("contended")) as program:
+        pid = f"pid:{program.process.pid}"
+        kinds = ("block", "mutex")
+        sessions = [daemon.start_profile(pid, 3600, kind) for kind in kinds]
+        daemon.profile(pid, 3, "wall")
+        results = [daemon.stop_profile(session) for session in sessions]
+        for kind, result in zip(kinds, results):
+            check(result["totalValue"] > 0, f"{kind}: {result}")
+            check(not result["quality"]["processesSkipped"], f"{kind}: {result['quality']}")
+
+
 def test_own_profile_is_preferred():
     with Daemon() as daemon, Contended(build_go("contended"), "-keep") as program, \
             Contended(build_go("contended")) as other:
@@ -195,5 +207,5 @@ def test_sampling_survives_the_server():
 
 
 if __name__ == "__main__":
-    main(test_waits_equal_what_the_program_measured, test_sampling_survives_the_server, test_own_profile_is_preferred,
-         test_method_is_chosen_when_the_service_appears)
+    main(test_waits_equal_what_the_program_measured, test_it_is_not_skipped_beside_a_profile_of_its_threads,
+         test_sampling_survives_the_server, test_own_profile_is_preferred, test_method_is_chosen_when_the_service_appears)
