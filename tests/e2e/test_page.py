@@ -226,6 +226,20 @@ def stopping_keeps_what_there_is():
         page.clean(expected=("ERR_INTERNET_DISCONNECTED",))
 
 
+def continuous_in_words():
+    """What runs by itself is no session that could be stopped and kept: the call for that deletes a span."""
+    with Daemon() as daemon, busy("page-span"), Site(daemon) as page:
+        known(daemon, "page-span")
+        put = daemon.request("POST", FAMILY_A + "/continuous", {"service": "*", "profileTypes": ["cpu"], "retentionDays": 1})
+        check(put.status == 200, f"{put}")
+        spans = FAMILY_A + "/history?service=page-span&status=running&limit=1"
+        span = wait_until(lambda: daemon.get(spans).json()["items"], 60, "the span under way")[0]["id"]
+        page.visit(f"/p/{span}")
+        page.wait("document.querySelector('[role=progressbar]')", "the span under way")
+        check("Stop and keep" not in page.text(), "nothing that would delete it under another name")
+        page.clean()
+
+
 def hostile_service_name():
     with Daemon() as daemon, busy(EVIL), Site(daemon) as page:
         known(daemon, EVIL)
@@ -531,5 +545,5 @@ def barriers():
 
 
 if __name__ == "__main__":
-    main(modules_under_node, from_the_list_to_the_graph, by_whom_and_in_which_state, stopping_keeps_what_there_is, hostile_service_name,
+    main(modules_under_node, from_the_list_to_the_graph, by_whom_and_in_which_state, continuous_in_words, stopping_keeps_what_there_is, hostile_service_name,
          comparison_and_baseline, continuous_and_two_times, words_for_what_is_missing, sign_in_with_a_key, phone_dark_and_keyboard, barriers)

@@ -115,7 +115,7 @@ class ProfilePage {
 		const outer = h('div', { class: 'progress', role: 'progressbar', 'aria-valuemin': '0', 'aria-valuemax': '100', 'aria-valuenow': String(Math.round(100 * Math.min(1, done / all))), 'aria-label': 'Time of the profile' });
 		outer.append(bar('', 100 * done / all, '').firstChild);
 		this.state.replaceChildren(outer, this.graph.hidden ? partialTop(s) || '' : '');
-		if (!this.stop) {
+		if (!this.stop && !s.continuous) { // a span ends by itself; the call that stops a session deletes it
 			this.stop = action('Stop and keep', async () => { await remove(`${PROFILING}/${this.id}`); this.polling.now(); }, this.trouble);
 			this.buttons.replaceChildren(this.stop);
 		}
