@@ -232,12 +232,15 @@ def continuous_in_words():
         known(daemon, "page-span")
         put = daemon.request("POST", FAMILY_A + "/continuous", {"service": "*", "profileTypes": ["cpu"], "retentionDays": 1})
         check(put.status == 200, f"{put}")
+        page.visit("/s/page-span", "document.querySelector('form[aria-label=\"Continuous profiling\"]')")
+        words = page.run("document.querySelector('form[aria-label=\"Continuous profiling\"]').closest('details').querySelector('summary').textContent")
+        check(words == "Continuous profiling is on for all services: cpu at 19 Hz, kept 1 day", words)
         spans = FAMILY_A + "/history?service=page-span&status=running&limit=1"
         span = wait_until(lambda: daemon.get(spans).json()["items"], 60, "the span under way")[0]["id"]
         page.visit(f"/p/{span}")
         page.wait("document.querySelector('[role=progressbar]')", "the span under way")
         check("Stop and keep" not in page.text(), "nothing that would delete it under another name")
-        page.clean()
+        page.clean(expected=("404",))
 
 
 def hostile_service_name():

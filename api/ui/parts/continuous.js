@@ -4,15 +4,17 @@ import { h } from '../flame/dom.js';
 import { value } from '../flame/format.js';
 import { visible } from '../flame/names.js';
 import { PROFILING, get, post } from './api.js';
-import { ago } from './page.js';
+import { ago, plural } from './page.js';
 
 const DEFAULT = { profileTypes: ['cpu'], sampleRate: 19, retentionDays: 7, enabled: false };
 
 /** @param types [{type, available}] */
 export async function continuousSwitch(service, types, trouble) {
 	const path = `${PROFILING}/continuous`, turn = h('button', { type: 'button' }), box = h('details', {}), body = h('div', {}), title = h('summary', {});
-	let now = DEFAULT;
-	try { now = await get(`${path}/${encodeURIComponent(service)}`); } catch (e) { if (e.status !== 404) throw e; }
+	const known = name => get(`${path}/${encodeURIComponent(name)}`).catch(e => { if (e.status !== 404) throw e; return null; });
+	let now = await known(service);
+	const all = now ? null : await known('*'); // what counts for a service without its own
+	now ??= DEFAULT;
 	async function save(settings) {
 		trouble.show(null);
 		try {
@@ -22,7 +24,8 @@ export async function continuousSwitch(service, types, trouble) {
 	}
 	function draw() {
 		turn.textContent = `Switch continuous profiling ${now.enabled ? 'off' : 'on'}`;
-		title.textContent = now.enabled ? `Continuous profiling is on: ${now.profileTypes.join(', ')} at ${now.sampleRate} Hz, kept ${now.retentionDays} days` : 'Continuous profiling is off';
+		const how = c => `${c.profileTypes.join(', ')} at ${c.sampleRate} Hz, kept ${plural(c.retentionDays, 'day')}`;
+		title.textContent = now.enabled ? `Continuous profiling is on: ${how(now)}` : all?.enabled ? `Continuous profiling is on for all services: ${how(all)}` : 'Continuous profiling is off';
 		const on = h('input', { type: 'checkbox', checked: now.enabled }), number = (v, min, max) => h('input', { type: 'number', value: String(v), min: String(min), max: String(max), required: true });
 		const rate = number(now.sampleRate, 1, 1000), days = number(now.retentionDays, 1, 3650);
 		const against = h('input', { value: now.watch?.against || '', placeholder: 'nothing', list: 'watch-against', spellcheck: 'false', autocomplete: 'off' });
@@ -36,7 +39,7 @@ export async function continuousSwitch(service, types, trouble) {
 				...(against.value.trim() ? { watch: { ...now.watch, against: against.value.trim() } } : {}) });
 		});
 		const s = now.status;
-		body.replaceChildren(form, s ? h('p', { class: 'facts' }, s.activeSince ? ['Since ', ago(s.activeSince), ' · '] : '', `${s.sessions} spans, ${value(s.bytes, 'bytes')}`, s.overheadPct === null || s.overheadPct === undefined ? '' : ` · costs ${s.overheadPct.toFixed(2)}\u00a0% of the host`, s.refusal ? ` · not taken: ${visible(s.refusal)}` : '') : '');
+		body.replaceChildren(form, s ? h('p', { class: 'facts' }, s.activeSince ? ['Since ', ago(s.activeSince), ' · '] : '', `${plural(s.sessions, 'span')}, ${value(s.bytes, 'bytes')}`, s.overheadPct === null || s.overheadPct === undefined ? '' : ` · costs ${s.overheadPct.toFixed(2)}\u00a0% of the host`, s.refusal ? ` · not taken: ${visible(s.refusal)}` : '') : '');
 	}
 	turn.addEventListener('click', () => {
 		const { profileTypes, sampleRate, retentionDays, enabled, watch } = now;
