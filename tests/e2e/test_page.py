@@ -240,7 +240,12 @@ def continuous_in_words():
         page.visit(f"/p/{span}")
         page.wait("document.querySelector('[role=progressbar]')", "the span under way")
         check("Stop and keep" not in page.text(), "nothing that would delete it under another name")
-        page.clean(expected=("404",))
+        # what a goroutine session finds comes when it is over, without a reload
+        session = daemon.start_profile("page-span", seconds=4, kind="goroutine")
+        page.visit(f"/g/{session}")
+        page.wait("document.querySelector('main .lead').textContent.startsWith('It still runs')", "that it runs")
+        page.wait("document.querySelector('main .lead').textContent.includes(' in 1 stack')", "its stacks")
+        page.clean(expected=("404", "409"))
 
 
 def hostile_service_name():
@@ -397,7 +402,8 @@ def words_for_what_is_missing():
         check(page.run("document.querySelector('[aria-label=Value]').value") == "bytes", "the value that is shown")
         subprocess.run([os.path.join(BUILD, "profctl"), "--socket", os.path.join(folder, "s"), "stop", "--all"], check=True, capture_output=True)
         page.visit("/", "document.querySelector('.note.warn:not([hidden])')?.textContent.startsWith('Sampling was stopped by an administrator')")
-        for path, word in (("/s/kernel?type=goroutine", "goroutine cannot be taken of this service now: "), ("/p/sess-00000000000000000000000000", "no such profile"), ("/s/nobody", "does not run"), ("/baselines", "No baseline yet"), ("/findings", "Nothing was found"), ("/settings", "administrators"),
+        for path, word in (("/s/kernel?type=goroutine", "goroutine cannot be taken of this service now: "), ("/p/sess-00000000000000000000000000", "no such profile"),
+                           ("/g/sess-00000000000000000000000000", "no such profile"), ("/s/nobody", "does not run"), ("/baselines", "No baseline yet"), ("/findings", "Nothing was found"), ("/settings", "administrators"),
                            ("/status", "costs"), ("/compare", "Choose two")):
             page.visit(path)
             page.wait(f"document.querySelector('main').textContent.includes({json.dumps(word)})", f"{path}: {word}")

@@ -22,28 +22,38 @@ function stacks(title, items) {
 			s.createdBy ? h('p', { class: 'facts' }, 'created by ', visible(s.createdBy)) : '', h('button', { type: 'button', onclick: () => copy(s.frames.join('\n'), 'Stack') }, 'Copy'))]))];
 }
 
+async function analyse(id, head, body) {
+	const query = new URLSearchParams(location.search);
+	const system = query.get('system') === 'true';
+	const a = await get(`${B}/sessions/${encodeURIComponent(id)}/analysis`, { limit: 100, system: system || null });
+	const longest = Math.max(0, ...a.topStacks.map(s => s.maxWaitSeconds || 0)), most = Object.entries(a.waitReasons || {}).sort((x, y) => y[1] - x[1])[0];
+	head.head.textContent = `${visible(a.service)} · goroutines and threads`;
+	head.say(`${plural(a.goroutineCount, 'goroutine or thread', 'goroutines or threads')} in ${plural(a.stackCount, 'stack')}` + (most?.[0] ? `, ${most[1].toLocaleString('en')} wait in ${visible(most[0])}` : '') + (longest ? `, the longest for ${duration(longest)}` : '') + '.');
+	const growth = a.previousGoroutineCount === null ? 'There is nothing earlier to compare with.' : [a.goroutineCount === a.previousGoroutineCount ? 'As many as in ' : `${a.goroutineGrowthRate >= 1 ? '+' : '\u2212'}${Math.abs(100 * (a.goroutineGrowthRate - 1)).toFixed(1)}\u00a0% since `,
+		link((a.comparedWith.startsWith('bl-') ? '/baselines#' : '/g/') + a.comparedWith, a.comparedWith), ` (${a.previousGoroutineCount.toLocaleString('en')}).`];
+	const other = new URL(location.href);
+	if (system) other.searchParams.delete('system'); else other.searchParams.set('system', 'true');
+	body.replaceChildren(h('p', { class: 'facts' }, growth), qualityLine(a.quality), h('div', { class: 'row' }, link('/p/' + encodeURIComponent(id), 'Flame graph', { class: 'button' }),
+		link(other.pathname + other.search, system ? 'Without the runtime\u2019s own' : 'With the runtime\u2019s own', { class: 'button' })),
+		...counts('States', a.states || {}, a.goroutineCount), ...counts('Waiting for', a.waitReasons || {}, a.goroutineCount),
+		...stacks('May be stuck for good', a.deadlockCandidates), ...stacks('Waiting for somebody else', a.blockedGoroutines), ...stacks('All, by stack', a.topStacks));
+	if (!a.comparedWith) return;
+	const d = await post(B + '/diff', { baseId: a.comparedWith, compareId: id, type: 'goroutine' });
+	body.append(...stacks('New since then', d.newStacks), ...stacks('Grown since then', d.grownStacks), ...stacks('Gone since then', d.removedStacks));
+}
+
+const WHY_NOT = { 404: 'There is no such profile, or it was deleted.', 409: 'It still runs; what it finds is shown when it is over.', 422: 'This session has no goroutine analysis.' };
+
 export async function show(content, id) {
-	const head = heading('Goroutines', 'Asking the daemon…'), trouble = notice(), body = h('div', {}), query = new URLSearchParams(location.search);
+	const head = heading('Goroutines', 'Asking the daemon…'), trouble = notice(), body = h('div', {});
 	content.append(head.element, trouble.element, body);
-	try {
-		const system = query.get('system') === 'true';
-		const a = await get(`${B}/sessions/${encodeURIComponent(id)}/analysis`, { limit: 100, system: system || null });
-		const longest = Math.max(0, ...a.topStacks.map(s => s.maxWaitSeconds || 0)), most = Object.entries(a.waitReasons || {}).sort((x, y) => y[1] - x[1])[0];
-		head.head.textContent = `${visible(a.service)} · goroutines and threads`;
-		head.say(`${plural(a.goroutineCount, 'goroutine or thread', 'goroutines or threads')} in ${plural(a.stackCount, 'stack')}` + (most?.[0] ? `, ${most[1].toLocaleString('en')} wait in ${visible(most[0])}` : '') + (longest ? `, the longest for ${duration(longest)}` : '') + '.');
-		const growth = a.previousGoroutineCount === null ? 'There is nothing earlier to compare with.' : [a.goroutineCount === a.previousGoroutineCount ? 'As many as in ' : `${a.goroutineGrowthRate >= 1 ? '+' : '\u2212'}${Math.abs(100 * (a.goroutineGrowthRate - 1)).toFixed(1)}\u00a0% since `,
-			link((a.comparedWith.startsWith('bl-') ? '/baselines#' : '/g/') + a.comparedWith, a.comparedWith), ` (${a.previousGoroutineCount.toLocaleString('en')}).`];
-		const other = new URL(location.href);
-		if (system) other.searchParams.delete('system'); else other.searchParams.set('system', 'true');
-		body.replaceChildren(h('p', { class: 'facts' }, growth), qualityLine(a.quality), h('div', { class: 'row' }, link('/p/' + encodeURIComponent(id), 'Flame graph', { class: 'button' }),
-			link(other.pathname + other.search, system ? 'Without the runtime\u2019s own' : 'With the runtime\u2019s own', { class: 'button' })),
-			...counts('States', a.states || {}, a.goroutineCount), ...counts('Waiting for', a.waitReasons || {}, a.goroutineCount),
-			...stacks('May be stuck for good', a.deadlockCandidates), ...stacks('Waiting for somebody else', a.blockedGoroutines), ...stacks('All, by stack', a.topStacks));
-		if (!a.comparedWith) return;
-		const d = await post(B + '/diff', { baseId: a.comparedWith, compareId: id, type: 'goroutine' });
-		body.append(...stacks('New since then', d.newStacks), ...stacks('Grown since then', d.grownStacks), ...stacks('Gone since then', d.removedStacks));
-	} catch (e) {
-		if (e.status === 422) head.say('This session has no goroutine analysis.');
-		trouble.show(e);
+	async function read() {
+		try {
+			await analyse(id, head, body);
+		} catch (e) {
+			if (!body.firstChild) head.say(WHY_NOT[e.status] || '');
+			if (e.status === 409) setTimeout(read, 1000 * (e.retryAfter || 1)); else trouble.show(e);
+		}
 	}
+	await read();
 }
