@@ -11,9 +11,10 @@ const THRESHOLDS = [['functionDeltaPct', 'Warn at points of change', 5], ['newHo
 	['criticalDeltaPct', 'Critical change', 20], ['criticalHotspotPct', 'Critical new hotspot', 10]];
 
 function report(r, baselineId) {
-	const style = r.severity === 'CRITICAL' ? 'bad' : r.severity === 'WARNING' ? 'warn' : 'good';
+	const style = r.severity === 'CRITICAL' ? 'bad' : r.severity === 'WARNING' ? 'warn' : r.insufficientData ? '' : 'good';
+	const word = r.regressionDetected ? r.severity.toLowerCase() : r.insufficientData ? 'not enough data' : 'no regression';
 	const rows = [...r.changedFunctions, ...r.newHotspots.filter(n => !r.changedFunctions.some(c => c.funcName === n.funcName && c.package === n.package))];
-	return h('div', { class: 'note ' + style, role: 'status' }, h('p', {}, h('span', { class: 'verdict ' + style }, r.regressionDetected ? r.severity.toLowerCase() : 'no regression'), visible(r.summary || '')),
+	return h('div', { class: 'note ' + style, role: 'status' }, h('p', {}, h('span', { class: 'verdict ' + style }, word), visible(r.summary || '')),
 		rows.length ? list('Changed functions', [['Change', 'n'], ['Function', ''], ['Before', 'n'], ['After', 'n']], rows.map(f => [points(f.deltaPct ?? f.comparisonPct - f.basePct),
 			visible(shortName(f.funcName)), percent(f.basePct, 100), percent(f.comparisonPct, 100)]), 'narrow') : '',
 		h('p', { class: 'facts' }, link(`/compare?base=${encodeURIComponent(baselineId)}&cmp=${encodeURIComponent(r.compareId)}`, 'Open the comparison'), ` · report ${r.reportId}`));
