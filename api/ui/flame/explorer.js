@@ -330,7 +330,7 @@ export class Explorer {
 				this.found = search(this.model, this.query);
 				this.view.hits = this.found.hit;
 				this.hits.textContent = `${percent(this.found.value, this.model.doc.total)} in ${this.found.functions} ` +
-					`function${this.found.functions === 1 ? '' : 's'}, ${this.found.nodes.length.toLocaleString('en')} frames`;
+					`function${this.found.functions === 1 ? '' : 's'}, ${this.found.nodes.length.toLocaleString('en')} frame${this.found.nodes.length === 1 ? '' : 's'}`;
 			} catch (e) {
 				this.hits.textContent = 'Not a usable expression: ' + e.message;
 			}

@@ -44,7 +44,7 @@ const interval = f => f.confidenceInterval ? `[${f.confidenceInterval.map(v => (
 
 function changes(c) {
 	const rows = [...(c.regressions || []), ...(c.improvements || [])].sort((a, b) => Math.abs(b.deltaPct) - Math.abs(a.deltaPct));
-	if (!rows.length) return h('p', { class: 'facts' }, `No function changed by more than ${c.threshold} points beyond the noise; ${plural(c.unchanged, 'function')} are unchanged.`);
+	if (!rows.length) return h('p', { class: 'facts' }, `No function changed by more than ${c.threshold} points beyond the noise; ${plural(c.unchanged, 'function is', 'functions are')} unchanged.`);
 	return [h('h2', {}, `${plural(rows.length, 'changed function')}, ${c.unchanged.toLocaleString('en')} unchanged`),
 		list('Changed functions', [['Change', 'n'], ['Interval', 'n wide'], ['Function', ''], ['Before', 'n'], ['After', 'n'], ['Package', 'wide']],
 			rows.map(f => [h('span', { class: f.deltaPct > 0 ? 'more' : 'less' }, points(f.deltaPct)), interval(f),

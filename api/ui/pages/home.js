@@ -102,6 +102,6 @@ export async function show(content) {
 		for (const s of (await get(A + '/services', { sparkline: 'cpu', points: 60 })).items) lines.set(s.name, s.sparkline);
 		draw();
 		const { cpu, up, lost } = agentCost(parseMetrics(await text('/metrics')));
-		cost.replaceChildren(link('/status', 'profd itself'), ` used ${(cpu / Math.max(up, 1)).toFixed(4)} CPUs since it started; ${lost ? lost.toLocaleString('en') + ' samples were' : 'nothing was'} lost.`);
+		cost.replaceChildren(link('/status', 'profd itself'), ` used ${(cpu / Math.max(up, 1)).toFixed(4)} CPUs since it started; ${lost ? plural(lost, 'sample was', 'samples were') : 'nothing was'} lost.`);
 	}, 60);
 }

@@ -38,9 +38,9 @@ const withCode = text => text.split('`').map((part, i) => i % 2 ? h('code', {}, 
 function lead(name, service, type, sessions) {
 	const newest = sessions.items.find(s => s.status !== 'failed' && s.topFunctions?.length);
 	const now = HOST.includes(name) ? 'is the whole machine' : service ? `uses ${service.cpus.toFixed(2)} CPUs in ${plural(service.processes.length, 'process', 'processes')}` : 'does not run now';
-	if (!newest) return `${name === '*' ? 'host' : visible(name)} ${now}. No ${type} profile of it in this time yet.`;
+	if (!newest) return `${name === '*' ? 'host' : visible(name)} ${now}. ${sessions.items.some(s => s.status === 'completed') ? `Nothing was recorded in its ${type} profiles of this time` : `No ${type} profile of it in this time yet`}.`;
 	const top = newest.topFunctions[0];
-	return `${name === '*' ? 'host' : visible(name)} ${now}; ${percent(top.selfPct, 100)} of its ${noun(type)} was in ${visible(shortName(top.funcName))} itself when last profiled.`;
+	return `${name === '*' ? 'host' : visible(name)} ${now}; ${percent(top.selfPct, 100)} of its ${noun(type)} ${type === 'goroutine' ? 'were' : 'was'} in ${visible(shortName(top.funcName))} itself when last profiled.`;
 }
 
 function sessionRow(s, chosen, changed) {

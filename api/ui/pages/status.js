@@ -5,7 +5,7 @@ import { duration, value } from '../flame/format.js';
 import { visible } from '../flame/names.js';
 import { get, poll, readiness, text } from '../parts/api.js';
 import { list } from '../parts/list.js';
-import { heading, notice } from '../parts/page.js';
+import { heading, notice, plural } from '../parts/page.js';
 import { agentCost, parseMetrics, sum } from '../parts/metrics.js';
 
 const card = (title, big, small) => h('div', { class: 'card' }, h('span', {}, title), h('b', {}, big), h('span', {}, small || ''));
@@ -28,15 +28,15 @@ export async function show(content) {
 		const one = name => sum(m, name), { cpu, up, lost } = agentCost(m), now = { cpu, up };
 		const recent = before && up > before.up ? (cpu - before.cpu) / (up - before.up) : null;
 		before = now;
-		head.say(`profd costs ${(cpu / Math.max(up, 1)).toFixed(4)} CPUs since it started ${duration(Math.round(up))} ago` + (lost ? `; ${lost.toLocaleString('en')} samples were lost.` : '; nothing was lost.'));
+		head.say(`profd costs ${(cpu / Math.max(up, 1)).toFixed(4)} CPUs since it started ${duration(Math.round(up))} ago` + (lost ? `; ${plural(lost, 'sample was', 'samples were')} lost.` : '; nothing was lost.'));
 		const outcomes = (m.profd_stack_outcomes_total || []).filter(o => o.value).sort((a, b) => b.value - a.value), all = outcomes.reduce((a, o) => a + o.value, 0);
 		body.replaceChildren(
 			ready.reason ? h('div', { class: 'note warn' }, visible(ready.reason)) : '',
-			one('profd_hung_file_readers') ? h('div', { class: 'note warn' }, `${one('profd_hung_file_readers')} children of profd hang at file systems that do not answer: what runs from those has no names.`) : '',
+			one('profd_hung_file_readers') ? h('div', { class: 'note warn' }, `${plural(one('profd_hung_file_readers'), 'child of profd hangs', 'children of profd hang')} at file systems that do not answer: what runs from those has no names.`) : '',
 			h('div', { class: 'cards' }, [['store', 'Store'], ['collector', 'Collector'], ['symbolizer', 'Symbolizer']].map(([key, title]) => card(title, h('span', { class: ready[key] ? 'good' : 'bad' }, ready[key] ? 'works' : 'does not work'))),
 				card('CPUs used by profd now', recent === null ? '…' : recent.toFixed(3), `collector, BPF programs and server; ${(cpu / Math.max(up, 1)).toFixed(4)} on average`), card('Samples', value(one('profd_samples_total'), 'count'), 'since the start'),
 				card('Lost', value(lost, 'count'), 'rings full or records lost'), card('Running sessions', String(one('profd_sessions_running')), one('profd_sample_rate_hertz') ? `${one('profd_sample_rate_hertz')} Hz now` : 'not sampling now'),
-				card('Watched', value(one('profd_processes'), 'count'), `processes in ${one('profd_services')} services, ${one('profd_modules')} mapped files`), card('BPF maps', value(one('profd_bpf_map_bytes'), 'bytes')), card('Store on disk', value(one('profd_store_bytes'), 'bytes')),
+				card('Watched', value(one('profd_processes'), 'count'), `processes in ${plural(one('profd_services'), 'service')}, ${plural(one('profd_modules'), 'mapped file')}`), card('BPF maps', value(one('profd_bpf_map_bytes'), 'bytes')), card('Store on disk', value(one('profd_store_bytes'), 'bytes')),
 				card('Feed ring', value(one('profd_feed_used_bytes'), 'bytes'), `of ${value(one('profd_feed_capacity_bytes'), 'bytes')}`), card('Version', version.version, 'since ' + new Date(Date.now() - up * 1000).toLocaleString())),
 			h('h2', {}, 'What became of the stacks'), outcomes.length ? list('Outcomes', [['Outcome', ''], ['Count', 'n'], ['Share', 'n']], outcomes.map(o => [o.labels.outcome.replaceAll('_', ' '), o.value.toLocaleString('en'), (100 * o.value / all).toFixed(2) + '\u00a0%']), 'narrow') : h('p', { class: 'facts' }, 'No sample was taken yet.'),
 			h('h2', {}, 'What this kernel allows'), features(version.features),

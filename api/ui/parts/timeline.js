@@ -3,6 +3,7 @@
 import { h } from '../flame/dom.js';
 import { number, unitFor } from '../flame/format.js';
 import { list } from './list.js';
+import { plural } from './page.js';
 
 /** CPU time per second reads as CPUs; anything else keeps its unit. */
 export function rateWords(v, unit, type) {
@@ -29,7 +30,7 @@ function steps(points, step, range) {
 
 /** points: [{from, to, valuePerSecond, sampleCount}] of stepMs inside range [fromMs, toMs]; chosen(fromMs, toMs); window: [fromMs, toMs] | null is marked. */
 export function timeline(points, stepMs, range, unit, type, window, chosen) {
-	const words = p => `${rateWords(p.valuePerSecond || 0, unit, type)}, ${(p.sampleCount || 0).toLocaleString('en')} samples`;
+	const words = p => `${rateWords(p.valuePerSecond || 0, unit, type)}, ${plural(p.sampleCount || 0, 'sample')}`;
 	const choose = inside => { if (inside.length) chosen(Date.parse(inside[0].from), Date.parse(inside.at(-1).to)); };
 	const all = steps(points, stepMs, range), most = Math.max(...points.map(p => p.valuePerSecond || 0)), tip = h('p', { class: 'facts' }, 'Drag over a time to see its flame graph.');
 	const field = ms => h('input', { type: 'datetime-local', value: local(ms), required: true }), [a, b] = (window || range).map(field);
