@@ -156,6 +156,35 @@ static bool in_time(const struct profile_filter *filter, uint64_t time_ns)
 	return time_ns >= filter->from_ns && (!filter->to_ns || time_ns < filter->to_ns);
 }
 
+/* Waits are told at their end, with the time that they took; their part in the window counts. */
+static bool has_lengths(const struct profile *p)
+{
+	enum profile_type type = p->meta.type;
+
+	return !p->meta.grain_ns && (type == PROFILE_OFFCPU || type == PROFILE_WALL || type == PROFILE_BLOCK ||
+				     type == PROFILE_MUTEX || type == PROFILE_IO);
+}
+
+/* What of @event lies in the time window, with its end and its value there; false: nothing. */
+static bool cut_event(const struct profile *p, const struct profile_filter *filter, struct profile_event *event)
+{
+	uint64_t from_ns, to_ns = event->time_ns;
+
+	if ((!filter->from_ns && !filter->to_ns) || !has_lengths(p))
+		return in_time(filter, event->time_ns);
+	from_ns = to_ns > (uint64_t)event->value ? to_ns - (uint64_t)event->value : 0;
+	if (from_ns < filter->from_ns)
+		from_ns = filter->from_ns;
+	if (filter->to_ns && to_ns >= filter->to_ns) {
+		to_ns = filter->to_ns;
+		event->time_ns = to_ns - 1;
+	}
+	if (from_ns >= to_ns)
+		return false;
+	event->value = (int64_t)(to_ns - from_ns);
+	return true;
+}
+
 static int64_t share(int64_t value, int64_t part, int64_t whole)
 {
 	if (whole <= 0)
@@ -175,7 +204,7 @@ struct portion {
 };
 
 /* What of each sample's values lies in the time window: the main value is the sum of its events
- * there, counts go by the number of events, other values (bytes) by the main value. */
+ * there, counts go by the number of events that end there, other values (bytes) by the main value. */
 static void cut_values(struct selection *s, const struct portion *portions)
 {
 	const struct profile_type_info *type = profile_type_info(s->p->meta.type);
@@ -240,17 +269,16 @@ static int cut_time(struct selection *s)
 	if (rc < 0)
 		return rc;
 	for (i = 0; i < p->event_count; i++) {
-		const struct profile_event *e = &p->events[i];
+		struct profile_event e = p->events[i];
 
-		id = find_sample(p, &index, e);
+		id = find_sample(p, &index, &e);
 		if (id == INTERN_NONE)
 			continue;
 		portions[id].all_count++;
-		portions[id].all_value = profile_add(portions[id].all_value, e->value);
-		if (!in_time(s->filter, e->time_ns))
-			continue;
-		portions[id].count++;
-		portions[id].value = profile_add(portions[id].value, e->value);
+		portions[id].all_value = profile_add(portions[id].all_value, e.value);
+		portions[id].count += in_time(s->filter, e.time_ns);
+		if (cut_event(p, s->filter, &e))
+			portions[id].value = profile_add(portions[id].value, e.value);
 	}
 	cut_values(s, portions);
 	return 0;
@@ -361,16 +389,16 @@ static int add_all(struct selection *s)
 		s->copy.nodes[0] = s->filter->group_by ? s->group_root[g] : 0;
 		add_group_samples(s, g, samples, first_sample, path);
 		for (i = first_event[g]; i < first_event[g + 1]; i++) {
-			const struct profile_event *e = &p->events[events[i]];
+			struct profile_event e = p->events[events[i]];
 
-			if (wanted(s, e->node, e->attrs) && in_time(s->filter, e->time_ns))
-				event_node[events[i]] = map_node(s, g, e->node, path);
+			if (wanted(s, e.node, e.attrs) && cut_event(p, s->filter, &e))
+				event_node[events[i]] = map_node(s, g, e.node, path);
 		}
 	}
 	for (i = 0; i < p->event_count; i++) {
 		struct profile_event e = p->events[i];
 
-		if (!wanted(s, e.node, e.attrs) || !in_time(s->filter, e.time_ns))
+		if (!wanted(s, e.node, e.attrs) || !cut_event(p, s->filter, &e))
 			continue;
 		e.node = event_node[i];
 		e.attrs = s->copy.attrs[e.attrs];

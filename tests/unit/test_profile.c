@@ -259,7 +259,7 @@ static void test_select_time(void **state)
 {
 	cleanup(profile) struct profile *p =
 		MAKE(PROFILE_IO, "at=1 m;f 2 10 100", "at=2 m;f 2 30 300", "at=3 m;g 1 7 70");
-	struct profile_filter filter = { .from_ns = 1001500000000ull, .to_ns = 1003000000000ull };
+	struct profile_filter filter = { .from_ns = 1001500000000ull, .to_ns = 1002999999000ull };
 	cleanup(profile) struct profile *cut = NULL;
 
 	assert_int_equal(profile_select(p, &filter, &cut), 0);
@@ -268,7 +268,34 @@ static void test_select_time(void **state)
 	assert_int_equal(cut->totals[2], 300);
 	assert_int_equal(cut->event_count, 1);
 	assert_int_equal(cut->meta.start_ns, filter.from_ns);
-	assert_int_equal(cut->meta.duration_ns, 1500000000ull);
+	assert_int_equal(cut->meta.duration_ns, 1499999000ull);
+}
+
+/* Waits are told at their end: one that goes through the window is there with what of it lies in it. */
+static void test_select_time_of_waits(void **state)
+{
+	cleanup(profile) struct profile *p =
+		MAKE(PROFILE_OFFCPU, "at=2 m;f 1 1500000000", "at=9 m;f 1 6000000000", "at=9 m;g 1 500000000");
+	static const struct {
+		uint64_t from_ns, to_ns;
+		const char *text;
+		int64_t events;
+	} rows[] = {
+		{ 0, 1004000000000ull, "m;f 2500000000\n", 1 },
+		{ 1004000000000ull, 1005000000000ull, "m;f 1000000000\n", 0 },
+		{ 1005000000000ull, 1009000000000ull, "m;f 4000000000\nm;g 500000000\n", 0 },
+		{ 1005000000000ull, 0, "m;f 4000000000\nm;g 500000000\n", 2 },
+		{ 1009500000000ull, 0, "", 0 },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct profile_filter filter = { .from_ns = rows[i].from_ns, .to_ns = rows[i].to_ns };
+		cleanup(profile) struct profile *cut = NULL;
+
+		assert_int_equal(profile_select(p, &filter, &cut), 0);
+		assert_text(cut, rows[i].text);
+		assert_int_equal(cut->totals[0], rows[i].events);
+	}
 }
 
 static void test_select_build_id(void **state)
@@ -487,6 +514,7 @@ int main(void)
 		cmocka_unit_test(test_merge_of_hosts),
 		cmocka_unit_test(test_select),
 		cmocka_unit_test(test_select_time),
+		cmocka_unit_test(test_select_time_of_waits),
 		cmocka_unit_test(test_select_build_id),
 		cmocka_unit_test(test_builder_refuses_foreign_ids),
 		cmocka_unit_test(test_builder_is_spent),
