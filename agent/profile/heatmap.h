@@ -13,7 +13,7 @@ struct heatmap {
 	uint32_t col_ms, row_ms;
 	uint32_t cols, rows;
 	int64_t max;	/* largest cell */
-	int64_t *cells; /* main value, column by column; cells[col * rows + row]; owned */
+	int64_t *cells; /* main value, column by column; cells[col * rows + row]; of a wait what lies in each; owned */
 };
 
 /* @col_ms must be a multiple of @row_ms, both > 0 (-EINVAL). -ENODATA without events, or when a row is not whole

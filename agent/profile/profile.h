@@ -284,6 +284,15 @@ static inline unsigned profile_value_index(const struct profile *p)
 	return profile_type_info(p->meta.type)->value_index;
 }
 
+/* Whether events are spans of time that are told at their end, as waits are; their value is their length. */
+static inline bool profile_has_lengths(const struct profile *p)
+{
+	enum profile_type type = p->meta.type;
+
+	return !p->meta.grain_ns && (type == PROFILE_OFFCPU || type == PROFILE_WALL || type == PROFILE_BLOCK ||
+				     type == PROFILE_MUTEX || type == PROFILE_IO);
+}
+
 struct profile *profile_ref(struct profile *p);	  /* thread-safe; returns @p */
 struct profile *profile_unref(struct profile *p); /* thread-safe; returns NULL */
 static inline void profile_drop(struct profile *p)

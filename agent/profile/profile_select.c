@@ -156,21 +156,12 @@ static bool in_time(const struct profile_filter *filter, uint64_t time_ns)
 	return time_ns >= filter->from_ns && (!filter->to_ns || time_ns < filter->to_ns);
 }
 
-/* Waits are told at their end, with the time that they took; their part in the window counts. */
-static bool has_lengths(const struct profile *p)
-{
-	enum profile_type type = p->meta.type;
-
-	return !p->meta.grain_ns && (type == PROFILE_OFFCPU || type == PROFILE_WALL || type == PROFILE_BLOCK ||
-				     type == PROFILE_MUTEX || type == PROFILE_IO);
-}
-
 /* What of @event lies in the time window, with its end and its value there; false: nothing. */
 static bool cut_event(const struct profile *p, const struct profile_filter *filter, struct profile_event *event)
 {
 	uint64_t from_ns, to_ns = event->time_ns;
 
-	if ((!filter->from_ns && !filter->to_ns) || !has_lengths(p))
+	if ((!filter->from_ns && !filter->to_ns) || !profile_has_lengths(p))
 		return in_time(filter, event->time_ns);
 	from_ns = to_ns > (uint64_t)event->value ? to_ns - (uint64_t)event->value : 0;
 	if (from_ns < filter->from_ns)

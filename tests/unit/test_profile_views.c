@@ -141,6 +141,37 @@ static void test_heatmap(void **state)
 	heatmap_deinit(&map);
 }
 
+/* Waits are told at their end: each cell has what of them lies in it. */
+static void test_heatmap_of_waits(void **state)
+{
+	cleanup(profile) struct profile *p =
+		MAKE(PROFILE_OFFCPU, "at=0.05 f 1 20000000", "at=2.25 f 1 2100000000", "at=2.25 g 1 250000000");
+	struct heatmap map = { 0 };
+	int64_t sum = 0;
+
+	p->meta.start_ns = 1000000000000ull;
+	assert_int_equal(heatmap_init(&map, p, 1000, 100), 0);
+	assert_int_equal(map.cols, 3);
+	assert_int_equal(map.from_ns, 1000000000000ull);
+	assert_int_equal(map.cells[0], 20000000);
+	assert_int_equal(map.cells[1], 50000000);
+	assert_int_equal(map.cells[2], 100000000);
+	assert_int_equal(map.cells[19], 100000000);
+	assert_int_equal(map.cells[20], 200000000);
+	assert_int_equal(map.cells[22], 100000000);
+	assert_int_equal(map.max, 200000000);
+	for (size_t i = 0; i < 30; i++)
+		sum += map.cells[i];
+	assert_int_equal(sum, 2370000000);
+	heatmap_deinit(&map);
+	/* what stands for others is in the first cell */
+	p->meta.start_ns = 1002200000000ull;
+	assert_int_equal(heatmap_init(&map, p, 1000, 100), 0);
+	assert_int_equal(map.cells[0], 20000000);
+	assert_int_equal(map.cells[22], 2350000000);
+	heatmap_deinit(&map);
+}
+
 static void test_trend(void **state)
 {
 	cleanup(profile) struct profile *p =
@@ -249,7 +280,8 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_flame_diff), cmocka_unit_test(test_flame_diff_folds_lines),
-		cmocka_unit_test(test_heatmap),	   cmocka_unit_test(test_trend),
+		cmocka_unit_test(test_heatmap),
+		cmocka_unit_test(test_heatmap_of_waits),	   cmocka_unit_test(test_trend),
 		cmocka_unit_test(test_ledger),	   cmocka_unit_test(test_severity),
 	};
 
