@@ -20,7 +20,7 @@ static const char *file_of(const struct profile *p, const struct profile_frame *
 	return strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
 }
 
-static bool is_of_lock(const struct profile *p, const struct profile_frame *frame)
+bool lock_site_is_part(const struct profile *p, const struct profile_frame *frame)
 {
 	/* Base names of files, and functions that compilers inline or link statically. */
 	static const char *const files[] = { "libc.so",	  "libc-",	  "libpthread", "ld-linux",
@@ -116,7 +116,7 @@ uint32_t lock_site(const struct profile_builder *b, uint32_t node)
 	for (; node && node < p->node_count; node = p->nodes[node].parent) {
 		const struct profile_frame *frame = &p->frames[p->nodes[node].frame];
 
-		if (!is_of_lock(p, frame))
+		if (!lock_site_is_part(p, frame))
 			return p->functions[frame->function].name;
 	}
 	return 0;
@@ -140,7 +140,7 @@ bool lock_site_is_other(const struct profile_builder *b, uint32_t node)
 		const struct profile_frame *frame = &p->frames[p->nodes[node].frame];
 		const char *name = profile_string(p, p->functions[frame->function].name);
 
-		if (!is_of_lock(p, frame) || mentions_any(name, locks, ARRAY_SIZE(locks)))
+		if (!lock_site_is_part(p, frame) || mentions_any(name, locks, ARRAY_SIZE(locks)))
 			return false;
 		if (mentions_any(name, others, ARRAY_SIZE(others)) ||
 		    (mentions_any(name, conditions, ARRAY_SIZE(conditions)) &&

@@ -5,8 +5,10 @@
 
 #include "agent/profile/profile.h"
 
-/* The innermost function of @node's stack that is not part of a lock: not in the kernel, in libc or in
- * a language's runtime library, and not an inlined function of their headers. String id of its name in
+/* Is @frame part of how locks and system calls are made: in the kernel, in libc or in a language's runtime library, or an
+ * inlined function of their headers? */
+bool lock_site_is_part(const struct profile *p, const struct profile_frame *frame);
+/* The innermost function of @node's stack that is not (lock_site_is_part()). String id of its name in
  * @b; 0 = every frame is. @node must come from @b. */
 uint32_t lock_site(const struct profile_builder *b, uint32_t node);
 /* Likewise of a lock of the kernel: the function of the kernel that locks. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "agent/profile/canonical.h"
+#include "agent/profile/lock_site.h"
 #include "agent/profile/tree.h"
 #include "agent/profile/window_internal.h"
 
@@ -25,28 +26,53 @@ static bool in_kernel(const struct window_names *n, uint32_t function)
 	       !strcmp(n->text + n->functions[function].package, "kernel");
 }
 
-/* The innermost function outside the kernel; of kernel threads the innermost outside the scheduler.
- */
+struct wait_place {
+	uint32_t function;
+	bool known, has_user, has_own;
+};
+
+/* What the time of a wait counts for by its stack as far as @node, where @above is that of the node above: its innermost
+ * function of its own, which all of libc's waits are called by; if there is none, its innermost outside the kernel; of
+ * kernel threads the innermost outside the scheduler. */
+static uint32_t wait_of(const struct window_build *b, uint32_t node, const struct wait_place *above)
+{
+	const struct profile *p = b->p;
+	uint32_t f = b->node_function[node];
+
+	if (in_kernel(&b->names, f)) {
+		if (above->has_user || (above->known && canonical_is_scheduler(b->names.text + b->names.functions[f].name)))
+			return above->function;
+		return f;
+	}
+	return above->has_own && lock_site_is_part(p, &p->frames[p->nodes[node].frame]) ? above->function : f;
+}
+
 static int set_node_self(struct window_build *b)
 {
 	const struct profile *p = b->p;
-	cleanup_free bool *has_user = calloc(p->node_count, sizeof(*has_user));
+	cleanup_free struct wait_place *places = calloc(p->node_count, sizeof(*places));
+	bool durations = by_duration(p->meta.type);
 	uint32_t i;
 
-	if (!has_user)
+	if (!places)
 		return -ENOMEM;
 	for (i = 1; i < p->node_count; i++) {
-		uint32_t parent = p->nodes[i].parent, f = b->node_function[i];
+		uint32_t f = b->node_function[i];
+		const struct wait_place *above = &places[p->nodes[i].parent];
 		bool kernel = in_kernel(&b->names, f);
 
 		b->node_self[i] = f;
-		if (!by_duration(p->meta.type))
+		if (!durations)
 			continue;
-		has_user[i] = has_user[parent] || !kernel;
-		if (kernel && (has_user[parent] ||
-			       (parent && canonical_is_scheduler(b->names.text +
-								 b->names.functions[f].name))))
-			b->node_self[i] = b->node_self[parent];
+		places[i] = (struct wait_place){
+			.function = wait_of(b, i, above),
+			.known = true,
+			.has_user = above->has_user || !kernel,
+			.has_own = above->has_own || (!kernel && !lock_site_is_part(p, &p->frames[p->nodes[i].frame])),
+		};
+		/* a libc function on a CPU is what it costs itself */
+		if (kernel || p->meta.type != PROFILE_WALL)
+			b->node_self[i] = places[i].function;
 	}
 	return 0;
 }

@@ -5,9 +5,8 @@
  * into effective samples. Built from the profile's events; without events there is one window and
  * @totals_only.
  *
- * Self means the innermost frame, for durations (offcpu, wall, block, mutex, io) the innermost
- * frame outside the kernel, because in the kernel every wait ends in the scheduler. Immutable once
- * made. */
+ * Self means the innermost frame, for durations (offcpu, wall, block, mutex, io) that of the program itself, because in the
+ * kernel every wait ends in the scheduler, and most begin in the same few functions of libc. Immutable once made. */
 #ifndef PROFD_PROFILE_WINDOW_MATRIX_H
 #define PROFD_PROFILE_WINDOW_MATRIX_H
 
