@@ -87,6 +87,9 @@ static inline uint64_t continuous_looked_from(uint64_t last_ns, uint64_t now_ns,
 
 void continuous_take(struct sessions *s, struct live_process *process,
 		     const struct feed_sample *sample);
+/* Once a minute, and when settings have changed: has waits cut where they are, so that those that do not end are told, too,
+ * and each minute has its part of them. */
+void continuous_sweep(struct sessions *s);
 /* Writes what is new; may drop the lock. */
 void continuous_flush(struct sessions *s);
 /* The collector's ids mean something else from now on: what refers to them is sealed. */

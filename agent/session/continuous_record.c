@@ -16,6 +16,8 @@
 #define DAY_PAIRS_MAX	2000000u
 #define WINDOW_SUMS_MAX 1000000u	/* of a minute; more stacks go to the overflow bucket */
 #define DAYS_BACK	2
+#define SPLIT_MAX_NS	(16 * CONTINUOUS_MINUTE_NS) /* of a wait; what is longer is in the first of these minutes */
+#define LONG_WAIT_NS	(10 * NS_PER_S)	/* these are few: at most one in that time of a thread */
 #define ROLL_AGAIN_NS	(60 * NS_PER_S)
 
 struct sum {
@@ -232,8 +234,10 @@ static struct window *find_window(struct sessions *s, struct day_recorder *day, 
 	window->begin_ns = s->continuous.since_ns < time_ns ? s->continuous.since_ns : time_ns;
 	if (window->begin_ns < minute_ns)
 		window->begin_ns = minute_ns;
-	/* Also when the clock was set back: what was stored of that minute stays. */
+	/* Also when the clock was set back: what was stored of that minute stays, and how long was looked then. */
 	window->born_late = minute_ns < day->born_ns || minute_ns <= day->folded_ns;
+	if (minute_ns <= day->folded_ns)
+		window->begin_ns = minute_ns + CONTINUOUS_MINUTE_NS;
 	(void)snprintf(window->service, sizeof(window->service), "%s", service);
 	(void)snprintf(window->owners, sizeof(window->owners), "%s", owners);
 	window->next = day->windows;
@@ -281,29 +285,24 @@ static void keep_event(const struct sessions *s, struct day_recorder *day, struc
 		day->event_count++;
 }
 
-static void take_type(struct sessions *s, struct live_process *process,
-		      const struct continuous_plan *plan, enum profile_type type,
-		      const struct feed_sample *sample)
+struct taken { /* what a sample is for a type of continuous profile */
+	struct live_process *process;
+	const struct continuous_plan *plan;
+	enum profile_type type;
+	struct feed_sample reduced;
+};
+
+static void take_event(struct sessions *s, const struct taken *t, struct chunk_event event)
 {
-	const struct feed_sample reduced = wait_reduce(type, sample);
-	struct chunk_event event = {
-		.time_ns = clock_to_realtime_ns(&s->feed.clock, sample->time_ns),
-		.value = (int64_t)sample->value,
-		.value2 = sample->type == PROF_SAMPLE_CPU ? 1024 : sample->value2,
-	};
-	struct day_recorder *day;
+	struct day_recorder *day = find_day(s, event.time_ns, t->plan->retention_days);
 	struct window *window;
 	int rc;
 
-	if (!session_thin(plan->rate_hz[type], s->continuous.seed, &s->continuous.thinning[type],
-			  sample, &event.value, &event.value2))
-		return;
-	day = find_day(s, event.time_ns, plan->retention_days);
 	/* In the files already: read again because another one ended earlier. */
 	if (!day || (s->feed.cursor <= day->stored_position && s->feed.cursor <= day->detail_position))
 		return;
-	window = find_window(s, day, process->identity.name, type, plan->owners[type], event.time_ns);
-	rc = window ? recorder_intern(day->recorder, &reduced, process, &event.pair, &event.attr)
+	window = find_window(s, day, t->process->identity.name, t->type, t->plan->owners[t->type], event.time_ns);
+	rc = window ? recorder_intern(day->recorder, &t->reduced, t->process, &event.pair, &event.attr)
 		    : -ENOSPC;
 	if (rc == 0 && s->feed.cursor > day->stored_position)
 		rc = add_sum(window, &event);
@@ -312,6 +311,48 @@ static void take_type(struct sessions *s, struct live_process *process,
 	day->dirty = true;
 	if (rc < 0)
 		s->continuous.refused++;
+}
+
+/* A wait is told at its end, or where it is cut (continuous_sweep()); each minute that it went through has its part. It
+ * counts as an event in the last of them. */
+static void take_wait(struct sessions *s, const struct taken *t, struct chunk_event event)
+{
+	uint64_t end_ns = event.time_ns, value = (uint64_t)event.value;
+	uint64_t begin_ns = value < end_ns ? end_ns - value : 0;
+	uint64_t split_ns = end_ns > SPLIT_MAX_NS ? end_ns - SPLIT_MAX_NS : 0;
+
+	while (begin_ns < end_ns) {
+		uint64_t minute_ns = (end_ns - 1) / CONTINUOUS_MINUTE_NS * CONTINUOUS_MINUTE_NS;
+		uint64_t part_ns = minute_ns > begin_ns && minute_ns > split_ns ? minute_ns : begin_ns;
+
+		event.value = (int64_t)(end_ns - part_ns);
+		take_event(s, t, event);
+		event.value2 = 0;
+		end_ns = part_ns;
+		event.time_ns = end_ns - 1;
+	}
+}
+
+static void take_type(struct sessions *s, struct live_process *process,
+		      const struct continuous_plan *plan, enum profile_type type,
+		      const struct feed_sample *sample)
+{
+	const struct taken taken = { process, plan, type, wait_reduce(type, sample) };
+	struct chunk_event event = {
+		.time_ns = clock_to_realtime_ns(&s->feed.clock, sample->time_ns),
+		.value = (int64_t)sample->value,
+		.value2 = sample->type == PROF_SAMPLE_CPU ? 1024 : sample->value2,
+	};
+
+	/* Those that were cut at the end of a minute come all at once, and are no sign that there are too many. */
+	if ((sample->type == PROF_SAMPLE_CPU || event.value < (int64_t)LONG_WAIT_NS) &&
+	    !session_thin(plan->rate_hz[type], s->continuous.seed, &s->continuous.thinning[type],
+			  sample, &event.value, &event.value2))
+		return;
+	if (sample->type == PROF_SAMPLE_CPU)
+		take_event(s, &taken, event);
+	else
+		take_wait(s, &taken, event);
 }
 
 void continuous_take(struct sessions *s, struct live_process *process,
@@ -331,6 +372,19 @@ void continuous_take(struct sessions *s, struct live_process *process,
 		take_type(s, process, &plan, own, sample);
 	if (plan.rate_hz[PROFILE_WALL])
 		take_type(s, process, &plan, PROFILE_WALL, sample);
+}
+
+void continuous_sweep(struct sessions *s)
+{
+	const uint32_t waits = 1u << PROFILE_OFFCPU | 1u << PROFILE_WALL;
+	uint64_t minute = clock_realtime_ns() / CONTINUOUS_MINUTE_NS;
+
+	if (minute == s->continuous.swept_minute || s->sampling_off_ns)
+		return;
+	s->continuous.swept_minute = minute;
+	for (size_t i = 0; i < s->continuous.source_count; i++)
+		if (s->continuous.sources[i].setting.enabled && s->continuous.sources[i].setting.types & waits)
+			s->peers.sweep_due = true;
 }
 
 /* ---- looking ----------------------------------------------------------------------------------- */

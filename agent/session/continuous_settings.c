@@ -107,6 +107,7 @@ void continuous_changed(struct sessions *s)
 {
 	s->continuous.plan_count = 1;
 	s->continuous.since_ns = clock_realtime_ns();
+	s->continuous.swept_minute = 0;
 	s->match_generation++;
 	s->peers.demand_dirty = s->peers.targets_dirty = true;
 	s->continuous.changed = true;

@@ -675,6 +675,7 @@ void session_life_tick(struct sessions *s, uint64_t now_ns)
 		if (session->phase == PHASE_CLOSING)
 			try_close(s, session, now_ns);
 	}
+	continuous_sweep(s);
 	if (is_flush_due(s, now_ns)) {
 		s->flush_at_ns = now_ns + s->options.flush_interval_ns;
 		flush_all(s);

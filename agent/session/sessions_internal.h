@@ -199,6 +199,7 @@ struct continuous {
 	uint64_t seed;
 	uint64_t since_ns; /* realtime: recorded as the settings are now */
 	uint64_t looked_ns; /* realtime: until then it was looked, 0 = nobody looks */
+	uint64_t swept_minute; /* in which waits were cut, 0 = they are to be */
 	uint64_t host_samples, host_lost; /* at the last flush */
 	uint64_t retry_at_ns;		  /* monotonic: the store refused, not before this */
 	uint64_t refused;		  /* events that did not fit */

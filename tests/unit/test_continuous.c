@@ -498,6 +498,40 @@ static void test_what_is_learned_later_counts(void **state)
 	session_fixture_wait_samples(f, "default", "late", 20);
 }
 
+/* Each minute that a wait goes through has its part of it. What does not end is asked for, as the setting begins and then
+ * once a minute. */
+static void test_long_waits(void **state)
+{
+	struct session_fixture *f = *state;
+	struct continuous_setting setting = session_fixture_setting("default", "web", 99);
+	uint64_t end_ns = clock_monotonic_ns(), realtime_ns = clock_realtime_ns();
+	struct history_window window = { .tenant = "default", .service = "web", .type = PROFILE_OFFCPU,
+					 .from_ns = realtime_ns / MINUTE * MINUTE - 4 * MINUTE,
+					 .to_ns = realtime_ns / MINUTE * MINUTE + 2 * MINUTE };
+	const uint64_t parts = realtime_ns / MINUTE - (realtime_ns - 150 * NS_PER_S) / MINUTE + 1;
+	struct history_points points;
+	struct err err = { 0 };
+	int64_t total = 0;
+	uint64_t whole = 0;
+
+	setting.types = 1u << PROFILE_OFFCPU;
+	session_fixture_put(f, &setting);
+	for (int i = 0; i < 6000 && !f->feed.sweeps; i++)
+		clock_sleep_ns(10 * NS_PER_MS);
+	assert_true(f->feed.sweeps > 0);
+	fake_feed_wait(&f->feed, 1, 100, 2, end_ns, 150 * NS_PER_S, PROF_OFF_BLOCKED << 4 | PROF_WAIT_FUTEX);
+	session_fixture_wait_samples(f, "default", "web", parts);
+	assert_int_equal(sessions_points(f->sessions, &window, MINUTE, NULL, &points, &err), 0);
+	for (uint32_t i = 0; i < points.count; i++) {
+		total += points.items[i].total_value;
+		whole += points.items[i].total_value == (int64_t)MINUTE;
+		assert_true(points.items[i].total_value <= (int64_t)MINUTE);
+	}
+	assert_int_equal(whole, parts - 2);
+	assert_int_equal(total, 150 * (int64_t)NS_PER_S);
+	history_points_deinit(&points);
+}
+
 /* Steps of the clock, and nights in which the machine slept, are nobody's looking. */
 static void test_clock_jumps_are_gaps(void **state)
 {
@@ -777,6 +811,7 @@ int main(void)
 		T(test_looking_by_an_alias),
 		T(test_what_is_learned_later_counts),
 		cmocka_unit_test(test_clock_jumps_are_gaps),
+		T(test_long_waits),
 		T(test_several_types),
 		T(test_standing_sessions),
 		T(test_two_hundred_services),
