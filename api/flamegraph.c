@@ -130,6 +130,19 @@ static int check_span(const struct query *query, const struct flamegraph_span *s
 	return 0;
 }
 
+/* Of an io profile's calls only waits have times of their own: what they moved is summed up by seconds and places. */
+static int check_timed_value(const struct query *query, const struct profile *p, struct err *err)
+{
+	const struct profile_type_info *info = profile_type_info(p->meta.type);
+	const char *main_value = info->values[info->value_index].name;
+
+	if (p->meta.type != PROFILE_IO || !(query_has(query, "from") || query_has(query, "to")) ||
+	    strcmp(query_text(query, "value", main_value), main_value) == 0)
+		return 0;
+	return err_set(err, ENODATA, "DetailExpired", "value",
+		       "of an io profile only %s is known by time: ask for other values without from and to", main_value);
+}
+
 /* The part of @p that was asked for; a new reference. */
 static int select_part(struct http_call *call, struct profile *p,
 		       const struct flamegraph_span *span, struct profile **ret)
@@ -145,6 +158,8 @@ static int select_part(struct http_call *call, struct profile *p,
 
 	if (rc == 0)
 		rc = check_span(query, span, call->err);
+	if (rc == 0)
+		rc = check_timed_value(query, p, call->err);
 	if (rc == 0 && !filter.from_ns && !filter.to_ns && !filter.group_by && !filter.where_count) {
 		*ret = profile_ref(p);
 	} else if (rc == 0) {

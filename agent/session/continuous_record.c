@@ -325,11 +325,11 @@ static void take_wait(struct sessions *s, const struct taken *t, struct chunk_ev
 		uint64_t minute_ns = (end_ns - 1) / CONTINUOUS_MINUTE_NS * CONTINUOUS_MINUTE_NS;
 		uint64_t part_ns = minute_ns > begin_ns && minute_ns > split_ns ? minute_ns : begin_ns;
 
+		event.time_ns = end_ns - 1; /* in its minute, also where it ends with that */
 		event.value = (int64_t)(end_ns - part_ns);
 		take_event(s, t, event);
 		event.value2 = 0;
 		end_ns = part_ns;
-		event.time_ns = end_ns - 1;
 	}
 }
 

@@ -2,7 +2,8 @@
 // The frame around every page: navigation, theme, and the page that the path asks for. The path and the query say
 // which data, the fragment how it is looked at.
 import { h, isDark, restoreTheme, turnTheme } from './flame/dom.js';
-import { errorWords } from './parts/page.js';
+import { sameTenant } from './parts/api.js';
+import { errorWords, link } from './parts/page.js';
 
 const PAGES = [
 	[/^\/$/, () => import('./pages/home.js')],
@@ -22,15 +23,15 @@ const NAVIGATION = [['/', 'Services', 'h'], ['/compare', 'Compare', 'c'], ['/bas
 function header() {
 	const theme = h('button', { type: 'button', title: 'Dark or light', onclick: turnTheme }, isDark() ? 'Light' : 'Dark');
 	addEventListener('themechange', () => { theme.textContent = isDark() ? 'Light' : 'Dark'; });
-	return h('header', { class: 'top' }, h('a', { class: 'skip', href: '#main' }, 'Skip to the content'), h('a', { class: 'brand', href: '/' }, 'profd'),
-		h('nav', { 'aria-label': 'Pages' }, NAVIGATION.map(([href, text]) => h('a', { href, 'aria-current': location.pathname === href ? 'page' : null }, text))),
+	return h('header', { class: 'top' }, h('a', { class: 'skip', href: '#main' }, 'Skip to the content'), link('/', 'profd', { class: 'brand' }),
+		h('nav', { 'aria-label': 'Pages' }, NAVIGATION.map(([href, text]) => link(href, text, { 'aria-current': location.pathname === href ? 'page' : null }))),
 		h('span', { class: 'right' }, theme));
 }
 
 /** What is searched for on this page, else the services. */
 function goSearch() {
 	const box = document.querySelector('main input[type=search]');
-	if (box) box.focus(); else location.assign('/#q=');
+	if (box) box.focus(); else location.assign(sameTenant('/#q='));
 }
 
 function openKeys() {
@@ -50,7 +51,7 @@ function goKeys() {
 		if (e.key === '?' && !document.querySelector('.explorer')) return openKeys();
 		const to = Date.now() - armed < 1500 && NAVIGATION.find(n => n[2] === e.key);
 		armed = e.key === 'g' ? Date.now() : 0;
-		if (to) location.assign(to[0]);
+		if (to) location.assign(sameTenant(to[0]));
 	});
 }
 

@@ -269,6 +269,11 @@ def io_has_kinds(daemon, result, truth):
     check(values(stacks, "wait_lock") == 0, "locks are not I/O")
     disk_waits_have_parts(daemon, result)
     check(any("bytes" in note for note in result["quality"]["notes"]), f"{result['quality']}")
+    # of a part of the time only waits are known
+    path = f"{FAMILY_A}/{result['id']}/flamegraph?from={result['startedAt']}&format=folded"
+    check(daemon.request("GET", path).status == 200, "waits since the begin")
+    answer = daemon.request("GET", path + "&value=bytes")
+    check(answer.status == 422 and answer.json()["details"]["field"] == "value", f"{answer}")
 
 
 def disk_waits_have_parts(daemon, result):

@@ -444,6 +444,12 @@ def sign_in_with_a_key():
         page.wait("document.querySelector('.key')", "the new key")
         guest = page.text(".key")
         check(page.run("document.cookie") == "", "script cannot read the cookie")
+        # who may see several tenants stays with the one that the address names
+        page.visit("/?tenant=guests")
+        page.wait("document.querySelector('nav a')", "the header")
+        check(page.run("[...document.querySelectorAll('header.top nav a')].every(a => new URL(a.href).searchParams.get('tenant') === 'guests')"), "the header's links")
+        page.run("[...document.querySelectorAll('header.top nav a')].find(a => a.textContent === 'Baselines').click()")
+        page.wait("location.pathname === '/baselines' && location.search === '?tenant=guests'", "baselines of the tenant")
         # a link for somebody without a key: this view, and nothing else
         shown = {"headers": {"Authorization": "Bearer " + key}}
         session = daemon.request("POST", FAMILY_A + "/start", {"service": "*", "profileType": "cpu", "durationSeconds": 1}, **shown).json()["id"]

@@ -62,7 +62,7 @@ export async function show(content) {
 		r.processes.title = s.processes.slice(0, 20).map(p => `${p.pid} ${p.exe || ''}`).join('\n');
 		r.cpus.replaceChildren(bar('meter', 100 * Math.sqrt(s.cpus / (hostCpus || 1)), ''), h('span', { class: 'figure' }, s.cpus < 0.005 && s.cpus > 0 ? '<\u00a00.01' : s.cpus.toFixed(2)));
 		const last = newest.get(s.name);
-		r.last.replaceChildren(last ? h('a', { href: '/p/' + last.id }, last.status === 'running' ? h('span', { class: 'badge on' }, '● running') : ago(last.createdAt)) : '–', last ? ` ${last.profileType}` : '');
+		r.last.replaceChildren(last ? link('/p/' + last.id, last.status === 'running' ? h('span', { class: 'badge on' }, '● running') : ago(last.createdAt)) : '–', last ? ` ${last.profileType}` : '');
 		const line = lines.get(s.name);
 		if (r.shown !== line) { r.shown = line; r.line.replaceChildren(sparkline(line)); }
 		const state = s.profileTypes.map(t => t.type + t.available).join();

@@ -6,7 +6,7 @@ import { duration, percent, value } from '../flame/format.js';
 import { shortName, visible } from '../flame/names.js';
 import { qualityLine } from '../flame/quality.js';
 import { noun } from '../flame/words.js';
-import { B, PROFILING, get, poll, post, remove } from '../parts/api.js';
+import { B, PROFILING, get, poll, post, remove, sameTenant } from '../parts/api.js';
 import { exportMenu } from '../parts/exports.js';
 import { groupSelect, UNGROUPED, valueSelect, wholeLink } from '../parts/group.js';
 import { heatBox } from '../parts/heat.js';
@@ -168,7 +168,7 @@ class ProfilePage {
 			if (box.returnValue !== 'keep' || !label.value.trim()) return;
 			try {
 				const made = await post(B + '/baselines', { label: label.value.trim(), sessionId: s.id, profileType: s.profileType });
-				location.assign('/baselines#' + made.baselineId);
+				location.assign(sameTenant('/baselines#' + made.baselineId));
 			} catch (e) { this.trouble.show(e); }
 		});
 		return [h('button', { type: 'button', onclick: () => { box.returnValue = ''; box.showModal(); } }, 'Keep as baseline'), box];
@@ -180,7 +180,7 @@ class ProfilePage {
 			const all = await get(PROFILING + '/history', { service: s.service, profileType: s.profileType, status: 'completed', from: '-7d', to: s.createdAt, limit: 2, top: 0 });
 			const before = all.items.find(o => o.id !== s.id);
 			if (!before) return this.trouble.show(`There is no earlier ${s.profileType} profile of ${visible(s.service)} in the last 7 days.`);
-			location.assign(`/compare?base=${before.id}&cmp=${s.id}`);
+			location.assign(sameTenant(`/compare?base=${before.id}&cmp=${s.id}`));
 		}, this.trouble);
 	}
 
@@ -194,7 +194,7 @@ class ProfilePage {
 		return action('Delete', async () => {
 			if (!confirm('Delete this profile? It cannot be brought back.')) return;
 			await remove(`${PROFILING}/${this.id}`);
-			location.assign(servicePath(this.session.service));
+			location.assign(sameTenant(servicePath(this.session.service)));
 		}, this.trouble, { class: 'danger' });
 	}
 

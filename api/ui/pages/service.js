@@ -6,7 +6,7 @@ import { capital, duration, percent, value } from '../flame/format.js';
 import { shortName, visible } from '../flame/names.js';
 import { qualityLine } from '../flame/quality.js';
 import { noun } from '../flame/words.js';
-import { A, PROFILING, get, poll } from '../parts/api.js';
+import { A, PROFILING, get, poll, sameTenant } from '../parts/api.js';
 import { continuousSwitch } from '../parts/continuous.js';
 import { exportMenu } from '../parts/exports.js';
 import { groupSelect, UNGROUPED, valueSelect, wholeLink } from '../parts/group.js';
@@ -187,7 +187,7 @@ class ServicePage {
 	/** The older one is the base. */
 	compare(sessions) {
 		const [base, cmp] = sessions.items.filter(s => this.chosen.includes(s.id)).sort((a, b) => a.createdAt.localeCompare(b.createdAt));
-		location.assign(`/compare?base=${base.id}&cmp=${cmp.id}`);
+		location.assign(sameTenant(`/compare?base=${base.id}&cmp=${cmp.id}`));
 	}
 
 	drawProcesses(service) {

@@ -19,6 +19,14 @@ export class ApiError extends Error {
 /** The tenant that the address names, for those who may see several. */
 const tenant = () => new URLSearchParams(location.search).get('tenant');
 
+/** The address of another page, for the same tenant. */
+export function sameTenant(href) {
+	const to = new URL(href, location.href);
+	if (!tenant() || to.origin !== location.origin || to.searchParams.has('tenant')) return href;
+	to.searchParams.set('tenant', tenant());
+	return to.pathname + to.search + to.hash;
+}
+
 async function send(method, path, body) {
 	const headers = { Accept: 'application/json' };
 	if (tenant()) headers['X-Tenant-ID'] = tenant();

@@ -3,9 +3,9 @@
 import { h, say } from '../flame/dom.js';
 import { capital } from '../flame/format.js';
 import { visible } from '../flame/names.js';
-import { ApiError } from './api.js';
+import { ApiError, sameTenant } from './api.js';
 
-export const link = (href, text, attributes) => h('a', { href, ...attributes }, text);
+export const link = (href, text, attributes) => h('a', { href: sameTenant(href), ...attributes }, text);
 export const servicePath = (name, query = '') => '/s/' + encodeURIComponent(name) + query;
 
 /** Title, first sentence and what follows; the sentence is also the window's title. */

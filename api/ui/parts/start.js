@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Starting a profile, from one button or from the form.
 import { h } from '../flame/dom.js';
-import { PROFILING, post } from './api.js';
+import { PROFILING, post, sameTenant } from './api.js';
 import { action } from './page.js';
 
 const STATE_TYPES = ['memory', 'goroutine'];
 
 /** Starts a session and goes to its page. One that runs already is opened instead. */
 export async function startProfile(request) {
-	const query = location.search.includes('tenant=') ? '?tenant=' + encodeURIComponent(new URLSearchParams(location.search).get('tenant')) : '';
 	try {
 		const session = await post(PROFILING + '/start', request);
-		location.assign('/p/' + session.id + query);
+		location.assign(sameTenant('/p/' + session.id));
 	} catch (e) {
 		if (e.code !== 'AlreadyRunning' || !e.details.profileId) throw e;
-		location.assign('/p/' + e.details.profileId + query);
+		location.assign(sameTenant('/p/' + e.details.profileId));
 	}
 }
 
