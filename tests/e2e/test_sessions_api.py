@@ -397,7 +397,7 @@ def regressions_of_known_programs():
         check(same["verdict"] != "regressed" and same["unchanged"] >= 4, f"same program: {same['summary']}")
 
         # per unit of work it is what the programs used by the count that was given; per second what they used by the time
-        used, seconds = zip(*((s["totalValue"], s["durationSeconds"]) for s in (
+        used, lasted = zip(*((s["totalValue"], lasted_ns(s)) for s in (
             daemon.get(f"{FAMILY_A}/{session}").json() for session in (steady, again))))
         for pair, units_of, verdict in (((0, 1), (20, 10), "regressed"), ((1, 0), (10, 20), "improved")):
             base, other = pair
@@ -407,7 +407,7 @@ def regressions_of_known_programs():
             check(per_unit["verdict"] == verdict and per_unit["cause"] is None and said, f"{per_unit['summary']}")
             ratio = used[other] / used[base]
             check(abs(float(said[1]) / (ratio * units_of[0] / units_of[1]) - 1) < 0.05, f"{said[0]}, should be of {used} and {units_of}")
-            check(abs(float(said[2]) / (ratio * seconds[base] / seconds[other]) - 1) < 0.05, f"{said[0]}, should be of {used} and {seconds}")
+            check(abs(float(said[2]) / (ratio * lasted[base] / lasted[other]) - 1) < 0.05, f"{said[0]}, should be of {used} and {lasted}")
             check(abs(per_unit["overallDelta"] / 100 + 1 - float(said[1])) < 0.006, f"{per_unit['overallDelta']}: {said[0]}")
 
         worse = compare(daemon, steady, slower)
