@@ -667,6 +667,41 @@ static void test_durations(void **state)
 		assert_string_not_equal(idle.regressions[i].name, "epoll_wait");
 }
 
+/* All of them wait in libc: who called it is judged. What libc does on a CPU stays its own. */
+static void test_whose_wait_it_is(void **state)
+{
+	static const struct part before[] = {
+		{ "main;drain;pthread_mutex_lock;futex@kernel;schedule@kernel", 80, NULL, "futex" },
+		{ "main;fill;pthread_mutex_lock;futex@kernel;schedule@kernel", 20, NULL, "futex" },
+	};
+	static const struct part after[] = {
+		{ "main;drain;pthread_mutex_lock;futex@kernel;schedule@kernel", 20, NULL, "futex" },
+		{ "main;fill;pthread_mutex_lock;futex@kernel;schedule@kernel", 80, NULL, "futex" },
+	};
+	static const struct part calm[] = {
+		{ "main;work", 80, NULL, NULL },
+		{ "main;drain;pthread_spin_lock", 20, NULL, NULL },
+	};
+	static const struct part spinning[] = {
+		{ "main;work", 80, NULL, NULL },
+		{ "main;drain;pthread_spin_lock", 80, NULL, NULL },
+	};
+	struct recipe a = RECIPE(before, 1), b = RECIPE(after, 2), c = RECIPE(calm, 3), d = RECIPE(spinning, 4);
+	cleanup_compare struct compare waits = { 0 }, spins = { 0 };
+
+	a.type = b.type = PROFILE_MUTEX;
+	a.value = b.value = 5e6;
+	compare_recipes(&waits, a, b);
+	assert_int_equal(waits.regression_count, 1);
+	assert_string_equal(waits.regressions[0].name, "fill");
+	assert_int_equal(waits.improvement_count, 1);
+	assert_string_equal(waits.improvements[0].name, "drain");
+	c.type = d.type = PROFILE_WALL;
+	compare_recipes(&spins, c, d);
+	assert_int_equal(spins.regression_count, 1);
+	assert_string_equal(spins.regressions[0].name, "pthread_spin_lock");
+}
+
 /* A profile without events: stacks with fixed values. */
 static struct profile *level(enum profile_type type, const char *const *stacks,
 			     const int64_t (*values)[2], size_t count)
@@ -857,6 +892,7 @@ int main(void)
 		cmocka_unit_test(test_doubt_is_weighed),
 		cmocka_unit_test(test_options),
 		cmocka_unit_test(test_durations),
+		cmocka_unit_test(test_whose_wait_it_is),
 		cmocka_unit_test(test_memory),
 		cmocka_unit_test(test_goroutines),
 		cmocka_unit_test(test_empty_base),
