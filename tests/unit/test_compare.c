@@ -670,23 +670,17 @@ static void test_durations(void **state)
 /* All of them wait in libc: who called it is judged. What libc does on a CPU stays its own. */
 static void test_whose_wait_it_is(void **state)
 {
-	static const struct part before[] = {
-		{ "main;drain;pthread_mutex_lock;futex@kernel;schedule@kernel", 80, NULL, "futex" },
-		{ "main;fill;pthread_mutex_lock;futex@kernel;schedule@kernel", 20, NULL, "futex" },
+#define LOCKS(name) "main;" name ";pthread_mutex_lock;futex@kernel;schedule@kernel"
+	static const struct part waits_of[2][2] = {
+		{ { LOCKS("drain"), 80, NULL, "futex" }, { LOCKS("fill"), 20, NULL, "futex" } },
+		{ { LOCKS("drain"), 20, NULL, "futex" }, { LOCKS("fill"), 80, NULL, "futex" } },
 	};
-	static const struct part after[] = {
-		{ "main;drain;pthread_mutex_lock;futex@kernel;schedule@kernel", 20, NULL, "futex" },
-		{ "main;fill;pthread_mutex_lock;futex@kernel;schedule@kernel", 80, NULL, "futex" },
+	static const struct part spins_of[2][2] = {
+		{ { "main;work", 80, NULL, NULL }, { "main;drain;pthread_spin_lock", 20, NULL, NULL } },
+		{ { "main;work", 80, NULL, NULL }, { "main;drain;pthread_spin_lock", 80, NULL, NULL } },
 	};
-	static const struct part calm[] = {
-		{ "main;work", 80, NULL, NULL },
-		{ "main;drain;pthread_spin_lock", 20, NULL, NULL },
-	};
-	static const struct part spinning[] = {
-		{ "main;work", 80, NULL, NULL },
-		{ "main;drain;pthread_spin_lock", 80, NULL, NULL },
-	};
-	struct recipe a = RECIPE(before, 1), b = RECIPE(after, 2), c = RECIPE(calm, 3), d = RECIPE(spinning, 4);
+	struct recipe a = RECIPE(waits_of[0], 1), b = RECIPE(waits_of[1], 2);
+	struct recipe c = RECIPE(spins_of[0], 3), d = RECIPE(spins_of[1], 4);
 	cleanup_compare struct compare waits = { 0 }, spins = { 0 };
 
 	a.type = b.type = PROFILE_MUTEX;
