@@ -142,12 +142,16 @@ static int window_of(struct http_call *call, const struct side_params *params,
 	return 0;
 }
 
+/* Of fewer minutes than that their differences say too little: single samples are compared, where they are kept. */
+#define MINUTES_ENOUGH_NS (20 * 60 * NS_PER_S)
+
 static int load_window(struct http_call *call, const struct side_params *params, struct side *ret)
 {
 	struct history_window window;
 	char from[CLOCK_RFC3339_SIZE], to[CLOCK_RFC3339_SIZE];
 	int rc = window_of(call, params, &window);
 
+	window.timed = rc == 0 && window.to_ns - window.from_ns < MINUTES_ENOUGH_NS;
 	if (rc == 0)
 		rc = sessions_window_profile(call->api->options.sessions, &window, &ret->profile,
 					     call->err);

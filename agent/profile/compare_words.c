@@ -130,6 +130,11 @@ static void say_doubt(struct comparison *c)
 		    cut(first->name, name), first->delta_pct);
 }
 
+static bool is_of_minutes(const struct window_matrix *m)
+{
+	return !m->totals_only && m->window_ns >= 60 * NS_PER_S;
+}
+
 static void say_insufficient(struct comparison *c)
 {
 	double least = fmin(c->noise.samples[0], c->noise.samples[1]);
@@ -142,6 +147,8 @@ static void say_insufficient(struct comparison *c)
 		    least, SHARE_SAMPLES_LEAST);
 	else if (c->m[0]->type == PROFILE_MEMORY || c->m[0]->type == PROFILE_ALLOC)
 		say(c->out, "Too few sampled allocations (about %.0f) to judge.", least);
+	else if (is_of_minutes(c->m[0]) || is_of_minutes(c->m[1]))
+		say(c->out, "Not enough data: the history keeps sums of minutes, and a side has few of them. Choose ten minutes or more.");
 	else
 		say(c->out, "Not enough data: a side was too short, or too much of it was lost. "
 			    "Record 60 s.");

@@ -342,8 +342,8 @@ int profile_builder_finish(struct profile_builder *b, const struct profile_quali
 /* ---- operations: each makes a new profile or table from borrowed ones; pure, thread-safe ----- */
 
 /* Sum of several profiles of one type: durations are the time that at least one covers, service and
- * host become "*" where they differ, qualities are joined. -EINVAL when types differ or there is
- * none. */
+ * host become "*" where they differ, qualities are joined. Of a level (memory, goroutine) it is the mean of the
+ * profiles of each host and service, and of those the sum. -EINVAL when types differ or there is none. */
 int profile_merge(struct profile *const *parts, size_t count, struct profile **ret) must_use;
 
 struct profile_filter {

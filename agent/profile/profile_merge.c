@@ -99,7 +99,29 @@ static int add_part(struct profile_builder *b, const struct profile *part)
 	return 0;
 }
 
-int profile_merge(struct profile *const *parts, size_t count, struct profile **ret)
+/* Rounds so that sums stay: what one value loses the next one gets. */
+static int64_t divide(int64_t value, int64_t by, int64_t *rest)
+{
+	int64_t sum = profile_add(value, *rest), ret = sum / by;
+
+	*rest = sum - ret * by;
+	return ret;
+}
+
+static void divide_values(struct profile *p, int64_t by)
+{
+	int64_t rests[PROFILE_VALUES_MAX] = { 0 }, rest = 0;
+
+	for (uint32_t i = 0; i < p->sample_count; i++) {
+		for (unsigned k = 0; k < profile_type_info(p->meta.type)->value_count; k++)
+			p->samples[i].values[k] = divide(p->samples[i].values[k], by, &rests[k]);
+		p->samples[i].variance /= (double)by * (double)by;
+	}
+	for (uint32_t i = 0; i < p->event_count; i++)
+		p->events[i].value = divide(p->events[i].value, by, &rest);
+}
+
+static int sum_parts(struct profile *const *parts, size_t count, int64_t divisor, struct profile **ret)
 {
 	cleanup(profile_builder) struct profile_builder *b = NULL;
 	struct profile_quality quality = quality_empty();
@@ -108,8 +130,6 @@ int profile_merge(struct profile *const *parts, size_t count, struct profile **r
 	size_t i;
 	int rc;
 
-	if (!count)
-		return -EINVAL;
 	rc = merged_meta(parts, count, &meta);
 	if (rc < 0)
 		return rc;
@@ -125,5 +145,48 @@ int profile_merge(struct profile *const *parts, size_t count, struct profile **r
 			return rc;
 		quality_add(&quality, &parts[i]->quality);
 	}
+	if (divisor > 1 && !b->error)
+		divide_values(b->p, divisor);
 	return profile_builder_finish(b, &quality, ret);
+}
+
+static bool same_place(const struct profile *a, const struct profile *b)
+{
+	return strcmp(a->meta.host, b->meta.host) == 0 && strcmp(a->meta.service, b->meta.service) == 0;
+}
+
+/* What was there on average in each place, and of places that stand side by side the sum. */
+static int merge_levels(struct profile *const *parts, size_t count, struct profile **ret)
+{
+	cleanup_free struct profile **means = calloc(count, sizeof(struct profile *)), **group = calloc(count, sizeof(struct profile *));
+	size_t mean_count = 0;
+	int rc = means && group ? 0 : -ENOMEM;
+
+	for (size_t i = 0; i < count && rc == 0; i++) {
+		size_t in_group = 0, first = 0;
+
+		while (!same_place(parts[first], parts[i]))
+			first++;
+		if (first < i)
+			continue;
+		for (size_t j = i; j < count; j++)
+			if (same_place(parts[i], parts[j]))
+				group[in_group++] = parts[j];
+		rc = sum_parts(group, in_group, (int64_t)in_group, &means[mean_count]);
+		mean_count += rc == 0;
+	}
+	if (rc == 0)
+		rc = sum_parts(means, mean_count, 1, ret);
+	for (size_t i = 0; means && i < mean_count; i++)
+		(void)profile_unref(means[i]);
+	return rc;
+}
+
+int profile_merge(struct profile *const *parts, size_t count, struct profile **ret)
+{
+	if (!count)
+		return -EINVAL;
+	if (profile_type_info(parts[0]->meta.type)->rate)
+		return sum_parts(parts, count, 1, ret);
+	return merge_levels(parts, count, ret);
 }

@@ -86,12 +86,15 @@ double window_seconds(const struct window_matrix *m, uint32_t i)
 /* ---- time ------------------------------------------------------------------------------------ */
 
 /* History stamps its rows with the start of their minute (or 10 s): narrower windows would be
- * empty. */
+ * empty. What was copied from it does not say so. */
 static uint64_t stamp_width(const struct profile *p)
 {
 	static const uint64_t widths[] = { 60 * NS_PER_S, 10 * NS_PER_S };
 	size_t k;
 	uint32_t i;
+
+	if (p->meta.grain_ns)
+		return p->meta.grain_ns;
 
 	for (k = 0; k < ARRAY_SIZE(widths); k++) {
 		uint64_t phase = p->events[0].time_ns % widths[k];

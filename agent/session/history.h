@@ -152,9 +152,9 @@ int sessions_window_functions(struct sessions *s, const struct history_window *w
 
 struct history_point {
 	uint64_t from_ns, to_ns; /* realtime */
-	int64_t total_value;
+	int64_t total_value;	 /* of a level (memory, goroutine) the mean of the step's sessions */
 	uint64_t profiled_ns;	 /* of the step: how long was looked */
-	double value_per_second; /* of that time */
+	double value_per_second; /* of that time; of a level the level */
 	uint64_t sample_count;
 };
 struct history_points {

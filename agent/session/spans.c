@@ -279,14 +279,37 @@ int spans_functions(struct sessions *s, const struct history_window *window, con
 	return rc;
 }
 
+static void parts_clear(struct day_part *part)
+{
+	for (size_t i = 0; i < part->parts.count; i++)
+		(void)profile_unref(part->parts.data[i]);
+	parts_vec_deinit(&part->parts);
+}
+
+/* Single samples beside sums of minutes would look as if those had happened at once. */
+static bool is_mixed(const struct day_part *part)
+{
+	for (size_t i = 1; i < part->parts.count; i++)
+		if (part->parts.data[i]->meta.grain_ns != part->parts.data[0]->meta.grain_ns)
+			return true;
+	return false;
+}
+
 int spans_profile(struct sessions *s, const struct history_window *window,
 		  const struct profile_meta *meta, struct profile **ret, struct err *err)
 {
+	struct history_window minutes = *window;
 	struct day_part part = part_of(s, window, meta, err);
 	int rc;
 
+	minutes.timed = false;
 	(void)pthread_mutex_lock(&s->build_lock);
 	rc = store_history_days(s->store, true, add_day, &part, err);
+	if (rc == 0 && is_mixed(&part)) {
+		parts_clear(&part);
+		part = part_of(s, &minutes, meta, err);
+		rc = store_history_days(s->store, true, add_day, &part, err);
+	}
 	(void)pthread_mutex_unlock(&s->build_lock);
 	if (rc == 0 && !part.parts.count)
 		rc = part.damaged_days ? -EUCLEAN : -ENOENT;
@@ -296,9 +319,7 @@ int spans_profile(struct sessions *s, const struct history_window *window,
 		rc = profile_merge(part.parts.data, part.parts.count, ret);
 	if (rc == 0 && part.damaged_days)
 		quality_note(&(*ret)->quality, "%u days are damaged and left out", part.damaged_days);
-	for (size_t i = 0; i < part.parts.count; i++)
-		(void)profile_unref(part.parts.data[i]);
-	parts_vec_deinit(&part.parts);
+	parts_clear(&part);
 	return rc;
 }
 

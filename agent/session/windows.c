@@ -71,11 +71,13 @@ static int merge_sessions(struct sessions *s, const struct history_window *windo
 		if (rc == -ENOENT)
 			rc = 0; /* deleted meanwhile */
 	}
-	session_list_deinit(&list);
 	if (rc == 0 && !count)
 		rc = -ENOENT;
 	else if (rc == 0)
 		rc = profile_merge(parts, count, ret);
+	if (rc == 0 && *list.next_cursor)
+		quality_note(&(*ret)->quality, "of more than %u sessions in this window the newest %u are merged", list.count, list.count);
+	session_list_deinit(&list);
 	for (size_t i = 0; i < count; i++)
 		(void)profile_unref(parts[i]);
 	return rc;
@@ -99,16 +101,17 @@ static int is_known(struct sessions *s, const struct history_window *window, str
 	return 0;
 }
 
-static void fill_meta(struct sessions *s, const struct history_window *window,
+/* Of @stored, but for the name. */
+static void fill_meta(struct sessions *s, const struct history_window *window, const struct history_window *stored,
 		      struct profile_meta *meta)
 {
 	uint64_t now_ns = clock_realtime_ns(),
-		 to_ns = window->to_ns < now_ns ? window->to_ns : now_ns;
+		 to_ns = stored->to_ns < now_ns ? stored->to_ns : now_ns;
 
 	*meta = (struct profile_meta){ .type = window->type,
-				       .start_ns = window->from_ns,
-				       .duration_ns = to_ns > window->from_ns
-							      ? to_ns - window->from_ns
+				       .start_ns = stored->from_ns,
+				       .duration_ns = to_ns > stored->from_ns
+							      ? to_ns - stored->from_ns
 							      : 0 };
 	(void)snprintf(meta->service, sizeof(meta->service), "%s", window->service);
 	(void)snprintf(meta->host, sizeof(meta->host), "%s", s->host);
@@ -117,13 +120,22 @@ static void fill_meta(struct sessions *s, const struct history_window *window,
 	sessions_unlock(s);
 }
 
-/* As it is stored: all services are no service. */
+static uint64_t next_minute(uint64_t time_ns)
+{
+	uint64_t into_ns = time_ns % CONTINUOUS_MINUTE_NS;
+
+	return into_ns && time_ns < UINT64_MAX - CONTINUOUS_MINUTE_NS ? time_ns - into_ns + CONTINUOUS_MINUTE_NS : time_ns;
+}
+
+/* As it is stored: all services are no service, and the minutes that begin in the window are what it holds. */
 static struct history_window stored_window(const struct history_window *window)
 {
 	struct history_window stored = *window;
 
 	if (is_everything(window->service))
 		stored.service = NULL;
+	stored.from_ns = next_minute(window->from_ns);
+	stored.to_ns = next_minute(window->to_ns);
 	return stored;
 }
 
@@ -136,7 +148,7 @@ int sessions_window_profile(struct sessions *s, const struct history_window *win
 
 	if (rc < 0)
 		return rc;
-	fill_meta(s, window, &meta);
+	fill_meta(s, window, &stored, &meta);
 	rc = spans_profile(s, &stored, &meta, ret, err);
 	if (rc == -ENOENT)
 		rc = merge_sessions(s, window, ret, err);
@@ -166,7 +178,7 @@ int sessions_window_functions(struct sessions *s, const struct history_window *w
 
 	if (rc < 0)
 		return rc;
-	fill_meta(s, window, &meta);
+	fill_meta(s, window, &stored, &meta);
 	rc = spans_functions(s, &stored, &meta, ret, err);
 	if (rc != -ENOENT && rc != -EPROTO)
 		return rc;
@@ -181,10 +193,21 @@ int sessions_window_functions(struct sessions *s, const struct history_window *w
 
 /* ---- points ---------------------------------------------------------------------------------- */
 
+/* The sessions of a host that lie in one step. */
+struct level {
+	struct history_point *point;
+	char host[sizeof(((struct session_info *)NULL)->host)];
+	int64_t value, count;
+};
+VEC_DEFINE(levels, struct level);
+
 struct points {
 	const struct history_window *window;
 	uint64_t step_ns;
 	struct history_point *items; /* by step, all of the window */
+	const char *function;	     /* NULL = all of them */
+	bool *standing;		     /* of sessions: these steps have some of a continuous setting */
+	struct levels_vec levels;
 	size_t count;
 	/* Begin of a minute, plus host_ns -> time looked in it, by all series of a host together. */
 	struct u64map looked_ms;
@@ -314,32 +337,6 @@ static int sum_windows(struct points *points)
 	return rc == 0 ? sum_looked(points) : rc;
 }
 
-static int sum_sessions(struct points *points)
-{
-	struct session_query query = sessions_query(points->window);
-	struct session_list list;
-	bool standing;
-	int rc;
-
-	query.limit = 100;
-	rc = sessions_list_on_demand(points->s, &query, &list, points->err);
-	if (rc < 0)
-		return rc;
-	standing = any_continuous(&list);
-	for (uint32_t i = 0; i < list.count; i++) {
-		struct history_point *point = point_at(points, list.items[i].created_at_ns);
-
-		if (!point || (standing && !list.items[i].continuous))
-			continue;
-		point->profiled_ns += list.items[i].duration_ns;
-		point->total_value += list.items[i].total_value;
-		point->sample_count += list.items[i].sample_count;
-		quality_add(&points->quality, &list.items[i].quality);
-	}
-	session_list_deinit(&list);
-	return 0;
-}
-
 /* Nodes of the tree that lie in or below @function: parents come before their children. */
 static bool *mark_nodes(const struct profile *p, const char *function)
 {
@@ -370,18 +367,19 @@ static void share_samples(struct points *points, const struct profile *p, const 
 			(uint64_t)((double)points->items[i].total_value / value * samples + 0.5);
 }
 
-static int sum_function(struct points *points, const char *function)
+static int sum_function(struct points *points)
 {
+	const struct history_window stored = stored_window(points->window);
 	cleanup(profile) struct profile *p = NULL;
 	cleanup_free bool *marks = NULL;
-	int rc = sessions_window_profile(points->s, points->window, &p, points->err);
+	struct profile_meta meta;
+	int rc;
 
+	fill_meta(points->s, points->window, &stored, &meta);
+	rc = spans_profile(points->s, &stored, &meta, &p, points->err);
 	if (rc < 0)
-		return points->err && points->err->word &&
-				       strcmp(points->err->word, "NotFound") == 0
-			       ? 0
-			       : rc;
-	marks = mark_nodes(p, function);
+		return rc == -ENOENT ? 0 : rc;
+	marks = mark_nodes(p, points->function);
 	if (!marks)
 		return err_set(points->err, ENOMEM, NULL, NULL, "no memory for a trend");
 	for (uint32_t i = 0; i < p->event_count; i++) {
@@ -397,6 +395,114 @@ static int sum_function(struct points *points, const char *function)
 	points->profiled_only = true;
 	points->quality = p->quality;
 	return sum_windows(points);
+}
+
+typedef int session_visit_fn(struct points *points, struct history_point *point, const struct session_info *info);
+
+static int each_session(struct points *points, session_visit_fn *visit)
+{
+	struct session_query query = sessions_query(points->window);
+	struct session_list list = { 0 };
+	char cursor[sizeof(list.next_cursor)] = "";
+	int rc;
+
+	query.limit = 100;
+	do {
+		query.cursor = *cursor ? cursor : NULL;
+		rc = sessions_list_on_demand(points->s, &query, &list, points->err);
+		if (rc < 0)
+			return rc;
+		for (uint32_t i = 0; i < list.count && rc == 0; i++) {
+			struct history_point *point = point_at(points, list.items[i].created_at_ns);
+
+			rc = point ? visit(points, point, &list.items[i]) : 0;
+		}
+		(void)snprintf(cursor, sizeof(cursor), "%s", list.next_cursor);
+		session_list_deinit(&list);
+	} while (rc == 0 && *cursor);
+	return rc;
+}
+
+static int note_standing(struct points *points, struct history_point *point, const struct session_info *info)
+{
+	points->standing[point - points->items] |= info->continuous;
+	return 0;
+}
+
+static int add_level(struct points *points, struct history_point *point, const struct session_info *info, int64_t value)
+{
+	struct levels_vec *levels = &points->levels;
+	struct level added = { .point = point, .value = value, .count = 1 };
+
+	/* The newest come first: those of a step are together. */
+	for (size_t i = levels->count; i-- > 0 && levels->data[i].point == point;) {
+		if (strcmp(levels->data[i].host, info->host) == 0) {
+			levels->data[i].value += value;
+			levels->data[i].count++;
+			return 0;
+		}
+	}
+	(void)snprintf(added.host, sizeof(added.host), "%s", info->host);
+	return levels_vec_push(levels, added);
+}
+
+/* What the session has in or below the function. -ENOENT when it is deleted meanwhile. */
+static int function_of_session(struct points *points, const struct session_info *info, int64_t *ret_value, uint64_t *ret_samples)
+{
+	const struct profile_type_info *type = profile_type_info(points->window->type);
+	cleanup(profile) struct profile *p = NULL;
+	cleanup_free bool *marks = NULL;
+	int rc = sessions_profile(points->s, points->window->tenant, info->id, &p, points->err);
+
+	if (rc < 0)
+		return rc;
+	marks = mark_nodes(p, points->function);
+	if (!marks)
+		return err_set(points->err, ENOMEM, NULL, NULL, "no memory for a trend");
+	*ret_value = 0;
+	*ret_samples = 0;
+	for (uint32_t i = 0; i < p->sample_count; i++) {
+		if (!marks[p->samples[i].node])
+			continue;
+		*ret_value += p->samples[i].values[type->value_index];
+		*ret_samples += type->value_count > 1 ? (uint64_t)p->samples[i].values[0] : 1;
+	}
+	return 0;
+}
+
+static int add_session(struct points *points, struct history_point *point, const struct session_info *info)
+{
+	int64_t value = info->total_value;
+	uint64_t samples = info->sample_count;
+	int rc = 0;
+
+	if (points->standing[point - points->items] && !info->continuous)
+		return 0;
+	if (points->function)
+		rc = function_of_session(points, info, &value, &samples);
+	if (rc < 0)
+		return rc == -ENOENT ? 0 : rc;
+	point->profiled_ns += info->duration_ns;
+	point->sample_count += samples;
+	quality_add(&points->quality, &info->quality);
+	if (!profile_type_info(points->window->type)->rate)
+		return add_level(points, point, info, value);
+	point->total_value += value;
+	return 0;
+}
+
+static int sum_sessions(struct points *points)
+{
+	int rc = each_session(points, note_standing);
+
+	if (rc == 0)
+		rc = each_session(points, add_session);
+	for (size_t i = 0; i < points->levels.count; i++) {
+		const struct level *level = &points->levels.data[i];
+
+		level->point->total_value += level->value / level->count;
+	}
+	return rc;
 }
 
 /* Of what the points are made of, also where they show one function: of windows as of spans. */
@@ -426,11 +532,12 @@ static void keep_filled(const struct points *points, struct history_points *ret)
 		point.to_ns = point.from_ns + points->step_ns;
 		if (point.to_ns > points->window->to_ns)
 			point.to_ns = points->window->to_ns;
-		/* On-demand sessions of one function: the time is not known. */
+		/* How long was looked is not known of every window. */
 		if (!point.profiled_ns)
 			point.profiled_ns = point.to_ns - point.from_ns;
-		point.value_per_second =
-			(double)point.total_value / ((double)point.profiled_ns / 1e9);
+		point.value_per_second = (double)point.total_value;
+		if (profile_type_info(points->window->type)->rate)
+			point.value_per_second /= (double)point.profiled_ns / 1e9;
 		points->items[ret->count++] = point;
 	}
 	ret->items = points->items;
@@ -439,7 +546,7 @@ static void keep_filled(const struct points *points, struct history_points *ret)
 int sessions_points(struct sessions *s, const struct history_window *window, uint64_t step_ns,
 		    const char *function, struct history_points *ret, struct err *err)
 {
-	struct points points = { .window = window, .step_ns = step_ns, .quality = nothing_known(), .s = s, .err = err };
+	struct points points = { .window = window, .step_ns = step_ns, .function = function, .quality = nothing_known(), .s = s, .err = err };
 	struct history_points list = { 0 };
 	int rc = check_window(window, err);
 
@@ -453,13 +560,19 @@ int sessions_points(struct sessions *s, const struct history_window *window, uin
 			       "makes %zu points of this window, at most %u are given",
 			       points.count, HISTORY_POINTS_MAX);
 	points.items = calloc(points.count + 1, sizeof(*points.items));
-	if (!points.items)
+	points.standing = calloc(points.count + 1, sizeof(*points.standing));
+	if (!points.items || !points.standing) {
+		free(points.items);
+		free(points.standing);
 		return err_set(err, ENOMEM, NULL, NULL, "no memory for a trend");
-	rc = function ? sum_function(&points, function) : sum_windows(&points);
-	if (rc == 0 && !function && !points.any)
+	}
+	rc = function ? sum_function(&points) : sum_windows(&points);
+	if (rc == 0 && !points.any)
 		rc = sum_sessions(&points);
 	u64map_deinit(&points.looked_ms);
 	u64map_deinit(&points.looked_all_ms);
+	levels_vec_deinit(&points.levels);
+	free(points.standing);
 	if (rc < 0) {
 		free(points.items);
 		return rc;

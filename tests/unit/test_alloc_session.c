@@ -109,6 +109,34 @@ static void test_what_is_followed_is_no_file(void **state)
 		assert_string_equal(profile_string(file, file->attrs[i].extra), "");
 }
 
+/* Of a level there is no sum over time: not of the trend, not of one function's, not of the merged profile. */
+static void test_a_level_is_no_sum(void **state)
+{
+	struct session_fixture *f = *state;
+	cleanup(profile) struct profile *one = profile_of(f, FEED_ALLOC_FEW | 2), *two = profile_of(f, FEED_ALLOC_FEW | 2), *merged = NULL;
+	const uint64_t now_ns = clock_realtime_ns();
+	const struct history_window window = { .tenant = "default", .service = "db", .type = PROFILE_MEMORY,
+					       .from_ns = now_ns - 1800 * NS_PER_S, .to_ns = now_ns + 1800 * NS_PER_S };
+	static const char *const functions[] = { NULL, "f_100", "f_0" };
+	const int64_t mean = (one->totals[1] + two->totals[1]) / 2;
+	struct err err = { 0 };
+
+	assert_true(one->totals[1] >= BYTES && two->totals[1] >= BYTES);
+	for (size_t i = 0; i < ARRAY_SIZE(functions); i++) {
+		const int64_t due = i < 2 ? mean : 0;
+		struct history_points points;
+
+		assert_int_equal(sessions_points(f->sessions, &window, 3600 * NS_PER_S, functions[i], &points, &err), 0);
+		assert_int_equal(points.count, 1);
+		assert_int_equal(points.items[0].total_value, due);
+		assert_true(points.items[0].value_per_second == (double)due);
+		history_points_deinit(&points);
+	}
+	assert_int_equal(sessions_window_profile(f->sessions, &window, &merged, &err), 0);
+	assert_int_equal(merged->totals[1], mean);
+	assert_int_equal(session_fixture_self(merged, "f_100"), mean);
+}
+
 static const struct profile_grown grown[] = { { 104, 384, 11803 }, { 24, 0, 1ull << 40 } };
 
 static void assert_grown(const struct profile_grown *got, uint32_t count)
@@ -175,6 +203,7 @@ int main(void)
 						session_fixture_teardown),
 		cmocka_unit_test_setup_teardown(test_what_is_followed_is_no_file, session_fixture_setup,
 						session_fixture_teardown),
+		cmocka_unit_test_setup_teardown(test_a_level_is_no_sum, session_fixture_setup, session_fixture_teardown),
 		cmocka_unit_test(test_growth_is_kept),
 		cmocka_unit_test(test_growth_is_stored),
 	};

@@ -176,6 +176,35 @@ static void test_each_sample_keeps_its_time(void **state)
 	check_times(f, expected, N);
 }
 
+/* A window of a minute or two can be asked for as it was, and holds the minutes that begin in it: no more, no less. */
+static void test_short_windows(void **state)
+{
+	enum { N = 60 };
+	struct session_fixture *f = *state;
+	struct continuous_setting setting = session_fixture_setting("default", "web", 99);
+	const uint64_t now_ns = clock_realtime_ns(), minute_ns = now_ns - now_ns % MINUTE;
+	struct history_window window = { .tenant = "default", .service = "web", .type = PROFILE_CPU,
+					 .from_ns = minute_ns - 150 * NS_PER_S, .to_ns = minute_ns + 2 * MINUTE };
+	cleanup(profile) struct profile *sums = NULL, *timed = NULL;
+	struct err err = { 0 };
+
+	session_fixture_put(f, &setting);
+	session_fixture_wait_rate(f, 99);
+	for (uint64_t i = 0; i < N; i++)
+		fake_feed_sample(&f->feed, 1, 100, 1 + i % 2, clock_monotonic_ns() - (N - i) * NS_PER_MS, PERIOD_99);
+	session_fixture_wait_samples(f, "default", "web", N);
+	assert_int_equal(sessions_window_profile(f->sessions, &window, &sums, &err), 0);
+	window.timed = true;
+	assert_int_equal(sessions_window_profile(f->sessions, &window, &timed, &err), 0);
+	assert_int_equal(sums->meta.grain_ns, MINUTE);
+	assert_int_equal(timed->meta.grain_ns, 0);
+	assert_true(sums->event_count <= 4);
+	assert_int_equal(timed->event_count, N);
+	assert_int_equal(timed->totals[1], sums->totals[1]);
+	assert_int_equal(timed->meta.start_ns, minute_ns - 2 * MINUTE);
+	assert_int_equal(sums->meta.start_ns, minute_ns - 2 * MINUTE);
+}
+
 /* What on-demand sessions answer from their samples, spans answer too: the same sums, only finer. */
 static void test_views(void **state)
 {
@@ -420,6 +449,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_format),
 		T(test_each_sample_keeps_its_time),
+		T(test_short_windows),
 		T(test_views),
 		T(test_the_budget_takes_the_oldest),
 		T(test_detail_goes_with_its_day),

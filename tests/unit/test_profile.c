@@ -184,6 +184,22 @@ static void test_merge_is_sum(void **state)
 	assert_null(kept);
 }
 
+/* A level is the mean of its readings, of hosts side by side the sum of theirs; nothing is lost to rounding. */
+static void test_merge_of_levels(void **state)
+{
+	cleanup(profile) struct profile *a = MAKE(PROFILE_GOROUTINE, "m;f 30", "m;g 1", "m;h 1", "m;i 1");
+	cleanup(profile) struct profile *b = MAKE(PROFILE_GOROUTINE, "m;f 60");
+	cleanup(profile) struct profile *c = MAKE(PROFILE_GOROUTINE, "m;f 90");
+	cleanup(profile) struct profile *there = MAKE(PROFILE_GOROUTINE, "m;f 7");
+	cleanup(profile) struct profile *mean = NULL, *both = NULL;
+
+	assert_int_equal(profile_merge((struct profile *[]){ a, b, c }, 3, &mean), 0);
+	assert_text(mean, "m;f 60\nm;i 1\n");
+	strcpy(there->meta.host, "there");
+	assert_int_equal(profile_merge((struct profile *[]){ a, there, b, c }, 4, &both), 0);
+	assert_text(both, "m;f 67\nm;i 1\n");
+}
+
 /* Of several hosts each process says whose it is, also through a second merge. */
 static void test_merge_of_hosts(void **state)
 {
@@ -511,6 +527,7 @@ int main(void)
 		cmocka_unit_test(test_lost_stacks_are_unknown),
 		cmocka_unit_test(test_jit_says_its_remedy),
 		cmocka_unit_test(test_merge_is_sum),
+		cmocka_unit_test(test_merge_of_levels),
 		cmocka_unit_test(test_merge_of_hosts),
 		cmocka_unit_test(test_select),
 		cmocka_unit_test(test_select_time),

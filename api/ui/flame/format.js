@@ -3,6 +3,9 @@
 const TIMES = [[1, 'ns'], [1e3, 'µs'], [1e6, 'ms'], [1e9, 's'], [6e10, 'min'], [3.6e12, 'h']];
 const SIZES = [[1, 'B'], [1024, 'KiB'], [1024 ** 2, 'MiB'], [1024 ** 3, 'GiB'], [1024 ** 4, 'TiB']];
 
+/** Types that say what there is, not what happens in a time. */
+export const LEVELS = ['memory', 'goroutine'];
+
 export const capital = text => text.charAt(0).toUpperCase() + text.slice(1);
 
 /** One unit for a whole column, chosen by its largest value. */

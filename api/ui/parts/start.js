@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Starting a profile, from one button or from the form.
 import { h } from '../flame/dom.js';
+import { LEVELS } from '../flame/format.js';
 import { PROFILING, post, sameTenant } from './api.js';
 import { action } from './page.js';
-
-const STATE_TYPES = ['memory', 'goroutine'];
 
 /** Starts a session and goes to its page. One that runs already is opened instead. */
 export async function startProfile(request) {
@@ -31,7 +30,7 @@ export function startForm(service, types, chosen, trouble) {
 		e.preventDefault();
 		trouble.show(null);
 		const request = { service, profileType: type.value, durationSeconds: Number(seconds.value) };
-		if (!STATE_TYPES.includes(type.value)) request.sampleRate = Number(rate.value);
+		if (!LEVELS.includes(type.value)) request.sampleRate = Number(rate.value);
 		try { await startProfile(request); } catch (error) { trouble.show(error); }
 	});
 	return form;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // A type's cost over time. Dragging over the chart, the form or the table below it choose a window.
 import { h } from '../flame/dom.js';
-import { number, unitFor } from '../flame/format.js';
+import { LEVELS, number, unitFor } from '../flame/format.js';
 import { list } from './list.js';
 import { plural } from './page.js';
 
-/** CPU time per second reads as CPUs; anything else keeps its unit. */
+/** CPU time per second reads as CPUs; anything else keeps its unit, and a level is no rate. */
 export function rateWords(v, unit, type) {
 	if (type === 'cpu') return `${(v / 1e9).toFixed(!v ? 0 : v < 1e8 ? 3 : 2)} CPUs`;
 	const scale = unitFor(unit, v);
-	return `${number(v, scale)}${scale.name ? '\u00a0' + scale.name : ''}/s`;
+	return `${number(v, scale)}${scale.name ? '\u00a0' + scale.name : ''}${LEVELS.includes(type) ? '' : '/s'}`;
 }
 
 const local = ms => new Date(ms - new Date(ms).getTimezoneOffset() * 60000).toISOString().slice(0, 16);
