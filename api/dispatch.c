@@ -332,7 +332,7 @@ static void write_error(struct http_call *call, int rc)
 			 call->err->text);
 }
 
-/* Strong validator over the bytes; 304 when the client has them. */
+/* Over the bytes before they are compressed, so a weak validator; 304 when the client has them. */
 static void revalidate(const struct http_request *request, struct http_answer *answer)
 {
 	const char *known = http_header(request, "If-None-Match");
@@ -345,7 +345,7 @@ static void revalidate(const struct http_request *request, struct http_answer *a
 						    ? answer->file_hash
 						    : hash_bytes(answer->body.data, answer->body.len, 7)),
 		       (unsigned long long)(answer->has_file ? answer->file_bytes : answer->body.len));
-	http_answer_header(answer, "ETag", "%s", tag);
+	http_answer_header(answer, "ETag", "W/%s", tag);
 	if (known && strstr(known, tag)) {
 		http_answer_drop(answer);
 		answer->status = 304;
