@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "agent/base/cleanup.h"
+#include "agent/base/hash.h"
 
 static bool ends_with(const char *name, size_t len, const char *suffix)
 {
@@ -80,6 +81,21 @@ bool canonical_function_is(const char *name, const char *asked)
 	return strncmp(name, asked, len) == 0 && (name[len] == '\0' || canonical_function_len(name) == len);
 }
 
+/* "app-1.4.2", "app_v2.0-rc1": a dash or underscore and a number with a dot begin the version. */
+static size_t without_version(const char *package)
+{
+	const char *at = package;
+
+	while ((at = strpbrk(at, "-_"))) {
+		const char *number = at + 1 + (at[1] == 'v'), *end = number + strspn(number, "0123456789");
+
+		if (at > package && end > number && end[0] == '.' && isdigit((unsigned char)end[1]))
+			return (size_t)(at - package);
+		at++;
+	}
+	return strlen(package);
+}
+
 size_t canonical_package(const char *package, char *out, size_t size)
 {
 	const char *so = strstr(package, ".so"), *dash = package;
@@ -87,7 +103,7 @@ size_t canonical_package(const char *package, char *out, size_t size)
 	int n;
 
 	if (!so || (so[3] && so[3] != '.')) {
-		n = snprintf(out, size, "%s", package);
+		n = snprintf(out, size, "%.*s", (int)without_version(package), package);
 		return n < 0 ? 0 : (size_t)n < size ? (size_t)n : size - 1;
 	}
 	len = (size_t)(so - package);
@@ -101,6 +117,36 @@ size_t canonical_package(const char *package, char *out, size_t size)
 	}
 	n = snprintf(out, size, "%.*s.so", (int)len, package);
 	return n < 0 ? 0 : (size_t)n < size ? (size_t)n : size - 1;
+}
+
+static const char *file_name(const char *file)
+{
+	const char *slash = strrchr(file, '/');
+
+	return slash ? slash + 1 : file;
+}
+
+uint64_t canonical_hash(const struct canonical_function *function)
+{
+	char package[CANONICAL_PACKAGE_SIZE];
+	size_t len = canonical_package(function->package, package, sizeof(package));
+	const char *file = file_name(function->file);
+	uint64_t hash = hash_bytes(function->name, canonical_function_len(function->name), 1);
+
+	return hash_bytes(file, strlen(file), hash_bytes(package, len, hash));
+}
+
+bool canonical_equal(const struct canonical_function *a, const struct canonical_function *b)
+{
+	char packages[2][CANONICAL_PACKAGE_SIZE];
+	size_t len = canonical_function_len(a->name);
+
+	if (len != canonical_function_len(b->name) || memcmp(a->name, b->name, len) ||
+	    strcmp(file_name(a->file), file_name(b->file)))
+		return false;
+	(void)canonical_package(a->package, packages[0], sizeof(packages[0]));
+	(void)canonical_package(b->package, packages[1], sizeof(packages[1]));
+	return !strcmp(packages[0], packages[1]);
 }
 
 /* A trailing '*' matches any rest. The lists are sorted by nothing but meaning. */

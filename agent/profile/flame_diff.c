@@ -8,6 +8,7 @@
 #include "agent/base/hash.h"
 #include "agent/base/vec.h"
 #include "agent/profile/builder_internal.h"
+#include "agent/profile/canonical.h"
 #include "agent/profile/intern.h"
 
 VEC_DEFINE(functions, struct flame_diff_function);
@@ -44,19 +45,16 @@ static int function_id(struct work *w, const struct profile *p, uint32_t functio
 					      .file = profile_string(p, f->file),
 					      .line = f->line,
 					      .kind = kind };
-	uint64_t hash = hash_bytes(wanted.name, strlen(wanted.name), 1);
-	struct intern_probe probe;
+	const struct canonical_function key = { wanted.name, wanted.package, wanted.file };
+	uint64_t hash = canonical_hash(&key);
+	struct intern_probe probe = intern_probe(&w->function_index, hash);
 	uint32_t id;
 	int rc;
 
-	hash = hash_bytes(wanted.package, strlen(wanted.package), hash);
-	hash = hash_bytes(wanted.file, strlen(wanted.file), hash);
-	probe = intern_probe(&w->function_index, hash);
 	while ((id = intern_next(&w->function_index, &probe)) != INTERN_NONE) {
 		const struct flame_diff_function *known = &w->functions.data[id];
 
-		if (!strcmp(known->name, wanted.name) && !strcmp(known->package, wanted.package) &&
-		    !strcmp(known->file, wanted.file)) {
+		if (canonical_equal(&(struct canonical_function){ known->name, known->package, known->file }, &key)) {
 			*ret = id;
 			return 0;
 		}

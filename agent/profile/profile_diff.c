@@ -8,6 +8,7 @@
 
 #include "agent/base/hash.h"
 #include "agent/base/u64map.h"
+#include "agent/profile/canonical.h"
 #include "agent/profile/intern.h"
 
 static void map_deinit(struct u64map *map)
@@ -180,6 +181,82 @@ static int add_side(struct profile_diff *d, struct intern *index, const struct p
 	return 0;
 }
 
+/* By what only one side has: how often, and the first. */
+struct one_sided {
+	uint32_t count[2], first[2];
+};
+
+static struct canonical_function key_of(const struct diff_function *f)
+{
+	return (struct canonical_function){ f->name, f->package, f->file };
+}
+
+static int side_of(const struct diff_function *f)
+{
+	bool base = f->base_self || f->base_cumulative, compare = f->compare_self || f->compare_cumulative;
+
+	return base == compare ? -1 : compare;
+}
+
+/* The group of @functions[at] opened by the first of its kind. */
+static int find_group(const struct profile_diff *d, struct intern *index, uint32_t at, uint32_t *ret)
+{
+	const struct canonical_function wanted = key_of(&d->functions[at]);
+	uint64_t hash = canonical_hash(&wanted);
+	struct intern_probe probe = intern_probe(index, hash);
+
+	while ((*ret = intern_next(index, &probe)) != INTERN_NONE) {
+		const struct canonical_function known = key_of(&d->functions[*ret]);
+
+		if (canonical_equal(&known, &wanted))
+			return 0;
+	}
+	*ret = at;
+	return intern_add(index, hash, at);
+}
+
+/* Another build has other suffixes, versions and folders: one function that went and one that came are the same where no other
+ * could be meant. */
+static int join_builds(struct profile_diff *d)
+{
+	__attribute__((__cleanup__(intern_deinit))) struct intern index = { 0 };
+	cleanup_free struct one_sided *groups = calloc((size_t)d->function_count + 1, sizeof(*groups));
+	uint32_t kept = 0;
+
+	if (!groups)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < d->function_count; i++) {
+		int side = side_of(&d->functions[i]), rc;
+		uint32_t group;
+
+		if (side < 0)
+			continue;
+		rc = find_group(d, &index, i, &group);
+		if (rc < 0)
+			return rc;
+		if (!groups[group].count[side]++)
+			groups[group].first[side] = i;
+	}
+	for (uint32_t i = 0; i < d->function_count; i++) {
+		const struct one_sided *g = &groups[i];
+		struct diff_function *to, *from;
+
+		if (g->count[0] != 1 || g->count[1] != 1)
+			continue;
+		from = &d->functions[g->first[0]];
+		to = &d->functions[g->first[1]];
+		to->base_self = from->base_self;
+		to->base_cumulative = from->base_cumulative;
+		to->base_pct = from->base_pct;
+		from->name = NULL;
+	}
+	for (uint32_t i = 0; i < d->function_count; i++)
+		if (d->functions[i].name)
+			d->functions[kept++] = d->functions[i];
+	d->function_count = kept;
+	return 0;
+}
+
 static int by_share_change(const void *left, const void *right)
 {
 	const struct diff_function *a = left, *b = right;
@@ -213,6 +290,8 @@ static int diff_functions(struct profile_diff *d, const struct profile *base,
 	rc = add_side(d, &index, base, true, base_rows, base_count);
 	if (rc == 0)
 		rc = add_side(d, &index, compare, false, compare_rows, compare_count);
+	if (rc == 0)
+		rc = join_builds(d);
 	if (rc < 0)
 		return rc;
 	qsort(d->functions, d->function_count, sizeof(*d->functions), by_share_change);

@@ -12,7 +12,6 @@
 #include "agent/profile/intern.h"
 #include "agent/profile/window_internal.h"
 
-#define PACKAGE_SIZE	 512
 #define UNKNOWN_ROUNDING 256u /* bytes: code of no known function is known by its neighbourhood */
 
 static uint32_t text_add(struct window_names *n, const char *text, size_t len)
@@ -78,7 +77,7 @@ static void name_unknown(struct window_names *n, const struct profile *p,
 			 const struct profile_frame *frame, struct window_function *f)
 {
 	const struct profile_mapping *mapping = &p->mappings[frame->mapping];
-	char text[PACKAGE_SIZE + 32];
+	char text[CANONICAL_PACKAGE_SIZE + 32];
 
 	f->flags |= WINDOW_FUNCTION_UNKNOWN;
 	f->name = window_names_text(n, "[unknown]");
@@ -100,7 +99,7 @@ uint32_t window_names_function(struct window_names *n, const struct profile *p,
 	const struct profile_function *source = &p->functions[frame->function];
 	const char *name = profile_string(p, source->name);
 	struct window_function f = { .kind = frame->kind, .line = source->line };
-	char package[PACKAGE_SIZE];
+	char package[CANONICAL_PACKAGE_SIZE];
 
 	(void)canonical_package(profile_string(p, source->package), package, sizeof(package));
 	f.package = window_names_text(n, package);

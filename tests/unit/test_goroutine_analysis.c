@@ -229,12 +229,45 @@ static void test_diff_functions(void **state)
 	assert_int_equal(diff.functions[1].compare_self, 60);
 }
 
+static const struct diff_function *row_of(const struct profile_diff *diff, const char *name)
+{
+	const struct diff_function *found = NULL;
+
+	for (uint32_t i = 0; i < diff->function_count; i++)
+		if (strcmp(diff->functions[i].name, name) == 0)
+			found = &diff->functions[i];
+	assert_non_null(found);
+	return found;
+}
+
+/* A release is told from the next by names of files, folders and the compiler's suffixes: its functions are the same. What could be
+ * two is left as it is. */
+static void test_diff_of_builds(void **state)
+{
+	cleanup(profile) struct profile *base =
+		MAKE(PROFILE_CPU, "app-1.4.2!main 10", "app-1.4.2!f.constprop.0 30", "python3.11!run 5", "libssl.so.1.1!enc 7", "app-1.4.2!g 1");
+	cleanup(profile) struct profile *compare =
+		MAKE(PROFILE_CPU, "app-1.5.0!main 20", "app-1.5.0!f.isra.0 60", "python3.12!run 6", "libssl.so.3!enc 8",
+		     "app-1.5.0!g 1", "app-1.5.0!g.part.0 1");
+	cleanup_profile_diff struct profile_diff diff = { 0 };
+
+	assert_int_equal(profile_diff_init(&diff, base, compare, &(struct goroutine_options){ 0 }), 0);
+	assert_int_equal(row_of(&diff, "main")->base_self, 10);
+	assert_int_equal(row_of(&diff, "main")->compare_self, 20);
+	assert_int_equal(row_of(&diff, "f.isra.0")->base_self, 30);
+	assert_int_equal(row_of(&diff, "enc")->base_self, 7);
+	assert_int_equal(row_of(&diff, "g.part.0")->base_self, 0);
+	/* main, f, enc; run twice, g three times */
+	assert_int_equal(diff.function_count, 8);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_analysis),	cmocka_unit_test(test_system_label_decides),
 		cmocka_unit_test(test_wrong_type),	cmocka_unit_test(test_words),
 		cmocka_unit_test(test_diff_goroutines), cmocka_unit_test(test_diff_functions),
+		cmocka_unit_test(test_diff_of_builds),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

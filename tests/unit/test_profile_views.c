@@ -81,6 +81,19 @@ static void test_flame_diff(void **state)
 	assert_int_equal(none.node_count, 5);
 }
 
+/* Two releases differ in what they are named, not in every frame. */
+static void test_flame_diff_of_builds(void **state)
+{
+	cleanup(profile) struct profile *old = MAKE(PROFILE_CPU, "app-1.4.2!m;app-1.4.2!f.constprop.0 30", "worker-1!m 1");
+	cleanup(profile) struct profile *next = MAKE(PROFILE_CPU, "app_v1.5.0-rc1!m;app_v1.5.0-rc1!f 60", "worker-2!m 1");
+	cleanup_flame_diff struct flame_diff d = { 0 };
+	cleanup_free char *text = NULL;
+
+	assert_int_equal(flame_diff_init(&d, old, next, 0), 0);
+	text = diff_text(&d);
+	assert_string_equal(text, "all 31 61\n m 30 60\n  f.constprop.0 30 60\n m 1 0\n m 0 1\n");
+}
+
 static void test_flame_diff_folds_lines(void **state)
 {
 	struct profile_meta meta = { .type = PROFILE_CPU };
@@ -279,7 +292,8 @@ static void test_severity(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_flame_diff), cmocka_unit_test(test_flame_diff_folds_lines),
+		cmocka_unit_test(test_flame_diff), cmocka_unit_test(test_flame_diff_of_builds),
+		cmocka_unit_test(test_flame_diff_folds_lines),
 		cmocka_unit_test(test_heatmap),
 		cmocka_unit_test(test_heatmap_of_waits),	   cmocka_unit_test(test_trend),
 		cmocka_unit_test(test_ledger),	   cmocka_unit_test(test_severity),
