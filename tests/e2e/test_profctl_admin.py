@@ -52,6 +52,10 @@ def continuous_profiling():
         # its samples appear as a running span of the history
         wait_until(lambda: json.loads(run(*at, "continuous", "status", "-o", "json").stdout)
                    ["items"][0]["status"]["lastSessionId"], 60, "continuous data")
+        span = json.loads(run(*at, "continuous", "status", "-o", "json").stdout)["items"][0]["status"]["lastSessionId"]
+        refused = run(*at, "stop", span, status=1).stderr
+        check("profctl continuous stop truth_nofp" in refused, refused)
+        run(*at, "get", span)
         run(*at, "continuous", "start", "truth_nofp", "--webhook", "http://127.0.0.1:1/", status=2)
         run(*at, "continuous", "start", "truth_nofp", "--watch", "yesterday", status=1)
         gone = json.loads(run(*at, "continuous", "stop", "truth_nofp", "-o", "json").stdout)

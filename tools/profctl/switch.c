@@ -29,11 +29,20 @@ static int set_sampling(const struct arguments *args, bool enabled)
 	return 0;
 }
 
-/* One that runs answers with what it was, a finished one with nothing. */
+/* One that runs answers with what it was, a finished one with nothing. A running span is a view of what is recorded: asked to end
+ * it, the daemon can but hide it. */
 static int stop_one(const struct arguments *args, const char *id)
 {
-	cleanup(json) cJSON *answer = NULL;
+	cleanup(json) cJSON *answer = NULL, *session = NULL;
 
+	if (session_get(args, id, &session) < 0)
+		return 1;
+	if (cJSON_IsTrue(cJSON_GetObjectItem(session, "continuous")) && !strcmp(output_text(session, "status"), "running")) {
+		(void)fprintf(stderr,
+			      "profctl: %s is the running span of continuous profiling and ends by itself: profctl continuous stop %s ends the "
+			      "recording and keeps what there is\n", id, output_text(session, "service"));
+		return 1;
+	}
 	if (client_item(args->client, "DELETE", SESSIONS_PATH, id, &answer) < 0)
 		return 1;
 	if (args->format == OUTPUT_JSON)
