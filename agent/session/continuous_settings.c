@@ -305,8 +305,10 @@ static int check(struct sessions *s, const struct continuous_source *source, str
 	if (setting->retention_days < 1 || setting->retention_days > 3650)
 		return err_set(err, EINVAL, "InvalidParam", "retentionDays",
 			       "must be 1 to 3650, got %u", setting->retention_days);
-	if (setting->watch_against[0] && !(setting->types & ((1u << CONTINUOUS_TYPES) - 1)))
-		return err_set(err, EINVAL, "InvalidParam", "watch", "only cpu, offcpu and wall are watched");
+	/* Windows know their services; of sessions the watch looks for those of a name. */
+	if (setting->watch_against[0] && source->selector.kind != SELECTOR_SERVICE && setting->types >> CONTINUOUS_TYPES)
+		return err_set(err, EINVAL, "InvalidParam", "watch",
+			       "beside cpu, offcpu and wall only services that are named are watched");
 	for (int type = 0; rc == 0 && type < PROFILE_TYPE_MAX; type++) {
 		struct type_need need;
 

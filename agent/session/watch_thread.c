@@ -134,7 +134,7 @@ static int check_source(struct run *run, const struct subjects *all,
 
 	if (source->selector.kind != SELECTOR_SERVICE)
 		return check_stored(run, all, source);
-	for (int type = 0; type < CONTINUOUS_TYPES; type++) {
+	for (int type = 0; type < PROFILE_TYPE_MAX; type++) {
 		if (!(source->setting.types >> type & 1))
 			continue;
 		rc = check_one(run, source, source->setting.service, (enum profile_type)type);

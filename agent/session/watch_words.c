@@ -124,10 +124,14 @@ char *watch_level_json(const struct watch_subject *subject, const struct change_
 	clock_format_rfc3339(point_ns, time);
 	watch_window_label(subject, subject->at_ns - CONTINUOUS_DAY_NS, point_ns, before);
 	watch_window_label(subject, point_ns, subject->at_ns, after);
-	(void)snprintf(summary, sizeof(summary),
-		       "The %s per second changed at %s from %.4g to %.4g and stayed there: more or "
-		       "less work is likelier than slower or faster code.",
-		       profile_type_info(subject->type)->word, time, point->before, point->after);
+	if (profile_type_info(subject->type)->rate)
+		(void)snprintf(summary, sizeof(summary),
+			       "The %s per second changed at %s from %.4g to %.4g and stayed there: more or "
+			       "less work is likelier than slower or faster code.",
+			       profile_type_info(subject->type)->word, time, point->before, point->after);
+	else
+		(void)snprintf(summary, sizeof(summary), "The level of %s changed at %s from %.4g to %.4g and stayed there.",
+			       profile_type_info(subject->type)->word, time, point->before, point->after);
 	json = start(before, after, compare_verdict_word(COMPARE_UNCHANGED),
 		     compare_cause_word(COMPARE_CAUSE_LOAD), summary);
 	add_number(json, "overallDelta", delta_pct);

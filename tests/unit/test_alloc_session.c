@@ -56,13 +56,25 @@ static const char *label_of(const struct profile *p, const char *name)
 	return "";
 }
 
-/* The profile of a session of which that was told; the caller's. */
-static struct profile *profile_of(struct session_fixture *f, uint8_t followed)
+/* Blocks of a mebibyte. */
+static void tell_blocks(struct fake_feed *feed, uint32_t stack, uint32_t count)
+{
+	fake_feed_live(feed, &(struct feed_sample){ .time_ns = clock_monotonic_ns(),
+						    .value = (uint64_t)count << 20,
+						    .value2 = 1 << 20,
+						    .proc = 3,
+						    .user_stack = stack,
+						    .type = PROF_SAMPLE_ALLOC,
+						    .state = FEED_ALLOC_LIVE,
+						    .detail = FEED_ALLOC_FEW | 2,
+						    .holder = 4,
+						    .object = 500 });
+}
+
+/* A session of which that was told. */
+static void session_of(struct session_fixture *f, uint8_t followed, uint32_t blocks, char id[SESSION_ID_SIZE])
 {
 	struct session_request request = session_fixture_request("db", 60);
-	struct profile *p = NULL;
-	struct err err = { 0 };
-	char id[SESSION_ID_SIZE];
 
 	f->feed.probes = true;
 	fake_feed_connect(&f->feed, f->sessions);
@@ -73,7 +85,21 @@ static struct profile *profile_of(struct session_fixture *f, uint8_t followed)
 	request.type = PROFILE_MEMORY;
 	session_fixture_start(f, &request, id);
 	tell(&f->feed, clock_monotonic_ns(), followed);
+	if (blocks) {
+		tell_blocks(&f->feed, 1, 1000);
+		tell_blocks(&f->feed, 2, blocks);
+	}
 	session_fixture_stop(f, id);
+}
+
+/* Its profile; the caller's. */
+static struct profile *profile_of(struct session_fixture *f, uint8_t followed)
+{
+	struct profile *p = NULL;
+	struct err err = { 0 };
+	char id[SESSION_ID_SIZE];
+
+	session_of(f, followed, 0, id);
 	if (sessions_profile(f->sessions, "default", id, &p, &err) < 0)
 		fail_msg("%s", err.text);
 	return p;
@@ -135,6 +161,51 @@ static void test_a_level_is_no_sum(void **state)
 	assert_int_equal(sessions_window_profile(f->sessions, &window, &merged, &err), 0);
 	assert_int_equal(merged->totals[1], mean);
 	assert_int_equal(session_fixture_self(merged, "f_100"), mean);
+}
+
+/* Also what continuous profiling takes as sessions of a span's length is held against a baseline. */
+static void test_memory_is_watched(void **state)
+{
+	struct session_fixture *f = *state;
+	struct continuous_setting setting = session_fixture_setting("default", "db", 99);
+	struct finding_query query = { .tenant = "default", .service = "db", .limit = 10 };
+	struct baseline_request make = { .tenant = "default", .label = "before", .description = "", .type = PROFILE_MEMORY };
+	struct session_info info = { 0 };
+	struct baseline_info baseline;
+	struct finding_list list;
+	struct err err = { 0 };
+	char id[SESSION_ID_SIZE];
+	uint32_t checked = 0;
+	bool stopped;
+
+	session_of(f, FEED_ALLOC_FEW | 2, 1000, id);
+	make.session_id = id;
+	assert_int_equal(sessions_baseline_create(f->sessions, &make, &baseline, &err), 0);
+	assert_int_equal(sessions_delete(f->sessions, "default", id, &stopped, &err), 0);
+	session_of(f, FEED_ALLOC_FEW | 2, 5000, id);
+	/* It was 50 minutes ago; whoever stores it first has done so when all is closed. */
+	session_fixture_close(f);
+	session_fixture_open(f);
+	assert_int_equal(sessions_get(f->sessions, "default", id, &info, &err), 0);
+	info.created_at_ns -= 3000 * NS_PER_S;
+	assert_int_equal(session_record_put(f->store, &info, NULL, &err), 0);
+	session_info_deinit(&info);
+	setting.types = 1u << PROFILE_MEMORY;
+	(void)snprintf(setting.watch_against, sizeof(setting.watch_against), "%s", baseline.id);
+	session_fixture_put(f, &setting);
+	for (uint64_t ago_ns = 2400 * NS_PER_S; ago_ns; ago_ns -= 2400 * NS_PER_S) {
+		if (sessions_watch_check(f->sessions, "default", "db", clock_realtime_ns() - ago_ns, &checked, &err) < 0)
+			fail_msg("%s", err.text);
+		assert_int_equal(checked, 1);
+	}
+	if (sessions_watch_check(f->sessions, "default", "db", 0, &checked, &err) < 0)
+		fail_msg("%s", err.text);
+	assert_int_equal(sessions_findings(f->sessions, &query, &list, &err), 0);
+	assert_int_equal(list.count, 1);
+	assert_int_equal(list.items[0].type, PROFILE_MEMORY);
+	assert_non_null(strstr(list.items[0].comparison, "\"funcName\":\"f_200\""));
+	finding_list_deinit(&list);
+	baseline_info_deinit(&baseline);
 }
 
 static const struct profile_grown grown[] = { { 104, 384, 11803 }, { 24, 0, 1ull << 40 } };
@@ -204,6 +275,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_what_is_followed_is_no_file, session_fixture_setup,
 						session_fixture_teardown),
 		cmocka_unit_test_setup_teardown(test_a_level_is_no_sum, session_fixture_setup, session_fixture_teardown),
+		cmocka_unit_test_setup_teardown(test_memory_is_watched, session_fixture_setup, session_fixture_teardown),
 		cmocka_unit_test(test_growth_is_kept),
 		cmocka_unit_test(test_growth_is_stored),
 	};

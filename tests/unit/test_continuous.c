@@ -72,7 +72,7 @@ static void test_refused_settings(void **state)
 		{ "empty", "InvalidParam", session_fixture_setting("default", "", 19) },
 		{ "io", "ProfileTypeUnavailable", session_fixture_setting("default", "web", 19) },
 		{ "block of all", "ProfileTypeUnavailable", session_fixture_setting("default", "*", 19) },
-		{ "watch of block", "InvalidParam", session_fixture_setting("default", "web", 19) },
+		{ "watch of block of a port", "InvalidParam", session_fixture_setting("default", "port:80", 19) },
 	};
 
 	rows[0].setting.types = 0;
