@@ -288,6 +288,12 @@ static bool rate_speaks(const struct comparison *c, unsigned changed)
 	return changed || runqueue_known(c) || type == PROFILE_GOROUTINE || type == PROFILE_MEMORY;
 }
 
+/* Less work does not make slower code better: where functions speak against the rate, they are what was changed. */
+static bool contradict(const struct balance *b, enum compare_verdict sign)
+{
+	return sign == COMPARE_IMPROVED ? b->worse > BALANCE * b->better : b->better > BALANCE * b->worse;
+}
+
 void compare_verdict(struct comparison *c)
 {
 	bool units = compare_by_unit(c), contended;
@@ -312,7 +318,7 @@ void compare_verdict(struct comparison *c)
 		c->out->overall_significant = false;
 		c->out->cause = COMPARE_CAUSE_CONTENDED;
 	}
-	if (c->out->overall_significant && (units || rate_speaks(c, b.count))) {
+	if (c->out->overall_significant && (units || (rate_speaks(c, b.count) && !contradict(&b, sign)))) {
 		/* Load cannot move the cost of a unit. */
 		set_verdict(c, sign,
 			    b.count ? COMPARE_CAUSE_FUNCTIONS

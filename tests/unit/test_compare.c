@@ -150,8 +150,7 @@ static struct recipe recipe_of(const struct part *parts, size_t count, uint64_t 
 }
 #define RECIPE(parts, seed) recipe_of(parts, ARRAY_SIZE(parts), seed)
 
-static void compare_sides(struct compare *ret, const struct compare_side *base,
-			  const struct compare_side *comparison)
+static void compare_sides(struct compare *ret, const struct compare_side *base, const struct compare_side *comparison)
 {
 	assert_int_equal(compare_init(ret, base, comparison, NULL), 0);
 }
@@ -222,14 +221,12 @@ static void test_steady_program_never_regresses(void **state)
 
 	for (i = 0; i < 60; i++) {
 		cleanup_compare struct compare c = { 0 };
-		struct recipe base = RECIPE(steady, 1000 + 2 * i),
-			      comparison = RECIPE(steady, 1001 + 2 * i);
+		struct recipe base = RECIPE(steady, 1000 + 2 * i), comparison = RECIPE(steady, 1001 + 2 * i);
 
 		comparison.pid = i % 2 ? 10 : 77; /* another life every other time */
 		compare_recipes(&c, base, comparison);
 		assert_int_equal(c.different_lives, i % 2 == 0);
-		wrong +=
-			c.verdict != COMPARE_UNCHANGED || c.regression_count || c.improvement_count;
+		wrong += c.verdict != COMPARE_UNCHANGED || c.regression_count || c.improvement_count;
 	}
 	assert_true(wrong <= 1);
 }
@@ -237,7 +234,8 @@ static void test_steady_program_never_regresses(void **state)
 static void test_planted_regression(void **state)
 {
 	struct part slow[ARRAY_SIZE(steady)];
-	cleanup_compare struct compare c = { 0 }, back = { 0 };
+	cleanup_compare struct compare c = { 0 }, back = { 0 }, idle = { 0 };
+	struct recipe half = RECIPE(slow, 3);
 	const struct compare_function *f;
 
 	with(slow, "main;parse", 40);
@@ -263,6 +261,12 @@ static void test_planted_regression(void **state)
 	assert_int_equal(back.verdict, COMPARE_IMPROVED);
 	assert_string_equal(back.improvements[0].name, "parse");
 	assert_true(fabs(back.improvements[0].delta_pct + f->delta_pct) < 1e-9);
+	/* Half as much of slower code is not better code. */
+	half.hz = 50;
+	compare_recipes(&idle, RECIPE(steady, 1), half);
+	assert_true(idle.overall_significant && idle.overall_delta_pct < -40);
+	assert_int_equal(idle.verdict, COMPARE_REGRESSED);
+	assert_non_null(strstr(idle.summary, "parse went from"));
 }
 
 static void test_cumulative_is_shown_not_reported(void **state)
@@ -393,8 +397,7 @@ static void test_environment_does_not_decide(void **state)
 	cleanup_compare struct compare c = { 0 };
 
 	memcpy(noisy, steady, sizeof(steady));
-	noisy[ARRAY_SIZE(steady)] =
-		(struct part){ "main;irqentry_exit_to_user_mode@kernel", 25, NULL, NULL };
+	noisy[ARRAY_SIZE(steady)] = (struct part){ "main;irqentry_exit_to_user_mode@kernel", 25, NULL, NULL };
 	compare_recipes(&c, RECIPE(steady, 1), RECIPE(noisy, 2));
 	assert_int_equal(c.regression_count, 1);
 	assert_true(c.regressions[0].environment);
@@ -697,8 +700,7 @@ static void test_whose_wait_it_is(void **state)
 }
 
 /* A profile without events: stacks with fixed values. */
-static struct profile *level(enum profile_type type, const char *const *stacks,
-			     const int64_t (*values)[2], size_t count)
+static struct profile *level(enum profile_type type, const char *const *stacks, const int64_t (*values)[2], size_t count)
 {
 	struct profile_meta meta = { .type = type, .start_ns = START_NS, .duration_ns = NS_PER_S };
 	struct profile_quality quality = { 0 };
@@ -718,12 +720,8 @@ static struct profile *level(enum profile_type type, const char *const *stacks,
 static void test_memory(void **state)
 {
 	static const char *const stacks[] = { "main;cache", "main;buffers", "main;small" };
-	static const int64_t before[][2] = { { 1000000, 64000000 },
-					     { 400, 400000000 },
-					     { 100, 6400 } };
-	static const int64_t after[][2] = { { 4000000, 256000000 },
-					    { 400, 400000000 },
-					    { 900, 57600 } };
+	static const int64_t before[][2] = { { 1000000, 64000000 }, { 400, 400000000 }, { 100, 6400 } };
+	static const int64_t after[][2] = { { 4000000, 256000000 }, { 400, 400000000 }, { 900, 57600 } };
 	cleanup(profile) struct profile *a = level(PROFILE_MEMORY, stacks, before, 3);
 	cleanup(profile) struct profile *b = level(PROFILE_MEMORY, stacks, after, 3);
 	cleanup_compare struct compare c = { 0 }, same = { 0 };
