@@ -374,7 +374,7 @@ def restarts_keep_sessions():
 def take(daemon, program, *arguments, seconds=7):
     with running(program, *arguments) as process:
         known(daemon, os.path.basename(program))
-        session = daemon.start_profile(os.path.basename(program), 600, rate=199)
+        session = daemon.start_profile(os.path.basename(program), 600, rate=499)
         run_for(process, seconds)
         return daemon.stop_profile(session)["id"]
 
@@ -414,7 +414,7 @@ def regressions_of_known_programs():
         names = [r["funcName"] for r in worse["regressions"]]
         check(names == ["hash_record"], f"regressions {names}: {worse['summary']}")
         found = worse["regressions"][0]
-        # five deviations of 1,400 samples on each side
+        # eight deviations of 3,500 samples on each side: a busy host moves shares too
         check(abs(found["deltaPct"] - 13.3) < 8.5, f"delta {found['deltaPct']}, should be 13.3 points")
         low, high = found["confidenceInterval"]
         check(low <= found["deltaPct"] <= high and low > 0, f"interval {low}, {high}")
