@@ -119,6 +119,12 @@ static int days_of_month(int year, int month)
 	return days[month - 1] + (month == 2 && leap);
 }
 
+/* What lies so far ahead that stores, which keep times as signed numbers, do not know it is as far as they do. */
+static uint64_t to_ns(uint64_t seconds, uint64_t fraction_ns)
+{
+	return seconds < INT64_MAX / NS_PER_S ? seconds * NS_PER_S + fraction_ns : INT64_MAX;
+}
+
 int clock_parse_rfc3339(const char *text, uint64_t *ret_ns)
 {
 	struct tm tm = { 0 };
@@ -127,7 +133,7 @@ int clock_parse_rfc3339(const char *text, uint64_t *ret_ns)
 	time_t seconds;
 
 	if (parse_u64(text, 0, 253402300799ull, &unix_seconds) == 0) {
-		*ret_ns = unix_seconds * NS_PER_S;
+		*ret_ns = to_ns(unix_seconds, 0);
 		return 0;
 	}
 	if (take_number(&text, 4, 1970, 2500, &year) || take_char(&text, "-") ||
@@ -150,7 +156,7 @@ int clock_parse_rfc3339(const char *text, uint64_t *ret_ns)
 	seconds = timegm(&tm) - zone;
 	if (seconds < 0)
 		return -EINVAL;
-	*ret_ns = (uint64_t)seconds * NS_PER_S + fraction;
+	*ret_ns = to_ns((uint64_t)seconds, fraction);
 	return 0;
 }
 

@@ -90,6 +90,7 @@ static void clock_round_trip(void **state)
 					   "2026-01-01T00:00:00+25:00",
 					   "2026-01-01T00:00:00.Z",
 					   "yesterday" };
+	static const char *const far[] = { "9999999999", "253402300799", "2262-04-12T00:00:00Z", "2500-12-31T23:59:59.9Z" };
 	char text[CLOCK_RFC3339_SIZE];
 	uint64_t ns = 0;
 
@@ -101,6 +102,13 @@ static void clock_round_trip(void **state)
 	assert_string_equal(text, "2026-11-21T16:47:21.123Z");
 	assert_int_equal(clock_parse_rfc3339("1700000000", &ns), 0);
 	assert_int_equal(ns, 1700000000ull * NS_PER_S);
+	assert_int_equal(clock_parse_rfc3339("9223372035", &ns), 0);
+	assert_int_equal(ns, 9223372035ull * NS_PER_S);
+	/* As far as signed numbers go. */
+	for (size_t i = 0; i < ARRAY_SIZE(far); i++) {
+		assert_int_equal(clock_parse_rfc3339(far[i], &ns), 0);
+		assert_int_equal(ns, INT64_MAX);
+	}
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
 		if (clock_parse_rfc3339(bad[i], &ns) != -EINVAL)
 			fail_msg("accepted '%s'", bad[i]);
