@@ -70,7 +70,7 @@ static int sums(struct comparison *c)
 			c->sum[s][i] = (double)join_sum(&c->join, s, i, &c->m[s]->self);
 		for (i = 0; i < c->m[s]->window_count; i++)
 			c->total[s] += (double)c->m[s]->totals[i];
-		c->seconds[s] = (double)c->m[s]->duration_ns / (double)NS_PER_S;
+		c->seconds[s] = (double)c->m[s]->covered_ns / (double)NS_PER_S;
 		if (c->seconds[s] <= 0)
 			c->seconds[s] = 1;
 	}

@@ -118,15 +118,15 @@ static int set_windows(struct window_build *b, const struct window_options *opti
 		options && options->window_max ? options->window_max : WINDOW_MATRIX_WINDOWS_MAX;
 
 	m->start_ns = p->meta.start_ns;
-	m->duration_ns = p->meta.duration_ns;
+	m->duration_ns = m->covered_ns = p->meta.duration_ns;
 	if (m->totals_only) {
 		m->window_ns = m->duration_ns ? m->duration_ns : NS_PER_S;
 		m->window_count = 1;
 	} else {
 		uint64_t last = p->events[p->event_count - 1].time_ns;
 
-		/* A profile that is still running, or whose clock stepped, may have later events.
-		 */
+		/* A profile that is still running, whose clock stepped, or that is merged of others, may have later
+		 * events. */
 		if (last > m->start_ns && last - m->start_ns > m->duration_ns)
 			m->duration_ns = last - m->start_ns;
 		width = width ? width : stamp_width(p);
@@ -137,6 +137,8 @@ static int set_windows(struct window_build *b, const struct window_options *opti
 		m->window_ns = width;
 		m->window_count = count ? (uint32_t)count : 1;
 	}
+	if (!m->covered_ns)
+		m->covered_ns = m->duration_ns;
 	m->totals = calloc(m->window_count, sizeof(*m->totals));
 	return m->totals ? 0 : -ENOMEM;
 }

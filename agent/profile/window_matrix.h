@@ -61,7 +61,8 @@ struct window_matrix {
 	enum profile_type type;
 	uint64_t start_ns;    /* realtime of window 0 */
 	uint64_t window_ns;   /* the last window is longer or shorter */
-	uint64_t duration_ns; /* of the profile */
+	uint64_t duration_ns; /* from its begin to its end */
+	uint64_t covered_ns;  /* of it, the time that was profiled: there may be gaps between what was merged */
 	double scale;	      /* effective samples per unit of value; 0 for types without samples */
 	bool totals_only;
 	uint32_t window_count, function_count, life_count, stratum_count;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <errno.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -7,8 +8,10 @@
 
 #include <cmocka.h>
 
+#include "agent/base/clock.h"
 #include "agent/base/hash.h"
 #include "agent/profile/builder_internal.h"
+#include "agent/profile/compare.h"
 #include "tests/support/profile_text.h"
 
 static struct profile *make(enum profile_type type, const char *const *lines, size_t count)
@@ -505,6 +508,41 @@ static void test_a_million_stacks(void **state)
 	}
 }
 
+/* A hundred samples a second from @start_s on. */
+static struct profile *steady(uint64_t start_s, uint64_t seconds)
+{
+	const struct profile_meta meta = { .type = PROFILE_CPU, .start_ns = start_s * NS_PER_S, .duration_ns = seconds * NS_PER_S };
+	cleanup(profile_builder) struct profile_builder *b = profile_builder_create(&meta, 100);
+	const struct profile_quality quality = { .samples = (int64_t)seconds * 100 };
+	const struct profile_function function = { .name = profile_builder_string(b, "f", 1) };
+	const struct profile_frame frame = { .function = profile_builder_function(b, &function) };
+	const struct profile_attrs attrs = { 0 };
+	struct profile_event event = { .node = profile_builder_node(b, 0, profile_builder_frame(b, &frame)),
+				       .attrs = profile_builder_attrs(b, &attrs, NULL), .value = 10 * NS_PER_MS };
+	struct profile *p = NULL;
+
+	for (uint64_t i = 0; i < seconds * 100; i++) {
+		event.time_ns = meta.start_ns + i * 10 * NS_PER_MS;
+		profile_builder_event(b, &event);
+		profile_builder_sample(b, event.node, event.attrs, (const int64_t[]){ 1, event.value, 0 });
+	}
+	assert_int_equal(profile_builder_finish(b, &quality, &p), 0);
+	return p;
+}
+
+/* Between sessions that are put together nobody looked: that is no time in which nothing was used. */
+static void test_gaps_are_no_rest(void **state)
+{
+	cleanup(profile) struct profile *morning = steady(1000, 10), *evening = steady(9000, 10), *both = NULL;
+	cleanup(profile) struct profile *whole = steady(20000, 20);
+	cleanup_compare struct compare c = { 0 };
+
+	assert_int_equal(profile_merge((struct profile *[]){ morning, evening }, 2, &both), 0);
+	assert_int_equal(compare_init(&c, &(struct compare_side){ .profile = both, .runqueue_share = -1 },
+				      &(struct compare_side){ .profile = whole, .runqueue_share = -1 }, NULL), 0);
+	assert_true(c.overall_known && fabs(c.overall_delta_pct) < 1);
+}
+
 static void test_references(void **state)
 {
 	struct profile *p = MAKE(PROFILE_CPU, "a 1");
@@ -529,6 +567,7 @@ int main(void)
 		cmocka_unit_test(test_merge_is_sum),
 		cmocka_unit_test(test_merge_of_levels),
 		cmocka_unit_test(test_merge_of_hosts),
+		cmocka_unit_test(test_gaps_are_no_rest),
 		cmocka_unit_test(test_select),
 		cmocka_unit_test(test_select_time),
 		cmocka_unit_test(test_select_time_of_waits),
