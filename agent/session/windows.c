@@ -50,11 +50,33 @@ static bool any_continuous(const struct session_list *list)
 	return false;
 }
 
+/* What was taken in another way than the newest, such as the stacks of those who unlock, cannot be added to it. */
+struct one_source {
+	bool any;
+	enum profile_source source;
+	uint32_t others;
+};
+
+static bool is_of_source(struct one_source *one, enum profile_source source)
+{
+	if (!one->any)
+		*one = (struct one_source){ .any = true, .source = source };
+	one->others += source != one->source;
+	return source == one->source;
+}
+
+static void note_other_sources(const struct one_source *one, struct profile_quality *quality)
+{
+	if (one->others)
+		quality_note(quality, "%u sessions that were taken in another way than the newest are left out", one->others);
+}
+
 static int merge_sessions(struct sessions *s, const struct history_window *window,
 			  struct profile **ret, struct err *err)
 {
 	struct session_query query = sessions_query(window);
 	struct profile *parts[MERGED_SESSIONS_MAX];
+	struct one_source one = { 0 };
 	struct session_list list;
 	bool standing;
 	size_t count = 0;
@@ -64,7 +86,7 @@ static int merge_sessions(struct sessions *s, const struct history_window *windo
 		return rc;
 	standing = any_continuous(&list);
 	for (uint32_t i = 0; i < list.count && rc == 0; i++) {
-		if (standing && !list.items[i].continuous)
+		if ((standing && !list.items[i].continuous) || !is_of_source(&one, list.items[i].source))
 			continue;
 		rc = sessions_profile(s, window->tenant, list.items[i].id, &parts[count], err);
 		count += rc == 0;
@@ -77,6 +99,8 @@ static int merge_sessions(struct sessions *s, const struct history_window *windo
 		rc = profile_merge(parts, count, ret);
 	if (rc == 0 && *list.next_cursor)
 		quality_note(&(*ret)->quality, "of more than %u sessions in this window the newest %u are merged", list.count, list.count);
+	if (rc == 0)
+		note_other_sources(&one, &(*ret)->quality);
 	session_list_deinit(&list);
 	for (size_t i = 0; i < count; i++)
 		(void)profile_unref(parts[i]);
@@ -207,6 +231,7 @@ struct points {
 	struct history_point *items; /* by step, all of the window */
 	const char *function;	     /* NULL = all of them */
 	bool *standing;		     /* of sessions: these steps have some of a continuous setting */
+	struct one_source one;	     /* likewise */
 	struct levels_vec levels;
 	size_t count;
 	/* Begin of a minute, plus host_ns -> time looked in it, by all series of a host together. */
@@ -425,7 +450,8 @@ static int each_session(struct points *points, session_visit_fn *visit)
 
 static int note_standing(struct points *points, struct history_point *point, const struct session_info *info)
 {
-	points->standing[point - points->items] |= info->continuous;
+	if (is_of_source(&points->one, info->source))
+		points->standing[point - points->items] |= info->continuous;
 	return 0;
 }
 
@@ -476,7 +502,7 @@ static int add_session(struct points *points, struct history_point *point, const
 	uint64_t samples = info->sample_count;
 	int rc = 0;
 
-	if (points->standing[point - points->items] && !info->continuous)
+	if ((points->standing[point - points->items] && !info->continuous) || info->source != points->one.source)
 		return 0;
 	if (points->function)
 		rc = function_of_session(points, info, &value, &samples);
@@ -497,6 +523,7 @@ static int sum_sessions(struct points *points)
 
 	if (rc == 0)
 		rc = each_session(points, add_session);
+	note_other_sources(&points->one, &points->quality);
 	for (size_t i = 0; i < points->levels.count; i++) {
 		const struct level *level = &points->levels.data[i];
 

@@ -9,8 +9,10 @@
 #include <cmocka.h>
 
 #include "agent/base/clock.h"
+#include "agent/base/ulid.h"
 #include "agent/recording/roll_up.h"
 #include "agent/session/continuous.h"
+#include "agent/session/session_record.h"
 #include "bpf/profiler.h"
 #include "tests/support/session_fixture.h"
 
@@ -651,6 +653,41 @@ static void test_standing_sessions(void **state)
 	assert_int_equal(sessions_get(f->sessions, "default", info.id, &info, &err), -ENOENT);
 }
 
+/* A window's sessions of those who unlock and of those who wait are not one profile: the newest say of which. */
+static void test_window_of_two_sources(void **state)
+{
+	enum { OTHERS = 3, SESSIONS = 4 };
+	struct session_fixture *f = *state;
+	const uint64_t begin_ns = (clock_realtime_ns() / MINUTE - 100) * MINUTE;
+	const struct history_window window = { .tenant = "default", .service = "web", .type = PROFILE_MUTEX,
+					       .from_ns = begin_ns, .to_ns = begin_ns + 50 * MINUTE };
+	struct session_info info = { .type = PROFILE_MUTEX, .tenant = "default", .service = "web",
+				     .selector = "service:web", .status = SESSION_COMPLETED, .duration_ns = MINUTE,
+				     .sample_count = 1, .total_value = 5, .quality = { .samples = 1 } };
+	cleanup(profile) struct profile *p = NULL;
+	struct history_points points;
+	struct err err = { 0 };
+
+	for (uint32_t i = 0; i < OTHERS + SESSIONS; i++) {
+		info.source = i < OTHERS ? PROFILE_SOURCE_UNLOCKERS : PROFILE_SOURCE_USUAL;
+		info.created_at_ns = info.started_at_ns = begin_ns + i * MINUTE;
+		info.completed_at_ns = info.created_at_ns + MINUTE;
+		strcpy(info.id, "sess-");
+		ulid_make(info.created_at_ns, info.id + strlen("sess-"));
+		assert_int_equal(session_record_put(f->store, &info, NULL, &err), 0);
+	}
+	assert_int_equal(sessions_points(f->sessions, &window, MINUTE, NULL, &points, &err), 0);
+	assert_int_equal(points.count, SESSIONS);
+	assert_int_equal(points.items[0].from_ns, begin_ns + OTHERS * MINUTE);
+	assert_int_equal(points.quality.samples, SESSIONS);
+	assert_string_equal(points.quality.notes[0], "3 sessions that were taken in another way than the newest are left out");
+	history_points_deinit(&points);
+	assert_int_equal(sessions_window_profile(f->sessions, &window, &p, &err), 0);
+	assert_int_equal(p->meta.source, PROFILE_SOURCE_USUAL);
+	assert_int_equal(p->meta.duration_ns, SESSIONS * MINUTE);
+	assert_string_equal(p->quality.notes[0], "3 sessions that were taken in another way than the newest are left out");
+}
+
 /* One setting for everything: each of 200 services has its own windows, those that appear later too. */
 static void test_two_hundred_services(void **state)
 {
@@ -814,6 +851,7 @@ int main(void)
 		T(test_long_waits),
 		T(test_several_types),
 		T(test_standing_sessions),
+		T(test_window_of_two_sources),
 		T(test_two_hundred_services),
 		T(test_pages),
 		T(test_baseline_of_a_span_outlives_it),
