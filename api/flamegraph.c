@@ -219,8 +219,7 @@ static int render(struct http_call *call, const struct profile *p,
 		  const struct render_format *format, const struct render_options *options,
 		  const char *name, bool download)
 {
-	const char *encodings = http_header(call->request, "Accept-Encoding");
-	bool packed = !format->packed && encodings && strstr(encodings, "gzip");
+	bool packed = !format->packed && negotiate_gzip(http_header(call->request, "Accept-Encoding"));
 	/* The request says which data and which view. */
 	const char *const texts[] = { call->request->tenant, call->request->target, format->name,
 				      packed ? "gzip" : "" };

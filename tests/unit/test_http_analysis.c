@@ -344,7 +344,7 @@ static void test_baseline_refusals(void **state)
 static void test_views(void **state)
 {
 	struct http_fixture *f = *state;
-	char id[SESSION_ID_SIZE];
+	char id[SESSION_ID_SIZE], target[128];
 	struct http_reply reply;
 	double sum = 0;
 
@@ -360,6 +360,11 @@ static void test_views(void **state)
 	assert_int_equal(reply.status, 200);
 	assert_int_equal(cJSON_GetArraySize(http_member(&reply, "lines")), 1);
 	assert_true(http_number(&reply, "lines.0.cumulativeValue") == http_number(&reply, "totalValue"));
+	http_reply_free(&reply);
+	(void)snprintf(target, sizeof(target), A "/%s/flamegraph?format=folded", id);
+	reply = http_request(f, "GET", target, "Accept-Encoding: gzip;q=0\r\n", "");
+	assert_int_equal(reply.status, 200);
+	assert_null(http_reply_header(&reply, "Content-Encoding"));
 	http_reply_free(&reply);
 	reply = call(f, "GET", "", A "/%s/heatmap?colMs=1000&rowMs=30", id);
 	assert_int_equal(reply.status, 400);
