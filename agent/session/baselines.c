@@ -220,6 +220,9 @@ static int store_baseline(struct sessions *s, const struct baseline_info *info,
 		rc = store_session_copy(s->store, info->session_id, info->id, err);
 		(void)pthread_mutex_unlock(&s->file_lock);
 	}
+	/* Deleted since it was looked at: only a session that has taken nothing has no data. */
+	if (rc == -ENOENT && session->sample_count)
+		return err_set(err, ENOENT, "UnknownSession", "sessionId", "no session '%.64s'", session->id);
 	if (rc < 0 && rc != -ENOENT)
 		return rc;
 	rc = store_put(s->store, &record, err);

@@ -167,7 +167,7 @@ int spans_functions(struct sessions *s, const struct history_window *window, con
  * from debug information. */
 int spans_names(struct sessions *s, const struct store_day *day, uint64_t from_ns, uint64_t to_ns, names_visit_fn *visit,
 		void *ctx, bool *ret_all, struct err *err) must_use;
-/* Copies the data of a span, with its names, into the session file @to. */
+/* Copies the data of a span, with its names, into the session file @to. -ENOENT: nothing is stored of it any more. */
 int spans_copy(struct sessions *s, const struct session_info *span, const char *to,
 	       struct err *err) must_use;
 /* Deletes days whose time is over; the oldest first when the budget is passed. */

@@ -439,12 +439,14 @@ int spans_copy(struct sessions *s, const struct session_info *span, const char *
 		rc = recording_encode(best.recording, append_chunk, &copy);
 	if (rc == 0 && best.recording)
 		rc = day_names_copy(s, &best.day, to, err);
+	if (rc == 0 && !best.recording)
+		rc = -ENOENT;
 	recording_destroy(best.recording);
 	if (rc < 0)
 		return rc;
 	/* Names that cannot be had now are asked for when it is shown. */
 	(void)snprintf(copied.id, sizeof(copied.id), "%s", to);
-	if (best.recording && finisher_keep_names(s, &copied, err) < 0)
+	if (finisher_keep_names(s, &copied, err) < 0)
 		*err = (struct err){ 0 };
 	return 0;
 }

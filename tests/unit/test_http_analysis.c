@@ -11,6 +11,7 @@
 
 #include "agent/base/buf.h"
 #include "agent/base/clock.h"
+#include "agent/store/store.h"
 #include "tests/support/http_fixture.h"
 
 #define A "/api/v1/observability/profiling"
@@ -341,6 +342,22 @@ static void test_baseline_refusals(void **state)
 	}
 }
 
+/* There is no baseline of what is being deleted. */
+static void test_baseline_of_nothing(void **state)
+{
+	struct http_fixture *f = *state;
+	char id[SESSION_ID_SIZE], body[256];
+	struct http_reply reply;
+
+	http_make_session(f, "default", id);
+	assert_int_equal(store_session_remove(f->store, id, NULL), 0);
+	(void)snprintf(body, sizeof(body), "{\"label\":\"l\",\"sessionId\":\"%s\",\"profileType\":\"cpu\"}", id);
+	reply = call(f, "POST", body, B "/baselines");
+	assert_int_equal(reply.status, 404);
+	assert_string_equal(http_text(&reply, "error_code"), "UnknownSession");
+	http_reply_free(&reply);
+}
+
 static void test_views(void **state)
 {
 	struct http_fixture *f = *state;
@@ -530,6 +547,7 @@ int main(void)
 		cmocka_unit_test(test_views),	       cmocka_unit_test(test_samply),
 		cmocka_unit_test(test_pull),	       cmocka_unit_test(test_functions_sent_back),
 		cmocka_unit_test(test_stopped_pipeline), cmocka_unit_test(test_trend_pages),
+		cmocka_unit_test(test_baseline_of_nothing),
 	};
 
 	return cmocka_run_group_tests(tests, http_fixture_setup, http_fixture_teardown);
