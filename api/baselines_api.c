@@ -253,6 +253,15 @@ static struct baseline_query list_query(const struct http_call *call)
 	};
 }
 
+/* What was deleted while the list was made is not in it. */
+static int pass_over_deleted(struct http_call *call, int rc)
+{
+	if (rc != -ENOENT)
+		return rc;
+	*call->err = (struct err){ 0 };
+	return 0;
+}
+
 int handle_list_baselines(struct http_call *call)
 {
 	const struct baseline_query query = list_query(call);
@@ -265,7 +274,7 @@ int handle_list_baselines(struct http_call *call)
 	json_out_open(&json, NULL, '{');
 	json_out_open(&json, "items", '[');
 	for (uint32_t i = 0; rc == 0 && i < list.count; i++)
-		rc = baseline_json(call, &json, &list.items[i], NULL);
+		rc = pass_over_deleted(call, baseline_json(call, &json, &list.items[i], NULL));
 	json_out_close(&json, ']');
 	json_out_text(&json, "nextCursor", list.next_cursor[0] ? list.next_cursor : NULL);
 	json_out_uint(&json, "total", list.total);
@@ -332,8 +341,8 @@ int handle_trend(struct http_call *call)
 	json_out_text(&json, "funcName", function);
 	json_out_open(&json, "items", '[');
 	for (uint32_t i = 0; rc == 0 && i < list.count; i++)
-		rc = point_json(call, &json, &list.items[i], function,
-				strcmp(metric, "cumulative_pct") == 0);
+		rc = pass_over_deleted(call, point_json(call, &json, &list.items[i], function,
+							strcmp(metric, "cumulative_pct") == 0));
 	json_out_close(&json, ']');
 	json_out_text(&json, "nextCursor", list.next_cursor[0] ? list.next_cursor : NULL);
 	json_out_uint(&json, "total", list.total);

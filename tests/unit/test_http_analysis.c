@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What is made from sessions: comparisons, baselines, the gate, the trend, views, Samply profiles, pull paths. */
 #include <errno.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -11,6 +13,7 @@
 
 #include "agent/base/buf.h"
 #include "agent/base/clock.h"
+#include "agent/session/history.h"
 #include "agent/store/store.h"
 #include "tests/support/http_fixture.h"
 
@@ -358,6 +361,57 @@ static void test_baseline_of_nothing(void **state)
 	http_reply_free(&reply);
 }
 
+#define DELETED 24
+
+struct deleting {
+	struct http_fixture *f;
+	char ids[DELETED][SESSION_ID_SIZE];
+	atomic_bool done;
+};
+
+static void *delete_baselines(void *ctx)
+{
+	struct deleting *d = ctx;
+	struct err err = { 0 };
+
+	for (int i = 0; i < DELETED; i++)
+		(void)!sessions_baseline_delete(d->f->sessions, "gone", d->ids[i], &err);
+	atomic_store(&d->done, true);
+	return NULL;
+}
+
+/* Lists stay lists while others delete what is in them. */
+static void test_lists_while_baselines_go(void **state)
+{
+	struct deleting d = { .f = *state };
+	char session[SESSION_ID_SIZE];
+	struct err err = { 0 };
+	pthread_t thread;
+
+	http_make_session(d.f, "gone", session);
+	for (int i = 0; i < DELETED; i++) {
+		const struct baseline_request request = { .tenant = "gone", .session_id = session, .label = "l", .type = PROFILE_CPU };
+		struct baseline_info info;
+
+		assert_int_equal(sessions_baseline_create(d.f->sessions, &request, &info, &err), 0);
+		strcpy(d.ids[i], info.id);
+		baseline_info_deinit(&info);
+	}
+	assert_int_equal(pthread_create(&thread, NULL, delete_baselines, &d), 0);
+	while (!atomic_load(&d.done)) {
+		static const char *const lists[] = { B "/baselines?limit=100", B "/trend?profileType=cpu&funcName=f_200&limit=100" };
+
+		for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
+			struct http_reply reply = http_request(d.f, "GET", lists[i], "X-Tenant-ID: gone\r\n", "");
+
+			if (reply.status != 200)
+				fail_msg("%u %s", reply.status, reply.body);
+			http_reply_free(&reply);
+		}
+	}
+	assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
 static void test_views(void **state)
 {
 	struct http_fixture *f = *state;
@@ -547,7 +601,7 @@ int main(void)
 		cmocka_unit_test(test_views),	       cmocka_unit_test(test_samply),
 		cmocka_unit_test(test_pull),	       cmocka_unit_test(test_functions_sent_back),
 		cmocka_unit_test(test_stopped_pipeline), cmocka_unit_test(test_trend_pages),
-		cmocka_unit_test(test_baseline_of_nothing),
+		cmocka_unit_test(test_baseline_of_nothing), cmocka_unit_test(test_lists_while_baselines_go),
 	};
 
 	return cmocka_run_group_tests(tests, http_fixture_setup, http_fixture_teardown);
