@@ -119,12 +119,16 @@ static void write_labels(struct json_out *json, const struct profile *p, const i
 
 	for (uint32_t i = 0; i < p->label_count; i++) {
 		const char *name = profile_string(p, p->labels[i].name);
+		struct attribute attribute;
 		bool known = false, many = strcmp(name, "goid") == 0 || strcmp(name, "path") == 0 ||
 					   strcmp(name, "waitObject") == 0;
 
 		for (unsigned k = 0; k < count && !known; k++)
 			known = seen[k] == p->labels[i].name;
 		if (known || count == LABELS_MAX || (many && !named(extra, name)))
+			continue;
+		/* A program may call its labels what attributes are called, which stand above already. */
+		if (attribute_parse(p, name, &attribute) < 0 || attribute.kind != ATTRIBUTE_LABEL)
 			continue;
 		seen[count++] = p->labels[i].name;
 		write_attribute(json, p, name, totals);

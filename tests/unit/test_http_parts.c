@@ -11,6 +11,8 @@
 
 #include "agent/base/clock.h"
 #include "agent/base/io.h"
+#include "agent/profile/profile.h"
+#include "api/breakdown.h"
 #include "api/compress.h"
 #include "api/http.h"
 #include "api/http_error.h"
@@ -432,6 +434,31 @@ static void test_gzip_in_pieces(void **state)
 	buf_deinit(&whole);
 }
 
+/* Labels of a program that are called as attributes are do not stand beside them under the same name. */
+static void test_breakdown_names(void **state)
+{
+	const struct profile_meta meta = { .type = PROFILE_CPU };
+	cleanup(profile_builder) struct profile_builder *b = profile_builder_create(&meta, 100);
+	const struct profile_quality quality = { 0 };
+	struct profile_label labels[2] = { 0 };
+	struct profile_attrs attrs = { .label_count = 2 };
+	cleanup(profile) struct profile *p = NULL;
+	cleanup_buf struct buf text = { .max = 4096 };
+	struct json_out json = json_out_to(&text);
+
+	(void)state;
+	labels[0].name = attrs.state = profile_builder_string(b, "state", 5);
+	labels[1].name = profile_builder_string(b, "job", 3);
+	labels[0].value = labels[1].value = profile_builder_string(b, "x", 1);
+	profile_builder_sample(b, 0, profile_builder_attrs(b, &attrs, labels), (const int64_t[]){ 1, 7, 0 });
+	assert_int_equal(profile_builder_finish(b, &quality, &p), 0);
+	json_out_open(&json, NULL, '{');
+	breakdown_json(&json, p, NULL);
+	json_out_close(&json, '}');
+	buf_add(&text, "", 1);
+	assert_string_equal(text.data, "{\"breakdown\":{\"state\":{\"state\":7},\"job\":{\"x\":7}}}");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -440,6 +467,7 @@ int main(void)
 		cmocka_unit_test(test_json_out),       cmocka_unit_test(test_negotiation), cmocka_unit_test(test_gzip_negotiation),
 		cmocka_unit_test(test_errors),	       cmocka_unit_test(test_large_answers),
 		cmocka_unit_test(test_too_many_files), cmocka_unit_test(test_gzip_in_pieces),
+		cmocka_unit_test(test_breakdown_names),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
