@@ -39,6 +39,8 @@ static int window_of(struct http_call *call, const struct session_query *list,
 		.from_ns = list->from_ns,
 		.to_ns = list->to_ns ? list->to_ns : clock_realtime_ns(),
 	};
+	if (ret->from_ns >= ret->to_ns)
+		return err_set(call->err, EINVAL, "InvalidParam", "from", "from lies in the future");
 	return 0;
 }
 

@@ -190,6 +190,8 @@ static void test_refusals(void **state)
 	} rows[] = {
 		{ A "/history?aggregate=5m", 400, "service" },
 		{ A "/history?merge=true&service=web", 400, "profileType" },
+		{ A "/history?aggregate=5m&service=web&profileType=cpu&from=2200-01-01T00:00:00Z", 400, "from" },
+		{ A "/history?merge=true&service=web&profileType=cpu&from=2200-01-01T00:00:00Z", 400, "from" },
 		{ A "/history?aggregate=1s&service=web&profileType=cpu", 400, "aggregate" },
 		{ A "/history?aggregate=60s&from=now-90d&service=web&profileType=cpu", 400, "aggregate" },
 		{ A "/history?function=f&service=web&profileType=cpu", 400, "function" },
