@@ -11,6 +11,7 @@
 #include "api/api_internal.h"
 #include "api/json_in.h"
 #include "api/quality_json.h"
+#include "api/services_api.h"
 #include "api/session_json.h"
 
 #define LABEL_MAX	200
@@ -238,13 +239,13 @@ const struct query_spec baselines_params[] = {
 	{ 0 },
 };
 
-static struct baseline_query list_query(const struct http_call *call)
+static struct baseline_query list_query(struct http_call *call)
 {
 	const struct query *query = &call->request->query;
 
 	return (struct baseline_query){
 		.tenant = call->request->tenant,
-		.service = query_text(query, "service", NULL),
+		.service = service_asked(call, "service"),
 		.type = query_has(query, "profileType") ? (int)query_uint(query, "profileType", 0)
 							: -1,
 		.tag = query_text(query, "tag", NULL),

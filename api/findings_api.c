@@ -7,6 +7,7 @@
 #include "agent/session/history.h"
 #include "api/api_internal.h"
 #include "api/json_in.h"
+#include "api/services_api.h"
 #include "api/session_json.h"
 
 #define LIMIT_DEFAULT 20
@@ -41,7 +42,7 @@ int handle_findings(struct http_call *call)
 	struct json_out json = json_out_to(&call->answer->body);
 	const struct finding_query wanted = {
 		.tenant = call->request->tenant,
-		.service = query_text(query, "service", NULL),
+		.service = service_asked(call, "service"),
 		.from_ns = query_uint(query, "from", 0),
 		.to_ns = query_uint(query, "to", 0),
 		.limit = (uint32_t)query_uint(query, "limit", LIMIT_DEFAULT),

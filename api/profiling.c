@@ -9,6 +9,7 @@
 #include "api/api_internal.h"
 #include "api/findings_api.h"
 #include "api/flamegraph.h"
+#include "api/services_api.h"
 #include "api/session_json.h"
 #include "api/windows_api.h"
 
@@ -278,7 +279,7 @@ static int parse_list(struct http_call *call, struct session_query *ret)
 	const uint64_t end_ns = query_uint(query, "to", clock_realtime_ns());
 	struct session_query list = {
 		.tenant = call->request->tenant,
-		.service = query_text(query, "service", NULL),
+		.service = service_asked(call, "service"),
 		.type = query_has(query, "profileType") ? (int)query_uint(query, "profileType", 0)
 							: -1,
 		.status = -1,

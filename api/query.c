@@ -277,6 +277,14 @@ bool query_bool(const struct query *query, const char *name, bool otherwise)
 	return value ? value->number != 0 : otherwise;
 }
 
+void query_replace(struct query *query, const char *name, const char *text)
+{
+	const struct query_value *value = find_value(query, name, 0);
+
+	if (value)
+		(void)snprintf(value->text, QUERY_VALUE_MAX + 1, "%s", text);
+}
+
 const char *query_nth(const struct query *query, const char *name, unsigned index)
 {
 	const struct query_value *value = find_value(query, name, index);

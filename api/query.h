@@ -67,6 +67,8 @@ const char *query_text(const struct query *query, const char *name, const char *
 uint64_t query_uint(const struct query *query, const char *name, uint64_t otherwise);
 double query_number(const struct query *query, const char *name, double otherwise);
 bool query_bool(const struct query *query, const char *name, bool otherwise);
+/* Puts @text, of at most QUERY_VALUE_MAX bytes, in the place of a value that was given. */
+void query_replace(struct query *query, const char *name, const char *text);
 /* The @index-th value of a repeated parameter, NULL beyond the last. */
 const char *query_nth(const struct query *query, const char *name, unsigned index);
 

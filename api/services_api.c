@@ -17,6 +17,19 @@ const struct query_spec services_params[] = {
 	{ 0 },
 };
 
+const char *service_asked(struct http_call *call, const char *name)
+{
+	struct query *query = &call->request->query;
+	const char *text = query_text(query, name, NULL);
+	char stored[SERVICE_NAME_SIZE];
+
+	if (!text)
+		return NULL;
+	sessions_service_name(call->api->options.sessions, call->request->tenant, text, stored);
+	query_replace(query, name, stored);
+	return query_text(query, name, NULL);
+}
+
 /* CPUs over the last whole hour of minutes; null where nothing was taken. A service without history has no
  * line at all. */
 static void sparkline_json(struct http_call *call, struct json_out *json, const char *service)

@@ -7,6 +7,7 @@
 #include "agent/base/clock.h"
 #include "agent/session/history.h"
 #include "api/api_internal.h"
+#include "api/services_api.h"
 
 void side_deinit(struct side *side)
 {
@@ -118,7 +119,7 @@ static int window_of(struct http_call *call, const struct side_params *params,
 		     struct history_window *ret)
 {
 	const struct query *query = &call->request->query;
-	const char *service = query_text(query, params->service, query_text(query, "service", NULL));
+	const char *own = service_asked(call, params->service), *service = own ? own : service_asked(call, "service");
 	const char *missing = !query_has(query, params->from)	? params->id
 			      : !query_has(query, params->to)	? params->to
 			      : !service			? params->service

@@ -9,6 +9,7 @@
 #include "api/api_internal.h"
 #include "api/flamegraph.h"
 #include "api/quality_json.h"
+#include "api/services_api.h"
 #include "api/session_json.h"
 
 const struct query_spec window_flamegraph_params[] = {
@@ -136,7 +137,7 @@ int handle_window_flamegraph(struct http_call *call)
 	const struct query *query = &call->request->query;
 	const struct history_window window = {
 		.tenant = call->request->tenant,
-		.service = query_text(query, "service", ""),
+		.service = service_asked(call, "service"),
 		.type = (enum profile_type)query_uint(query, "profileType", 0),
 		.from_ns = query_uint(query, "start", 0),
 		.to_ns = query_uint(query, "end", 0),

@@ -538,3 +538,16 @@ int services_resolve(struct sessions *s, const char *tenant, const char *service
 			       service);
 	return refuse_unknown(s, rule, service, &selector, err);
 }
+
+void sessions_service_name(struct sessions *s, const char *tenant, const char *service, char ret[SERVICE_NAME_SIZE])
+{
+	char name[SERVICE_NAME_SIZE];
+	struct selector selector;
+	struct err none = { 0 };
+
+	/* Aliases have a colon. */
+	if (!strchr(service, ':') || services_resolve(s, tenant, service, true, &selector, name, &none) < 0)
+		(void)snprintf(ret, SERVICE_NAME_SIZE, "%s", service);
+	else
+		memcpy(ret, name, sizeof(name));
+}

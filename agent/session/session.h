@@ -180,6 +180,9 @@ struct service_list {
 int sessions_services(struct sessions *s, const char *tenant, struct service_list *ret,
 		      struct err *err) must_use;
 void service_list_deinit(struct service_list *list);
+/* What the store calls a service: an alias means the service whose processes it means now, if there are any; other texts stay.
+ * @service has less than SERVICE_NAME_SIZE bytes. */
+void sessions_service_name(struct sessions *s, const char *tenant, const char *service, char ret[SERVICE_NAME_SIZE]);
 /* A name that no process has now is known while the store has a session, baseline or continuous setting of it:
  * 1 = so it is, 0 = not. */
 int sessions_service_is_stored(struct sessions *s, const char *tenant, const char *service,

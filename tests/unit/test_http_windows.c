@@ -181,6 +181,46 @@ static void test_points_and_merge(void **state)
 	http_reply_free(&reply);
 }
 
+static void reply_is_empty(struct http_fixture *f, const char *target)
+{
+	struct http_reply reply = http_request(f, "GET", target, "", "");
+
+	assert_int_equal(reply.status, 200);
+	assert_int_equal(http_number(&reply, "total"), 0);
+	http_reply_free(&reply);
+}
+
+/* A service may be named by an alias of its processes, wherever it is named. */
+static void test_aliases(void **state)
+{
+	static const char *const aliases[] = { "pid:101", "unit:web", "unit:web.service" };
+	struct http_fixture *f = *state;
+	char id[SESSION_ID_SIZE], target[512];
+
+	http_make_session(f, "default", id);
+	for (size_t i = 0; i < ARRAY_SIZE(aliases); i++) {
+		struct http_reply reply;
+
+		(void)snprintf(target, sizeof(target), A "/history?service=%s&profileType=cpu&aggregate=60s", aliases[i]);
+		reply = http_request(f, "GET", target, "", "");
+		assert_int_equal(reply.status, 200);
+		assert_string_equal(http_text(&reply, "service"), "web");
+		assert_string_equal(http_text(&reply, "items.0.id"), id);
+		assert_true(cJSON_GetArraySize(http_member(&reply, "points")) > 0);
+		http_reply_free(&reply);
+		(void)snprintf(target, sizeof(target),
+			       A "/compare?service=%s&profileType=cpu&baseFrom=now-1h&baseTo=now&comparisonFrom=now-1h&comparisonTo=now",
+			       aliases[i]);
+		reply = http_request(f, "GET", target, "", "");
+		assert_int_equal(reply.status, 200);
+		assert_non_null(strstr(http_text(&reply, "baseProfile"), "web/cpu/"));
+		http_reply_free(&reply);
+	}
+	/* Of nothing that lives: as it is written. */
+	reply_is_empty(f, A "/history?service=unit:gone");
+	reply_is_empty(f, A "/history?service=pid:4");
+}
+
 static void test_refusals(void **state)
 {
 	static const struct {
@@ -293,7 +333,7 @@ int main(void)
 		cmocka_unit_test(test_points_and_merge), cmocka_unit_test(test_refusals),
 		cmocka_unit_test(test_compare_windows),	 cmocka_unit_test(test_time_outside_the_session),
 		cmocka_unit_test(test_sparkline),	 cmocka_unit_test(test_settings_newest_first),
-		cmocka_unit_test(test_quality_of_windows),
+		cmocka_unit_test(test_quality_of_windows), cmocka_unit_test(test_aliases),
 	};
 
 	return cmocka_run_group_tests(tests, http_fixture_setup, http_fixture_teardown);
