@@ -26,6 +26,7 @@
 #define SPANS_EVERY_NS	  (60 * NS_PER_S) /* looking for finished spans opens day files */
 #define SPAN_SETTLE_NS	  (90 * NS_PER_S) /* until the last minute of a span is whole */
 #define SESSION_LONGEST_S 7200ull	  /* waiting and running, an hour each */
+#define PATIENCE_NS	  (86400 * NS_PER_S) /* with what cannot be read or spooled */
 #define BACKOFF_FIRST_NS  NS_PER_S
 #define BACKOFF_MAX_NS	  (300 * NS_PER_S)
 #define URL_MAX		  2048
@@ -48,6 +49,7 @@ struct push {
 	struct receiver receivers[PUSH_RECEIVERS_MAX];
 	unsigned count;
 	uint64_t spans_at_ns; /* monotonic: when spans are looked for again */
+	bool missed;	      /* by the turn under way: something could not be read or spooled */
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
@@ -57,15 +59,19 @@ struct push {
 
 /* ---- what has ended -------------------------------------------------------------------------------- */
 
-static void put_message(struct receiver *r, const struct session_info *info, const struct profile *p)
+static int put_message(struct receiver *r, const struct session_info *info, const struct profile *p)
 {
 	struct buf message = { .max = PUSH_MESSAGE_MAX };
 	int rc = r->kind->write(p, info, &message);
 
 	if (rc == 0)
 		rc = push_spool_put(r->spool, info->id, message.data, message.len);
-	if (rc == 0 || rc == -EFBIG)
+	if (rc == 0 || rc == -EFBIG) {
 		rc = push_spool_mark(r->spool, info->id, info->created_at_ns);
+		/* What is not known to have been spooled would be sent again and again. */
+		if (rc < 0)
+			push_spool_remove(r->spool, info->id);
+	}
 	if (rc < 0) {
 		atomic_fetch_add(&r->unwritten, 1);
 		if (log_allowed(&r->limit))
@@ -73,6 +79,7 @@ static void put_message(struct receiver *r, const struct session_info *info, con
 				 r->options->name, info->id, strerror(-rc));
 	}
 	buf_deinit(&message);
+	return rc;
 }
 
 static bool is_due(const struct receiver *r, const struct session_info *info, uint64_t now_ns)
@@ -84,11 +91,18 @@ static bool is_due(const struct receiver *r, const struct session_info *info, ui
 	return info->completed_at_ns >= push_spool_since_ns(r->spool);
 }
 
+/* What may be had, or written, later: a store that is away, a disk that is full. */
+static void note_failure(struct push *push, int rc)
+{
+	push->missed |= rc == -EIO || rc == -ENOSPC;
+}
+
 /* Failed sessions have nothing to send and are not looked at again. */
 static void offer(struct push *push, const struct session_info *info, uint64_t now_ns)
 {
 	cleanup(profile) struct profile *p = NULL;
 	struct err err = { 0 };
+	int rc = 0;
 
 	for (unsigned i = 0; i < push->count && !atomic_load(&push->stop); i++) {
 		struct receiver *r = &push->receivers[i];
@@ -99,10 +113,14 @@ static void offer(struct push *push, const struct session_info *info, uint64_t n
 			(void)!push_spool_mark(r->spool, info->id, info->created_at_ns);
 			continue;
 		}
+		if (!p)
+			rc = sessions_profile(push->options.sessions, info->tenant, info->id, &p, &err);
+		if (rc == 0)
+			note_failure(push, put_message(r, info, p));
 		/* Deleted meanwhile, or not readable now: the next turn sees. */
-		if (!p && sessions_profile(push->options.sessions, info->tenant, info->id, &p, &err) < 0)
+		note_failure(push, rc);
+		if (rc < 0)
 			return;
-		put_message(r, info, p);
 	}
 }
 
@@ -152,8 +170,10 @@ static void find(struct search *search, const char *kind, uint64_t from_ns, stor
 	const struct store_query query = { .kind = kind, .from_ns = from_ns };
 	struct err err = { 0 };
 
-	if (store_list(search->push->options.store, &query, visit, search, NULL, &err) < 0)
-		log_debug("export: the store cannot be read: %s", err.text);
+	if (store_list(search->push->options.store, &query, visit, search, NULL, &err) == 0)
+		return;
+	search->push->missed = true;
+	log_debug("export: the store cannot be read: %s", err.text);
 }
 
 static void offer_sessions(struct push *push, uint64_t from_ns, uint64_t now_ns)
@@ -165,8 +185,10 @@ static void offer_sessions(struct push *push, uint64_t from_ns, uint64_t now_ns)
 		const struct candidate *c = &search.found.data[i];
 		struct session_info info = { 0 };
 		struct err err = { 0 };
+		int rc = sessions_get(push->options.sessions, c->tenant, c->id, &info, &err);
 
-		if (sessions_get(push->options.sessions, c->tenant, c->id, &info, &err) < 0)
+		note_failure(push, rc);
+		if (rc < 0)
 			continue;
 		offer(push, &info, now_ns);
 		session_info_deinit(&info);
@@ -186,8 +208,10 @@ static void offer_spans_of(struct push *push, const char *tenant, uint64_t from_
 		struct session_list list = { 0 };
 
 		query.cursor = cursor[0] ? cursor : NULL;
-		if (sessions_list(push->options.sessions, &query, &list, &err) < 0)
+		if (sessions_list(push->options.sessions, &query, &list, &err) < 0) {
+			push->missed = true;
 			return;
+		}
 		for (uint32_t i = 0; i < list.count; i++)
 			if (list.items[i].continuous)
 				offer(push, &list.items[i], now_ns);
@@ -211,7 +235,7 @@ static void offer_spans(struct push *push, uint64_t from_ns, uint64_t now_ns)
 static void collect(struct push *push)
 {
 	uint64_t now_ns = clock_realtime_ns(), since_ns = now_ns, at_ns = clock_monotonic_ns();
-	uint64_t longest_ns = SESSION_LONGEST_S * NS_PER_S + SPAN_SETTLE_NS, from_ns;
+	uint64_t longest_ns = SESSION_LONGEST_S * NS_PER_S + SPAN_SETTLE_NS, from_ns, behind_ns;
 	bool spans = at_ns >= push->spans_at_ns;
 
 	for (unsigned i = 0; i < push->count; i++)
@@ -220,18 +244,21 @@ static void collect(struct push *push)
 	if (push->options.span_ns > SESSION_LONGEST_S * NS_PER_S)
 		longest_ns = push->options.span_ns + SPAN_SETTLE_NS;
 	from_ns = since_ns > longest_ns ? since_ns - longest_ns : 0;
+	push->missed = false;
 	offer_sessions(push, from_ns, now_ns);
 	if (spans) {
 		push->spans_at_ns = at_ns + SPANS_EVERY_NS;
 		offer_spans(push, from_ns, now_ns);
 	}
+	/* What cannot be had for a day is given up. */
+	behind_ns = push->missed ? PATIENCE_NS : 2 * SPAN_SETTLE_NS;
 	for (unsigned i = 0; i < push->count; i++) {
 		struct push_spool *spool = push->receivers[i].spool;
 		uint64_t seen_ns = push_spool_since_ns(spool);
 
 		/* Only a turn that saw everything may move on, and what settles is looked at again. */
-		if (spans && !atomic_load(&push->stop) && now_ns > seen_ns + 2 * SPAN_SETTLE_NS)
-			seen_ns = now_ns - 2 * SPAN_SETTLE_NS;
+		if (spans && !atomic_load(&push->stop) && now_ns > seen_ns + behind_ns)
+			seen_ns = now_ns - behind_ns;
 		push->receivers[i].ready = push_spool_commit(spool, seen_ns, from_ns) == 0;
 	}
 }

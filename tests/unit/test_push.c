@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The spool: order, bound, what has been seen, reopening; answers of receivers. */
+/* The spool: order, bound, what has been seen, reopening; a store that is away; answers of receivers. */
 #include <fcntl.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <cmocka.h>
 
 #include "agent/base/clock.h"
 #include "agent/base/io.h"
+#include "agent/store/store.h"
+#include "api/push.h"
 #include "api/push_http.h"
 #include "api/push_spool.h"
+#include "tests/support/session_fixture.h"
 
 #define MB (1u << 20)
 
@@ -158,6 +163,49 @@ static void test_foreign_files(void **state)
 	assert_int_equal(push_spool_first(f->spool, name), -ENOENT);
 }
 
+/* Until when a turn that reads @store has seen everything; it begins an hour ago. */
+static uint64_t since_after_turn(const struct fixture *f, struct sessions *sessions, struct store *store, uint64_t begin_ns)
+{
+	const struct push_receiver receiver = { .name = "r", .kind = "otlp", .url = "http://127.0.0.1:1", .spool_bytes = MB };
+	const struct push_options options = { .sessions = sessions, .store = store, .data_dir = f->dir,
+					      .receivers = &receiver, .receiver_count = 1, .span_ns = 600 * NS_PER_S };
+	cleanup(push_spool) struct push_spool *spool = NULL;
+	char path[128], text[64];
+	struct err err = { 0 };
+	struct push *push;
+
+	(void)snprintf(path, sizeof(path), "%s/r", f->path);
+	assert_true(mkdir(path, 0700) == 0 || errno == EEXIST);
+	(void)snprintf(path, sizeof(path), "%s/r/seen", f->path);
+	(void)snprintf(text, sizeof(text), "since %" PRIu64 "\n", begin_ns);
+	assert_int_equal(io_write_file_atomic(AT_FDCWD, path, text, strlen(text), 0600), 0);
+	assert_int_equal(push_create(&options, &push, &err), 0);
+	clock_sleep_ns(300 * NS_PER_MS);
+	push_destroy(push);
+	(void)snprintf(path, sizeof(path), "%s/r", f->path);
+	assert_int_equal(push_spool_open(path, MB, &spool, &err), 0);
+	return push_spool_since_ns(spool);
+}
+
+/* What ends while the store cannot be read is looked for when it can. */
+static void test_store_away(void **state)
+{
+	const uint64_t begin_ns = clock_realtime_ns() - 3600 * NS_PER_S;
+	struct fixture *f = *state;
+	struct session_fixture *layer;
+	void *layer_state;
+	struct store *away;
+	struct err err = { 0 };
+
+	assert_int_equal(session_fixture_setup(&layer_state), 0);
+	layer = layer_state;
+	assert_int_equal(store_open(f->dir, "clickhouse://127.0.0.1:1/profd", "here", &away, &err), 0);
+	assert_true(since_after_turn(f, layer->sessions, away, begin_ns) == begin_ns);
+	store_close(away);
+	assert_true(since_after_turn(f, layer->sessions, layer->store, begin_ns) > begin_ns);
+	assert_int_equal(session_fixture_teardown(&layer_state), 0);
+}
+
 static void test_answers(void **state)
 {
 	static const struct {
@@ -195,6 +243,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_names, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_seen_after_reopening, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_foreign_files, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_store_away, setup, teardown),
 		cmocka_unit_test(test_answers),
 	};
 
