@@ -286,12 +286,14 @@ static void write_resource(struct otlp *w, uint32_t index, struct buf *resource)
 	const struct profile *p = w->p;
 	const struct profile_process *process =
 		index < p->process_count ? &p->processes[index] : NULL;
-	const char *service = p->meta.service, *exe;
+	const char *service = p->meta.service, *host = p->meta.host, *exe;
 
 	if (process && process->service)
 		service = profile_string(p, process->service);
+	if (process && process->host)
+		host = profile_string(p, process->host);
 	resource_attribute(w, resource, "service.name", service, 0);
-	resource_attribute(w, resource, "host.name", p->meta.host, 0);
+	resource_attribute(w, resource, "host.name", host, 0);
 	if (!process)
 		return;
 	exe = profile_string(p, process->exe);

@@ -614,6 +614,31 @@ static void test_otlp(void **state)
 	assert_non_null(strstr(text, "do_syscall_64"));
 }
 
+/* Of several hosts each process says on which it ran. */
+static void test_otlp_of_hosts(void **state)
+{
+	static const char *const names[] = { "a", "b" };
+	struct profile *parts[2];
+	cleanup(profile) struct profile *p = NULL;
+	cleanup_free char *data = NULL;
+	size_t len = 0;
+
+	(void)state;
+	for (size_t i = 0; i < 2; i++) {
+		parts[i] = render_fixture();
+		strcpy(parts[i]->meta.host, names[i]);
+	}
+	assert_int_equal(profile_merge(parts, 2, &p), 0);
+	data = render(render_otlp, p, &len);
+	for (size_t i = 0; i < 2; i++) {
+		char attribute[] = "\x0a\x09host.name\x12\x03\x0a\x01?";
+
+		attribute[sizeof(attribute) - 2] = names[i][0];
+		assert_non_null(memmem(data, len, attribute, sizeof(attribute) - 1));
+		(void)profile_unref(parts[i]);
+	}
+}
+
 /* Self lines sum to the total; the recursive call counts once. */
 static void test_callgrind(void **state)
 {
@@ -730,7 +755,8 @@ int main(void)
 		cmocka_unit_test(test_pprof),	 cmocka_unit_test(test_protoc),
 		cmocka_unit_test(test_speedscope),	 cmocka_unit_test(test_firefox),
 		cmocka_unit_test(test_firefox_guessed),
-		cmocka_unit_test(test_otlp),	 cmocka_unit_test(test_callgrind),
+		cmocka_unit_test(test_otlp),	 cmocka_unit_test(test_otlp_of_hosts),
+		cmocka_unit_test(test_callgrind),
 		cmocka_unit_test(test_perfscript), cmocka_unit_test(test_symbols),
 		cmocka_unit_test(test_compiler_profiles),
 	};
