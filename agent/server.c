@@ -91,10 +91,11 @@ static void free_keys(struct server *s)
 	free(s->jwt_jwks);
 }
 
+static atomic_bool leaves_webhooks; /* the server ends: they are told by the next */
+
 static int post_webhook(const char *url, const char *body, struct err *err)
 {
-	static atomic_bool never;
-	const struct push_target target = { .url = url, .content_type = "application/json", .stop = &never };
+	const struct push_target target = { .url = url, .content_type = "application/json", .stop = &leaves_webhooks };
 	struct push_answer answer;
 
 	if (push_send(&target, body, strlen(body), &answer) == PUSH_DONE)
@@ -317,6 +318,7 @@ static void stop(struct server *s)
 {
 	if (s->api)
 		api_stop(s->api, ANSWER_GRACE_NS);
+	atomic_store(&leaves_webhooks, true);
 	if (s->leaves)
 		sessions_abandon(s->sessions); /* the feed still holds what is not stored */
 	else

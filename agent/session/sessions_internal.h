@@ -239,8 +239,8 @@ struct sessions {
 
 	struct reader_client *reader;
 	struct state_sampler *samplers; /* of the reading thread alone */
-	pthread_t feed_thread, finisher_thread, read_thread, watch_thread;
-	bool has_feed_thread, has_finisher_thread, has_read_thread, has_watch_thread;
+	pthread_t feed_thread, finisher_thread, read_thread, watch_thread, hook_thread;
+	bool has_feed_thread, has_finisher_thread, has_read_thread, has_watch_thread, has_hook_thread;
 	int wake_fd; /* eventfd: something changed for the feed thread */
 	bool stopping;
 	bool abandoned; /* stop without flushing */

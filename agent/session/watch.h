@@ -2,7 +2,7 @@
 /* The watch inside the session layer: every hour, the hour that ended is judged by what a continuous setting
  * names (a baseline, the build before, the same hour of other days). README.md, "Watch".
  *
- *   watch_thread.c  the thread, what is due, webhooks
+ *   watch_thread.c  the threads, what is due, webhooks
  *   watch_checks.c  the rules on stored data
  *   watch_alarms.c  from what a rule saw to alarms that open and close
  *   watch_words.c   the comparison of a finding, for people and programs
@@ -129,7 +129,7 @@ void deployments_look(struct sessions *s, struct live_process *process,
 /* Writes what was seen; takes the lock itself. */
 void deployments_write(struct sessions *s);
 
-/* ---- the thread: watch_thread.c --------------------------------------------------------------------------- */
+/* ---- the threads: watch_thread.c --------------------------------------------------------------------------- */
 
 int watch_thread_start(struct sessions *s) must_use;
 void watch_thread_stop(struct sessions *s);

@@ -338,9 +338,10 @@ static void deliver(struct delivery *d)
 			d->next_ns = d->retries[i].at_ns;
 }
 
-/* ---- the thread ------------------------------------------------------------------------------ */
+/* ---- the threads ----------------------------------------------------------------------------- */
 
-static void wait_for_work(struct sessions *s, uint64_t next_ns)
+/* @settings: who looks at changed ones does not wait for more. */
+static void wait_for_work(struct sessions *s, uint64_t next_ns, bool settings)
 {
 	uint64_t until_ns = clock_monotonic_ns() + LOOK_NS;
 	struct timespec until;
@@ -350,7 +351,7 @@ static void wait_for_work(struct sessions *s, uint64_t next_ns)
 	until = (struct timespec){ .tv_sec = (time_t)(until_ns / NS_PER_S),
 				   .tv_nsec = (long)(until_ns % NS_PER_S) };
 	sessions_lock(s);
-	if (!s->stopping && !s->continuous.changed)
+	if (!s->stopping && !(settings && s->continuous.changed))
 		(void)pthread_cond_timedwait(&s->watch_wake, &s->lock, &until);
 	sessions_unlock(s);
 }
@@ -360,27 +361,45 @@ static uint64_t hour_of(uint64_t now_ns)
 	return (now_ns - WATCH_GRACE_NS) / WATCH_HOUR_NS * WATCH_HOUR_NS;
 }
 
+static void check_hour(struct sessions *s, uint64_t *hour_ns)
+{
+	struct run run = { .s = s, .at_ns = hour_of(clock_realtime_ns()) };
+	size_t watches;
+
+	/* A store that cannot be reached is asked again: what was checked is not checked twice. */
+	if (run.at_ns <= *hour_ns || (check_all(&run, NULL, &watches) == -EIO && store_is_shared(s->store)))
+		return;
+	*hour_ns = run.at_ns;
+	sessions_lock(s);
+	(void)pthread_cond_broadcast(&s->watch_wake); /* there may be something to tell */
+	sessions_unlock(s);
+}
+
 static void *watch_main(void *ctx)
 {
 	struct sessions *s = ctx;
-	struct retry *retries = calloc(RETRIES_MAX, sizeof(*retries));
-	struct delivery delivery = { .s = s, .retries = retries, .next_ns = UINT64_MAX };
 	uint64_t hour_ns = hour_of(clock_realtime_ns());
 
-	while (retries && !is_stopping(s)) {
-		struct run run = { .s = s, .at_ns = hour_of(clock_realtime_ns()) };
-		uint64_t due_ns;
-		size_t watches;
-
+	while (!is_stopping(s)) {
 		deployments_write(s);
-		/* A store that cannot be reached is asked again: what was checked is not checked twice. */
-		if (run.at_ns > hour_ns && (check_all(&run, NULL, &watches) != -EIO || !store_is_shared(s->store)))
-			hour_ns = run.at_ns;
-		deliver(&delivery);
-		due_ns = standing_look(s);
-		wait_for_work(s, due_ns < delivery.next_ns ? due_ns : delivery.next_ns);
+		check_hour(s, &hour_ns);
+		wait_for_work(s, standing_look(s), true);
 	}
 	deployments_write(s);
+	return NULL;
+}
+
+/* Somebody else's server may take long to answer: nothing else waits for it. */
+static void *hook_main(void *ctx)
+{
+	struct sessions *s = ctx;
+	struct retry *retries = calloc(RETRIES_MAX, sizeof(*retries));
+	struct delivery delivery = { .s = s, .retries = retries };
+
+	while (retries && !is_stopping(s)) {
+		deliver(&delivery);
+		wait_for_work(s, delivery.next_ns, false);
+	}
 	free(retries);
 	return NULL;
 }
@@ -390,6 +409,9 @@ int watch_thread_start(struct sessions *s)
 	int rc = pthread_create(&s->watch_thread, NULL, watch_main, s);
 
 	s->has_watch_thread = rc == 0;
+	if (rc == 0)
+		rc = pthread_create(&s->hook_thread, NULL, hook_main, s);
+	s->has_hook_thread = rc == 0;
 	return -rc;
 }
 
@@ -397,5 +419,7 @@ void watch_thread_stop(struct sessions *s)
 {
 	if (s->has_watch_thread)
 		(void)pthread_join(s->watch_thread, NULL);
-	s->has_watch_thread = false;
+	if (s->has_hook_thread)
+		(void)pthread_join(s->hook_thread, NULL);
+	s->has_watch_thread = s->has_hook_thread = false;
 }

@@ -32,12 +32,16 @@ static double uniform(void)
 
 /* ---- the receiver of webhooks -------------------------------------------------------------------- */
 
-static _Atomic int posts, refusals;
+static _Atomic int posts, refusals, hanging; /* hanging: 1 = is to, 2 = does */
 static char last_post[8192];
 
 static int post(const char *url, const char *body, struct err *err)
 {
 	assert_string_equal(url, "http://127.0.0.1:9/hook");
+	if (hanging)
+		hanging = 2;
+	while (hanging)
+		clock_sleep_ns(10 * NS_PER_MS);
 	if (refusals > 0) {
 		refusals--;
 		return err_set(err, ECONNREFUSED, NULL, NULL, "not now");
@@ -345,6 +349,39 @@ static void test_same_hour_of_other_days(void **state)
 	end_history(h);
 }
 
+/* A receiver that takes long to answer keeps nobody else waiting: what is to be taken from now on is. */
+static void test_a_webhook_that_hangs(void **state)
+{
+	struct session_fixture *f = *state;
+	const struct finding_delivery delivery = { .webhook = "http://127.0.0.1:9/hook" };
+	struct continuous_setting setting = session_fixture_setting("default", "web", 99);
+	struct finding_info info = { .tenant = "default", .service = "web", .type = PROFILE_CPU,
+				     .at_ns = clock_realtime_ns(), .comparison = strdup("{}") };
+	bool taken = false;
+	struct err err = { 0 };
+
+	hanging = 1;
+	finding_make_id(info.at_ns, info.id);
+	assert_int_equal(finding_put(f->sessions, &info, &delivery, &err), 0);
+	finding_info_deinit(&info);
+	assert_int_equal(sessions_watch_check(f->sessions, "default", NULL, 0, &(uint32_t){ 0 }, &err), -ENOENT);
+	for (int i = 0; i < 6000 && hanging != 2; i++)
+		clock_sleep_ns(10 * NS_PER_MS);
+	assert_int_equal(hanging, 2);
+	setting.types = 1u << PROFILE_BLOCK;
+	session_fixture_put(f, &setting);
+	for (int i = 0; i < 500 && !taken; i++) {
+		struct session_list list = session_fixture_list(f, "default", "web");
+
+		taken = list.count > 0;
+		session_list_deinit(&list);
+		clock_sleep_ns(10 * NS_PER_MS);
+	}
+	hanging = 0;
+	wait_for_posts(1);
+	assert_true(taken);
+}
+
 /* A day in which the rate of samples doubles in the middle, the shares stay. */
 static void test_change_of_level(void **state)
 {
@@ -570,6 +607,7 @@ int main(void)
 		T(test_deployment_is_seen),
 		T(test_what_is_not_told_any_more_is_forgotten),
 		T(test_refusals),
+		T(test_a_webhook_that_hangs),
 	};
 
 	return cmocka_run_group_tests_name("watch", tests, NULL, NULL);
