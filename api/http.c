@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/sendfile.h>
 #include <unistd.h>
 
 #include "agent/base/clock.h"
@@ -51,10 +52,41 @@ static int open_file(const char *folder)
 	return fd >= 0 ? fd : io_memfd("profd-answer", 0);
 }
 
+/* What has been written so far moves there. */
+static int move_to_memory(struct http_answer *answer)
+{
+	cleanup_close int fd = io_memfd("profd-answer", 0);
+	off_t at = 0;
+
+	if (fd < 0)
+		return fd;
+	while ((uint64_t)at < answer->file_bytes) {
+		ssize_t copied = sendfile(fd, answer->file_fd, &at, answer->file_bytes - (uint64_t)at);
+
+		if (copied <= 0)
+			return copied < 0 ? -errno : -EIO;
+	}
+	(void)close(answer->file_fd);
+	answer->file_fd = take_fd(&fd);
+	return 0;
+}
+
+/* What is stored can be looked at when the disk is full, too. */
+static int write_somewhere(struct http_answer *answer, const void *data, size_t len)
+{
+	int rc = io_write_all(answer->file_fd, data, len);
+
+	if (rc != -ENOSPC && rc != -EDQUOT)
+		return rc;
+	rc = move_to_memory(answer);
+	return rc == 0 ? io_write_all(answer->file_fd, data, len) : rc;
+}
+
 static int write_file(struct buf_sink *sink, const void *data, size_t len)
 {
 	struct http_answer *answer =
 		(struct http_answer *)(void *)((char *)sink - offsetof(struct http_answer, sink));
+	int rc;
 
 	if (answer->file_bytes + len > HTTP_ANSWER_MAX)
 		return -EFBIG;
@@ -68,9 +100,10 @@ static int write_file(struct buf_sink *sink, const void *data, size_t len)
 		atomic_fetch_sub(answer->files, len);
 		return -EBUSY;
 	}
+	rc = write_somewhere(answer, data, len);
 	answer->file_bytes += len;
 	answer->file_hash = hash_combine(answer->file_hash, hash_bytes(data, len, 7));
-	return io_write_all(answer->file_fd, data, len);
+	return rc;
 }
 
 void http_answer_stream(struct http_answer *answer, const char *folder, _Atomic uint64_t *files)

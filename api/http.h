@@ -79,8 +79,8 @@ struct http_answer {
 
 void http_answer_deinit(struct http_answer *answer);
 /* What is written to the body from here on goes to an unnamed file in @folder once it is more than
- * HTTP_ANSWER_HELD bytes, so that large answers need no memory; @files is the sum of all of them. Without a folder
- * everything is held. The answer must not be moved before http_answer_end(). */
+ * HTTP_ANSWER_HELD bytes, so that large answers need no memory; @files is the sum of all of them. Where the disk is full it is
+ * memory that can be swapped. Without a folder everything is held. The answer must not be moved before http_answer_end(). */
 void http_answer_stream(struct http_answer *answer, const char *folder, _Atomic uint64_t *files);
 /* The body is complete. Its error: -EFBIG, -ENOMEM, -EBUSY too many files, -ENOSPC and others of the disk. */
 int http_answer_end(struct http_answer *answer) must_use;

@@ -2,10 +2,13 @@
 /* The pure parts of the HTTP side: query strings, JSON in and out, content negotiation, error documents. */
 #include <errno.h>
 #include <math.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -408,6 +411,42 @@ static void test_too_many_files(void **state)
 	assert_int_equal(files, HTTP_FILES_MAX - HTTP_ANSWER_HELD);
 }
 
+/* A disk that becomes full while an answer is written. */
+static void test_answer_on_a_full_disk(void **state)
+{
+	static char block[65536];
+	char folder[] = "/tmp/profd-answer-XXXXXX";
+	const size_t sum = HTTP_ANSWER_HELD + 300 * sizeof(block);
+	_Atomic uint64_t files = 0;
+	struct http_answer answer = { 0 };
+	cleanup_free char *back = NULL;
+	bool small;
+	size_t len;
+
+	(void)state;
+	assert_non_null(mkdtemp(folder));
+	small = unshare(CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+		mount("none", folder, "tmpfs", 0, "size=8m") == 0;
+	if (small) {
+		http_answer_stream(&answer, folder, &files);
+		for (size_t done = 0; done < sum; done += sizeof(block)) {
+			memset(block, (int)('a' + done / sizeof(block) % 26), sizeof(block));
+			buf_add(&answer.body, block, sizeof(block));
+		}
+		assert_int_equal(http_answer_end(&answer), 0);
+		assert_int_equal(io_read_fd(answer.file_fd, 1u << 30, &back, &len), 0);
+		assert_int_equal(len, sum);
+		for (size_t at = 0; at < len; at += sizeof(block) / 4)
+			assert_int_equal(back[at], 'a' + at / sizeof(block) % 26);
+		http_answer_deinit(&answer);
+		assert_int_equal(files, 0);
+		assert_int_equal(umount(folder), 0);
+	}
+	assert_int_equal(rmdir(folder), 0);
+	if (!small)
+		skip();
+}
+
 static void test_gzip_in_pieces(void **state)
 {
 	struct buf whole = { 0 }, pieces = { 0 }, small = { .max = 10 };
@@ -467,7 +506,7 @@ int main(void)
 		cmocka_unit_test(test_json_out),       cmocka_unit_test(test_negotiation), cmocka_unit_test(test_gzip_negotiation),
 		cmocka_unit_test(test_errors),	       cmocka_unit_test(test_large_answers),
 		cmocka_unit_test(test_too_many_files), cmocka_unit_test(test_gzip_in_pieces),
-		cmocka_unit_test(test_breakdown_names),
+		cmocka_unit_test(test_breakdown_names), cmocka_unit_test(test_answer_on_a_full_disk),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
