@@ -367,9 +367,12 @@ void follow_engage(struct collector *c, struct proc *proc)
 	proc->engaged_ns = now_ns;
 	if (has_executed_since(c, proc->tgid)) {
 		c->names_due = true; /* what it inherited is all there is to know */
+		derive(c, proc);
 		return;
 	}
-	if (read_facts(c, proc, now_ns) && !(proc->flags & FEED_PROC_KTHREAD))
+	if (!read_facts(c, proc, now_ns))
+		derive(c, proc);
+	else if (!(proc->flags & FEED_PROC_KTHREAD))
 		read_maps(c, proc, now_ns);
 	follow_ask(c, proc, proc->sampled);
 	c->sweep_due = true;
@@ -549,6 +552,7 @@ static void apply_map(struct collector *c, const struct mmap_record *record, con
 		 * exec record, comes before elf_load(). */
 		proc->exec_mapped = true;
 		proc->fed &= !proc_set_text(proc, PROC_EXE, path);
+		derive(c, proc); /* it may have ended when /proc is read */
 	}
 	if (record->inode != 0)
 		check_file(c, record->tgid, &file, &mapping, record->time_ns, executable);

@@ -677,6 +677,11 @@ static void decisions_are_followed(void **state)
 		    FEED_PROC_EXCLUDED);
 	assert_true(host.view.outcomes[OUTCOME_not_wanted] > 0);
 	assert_true(host.view.outcomes[OUTCOME_excluded] > 0);
+	/* Also of those that end before /proc could be read. */
+	for (int i = 0; i < 40; i++)
+		assert_int_equal(waitpid(bpf_target_start(never, "10"), NULL, 0) > 0, 1);
+	feed_view_run(&host.view, 600);
+	assert_int_equal(tally_of(&host.view, never).samples, 0);
 	bpf_target_stop(pid);
 	bpf_target_stop(excluded);
 	stop_host(&host);
