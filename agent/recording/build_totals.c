@@ -66,6 +66,7 @@ static int find_totals(struct build *b)
 
 	if ((meta->type != PROFILE_OFFCPU && meta->type != PROFILE_WALL) || recording->sums)
 		return 0;
+	thread_totals_until(b->totals, meta->start_ns + meta->duration_ns);
 	rc = read_threads(b, PROF_SAMPLE_THREAD);
 	if (rc == 0)
 		rc = read_threads(b, PROF_SAMPLE_STOLEN);
@@ -91,6 +92,7 @@ static int find_moved(struct build *b)
 
 	if (meta->type != PROFILE_IO || recording->sums)
 		return 0;
+	moved_totals_until(b->moved, meta->start_ns + meta->duration_ns);
 	rc = read_threads(b, PROF_SAMPLE_MOVED);
 	for (size_t i = 0; rc == 0 && i < recording->events.count; i++) {
 		const struct chunk_event *event = &recording->events.data[i];

@@ -37,6 +37,11 @@ static struct moved *find(const struct moved_totals *totals, uint32_t pid, uint3
 	return thread_lives_find(&totals->lives, pid, tid, &at) ? &totals->threads.data[at] : NULL;
 }
 
+void moved_totals_until(struct moved_totals *totals, uint64_t to_ns)
+{
+	totals->lives.until_ns = to_ns;
+}
+
 int moved_totals_read(struct moved_totals *totals, uint32_t pid, uint32_t tid,
 		      const struct thread_reading *reading)
 {

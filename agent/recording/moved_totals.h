@@ -18,6 +18,8 @@ struct moved_totals *moved_totals_create(void); /* NULL: no memory */
 void moved_totals_destroy(struct moved_totals *totals);
 CLEANUP_DEFINE(moved_totals, struct moved_totals *, moved_totals_destroy);
 
+/* As thread_totals_until(). */
+void moved_totals_until(struct moved_totals *totals, uint64_t to_ns);
 /* In order of time, counts[0] = bytes. Of a thread that began before the span the first reading is where its count
  * begins. -ENOMEM. */
 int moved_totals_read(struct moved_totals *totals, uint32_t pid, uint32_t tid,

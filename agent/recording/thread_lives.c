@@ -57,7 +57,7 @@ int thread_lives_read(struct thread_lives *lives, uint32_t pid, uint32_t tid, co
 		if (rc < 0)
 			return rc;
 		*newest = (uint32_t)lives->lives.count;
-	} else if (!life->last.ends) {
+	} else if (!life->last.ends && (!lives->until_ns || life->last.time_ns < lives->until_ns)) {
 		life->last = *reading;
 	}
 	*ret_thread = thread;

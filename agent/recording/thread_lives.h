@@ -33,6 +33,7 @@ struct thread_lives {
 	struct thread_life_vec lives;
 	struct thread_newest_vec newest; /* of each thread, index + 1 of lives */
 	struct u64map at;		 /* pid << 32 | tid -> index of newest */
+	uint64_t until_ns; /* of each life no reading is taken behind the first one from then on; 0 = all are */
 };
 
 void thread_lives_deinit(struct thread_lives *lives);

@@ -53,6 +53,11 @@ static struct thread *find(const struct thread_totals *totals, uint32_t pid, uin
 	return thread_lives_find(&totals->lives, pid, tid, &at) ? &totals->threads.data[at] : NULL;
 }
 
+void thread_totals_until(struct thread_totals *totals, uint64_t to_ns)
+{
+	totals->lives.until_ns = totals->stolen.until_ns = to_ns;
+}
+
 int thread_totals_read(struct thread_totals *totals, uint32_t pid, uint32_t tid,
 		       const struct thread_reading *reading)
 {

@@ -26,6 +26,9 @@ struct thread_totals *thread_totals_create(void); /* NULL: no memory */
 void thread_totals_destroy(struct thread_totals *totals);
 CLEANUP_DEFINE(thread_totals, struct thread_totals *, thread_totals_destroy);
 
+/* Before any reading: of each life the first one from @to_ns on is the last that counts. What is read later is read for
+ * others, or as the thread exits. */
+void thread_totals_until(struct thread_totals *totals, uint64_t to_ns);
 /* In order of time. -ENOMEM. */
 int thread_totals_read(struct thread_totals *totals, uint32_t pid, uint32_t tid,
 		       const struct thread_reading *reading) must_use;

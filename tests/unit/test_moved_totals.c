@@ -118,11 +118,27 @@ static void test_sums_stay(void **state)
 	assert_int_equal(moved_totals_take_rest(totals, PID, 3), 0); /* it was read before the last ones */
 }
 
+/* Read for another session that ended later, and as the thread exited: what it moved between is of neither sample nor rest. */
+static void test_readings_behind_the_end(void **state)
+{
+	moved_totals_until(totals, 20 * S);
+	for (uint32_t tid = 1; tid <= 2; tid++) {
+		read_at(tid, S, 10 * S, 0, false);
+		read_at(tid, S, 20 * S, 1000, false);
+		read_at(tid, S, 21 * S, 5000, tid == 2);
+	}
+	moved_totals_add(totals, PID, 2, 4096, false);
+	moved_totals_settle(totals, 10 * S, 20 * S);
+	assert_int_equal(moved_totals_take_rest(totals, PID, 1), 1000);
+	assert_int_equal(moved_totals_scale(totals, PID, 2, 4096, false), 1000);
+}
+
 #define test(name) cmocka_unit_test_setup_teardown(name, create, destroy)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { test(test_sums_are_exact), test(test_lives), test(test_sums_stay) };
+	const struct CMUnitTest tests[] = { test(test_sums_are_exact), test(test_lives), test(test_sums_stay),
+					    test(test_readings_behind_the_end) };
 
 	return cmocka_run_group_tests_name("moved_totals", tests, NULL, NULL);
 }

@@ -86,6 +86,26 @@ static void test_readings_beside_the_ends(void **state)
 	assert_int_equal(thread_totals_take_rest(totals, PID, 1, THREAD_BLOCKED), 9 * S);
 }
 
+/* And for another session that ends later, when it has nothing to do any more, or as it exits. */
+static void test_readings_behind_the_end(void **state)
+{
+	thread_totals_until(totals, 20 * S);
+	for (uint32_t tid = 1; tid <= 2; tid++) {
+		read_at(tid, S, 10 * S, 0, 0, false);
+		read_stolen_at(tid, S, 10 * S, 0, 0, false);
+		read_at(tid, S, 20 * S, 9 * S, 0, false);
+		read_stolen_at(tid, S, 20 * S, 0, 2, false);
+		read_at(tid, S, 22 * S, 9 * S, 0, tid == 2);
+		read_stolen_at(tid, S, 22 * S, S, 2, tid == 2);
+	}
+	thread_totals_settle(totals, 10 * S, 20 * S, true);
+	for (uint32_t tid = 1; tid <= 2; tid++) {
+		assert_int_equal(thread_totals_take_rest(totals, PID, tid, THREAD_ON_CPU), 9 * S);
+		assert_int_equal(thread_totals_take_rest(totals, PID, tid, THREAD_BLOCKED), S);
+		assert_int_equal(thread_totals_take_rest(totals, PID, tid, THREAD_STOLEN), 0);
+	}
+}
+
 /* It begins and ends inside, and its number is used again. */
 static void test_lives_inside(void **state)
 {
@@ -244,6 +264,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		test(test_every_class_is_its_sum),
 		test(test_readings_beside_the_ends),
+		test(test_readings_behind_the_end),
 		test(test_lives_inside),
 		test(test_another_thread_calls_exec),
 		test(test_another_thread_has_called_exec),
