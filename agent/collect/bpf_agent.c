@@ -450,6 +450,16 @@ int bpf_agent_set_target(struct bpf_agent *agent, uint32_t tgid, const struct pr
 	return rc;
 }
 
+bool bpf_agent_get_target(const struct bpf_agent *agent, uint32_t tgid, struct prof_target *ret)
+{
+	return bpf_map_lookup_elem(bpf_map__fd(agent->skel->maps.targets), &tgid, ret) == 0;
+}
+
+void bpf_agent_drop_target(struct bpf_agent *agent, uint32_t tgid)
+{
+	(void)bpf_map_delete_elem(bpf_map__fd(agent->skel->maps.targets), &tgid);
+}
+
 int bpf_agent_map_add(struct bpf_agent *agent, uint32_t tgid, uint64_t start, uint64_t end,
 		      const struct prof_mapping *mapping)
 {

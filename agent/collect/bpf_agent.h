@@ -60,6 +60,10 @@ bool bpf_agent_uses_hardware(const struct bpf_agent *agent);
 
 int bpf_agent_set_target(struct bpf_agent *agent, uint32_t tgid, const struct prof_target *target)
 	must_use;
+/* false: there is none. */
+bool bpf_agent_get_target(const struct bpf_agent *agent, uint32_t tgid, struct prof_target *ret);
+/* The programs do so themselves where a process executes or ends, but what is set behind that stays. */
+void bpf_agent_drop_target(struct bpf_agent *agent, uint32_t tgid);
 
 /* Mappings. @start and @end are page-aligned addresses; @bias: address - bias = file offset. A
  * range is removed as it was added, not in parts. -ENOSPC when the table is full (counted by the

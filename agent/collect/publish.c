@@ -11,6 +11,7 @@
 #include "agent/base/log.h"
 #include "agent/collect/collector_internal.h"
 #include "agent/collect/module_files.h"
+#include "agent/collect/proc_facts.h"
 
 #define SETTLE_NS      (2 * NS_PER_S)
 #define PUBLISH_AGE_NS NS_PER_S
@@ -412,10 +413,23 @@ struct mapping_changes publish_changes(struct publish_context *context)
 	return (struct mapping_changes){ .ctx = context, .removed = on_removed, .added = on_added };
 }
 
+/* What was decided after the process had executed or ended, and before that was known here, would stay for good, and be
+ * another's who is given its number. */
+static void withdraw_target(struct collector *c, const struct proc *proc)
+{
+	struct prof_target target;
+
+	if (proc->wanted && bpf_agent_get_target(c->bpf, proc->tgid, &target) &&
+	    proc_facts_same_start(target.start_boottime_ns, proc->start_boottime_ns))
+		bpf_agent_drop_target(c->bpf, proc->tgid);
+}
+
 void publish_withdraw(struct collector *c, struct proc *proc)
 {
 	alloc_end(c, proc);
 	fast_end(c, proc);
+	if (c->bpf)
+		withdraw_target(c, proc);
 	if (!proc->published)
 		return;
 	for (size_t i = 0; i < mapping_set_count(proc->mappings); i++) {
