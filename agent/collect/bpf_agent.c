@@ -432,9 +432,9 @@ void bpf_agent_set_undecided(struct bpf_agent *agent, bool sample)
 	forget_decisions(agent);
 }
 
-int bpf_agent_follow_cpus(struct bpf_agent *agent)
+int bpf_agent_follow_cpus(struct bpf_agent *agent, bool anew)
 {
-	return perf_events_follow(&agent->perf);
+	return perf_events_follow(&agent->perf, anew);
 }
 
 bool bpf_agent_uses_hardware(const struct bpf_agent *agent)

@@ -54,8 +54,8 @@ bool bpf_agent_io_is_by_call(const struct bpf_agent *agent);
 #define BPF_AGENT_SWEEP_THREADS 256u
 int bpf_agent_sweep(struct bpf_agent *agent, bool all, void (*poll)(void *ctx), void *ctx) must_use;
 void bpf_agent_set_undecided(struct bpf_agent *agent, bool sample);
-/* Looks for CPUs that came online or went; call every second. */
-int bpf_agent_follow_cpus(struct bpf_agent *agent) must_use;
+/* Looks for CPUs that came online or went; call every second. @anew as for perf_events_follow(). */
+int bpf_agent_follow_cpus(struct bpf_agent *agent, bool anew) must_use;
 bool bpf_agent_uses_hardware(const struct bpf_agent *agent);
 
 int bpf_agent_set_target(struct bpf_agent *agent, uint32_t tgid, const struct prof_target *target)

@@ -34,6 +34,7 @@
 #define RESCAN_INTERVAL_NS (5 * NS_PER_S)
 #define EVENTS_MAX	   8
 #define ONLINE_TEXT_BYTES  512
+#define SLEPT_NS	   (100 * (int64_t)NS_PER_MS) /* two clocks are not read at once */
 
 /* What each is for: README.md. */
 #define CAPABILITIES                                                                               \
@@ -67,6 +68,8 @@ static uint64_t needed_capabilities(void)
 struct timers {
 	uint64_t second_ns, ten_seconds_ns, sweep_ns, rescan_ns; /* last time each was done */
 	char online[ONLINE_TEXT_BYTES]; /* CPUs, as the kernel lists them */
+	bool sampling;			/* then */
+	int64_t asleep_ns;		/* of the host, since its start */
 };
 
 static uint64_t own_cpu_ns(void)
@@ -101,19 +104,38 @@ static void feed_outcomes(struct collector *c, const struct bpf_costs *costs, ui
 		c->rescan_due = true;
 }
 
-static void follow_cpus(struct collector *c, char former[ONLINE_TEXT_BYTES])
+static int64_t host_asleep_ns(void)
 {
+	const struct clock_triple now = clock_now();
+
+	return (int64_t)(now.boottime_ns - now.monotonic_ns);
+}
+
+/* While a host sleeps all of its CPUs but one are offline, and lose their events for good, though they are there again
+ * when anybody looks. */
+static bool has_slept(struct timers *timers)
+{
+	const int64_t before_ns = timers->asleep_ns;
+
+	timers->asleep_ns = host_asleep_ns();
+	return timers->asleep_ns - before_ns > SLEPT_NS;
+}
+
+static void follow_cpus(struct collector *c, struct timers *timers)
+{
+	const bool slept = has_slept(timers), sampling = c->rate_hz > 0;
 	char text[ONLINE_TEXT_BYTES];
 	ssize_t len = io_read_small(AT_FDCWD, "/sys/devices/system/cpu/online", text, sizeof(text));
 
-	if (len > 0 && strcmp(text, former) == 0)
+	if (len > 0 && !slept && sampling == timers->sampling && strcmp(text, timers->online) == 0)
 		return;
-	former[0] = '\0';
-	if (bpf_agent_follow_cpus(c->bpf) < 0)
+	timers->online[0] = '\0';
+	timers->sampling = sampling;
+	if (bpf_agent_follow_cpus(c->bpf, slept) < 0)
 		log_debug("a CPU that came online is not sampled yet");
-	else if (len > 0 && c->rate_hz)
-		memcpy(former, text, sizeof(text));
-	mmap_records_follow_cpus(c->mmaps);
+	else if (len > 0)
+		memcpy(timers->online, text, sizeof(text));
+	mmap_records_follow_cpus(c->mmaps, slept);
 }
 
 uint64_t collector_feed_costs(struct collector *c, uint64_t now_ns)
@@ -131,12 +153,11 @@ uint64_t collector_feed_costs(struct collector *c, uint64_t now_ns)
 static void every_second(struct collector *c, struct timers *timers, uint64_t now_ns)
 {
 	proc_table_purge(c->procs, now_ns);
-	if (!c->bpf || !collector_active(c)) {
-		timers->online[0] = '\0';
+	if (!c->bpf)
 		return;
-	}
-	follow_cpus(c, timers->online);
-	(void)collector_feed_costs(c, now_ns);
+	follow_cpus(c, timers);
+	if (collector_active(c))
+		(void)collector_feed_costs(c, now_ns);
 }
 
 static void every_ten_seconds(struct collector *c, uint64_t now_ns)
@@ -272,7 +293,7 @@ static void handle(struct collector *c, int fd)
 
 static void run(struct collector *c)
 {
-	struct timers timers = { .ten_seconds_ns = clock_monotonic_ns() };
+	struct timers timers = { .ten_seconds_ns = clock_monotonic_ns(), .asleep_ns = host_asleep_ns() };
 
 	while (!c->stopping) {
 		struct epoll_event events[EVENTS_MAX];

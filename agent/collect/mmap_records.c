@@ -323,14 +323,14 @@ static int mark_online(void *ctx, unsigned cpu)
 	return 0;
 }
 
-void mmap_records_follow_cpus(struct mmap_records *records)
+void mmap_records_follow_cpus(struct mmap_records *records, bool anew)
 {
 	cleanup_free uint8_t *online = calloc(1, CPU_MAX);
 
 	if (!online || each_online_cpu(mark_online, online) < 0)
 		return;
 	for (unsigned i = 0; i < records->ring_count; i++)
-		if (records->rings[i].fd >= 0 && !online[i])
+		if (records->rings[i].fd >= 0 && (anew || !online[i]))
 			ring_close(&records->rings[i], records->page_bytes);
 	if (grow_rings(records) == 0)
 		/* A CPU that goes while we open it is tried again next second. */

@@ -54,8 +54,9 @@ struct mmap_records;
 int mmap_records_create(struct mmap_records **ret, struct err *err) must_use;
 void mmap_records_destroy(struct mmap_records *records);
 CLEANUP_DEFINE(mmap_records, struct mmap_records *, mmap_records_destroy);
-/* Opens CPUs that came online, closes those that went. */
-void mmap_records_follow_cpus(struct mmap_records *records);
+/* Opens CPUs that came online, closes those that went; with @anew all are closed before, as for perf_events_follow(), and
+ * what was not drained is gone. */
+void mmap_records_follow_cpus(struct mmap_records *records, bool anew);
 /* Readable (epoll) when a ring has something; owned by @records. */
 int mmap_records_poll_fd(const struct mmap_records *records);
 /* Moves everything from the rings into @batch (emptied first), sorted by time. */

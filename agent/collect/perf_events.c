@@ -123,7 +123,7 @@ static int online_cpus(bool *set)
 	return rc < 0 ? rc : cpu_list_parse(text, set, CPUS_MAX);
 }
 
-int perf_events_follow(struct perf_events *events)
+int perf_events_follow(struct perf_events *events, bool anew)
 {
 	cleanup_free bool *online = calloc(CPUS_MAX, sizeof(*online));
 	int changes = 0, rc;
@@ -138,9 +138,10 @@ int perf_events_follow(struct perf_events *events)
 	for (size_t i = events->open.count; i-- > 0;) {
 		int cpu = events->open.data[i].cpu;
 
-		if (!online[cpu]) {
+		if (!online[cpu] || anew) {
 			close_at(events, i);
 			changes++;
+			continue;
 		}
 		online[cpu] = false;
 	}
@@ -186,7 +187,7 @@ int perf_events_set_rate(struct perf_events *events, uint32_t rate_hz, struct er
 		return 0;
 	}
 	events->rate_hz = rate_hz;
-	rc = perf_events_follow(events);
+	rc = perf_events_follow(events, false);
 	if (rc > 0)
 		return 0;
 	perf_events_deinit(events);

@@ -34,9 +34,9 @@ void perf_events_deinit(struct perf_events *events);
 /* Starts, changes the rate of, or (0) stops all events. On failure those that run go on as before,
  * or all are stopped if none ran. -EPERM, -ENODEV, … with one line in @err. */
 int perf_events_set_rate(struct perf_events *events, uint32_t rate_hz, struct err *err) must_use;
-/* Opens events on CPUs that came online and closes those of CPUs that went. Returns the number of
- * changes, or -errno. */
-int perf_events_follow(struct perf_events *events) must_use;
+/* Opens events on CPUs that came online and closes those of CPUs that went; with @anew those of all: the events of a CPU
+ * that went and came back unseen are dead. Returns the number of changes, or -errno. */
+int perf_events_follow(struct perf_events *events, bool anew) must_use;
 
 /* What samples at @rate_hz: cycles if @hardware, else the cpu-clock timer. */
 struct perf_event_attr;

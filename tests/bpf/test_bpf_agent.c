@@ -167,6 +167,24 @@ static void test_stopped(void **state)
 	assert_int_equal(samples_of((uint32_t)pid), 0);
 }
 
+/* After the host slept the list of its CPUs is what it was, but their events are dead. */
+static void test_dead_events(void **state)
+{
+	pid = bpf_target_start(program, "spin");
+	bpf_target_want(agent, pid, PROF_WANT_CPU);
+	sample_at(RATE_HZ);
+	bpf_target_kill_events();
+	assert_int_equal(bpf_agent_follow_cpus(agent, false), 0);
+	bpf_recording_poll(&recording, agent, 20);
+	bpf_recording_deinit(&recording);
+	bpf_recording_poll(&recording, agent, 100);
+	assert_int_equal(samples_of((uint32_t)pid), 0);
+	assert_true(bpf_agent_follow_cpus(agent, true) > 0);
+	for (int n = 0; n < 600 && !samples_of((uint32_t)pid); n++)
+		bpf_recording_poll(&recording, agent, 100);
+	assert_true(samples_of((uint32_t)pid) > 0);
+}
+
 /* The number of samples follows the rate, and so does what each stands for. */
 static void test_rate(void **state)
 {
@@ -648,6 +666,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		test(test_targets),
 		test(test_stopped),
+		test(test_dead_events),
 		test(test_rate),
 		test(test_fast),
 		test(test_fast_is_refused),

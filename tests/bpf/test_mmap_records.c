@@ -17,6 +17,7 @@
 
 #include "agent/base/clock.h"
 #include "agent/collect/mmap_records.h"
+#include "tests/support/bpf_target.h"
 
 static struct mmap_records *records;
 
@@ -91,6 +92,31 @@ static void a_process_that_is_gone_is_known(void **state)
 	assert_true(exec_ns <= map_ns);
 }
 
+static bool is_exec_seen(void)
+{
+	cleanup(mmap_batch) struct mmap_batch batch = { 0 };
+	pid_t pid = run_true();
+
+	mmap_records_drain(records, &batch);
+	for (size_t i = 0; i < batch.count; i++)
+		if (batch.records[i].tgid == (uint32_t)pid && batch.records[i].kind == MMAP_RECORD_EXEC)
+			return true;
+	return false;
+}
+
+/* After the host slept the list of its CPUs is what it was, but their events are dead. */
+static void dead_events_are_opened_anew(void **state)
+{
+	if (!records)
+		skip();
+	assert_true(is_exec_seen());
+	bpf_target_kill_events();
+	mmap_records_follow_cpus(records, false);
+	assert_false(is_exec_seen());
+	mmap_records_follow_cpus(records, true);
+	assert_true(is_exec_seen());
+}
+
 static void an_overflow_is_counted(void **state)
 {
 	cleanup(mmap_batch) struct mmap_batch batch = { 0 };
@@ -117,6 +143,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_process_that_is_gone_is_known),
+		cmocka_unit_test(dead_events_are_opened_anew),
 		cmocka_unit_test(an_overflow_is_counted),
 	};
 

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/bpf_target.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <gelf.h>
 #include <limits.h>
+#include <linux/perf_event.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/auxv.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/sysmacros.h>
@@ -404,6 +407,25 @@ static const struct prof_stack_event *find_stack(const struct bpf_recording *in,
 		if (in->stacks[i]->stack_hash == hash)
 			return in->stacks[i];
 	return NULL;
+}
+
+void bpf_target_kill_events(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	struct dirent *entry;
+	unsigned killed = 0;
+
+	assert_non_null(dir);
+	while ((entry = readdir(dir))) {
+		char target[64];
+		ssize_t len = readlinkat(dirfd(dir), entry->d_name, target, sizeof(target) - 1);
+
+		target[len > 0 ? len : 0] = '\0';
+		if (strcmp(target, "anon_inode:[perf_event]") == 0)
+			killed += ioctl(atoi(entry->d_name), PERF_EVENT_IOC_DISABLE, 0) == 0;
+	}
+	(void)closedir(dir);
+	assert_true(killed > 0);
 }
 
 void bpf_recording_poll(struct bpf_recording *recording, struct bpf_agent *agent, unsigned ms)

@@ -39,6 +39,8 @@ enum publish {
 void bpf_target_publish(struct bpf_agent *agent, pid_t pid, unsigned what, uint32_t mapping_flags);
 void bpf_target_want(struct bpf_agent *agent, pid_t pid, uint32_t wanted);
 void bpf_target_forget_modules(void); /* before another agent is created */
+/* Every perf event of this process is as if its CPU had been offline: it counts no more. */
+void bpf_target_kill_events(void);
 
 /* Name of the function of a MODULE frame of @path's own symbol table, "" if it is in another file
  * or has none, valid until the next call. */
