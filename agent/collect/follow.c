@@ -111,7 +111,7 @@ static void check_file(struct collector *c, uint32_t tgid, const struct module_f
 		if (!executable || mounts_stat(path, &st) < 0)
 			return;
 	}
-	if (S_ISREG(st.st_mode) && !module_is_of(module, &st))
+	if (S_ISREG(st.st_mode) && (module->missed || module_may_be_of(module, &st)) && !module_is_of(module, &st))
 		publish_forget_file(c, module);
 }
 

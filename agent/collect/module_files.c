@@ -86,8 +86,19 @@ static int accept_file(int fd, const struct module_file *file)
 	return generation && generation != file->generation ? -ENOENT : 0;
 }
 
+/* It was mapped where @file was, by a process that may have executed another program since. */
+static int accept_mapped(int fd, const struct module_file *file)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	return S_ISREG(st.st_mode) && !module_file_is_other(file, &st) ? 0 : -ENOENT;
+}
+
 /* What @path_fd_take, -errno or from a link in /proc/@tgid, leads to now. */
-static int open_linked(int path_fd_take, uint32_t tgid, const struct module_file *file, bool may_hang)
+static int open_linked(int path_fd_take, uint32_t tgid, const struct module_file *file, bool may_hang,
+		       int (*accept)(int fd, const struct module_file *file))
 {
 	cleanup_close int path_fd = path_fd_take, fd = -1;
 	char path[40];
@@ -101,7 +112,7 @@ static int open_linked(int path_fd_take, uint32_t tgid, const struct module_file
 	fd = open(path, OPEN_FLAGS);
 	if (fd < 0)
 		return -errno;
-	rc = accept_file(fd, file);
+	rc = accept(fd, file);
 	return rc < 0 ? rc : take_fd(&fd);
 }
 
@@ -176,14 +187,15 @@ static void drop_link(void *data)
 	cleanup_close_fn(&((struct link_call *)data)->fd);
 }
 
-static int open_map_file(const struct module_origin *origin, bool may_hang, struct patient *patient)
+static int open_map_file(const struct module *module, bool may_hang, struct patient *patient)
 {
+	const struct module_origin *origin = &module->origin;
 	struct link_call call = { .fd = -1 };
 
 	(void)snprintf(call.path, sizeof(call.path), "/proc/%u/map_files/%llx-%llx", origin->tgid,
 		       (unsigned long long)origin->start_va, (unsigned long long)origin->end_va);
 	return open_linked(patient_call(patient, origin->tgid, call_link, drop_link, &call, sizeof(call)), origin->tgid,
-			   NULL, may_hang);
+			   &module->file, may_hang, accept_mapped);
 }
 
 static int open_mapped(const struct module *module, bool may_hang, struct patient *patient)
@@ -194,12 +206,12 @@ static int open_mapped(const struct module *module, bool may_hang, struct patien
 	int fd, rc = -ENOENT;
 
 	if (origin->tgid) {
-		fd = open_map_file(origin, may_hang, patient);
+		fd = open_map_file(module, may_hang, patient);
 		if (fd >= 0 || fd == -EMFILE || fd == -ENFILE || fd == -EXDEV)
 			return fd;
 		rc = fd == -ETIMEDOUT ? -ENOENT : fd; /* the next that maps it may let us */
 		(void)snprintf(exe, sizeof(exe), "/proc/%u/exe", origin->tgid);
-		fd = open_linked(open_link(exe), origin->tgid, &module->file, may_hang);
+		fd = open_linked(open_link(exe), origin->tgid, &module->file, may_hang, accept_file);
 		if (fd >= 0)
 			return fd;
 	}
@@ -275,7 +287,7 @@ int module_files_open(const struct module *module, bool may_hang, struct patient
 	case FEED_MODULE_VDSO:
 		return open_vdso();
 	case FEED_MODULE_JIT:
-		return module->origin.end_va ? open_map_file(&module->origin, may_hang, patient) :
+		return module->origin.end_va ? open_map_file(module, may_hang, patient) :
 					       open_perf_map(module->origin.tgid, may_hang);
 	default:
 		return open_mapped(module, may_hang, patient);

@@ -2,6 +2,7 @@
 #include "agent/collect/module_table.h"
 
 #include <string.h>
+#include <sys/sysmacros.h>
 
 #include "agent/base/clock.h"
 #include "agent/base/hash.h"
@@ -199,6 +200,24 @@ void module_opened(struct module *module, const struct stat *st)
 {
 	module->size_bytes = (uint64_t)st->st_size;
 	module->inode_changed_ns = inode_changed_ns(st);
+	module->opened_dev = st->st_dev;
+	module->opened_ino = st->st_ino;
+}
+
+static bool is_on_device(const struct module_file *file, const struct stat *st)
+{
+	return st->st_dev == makedev(file->dev_major, file->dev_minor);
+}
+
+bool module_file_is_other(const struct module_file *file, const struct stat *st)
+{
+	return file->inode && is_on_device(file, st) && st->st_ino != file->inode;
+}
+
+bool module_may_be_of(const struct module *module, const struct stat *st)
+{
+	return (st->st_dev == module->opened_dev && st->st_ino == module->opened_ino) ||
+	       (is_on_device(&module->file, st) && st->st_ino == module->file.inode);
 }
 
 bool module_is_of(const struct module *module, const struct stat *st)

@@ -52,6 +52,7 @@ struct module {
 	uint32_t mappings;  /* how often it was mapped: what to index first */
 	uint64_t table_bytes; /* charged for its published unwind table; 0 = none */
 	uint64_t size_bytes, inode_changed_ns; /* of the file when it was opened (st_ctim); 0 = never */
+	uint64_t opened_dev, opened_ino;       /* likewise, as stat() tells them */
 	uint64_t checked_ns; /* when it was last compared with them, CLOCK_MONOTONIC */
 	bool missed;	    /* it was gone before it could be opened */
 	bool gone;	    /* before its names could be read, though it was indexed */
@@ -99,6 +100,11 @@ struct module *module_table_add(struct module_table *table, enum feed_module_kin
 bool module_table_is_current(const struct module_table *table, const struct module *module);
 /* @module was opened, and is the file of @st. */
 void module_opened(struct module *module, const struct stat *st);
+/* @st may be of the file of @module, as it was opened or as it is mapped. Else whoever was asked what it maps has executed
+ * another program since, or its number is another's. */
+bool module_may_be_of(const struct module *module, const struct stat *st);
+/* @st is of another file on the device of @file. Where stat() tells another device than mappings do (overlay, btrfs) nobody knows. */
+bool module_file_is_other(const struct module_file *file, const struct stat *st);
 /* What is known of @module was read from the file that @st describes. */
 bool module_is_of(const struct module *module, const struct stat *st);
 /* Something is sampled: its table is asked for with the next request, also if it was read without. */

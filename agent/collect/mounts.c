@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 #include "agent/base/io.h"
 
@@ -162,7 +163,9 @@ int mounts_stat(const char *path, struct stat *ret)
 
 	if (statx(AT_FDCWD, path, AT_STATX_DONT_SYNC, STATX_BASIC_STATS, &st) < 0)
 		return -errno;
-	*ret = (struct stat){ .st_mode = st.stx_mode,
+	*ret = (struct stat){ .st_dev = makedev(st.stx_dev_major, st.stx_dev_minor),
+			      .st_ino = st.stx_ino,
+			      .st_mode = st.stx_mode,
 			      .st_size = (off_t)st.stx_size,
 			      .st_nlink = st.stx_nlink,
 			      .st_ctim = { .tv_sec = st.stx_ctime.tv_sec, .tv_nsec = st.stx_ctime.tv_nsec } };

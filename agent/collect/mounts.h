@@ -26,7 +26,8 @@ bool mounts_parse(const char *line, struct mount *ret);
 bool mounts_device_is_local(uint32_t tgid, uint32_t dev_major, uint32_t dev_minor);
 /* The same of an open descriptor, O_PATH included, which @tgid (0 = nobody but us) sees, too. */
 bool mounts_file_is_local(uint32_t tgid, int fd);
-/* What is known of the file at @path, a link of /proc, without asking its file system: type, size, links, change time. */
+/* What is known of the file at @path, a link of /proc, without asking its file system: device, inode, type,
+ * size, links, change time. */
 int mounts_stat(const char *path, struct stat *ret) must_use;
 
 #endif

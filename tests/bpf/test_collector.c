@@ -458,7 +458,7 @@ static void exec_begins_another_life(void **state)
 {
 	cleanup_free char *path = bpf_target_compile("chain", chain_source, NO_FP);
 	const struct view_proc *last = NULL;
-	unsigned of_last = 0, of_others = 0;
+	unsigned of_last = 0, of_others = 0, files = 0;
 	struct host host;
 	pid_t pid;
 
@@ -489,6 +489,13 @@ static void exec_begins_another_life(void **state)
 	for (size_t i = 0; i < host.view.proc_count; i++)
 		if (host.view.procs[i].fixed.tgid == (uint32_t)pid)
 			assert_true(host.view.procs[i].exit_ns > 0);
+	/* Whoever has executed another program by the time that it is looked at says nothing of the first one's file. */
+	for (int i = 0; i < 20; i++)
+		assert_int_equal(system("exec env sleep 0.03"), 0);
+	feed_view_run(&host.view, 600);
+	for (size_t i = 0; i < host.view.module_count; i++)
+		files += strcmp(host.view.modules[i].path, "/usr/bin/env") == 0;
+	assert_true(files <= 1);
 	stop_host(&host);
 }
 

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -389,6 +390,38 @@ static void test_a_number_that_is_used_again(void **state)
 	assert_int_equal(WEXITSTATUS(status), 0);
 }
 
+/* Where a program had mapped its file another one has mapped another since, as one that is executed in its place and always
+ * lies at the same addresses. */
+static void test_mapped_by_another(void **state)
+{
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	char path[128], text[8] = "";
+	struct module module = { .kind = FEED_MODULE_ELF, .path = path, .origin.tgid = (uint32_t)getpid() };
+	cleanup_close int another = -1, fd = -1;
+	struct stat st, of_another;
+	void *mapped;
+
+	put_file("its_own", "its own");
+	put_file("another", "another");
+	(void)snprintf(path, sizeof(path), "%s/its_own", folder);
+	assert_int_equal(stat(path, &st), 0);
+	module.file = (struct module_file){ st.st_ino, 0, major(st.st_dev), minor(st.st_dev) };
+	module_opened(&module, &st);
+	another = open("another", O_RDONLY | O_CLOEXEC);
+	assert_int_equal(fstat(another, &of_another), 0);
+	mapped = mmap(NULL, page, PROT_READ, MAP_PRIVATE, another, 0);
+	assert_true(mapped != MAP_FAILED);
+	module.origin.start_va = (uintptr_t)mapped;
+	module.origin.end_va = (uintptr_t)mapped + page;
+	fd = module_files_open(&module, false, NULL);
+	assert_true(fd >= 0);
+	assert_int_equal(read(fd, text, sizeof(text) - 1), 7);
+	assert_string_equal(text, "its own");
+	assert_true(module_may_be_of(&module, &st));
+	assert_false(module_may_be_of(&module, &of_another));
+	assert_int_equal(munmap(mapped, page), 0);
+}
+
 static int set_up(void **state)
 {
 	return mkdtemp(folder) && chdir(folder) == 0 ? 0 : -1;
@@ -397,7 +430,7 @@ static int set_up(void **state)
 static int clean_up(void **state)
 {
 	static const char *const names[] = { "root/lib/x.debug", "root/lib/next", "root/lib/kept", "root/lib", "root",
-					     "outside", "slow", "below/file", "below", "below2", "over" };
+					     "outside", "slow", "its_own", "another", "below/file", "below", "below2", "over" };
 
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
 		(void)remove(names[i]);
@@ -414,6 +447,7 @@ int main(void)
 		cmocka_unit_test(test_slow_debug_files),
 		cmocka_unit_test(test_hung_children),
 		cmocka_unit_test(test_a_number_that_is_used_again),
+		cmocka_unit_test(test_mapped_by_another),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, clean_up);
