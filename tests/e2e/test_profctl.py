@@ -70,6 +70,19 @@ def profiles():
                     data = f.read()
                 check(len(data) > 100 and data.startswith(first), f"{form}: {data[:40]}")
         profctl(daemon, "flamegraph", session, "-F", "nonsense", status=1)
+        with tempfile.TemporaryDirectory() as folder:  # what cannot be written leaves what was there
+            kept, device, new = (os.path.join(folder, name) for name in ("kept", "device", "new"))
+            with open(kept, "w") as f:
+                f.write("kept")
+            os.symlink("/dev/null", device)
+            for path in (kept, device, new):
+                profctl(daemon, "flamegraph", session, path, "-F", "nonsense", status=1)
+            with open(kept) as f:
+                check(f.read() == "kept" and sorted(os.listdir(folder)) == ["device", "kept"], os.listdir(folder))
+            for path in (kept, device):
+                profctl(daemon, "flamegraph", session, path, "-F", "folded")
+            with open(kept) as f:
+                check("leaf_a" in f.read() and os.path.islink(device), "written anew, and to a device")
         folded = profctl(daemon, "flamegraph", session, "-", "-F", "folded")
         check("leaf_a" in folded, f"standard output by its usual name: {folded[:100]}")
 

@@ -12,6 +12,7 @@
 #include "agent/base/tar.h"
 #include "tools/profctl/command.h"
 #include "tools/profctl/output.h"
+#include "tools/profctl/output_file.h"
 
 #define COPY_BYTES (256u << 10)
 #define ASIDE	   "restore.tmp" /* until everything is there */
@@ -25,28 +26,18 @@ static void show_progress(double done, double total)
 
 int command_backup(const struct arguments *args)
 {
-	cleanup_buf struct buf part = { 0 };
-	cleanup_close int fd = -1;
+	struct output_file file;
 	struct stat st = { 0 };
 	char size[64];
 	int rc;
 
-	buf_printf(&part, "%s.part", args->argv[0]);
-	fd = part.error ? -1 : open(part.data, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-	if (fd < 0) {
-		(void)fprintf(stderr, "profctl: cannot write %s: %s\n", args->argv[0], strerror(errno));
+	if (output_file_open(&file, args->argv[0], 0600) < 0)
 		return 1;
-	}
-	rc = client_download(args->client, "/api/v1/backup", fd, show_progress);
+	rc = client_download(args->client, "/api/v1/backup", file.fd, show_progress);
 	progress_clear();
-	if (rc == 0 && (fsync(fd) < 0 || fstat(fd, &st) < 0 || rename(part.data, args->argv[0]) < 0)) {
-		(void)fprintf(stderr, "profctl: cannot write %s: %s\n", args->argv[0], strerror(errno));
-		rc = -1;
-	}
-	if (rc < 0) {
-		(void)unlink(part.data);
+	(void)fstat(file.fd, &st);
+	if (output_file_end(&file, rc == 0) < 0 || rc < 0)
 		return 1;
-	}
 	if (args->format == OUTPUT_JSON) {
 		cleanup(json) cJSON *answer = cJSON_CreateObject();
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/profctl/sessions.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,6 +8,7 @@
 #include "agent/base/buf.h"
 #include "agent/base/clock.h"
 #include "tools/profctl/output.h"
+#include "tools/profctl/output_file.h"
 
 #define POLL_NS (250 * NS_PER_MS)
 
@@ -103,7 +102,8 @@ int session_render(const struct arguments *args, const char *id, const char *val
 {
 	cleanup_free char *escaped = client_escape(args->client, id);
 	cleanup_buf struct buf request = { 0 };
-	cleanup_close int fd = -1;
+	struct output_file file;
+	int rc;
 
 	if (!escaped)
 		return -1;
@@ -115,18 +115,13 @@ int session_render(const struct arguments *args, const char *id, const char *val
 		(void)fprintf(stderr, "profctl: %s is not for a terminal: name a file, or send it to a pipe\n", format);
 		return -1;
 	}
-	if (path)
-		fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-	if (path && fd < 0) {
-		(void)fprintf(stderr, "profctl: cannot write %s: %s\n", path, strerror(errno));
-		return -1;
-	}
 	(void)fflush(stdout);
-	if (client_download(args->client, request.data, path ? fd : STDOUT_FILENO, NULL) == 0)
-		return 0;
-	if (path)
-		(void)unlink(path); /* nothing rather than a part */
-	return -1;
+	if (!path)
+		return client_download(args->client, request.data, STDOUT_FILENO, NULL);
+	if (output_file_open(&file, path, 0644) < 0)
+		return -1;
+	rc = client_download(args->client, request.data, file.fd, NULL);
+	return output_file_end(&file, rc == 0) < 0 ? -1 : rc;
 }
 
 int session_follow(const struct arguments *args, const char *id, double duration_s, cJSON **ret)
