@@ -10,12 +10,17 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 
 from harness import BUILD, WORKLOADS, Daemon, build_truth, check, compile_workload, cpu_ns, main, own_name, running, wait_until
 
 PROFCTL = os.path.join(BUILD, "profctl")
+HOSTILE = """import ctypes, time
+ctypes.CDLL(None).prctl(15, '\\x1b[31m\\u202eX'.encode())
+print('ready', flush=True)
+time.sleep(600)"""
 LEAST_S = 9  # a comparison needs several blocks of one second on each side
 
 
@@ -199,6 +204,13 @@ def threads():
         answer = profctl(daemon, "ledger", wall, output="json")
         check(any(t["pid"] == process.pid for t in answer["threads"]), answer)
         check("user%" in profctl(daemon, "ledger", wall), "ledger")
+        # names of others' threads do not steer the terminal
+        with running(sys.executable, "-c", HOSTILE) as hostile:
+            named = profctl(daemon, "start", f"pid:{hostile.pid}", "-t", "wall", "-d", "1").strip()
+            daemon.finish_profile(named)
+        table = profctl(daemon, "ledger", named)
+        check("?[31m?X" in table, table)
+        check([t["thread"] for t in profctl(daemon, "ledger", named, output="json")["threads"]] == ["\x1b[31m\u202eX"], "as they are in JSON")
         available = {t["type"]: t["available"] for s in profctl(daemon, "services", output="json")["items"]
                      for t in s["profileTypes"] if any(p["pid"] == process.pid for p in s["processes"])}
         if not available["goroutine"]:

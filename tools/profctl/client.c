@@ -23,6 +23,7 @@ struct client {
 	char *socket;
 	char *token;
 	char *tenant;
+	bool for_people;
 };
 
 static bool socket_answers(const char *path)
@@ -74,6 +75,7 @@ struct client *client_create(const struct client_options *options)
 	client->url = strdup(url);
 	client->socket = socket_path ? strdup(socket_path) : NULL;
 	client->tenant = options->tenant ? strdup(options->tenant) : NULL;
+	client->for_people = options->for_people;
 	client->curl = curl_easy_init();
 	if (!client->url || !client->curl)
 		return NULL;
@@ -247,6 +249,45 @@ static void print_problem(int status, const char *path, const cJSON *problem, co
 		      status == 404 ? where_listed(path) : "", status);
 }
 
+/* Bytes of the character at @text that a terminal would obey, 0 = none: C0 and C1 controls, marks of direction. */
+static size_t obeyed_bytes(const unsigned char *text)
+{
+	if (text[0] < 0x20 || text[0] == 0x7f)
+		return 1;
+	if (text[0] == 0xc2 && text[1] >= 0x80 && text[1] <= 0x9f)
+		return 2;
+	if (text[0] == 0xd8 && text[1] == 0x9c) /* U+061C */
+		return 2;
+	if (text[0] == 0xe2 && text[1] == 0x80 && /* U+200B to U+200F, U+2028 to U+202E */
+	    ((text[2] >= 0x8b && text[2] <= 0x8f) || (text[2] >= 0xa8 && text[2] <= 0xae)))
+		return 3;
+	return text[0] == 0xe2 && text[1] == 0x81 && text[2] >= 0xa0 && text[2] <= 0xaf ? 3 : 0; /* U+2060 to U+206F */
+}
+
+static void clean_text(char *text)
+{
+	char *out = text;
+
+	while (text && *text) {
+		size_t len = obeyed_bytes((const unsigned char *)text);
+
+		*out++ = len ? '?' : *text;
+		text += len ? len : 1;
+	}
+	if (out)
+		*out = '\0';
+}
+
+/* As deep as cJSON nests, which has a limit. */
+static void clean(cJSON *json)
+{
+	for (; json; json = json->next) {
+		clean_text(json->valuestring);
+		clean_text(json->string);
+		clean(json->child);
+	}
+}
+
 int client_json(struct client *client, const char *method, const char *path, const cJSON *body,
 		cJSON **ret)
 {
@@ -257,6 +298,8 @@ int client_json(struct client *client, const char *method, const char *path, con
 	if (status < 0)
 		return -1;
 	json = cJSON_Parse(text);
+	if (client->for_people || status >= 400)
+		clean(json);
 	if (status >= 400) {
 		print_problem(status, path, json, text);
 		return -1;

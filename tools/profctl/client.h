@@ -19,6 +19,7 @@ struct client_options {
 	const char *socket;	/* NULL = the default socket if it exists */
 	const char *token_file; /* NULL = PROFD_TOKEN or none */
 	const char *tenant;	/* NULL = none sent */
+	bool for_people;	/* names in answers must not steer a terminal: see client_json() */
 };
 
 /* NULL after printing why (no memory, token file unreadable). */
@@ -33,7 +34,8 @@ int client_request(struct client *client, const char *method, const char *path, 
 		   const char *accept, char **ret_body, size_t *ret_len) must_use;
 
 /* Request for JSON: 0 and the answer, or -1 after printing the daemon's error (detail and remedy). A 204
- * leaves *ret NULL. */
+ * leaves *ret NULL. Names come from programs of others: where the answer is for people, control characters and those that
+ * turn the direction of text are '?'. */
 int client_json(struct client *client, const char *method, const char *path, const cJSON *body,
 		cJSON **ret) must_use;
 /* The same for @collection/@id, which is escaped. */

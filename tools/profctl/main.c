@@ -312,6 +312,7 @@ static int run(int argc, char **argv, struct client_options *connection, struct 
 	rc = parse_command(command, argc - words + 1, argv + words - 1, args);
 	if (rc)
 		return rc == PARSE_HELP ? 0 : rc;
+	connection->for_people = args->format == OUTPUT_TABLE;
 	client = client_create(connection);
 	if (!client)
 		return 1;
