@@ -219,6 +219,8 @@ def threads():
         answer = profctl(daemon, "goroutines", f"pid:{process.pid}", "-n", "5", output="json")
         check(answer["goroutineCount"] >= 1, answer)
         check(profctl(daemon, "goroutines", answer["sessionId"], "--system").startswith("in all "), "goroutines")
+        text = profctl(daemon, "get", answer["sessionId"])  # what this type does not know is no 0
+        check("loss not known" in text and "overhead not known" in text, text)
 
 
 def keys():

@@ -14,6 +14,17 @@
 #include "tools/profctl/output.h"
 #include "tools/profctl/sessions.h"
 
+/* A number of @quality in words; what is not known of the type is absent there, and no 0. */
+static void print_known(const cJSON *quality, const char *name, const char *format, const char *unknown)
+{
+	const cJSON *item = cJSON_GetObjectItem(quality, name);
+
+	if (cJSON_IsNumber(item))
+		(void)printf(format, item->valuedouble);
+	else
+		(void)printf("%s", unknown);
+}
+
 static void print_quality(const cJSON *session)
 {
 	const cJSON *quality = cJSON_GetObjectItem(session, "quality");
@@ -21,11 +32,11 @@ static void print_quality(const cJSON *session)
 
 	if (!quality)
 		return;
-	(void)printf("quality    %.0f samples, %.0f lost, %.2f %% cut, %.2f %% of frames unknown, "
-		     "overhead %.2f %%\n",
-		     output_number(quality, "samples"), output_number(quality, "lost"),
-		     output_number(quality, "truncatedPct"), output_number(quality, "unknownFramePct"),
-		     output_number(quality, "overheadPct"));
+	print_known(quality, "samples", "quality    %.0f samples", "quality    samples not known");
+	print_known(quality, "lost", ", %.0f lost", ", loss not known");
+	print_known(quality, "truncatedPct", ", %.2f %% cut", ", cut not known");
+	print_known(quality, "unknownFramePct", ", %.2f %% of frames unknown", ", unknown frames not known");
+	print_known(quality, "overheadPct", ", overhead %.2f %%\n", ", overhead not known\n");
 	cJSON_ArrayForEach(note, cJSON_GetObjectItem(quality, "notes"))
 		(void)printf("note       %s\n", cJSON_GetStringValue(note));
 }
