@@ -4,10 +4,11 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 
-from harness import FAMILY_A, Counting, Daemon, check, compile_workload, main, own_name, running, wait_until
+from harness import BUILD, FAMILY_A, Counting, Daemon, check, compile_workload, main, own_name, running, wait_until
 
 
 @contextlib.contextmanager
@@ -91,6 +92,11 @@ def test_memory():
         check(asked * 0.97 < quality["heapBytes"] < (asked + 24 * objects) * 1.03 + 4e6,
               f"heap: {quality['heapBytes']}, in truth {asked} in {objects} objects")
         check(result["unattributedValue"] == max(0, quality["heapBytes"] - result["totalValue"]), f"rest: {result}")
+        # and so people are told
+        text = subprocess.run([os.path.join(BUILD, "profctl"), "--url", f"http://127.0.0.1:{daemon.port}", "get", session],
+                              capture_output=True, text=True, check=True).stdout
+        check(re.search(r"^heap       [\d.]+ MiB, of it [\d.]+ .?i?B not in the total: allocated before 20", text, re.M), text)
+        check(re.search(r"cum, 95 % sure .*\n(.*\n)*.* [\d.]+ .?i?B to [\d.]+ .?i?B .* cache\n", text), text)
         sums = [sum(result["breakdown"]["process"].values()), sum(p["value"] for p in result["processes"])]
         check(sums == [result["totalValue"]] * 2, f"sums {sums} of {result['totalValue']}")
 

@@ -41,22 +41,86 @@ static void print_quality(const cJSON *session)
 		(void)printf("note       %s\n", cJSON_GetStringValue(note));
 }
 
+#define LEAK_FRAMES 6 /* innermost; the rest is in the profile */
+
+/* Of memory: what is in use beyond what was seen being allocated, and what only ever grows. */
+static int print_heap(const cJSON *session)
+{
+	struct table table = { .headings = { "leak?", "a second", "since", "stack, innermost first" },
+			       .right = { true, true },
+			       .columns = 4 };
+	const cJSON *quality = cJSON_GetObjectItem(session, "quality");
+	const cJSON *leak, *frame, *leaks = cJSON_GetObjectItem(session, "suspectedLeaks");
+	char heap[64], rest[64];
+
+	if (cJSON_GetObjectItem(session, "unattributedValue")) {
+		output_value(output_number(quality, "heapBytes"), "bytes", heap, sizeof(heap));
+		output_value(output_number(session, "unattributedValue"), "bytes", rest, sizeof(rest));
+		(void)printf("heap       %s, of it %s not in the total: allocated before %s, or missed\n", heap, rest,
+			     output_text(quality, "observedSince"));
+	}
+	cJSON_ArrayForEach(leak, leaks) {
+		cleanup_buf struct buf stack = { 0 };
+		unsigned frames = 0;
+
+		output_value(output_number(leak, "value"), "bytes", heap, sizeof(heap));
+		output_value(output_number(leak, "valuePerSecond"), "bytes", rest, sizeof(rest));
+		cJSON_ArrayForEach(frame, cJSON_GetObjectItem(leak, "stack"))
+			if (frames++ < LEAK_FRAMES)
+				buf_printf(&stack, "%s%s", stack.len ? " < " : "", cJSON_GetStringValue(frame));
+		table_add(&table, heap);
+		table_add(&table, rest);
+		table_add(&table, output_text(leak, "since"));
+		table_add(&table, stack.len ? stack.data : "");
+	}
+	if (!table.count)
+		return 0;
+	(void)printf("\n");
+	return table_print(&table);
+}
+
+/* Of an estimate, in words; "" of what is exact. */
+static void interval_words(const cJSON *function, const char *unit, char *out, size_t size)
+{
+	const cJSON *interval = cJSON_GetObjectItem(function, "confidenceInterval");
+	char low[64], high[64];
+
+	out[0] = '\0';
+	if (cJSON_GetArraySize(interval) != 2)
+		return;
+	output_value(cJSON_GetArrayItem(interval, 0)->valuedouble, unit, low, sizeof(low));
+	output_value(cJSON_GetArrayItem(interval, 1)->valuedouble, unit, high, sizeof(high));
+	(void)snprintf(out, size, "%s%s%s", low, strcmp(low, high) ? " to " : "", strcmp(low, high) ? high : "");
+}
+
 static int print_top(const cJSON *session)
 {
-	struct table table = { .headings = { "self%", "cum%", "self", "module", "function" },
-			       .right = { true, true, true, false, false },
-			       .columns = 5,
+	const cJSON *f, *functions = cJSON_GetObjectItem(session, "topFunctions");
+	bool estimated = false;
+	struct table table = { .headings = { "self%", "cum%", "self" }, .right = { true, true, true, true },
 			       .empty = "nothing was recorded" };
 	const char *unit = output_text(session, "unit");
-	const cJSON *f, *functions = cJSON_GetObjectItem(session, "topFunctions");
 	double largest = output_number(cJSON_GetArrayItem(functions, 0), "selfValue"); /* sorted by it */
-	char value[64];
+	unsigned at = 3;
+	char value[64], interval[160];
 
+	cJSON_ArrayForEach(f, functions)
+		estimated |= cJSON_GetArraySize(cJSON_GetObjectItem(f, "confidenceInterval")) == 2;
+	if (estimated)
+		table.headings[at++] = "cum, 95 % sure";
+	table.right[at] = false;
+	table.headings[at++] = "module";
+	table.headings[at++] = "function";
+	table.columns = at;
 	cJSON_ArrayForEach(f, functions) {
 		output_value_as(output_number(f, "selfValue"), largest, unit, value, sizeof(value));
 		table_addf(&table, "%.2f", output_number(f, "selfPct"));
 		table_addf(&table, "%.2f", output_number(f, "cumulativePct"));
 		table_add(&table, value);
+		if (estimated) {
+			interval_words(f, unit, interval, sizeof(interval));
+			table_add(&table, interval);
+		}
 		table_add(&table, output_text(f, "package"));
 		table_add(&table, output_text(f, "funcName"));
 	}
@@ -94,6 +158,8 @@ static int print_session(const struct arguments *args, const cJSON *session)
 		client_add_parameter(args->client, &link, "value", chosen);
 		(void)printf("flames     %s\n", link.error ? flames : link.data);
 	}
+	if (print_heap(session) < 0)
+		return 1;
 	(void)printf("\n");
 	return print_top(session);
 }
