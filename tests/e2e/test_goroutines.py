@@ -138,8 +138,8 @@ def test_goroutines_equal_their_own_dump():
             check(drawn == due, f"the flame graph{query} has {drawn} goroutines of {due}")
 
 
-def shown_to_people(daemon, session):
-    """The page of the session whose leak was planted."""
+def shown_to_people(daemon, session, last):
+    """The page of the session whose leak was planted, and of the last one, in which it has gone on."""
     with Site(daemon) as page:
         page.visit(f"/g/{session}", "document.querySelector('[aria-label=\"New since then\"]')")
         check(re.match(r"[\d,]+ goroutines or threads in [\d,]+ stacks, [\d,]+ wait in ", page.text(".lead")), page.text(".lead"))
@@ -149,6 +149,9 @@ def shown_to_people(daemon, session):
             said = page.text(f"[aria-label='{label}']")
             check(all(word in said for word in words), f"{label}: {said[:600]}")
         page.shoot("goroutines")
+        page.visit(f"/g/{last}", "document.querySelector('[aria-label=\"Grown since then\"]')")
+        said = page.text("[aria-label='Suspected leaks']")
+        check("155 (before: 137, 150)" in said and "main.leak" in said, said)
         page.clean()
 
 
@@ -166,7 +169,6 @@ def test_a_planted_leak_is_all_that_is_new():
         new = [s for s in diff["newStacks"] if not is_own_server(s["frames"])]
         grown = [s for s in diff["grownStacks"] if not is_own_server(s["frames"])]
         check(len(new) == 1 and not grown, f"new {new}, grown {grown}")
-        shown_to_people(daemon, compare)
         check(new[0]["frames"] == ["main.leak"] and new[0]["count"] == 137, f"new: {new}")
         check([d["name"] for d in new[0]["frameDetails"]] == ["main.leak"], f"new: {new}")
         check(diff["growthCount"] == 137, f"growthCount {diff['growthCount']}")
@@ -186,6 +188,7 @@ def test_a_planted_leak_is_all_that_is_new():
         check(len(leaks) == 1 and leaks[0]["frames"] == ["main.leak"] and leaks[0]["count"] == 155, f"{leaks}")
         check([(s["sessionId"], s["count"]) for s in leaks[0]["sessions"]] ==
               [(compare, 137), (third, 150), (fourth, 155)], f"{leaks}")
+        shown_to_people(daemon, compare, fourth)
 
 
 def own_heap(fetch, folder):

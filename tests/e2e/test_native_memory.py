@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 
+from browser import Site
 from harness import BUILD, FAMILY_A, Counting, Daemon, check, compile_workload, main, own_name, running, wait_until
 
 
@@ -97,6 +98,12 @@ def test_memory():
                               capture_output=True, text=True, check=True).stdout
         check(re.search(r"^heap       [\d.]+ MiB, of it [\d.]+ .?i?B not in the total: allocated before 20", text, re.M), text)
         check(re.search(r"cum, 95 % sure .*\n(.*\n)*.* [\d.]+ .?i?B to [\d.]+ .?i?B .* cache\n", text), text)
+        with Site(daemon) as page:
+            page.visit(f"/p/{session}", "document.querySelector('.graph')?.dataset.final === 'true'")
+            said = page.text().replace("\u00a0", " ")
+            check(re.search(r"The heap holds [\d.]+ MiB, of it [\d.]+ .?i?B not in the total", said), said[:600])
+            check(re.search(r"cache[\d.]+ .?i?B[\d.]+ %[\d.]+ .?i?B and [\d.]+ .?i?B", page.text("[aria-label=Estimates]").replace("\u00a0", " ")), said[:2000])
+            page.clean()
         sums = [sum(result["breakdown"]["process"].values()), sum(p["value"] for p in result["processes"])]
         check(sums == [result["totalValue"]] * 2, f"sums {sums} of {result['totalValue']}")
 

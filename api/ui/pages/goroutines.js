@@ -16,7 +16,8 @@ function counts(title, words, total) {
 function stacks(title, items) {
 	if (!items?.length) return [];
 	return [h('h2', {}, title), list(title, [['Count', 'n'], ['State', 'c'], ['Longest', 'n wide'], ['Stack, innermost first', '']], items.map(s => [
-		[s.count.toLocaleString('en'), s.baseCount !== undefined ? h('span', { class: s.count > s.baseCount ? 'more' : 'less' }, ` (was ${s.baseCount})`) : ''],
+		[s.count.toLocaleString('en'), s.baseCount !== undefined ? h('span', { class: s.count > s.baseCount ? 'more' : 'less' }, ` (was ${s.baseCount})`) : '',
+			s.sessions ? h('span', { class: 'more' }, ` (before: ${s.sessions.slice(0, -1).map(b => b.count.toLocaleString('en')).join(', ')})`) : ''],
 		[s.state, s.kind ? h('div', { class: 'bad' }, s.kind.replace(/[A-Z]/g, c => ' ' + c.toLowerCase())) : '', s.waitReason ? h('div', { class: 'facts' }, visible(s.waitReason)) : ''], s.maxWaitSeconds ? duration(s.maxWaitSeconds) : '',
 		h('details', {}, h('summary', {}, visible(s.frames.slice(0, 2).join(' ‹ ') || '(no frames)')), h('pre', { class: 'stack' }, visible(s.frames.join('\n')).replaceAll('\\u{a}', '\n')),
 			s.createdBy ? h('p', { class: 'facts' }, 'created by ', visible(s.createdBy)) : '', h('button', { type: 'button', onclick: () => copy(s.frames.join('\n'), 'Stack') }, 'Copy'))]))];
@@ -36,7 +37,7 @@ async function analyse(id, head, body) {
 	body.replaceChildren(h('p', { class: 'facts' }, growth), qualityLine(a.quality), h('div', { class: 'row' }, link('/p/' + encodeURIComponent(id), 'Flame graph', { class: 'button' }),
 		link(other.pathname + other.search, system ? 'Without the runtime\u2019s own' : 'With the runtime\u2019s own', { class: 'button' })),
 		...counts('States', a.states || {}, a.goroutineCount), ...counts('Waiting for', a.waitReasons || {}, a.goroutineCount),
-		...stacks('May be stuck for good', a.deadlockCandidates), ...stacks('Waiting for somebody else', a.blockedGoroutines), ...stacks('All, by stack', a.topStacks));
+		...stacks('Suspected leaks', a.suspectedLeaks), ...stacks('May be stuck for good', a.deadlockCandidates), ...stacks('Waiting for somebody else', a.blockedGoroutines), ...stacks('All, by stack', a.topStacks));
 	if (!a.comparedWith) return;
 	const d = await post(B + '/diff', { baseId: a.comparedWith, compareId: id, type: 'goroutine' });
 	body.append(...stacks('New since then', d.newStacks), ...stacks('Grown since then', d.grownStacks), ...stacks('Gone since then', d.removedStacks));

@@ -12,6 +12,7 @@ import { groupSelect, UNGROUPED, valueSelect, wholeLink } from '../parts/group.j
 import { heatBox } from '../parts/heat.js';
 import { linesOf } from '../parts/lines.js';
 import { list } from '../parts/list.js';
+import { heapFacts, intervalTable, leakTable } from '../parts/memory.js';
 import { action, ago, bar, errorWords, heading, link, notice, plural, servicePath } from '../parts/page.js';
 import { startProfile } from '../parts/start.js';
 
@@ -94,7 +95,7 @@ class ProfilePage {
 		const s = this.session = await this.read();
 		this.head.head.textContent = `${visible(s.service)} · ${s.profileType}`;
 		document.title = `${visible(s.service)} ${s.profileType} · profd`;
-		this.facts.replaceChildren(facts(s), stateSplit(s), qualityLine(s.quality));
+		this.facts.replaceChildren(facts(s), stateSplit(s), heapFacts(s), qualityLine(s.quality));
 		if (s.status === 'running') await this.showRunning(s);
 		else await this.showEnd(s);
 		return s.status === 'running';
@@ -143,7 +144,7 @@ class ProfilePage {
 		if (s.profileType === 'goroutine') this.buttons.prepend(link('/g/' + s.id, 'States and waits', { class: 'button' }));
 		if (!this.extras) {
 			this.extras = true;
-			if (main) this.split.append(heatBox(s, location.href));
+			if (main) this.split.append(leakTable(s), intervalTable(s), heatBox(s, location.href));
 			if (s.profileType === 'wall') this.showLedger();
 		}
 		await this.draw(s, false);
