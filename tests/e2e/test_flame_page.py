@@ -175,6 +175,20 @@ def test_zoom_and_back():
         check(zoomed(page) == "json", f"a link opens the same view, at {zoomed(page)}")
 
 
+def test_back_after_a_filter():
+    """Escape goes to the frame that was left, also when a filter has renumbered the frames since."""
+    with Shown(document(SMALL)) as page:
+        for name in ("gc", "copy"):
+            page.run(f"zoom(largestOf([...Array(app.model.functions).keys()].find(f => functionName(app.model, f) === '{name}')), true)")
+        page.run("change(() => { app.filters = [{ kind: 'drop', name: 'db' }, { kind: 'hide', name: 'json' }]; })")
+        page.key("Escape")
+        check(zoomed(page) == "gc", f"Escape goes to {zoomed(page)}")
+        page.key("Escape")
+        check(zoomed(page) == "all", f"and to {zoomed(page)}")
+        page.key("2")
+        check("p=graph" in page.run("location.hash"), "a pane chosen by its key is in the address")
+
+
 def test_quality_with_reasons():
     quality = {"samples": 95, "lost": 5, "truncatedPct": 2.5, "unknownFramePct": 1, "unwindErrors": {"no_rows": 3}, "notes": ["sampled at 50 per second for a while"]}
     with Shown(document(SMALL, quality=quality)) as page:

@@ -173,7 +173,7 @@ export class Explorer {
 		if (node < 0) return;
 		this.settle();
 		this.closeFloats();
-		if (push && !isBack) this.history.push(this.view.zoomed);
+		if (push && !isBack) this.history.push(pathText(this.model, this.view.zoomed)); // by names: filters and new data renumber the frames
 		this.view.selected = node;
 		this.view.zoom(node);
 		this.view.draw(); // in the event itself: it is on screen with the next frame
@@ -200,7 +200,7 @@ export class Explorer {
 	back() {
 		if (!this.menu.hidden || !this.details.hidden) return this.closeFloats();
 		if (this.query) return this.setSearch('');
-		if (this.history.length) return this.zoom(Math.min(this.history.pop(), this.model.count - 1), true, true);
+		if (this.history.length) return this.zoom(nodeOfPath(this.model, this.history.pop()).node, true, true);
 		if (this.view.zoomed) return this.zoom(0, true, true);
 		if (this.sandwich) this.change(() => { this.sandwich = null; });
 	}

@@ -28,13 +28,13 @@ function keyTable(x, at) {
 	const m = x.model, { view } = x, parent = m.parent[at];
 	const beside = step => { if (parent < 0) return at; const s = children(m, parent); return s[s.indexOf(at) + step]; };
 	const down = () => m.last[at] > at + 1 ? at + 1 : -1, span = view.to - view.from, mid = m.x[at] + m.w[at] / 2;
-	const run = name => x.actions(at).find(a => a[1] === name)?.[2]();
+	const run = name => x.actions(at).find(a => a[1] === name)?.[2](), panes = mode => { x.setMode(mode); x.writeAddress(false); };
 	return { ArrowLeft: () => move(x, beside(-1)), ArrowRight: () => move(x, beside(1)),
 		ArrowUp: () => move(x, view.flipped ? down() : parent), ArrowDown: () => move(x, view.flipped ? parent : down()),
 		Home: () => parent >= 0 && move(x, children(m, parent)[0]), End: () => parent >= 0 && move(x, children(m, parent).at(-1)),
 		Enter: () => x.zoom(at, true), ' ': () => x.pin(at), Backspace: () => x.back(), 0: () => x.reset(), '/': () => x.input.focus(),
 		n: () => x.nextHit(1), N: () => x.nextHit(-1), o: () => x.flip(), '?': () => openHelp(x),
-		1: () => x.setMode('both'), 2: () => x.setMode('graph'), 3: () => x.setMode('table'), 4: () => x.setMode('tree'), v: () => x.invert(),
+		1: () => panes('both'), 2: () => panes('graph'), 3: () => panes('table'), 4: () => panes('tree'), v: () => x.invert(),
 		'+': () => view.window(mid - span / 4, mid + span / 4), '-': () => view.window(mid - span, mid + span),
 		a: () => view.window(view.from - span / 8, view.to - span / 8), w: () => view.scrollBy(-3), s: () => view.scrollBy(3),
 		d: () => run('d'), f: () => run('f'), m: () => run('m'), c: () => run('c'), b: () => run('b'), B: () => run('B'), i: () => run('i'), y: () => run('y'), l: () => run('l'), L: () => x.options.share && x.share(),
