@@ -51,7 +51,9 @@ function goKeys() {
 		if (e.key === '?' && !document.querySelector('.explorer')) return openKeys();
 		const to = Date.now() - armed < 1500 && NAVIGATION.find(n => n[2] === e.key);
 		armed = e.key === 'g' ? Date.now() : 0;
-		if (to) location.assign(sameTenant(to[0]));
+		if (!to) return;
+		e.preventDefault();
+		location.assign(sameTenant(to[0]));
 	});
 }
 

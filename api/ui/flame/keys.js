@@ -61,7 +61,7 @@ function withControl(x, e, at) {
 /** Every key press of the page ends here while an explorer is shown. */
 export function pressed(x, e) {
 	document.documentElement.dataset.keys = '';
-	if (!x.model || document.querySelector('dialog[open]')) return;
+	if (!x.model || e.defaultPrevented || document.querySelector('dialog[open]')) return; // what the page itself took is no key of the graph
 	x.settle();
 	const typing = ['INPUT', 'SELECT', 'TEXTAREA'].includes(e.target.tagName);
 	if (e.key === 'Escape' && (!typing || e.target === x.input)) {
