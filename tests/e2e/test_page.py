@@ -223,7 +223,21 @@ def stopping_keeps_what_there_is():
         page.press("Stop and keep")
         page.wait(GRAPH, "the result")
         check("stopped early" in page.text(), "it says that it was stopped")
-        page.clean(expected=("ERR_INTERNET_DISCONNECTED",))
+        # keys that lead to another page are none of the graph, as one finds it when one comes back
+        page.run("document.querySelector('.tree').focus()")
+        page.key("g")
+        page.key("c")
+        page.wait("location.pathname === '/compare'", "g c")
+        page.run("history.back()")
+        page.wait(GRAPH, "the profile again")
+        check(not page.run("document.querySelector('.chip')") and page.run("location.hash") == "", page.text(".path"))
+        # the graph comes late, and nothing that belongs to it is lost
+        page.send("Network.setBlockedURLs", {"urls": ["*format=flame*"]})
+        page.visit(f"/p/{session}", "document.querySelector('.note.warn:not([hidden])')")
+        page.send("Network.setBlockedURLs", {"urls": []})
+        page.wait(GRAPH, "the graph in the end")
+        check("heat map" in page.text(), page.text()[:400])
+        page.clean(expected=("ERR_INTERNET_DISCONNECTED", "ERR_BLOCKED_BY_CLIENT"))
 
 
 def continuous_in_words():

@@ -126,7 +126,6 @@ class ProfilePage {
 	async showEnd(s) {
 		this.buttons.replaceChildren(this.again(s), ...(s.status === 'completed' ? [this.compareButton(s), ...this.baselineButton(s)] : []), this.removeButton());
 		const main = !this.value && !new URLSearchParams(location.search).has('value'); // the sums by process and over time are of the type's main value
-		this.split.replaceChildren(main && processSplit(s) || '');
 		if (s.status === 'failed') {
 			this.head.say('This profile failed.');
 			this.state.replaceChildren(h('div', { class: 'note bad' }, h('p', {}, visible(s.failureReason || 'No reason was recorded.'))));
@@ -144,7 +143,7 @@ class ProfilePage {
 		if (s.profileType === 'goroutine') this.buttons.prepend(link('/g/' + s.id, 'States and waits', { class: 'button' }));
 		if (!this.extras) {
 			this.extras = true;
-			if (main) this.split.append(leakTable(s), intervalTable(s), heatBox(s, location.href));
+			if (main) this.split.append(processSplit(s) || '', leakTable(s), intervalTable(s), heatBox(s, location.href));
 			if (s.profileType === 'wall') this.showLedger();
 		}
 		await this.draw(s, false);
