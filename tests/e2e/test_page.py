@@ -464,6 +464,17 @@ def sign_in_with_a_key():
         check(page.run("[...document.querySelectorAll('header.top nav a')].every(a => new URL(a.href).searchParams.get('tenant') === 'guests')"), "the header's links")
         page.run("[...document.querySelectorAll('header.top nav a')].find(a => a.textContent === 'Baselines').click()")
         page.wait("location.pathname === '/baselines' && location.search === '?tenant=guests'", "baselines of the tenant")
+        for path in ("/compare", "/trend"):
+            page.visit(path + "?tenant=guests", "document.querySelector('main form')")
+            check(page.run("new FormData(document.querySelector('main form')).get('tenant')") == "guests", f"the form of {path} leaves the tenant")
+        theirs = {"headers": {"Authorization": "Bearer " + key, "X-Tenant-ID": "guests"}}
+        own = daemon.request("POST", FAMILY_A + "/start", {"service": "*", "profileType": "cpu", "durationSeconds": 1}, **theirs).json()["id"]
+        wait_until(lambda: daemon.get(f"{FAMILY_A}/{own}", **theirs).json()["status"] == "completed", 60, "the tenant's profile")
+        page.visit(f"/compare?base={own}&cmp={own}&tenant=guests", "document.querySelector('.explorer')?.dataset.ready")
+        page.run("""HTMLAnchorElement.prototype.click = function () { window.download = this.href; };
+            (s => { s.value = 'json'; s.dispatchEvent(new Event('change')); })(document.querySelector('[aria-label="Download as"]'))""")
+        path = page.run("window.download").split(str(daemon.port))[1]
+        check(daemon.request("GET", path, headers={"Authorization": "Bearer " + key}).status == 200, f"a download of another tenant's: {path}")
         # a link for somebody without a key: this view, and nothing else
         shown = {"headers": {"Authorization": "Bearer " + key}}
         session = daemon.request("POST", FAMILY_A + "/start", {"service": "*", "profileType": "cpu", "durationSeconds": 1}, **shown).json()["id"]

@@ -7,7 +7,7 @@ import { shortName, visible } from '../flame/names.js';
 import { qualityLine } from '../flame/quality.js';
 import { PROFILING, get } from '../parts/api.js';
 import { exportMenu } from '../parts/exports.js';
-import { heading, link, notice, plural } from '../parts/page.js';
+import { heading, link, notice, plural, tenantField } from '../parts/page.js';
 import { list } from '../parts/list.js';
 
 const WORDS = { new: 'new', gone: 'gone' };
@@ -15,7 +15,7 @@ const WORDS = { new: 'new', gone: 'gone' };
 function sideForm(query) {
 	const fields = [['base', 'Before: profile or baseline'], ['cmp', 'After: profile or baseline']].map(([name, text]) =>
 		h('label', {}, text, h('input', { name, value: query.get(name) || '', required: true, size: '34', spellcheck: 'false', autocomplete: 'off' })));
-	return h('form', { class: 'fields', action: '/compare', 'aria-label': 'Sides' }, fields, h('button', { type: 'submit', class: query.get('base') && query.get('cmp') ? null : 'primary' }, 'Compare'));
+	return h('form', { class: 'fields', action: '/compare', 'aria-label': 'Sides' }, fields, tenantField(), h('button', { type: 'submit', class: query.get('base') && query.get('cmp') ? null : 'primary' }, 'Compare'));
 }
 
 const ID = { base: 'base', comparison: 'cmp' };

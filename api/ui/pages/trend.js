@@ -5,7 +5,7 @@ import { percent } from '../flame/format.js';
 import { visible } from '../flame/names.js';
 import { B, get } from '../parts/api.js';
 import { list } from '../parts/list.js';
-import { ago, heading, link, notice, plural } from '../parts/page.js';
+import { ago, heading, link, notice, plural, tenantField } from '../parts/page.js';
 import { chartBox } from '../parts/timeline.js';
 
 const METRICS = [['self_pct', 'its own share'], ['cumulative_pct', 'share with callees']];
@@ -15,7 +15,7 @@ export async function show(content) {
 	const query = new URLSearchParams(location.search), name = query.get('function') || '', type = query.get('type') || 'cpu', metric = query.get('metric') || 'self_pct';
 	const head = heading('Trend', name ? 'Asking the daemon…' : 'Choose a function: its share in every baseline, oldest first.'), trouble = notice(), body = h('div', {});
 	const option = (v, now, t = v) => h('option', { value: v, selected: v === now }, t);
-	content.append(head.element, trouble.element, h('form', { class: 'fields', action: '/trend', 'aria-label': 'Function' },
+	content.append(head.element, trouble.element, h('form', { class: 'fields', action: '/trend', 'aria-label': 'Function' }, tenantField(),
 		h('label', {}, 'Function', h('input', { name: 'function', value: name, required: true, size: '40', spellcheck: 'false' })), h('label', {}, 'Service', h('input', { name: 'service', value: query.get('service') || '', placeholder: 'all' })),
 		h('label', {}, 'Type', h('select', { name: 'type' }, TYPES.map(t => option(t, type)))), h('label', {}, 'Share', h('select', { name: 'metric' }, METRICS.map(([v, t]) => option(v, metric, t)))), h('button', { class: 'primary' }, 'Show')), body);
 	if (!name) return;

@@ -17,7 +17,7 @@ export class ApiError extends Error {
 }
 
 /** The tenant that the address names, for those who may see several. */
-const tenant = () => new URLSearchParams(location.search).get('tenant');
+export const tenant = () => new URLSearchParams(location.search).get('tenant');
 
 /** The address of another page, for the same tenant. */
 export function sameTenant(href) {

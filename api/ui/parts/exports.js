@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Downloads of a profile in every format that the daemon writes.
 import { h } from '../flame/dom.js';
+import { sameTenant } from './api.js';
 
 const FORMATS = [['html', 'Page in one file'], ['pprof', 'pprof'], ['folded', 'Folded stacks'], ['svg', 'SVG'], ['json', 'JSON tree'], ['speedscope', 'speedscope'],
 	['firefox', 'Firefox Profiler'], ['otlp', 'OpenTelemetry'], ['perfscript', 'perf script'], ['callgrind', 'Callgrind'], ['csv', 'Table (CSV)']];
@@ -10,7 +11,7 @@ export function exportMenu(address, only) {
 	const pick = h('select', { 'aria-label': 'Download as' }, h('option', { value: '' }, 'Download…'), FORMATS.filter(([v]) => !only || only.includes(v)).map(([v, t]) => h('option', { value: v }, t)));
 	pick.addEventListener('change', () => {
 		if (!pick.value) return;
-		const to = new URL(address(), location.href);
+		const to = new URL(sameTenant(address()), location.href); // a download carries no header
 		to.searchParams.set('format', pick.value);
 		to.searchParams.set('download', 'true');
 		pick.value = '';

@@ -3,7 +3,7 @@
 import { h, say } from '../flame/dom.js';
 import { capital } from '../flame/format.js';
 import { visible } from '../flame/names.js';
-import { ApiError, sameTenant } from './api.js';
+import { ApiError, sameTenant, tenant } from './api.js';
 
 export const link = (href, text, attributes) => h('a', { href: sameTenant(href), ...attributes }, text);
 export const servicePath = (name, query = '') => '/s/' + encodeURIComponent(name) + query;
@@ -42,6 +42,9 @@ export function notice() {
 			say(box.textContent);
 		} };
 }
+
+/** For a form that leads to a page: the same tenant there. */
+export const tenantField = () => tenant() ? h('input', { type: 'hidden', name: 'tenant', value: tenant() }) : '';
 
 /** A bar of 0 … 100; without a label where the number stands beside it. */
 export function bar(className, percentage, label) {
