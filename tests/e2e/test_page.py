@@ -249,6 +249,13 @@ def continuous_in_words():
         page.visit("/s/page-span", "document.querySelector('form[aria-label=\"Continuous profiling\"]')")
         words = page.run("document.querySelector('form[aria-label=\"Continuous profiling\"]').closest('details').querySelector('summary').textContent")
         check(words == "Continuous profiling is on for all services: cpu at 19 Hz, kept 1 day", words)
+        # what is opened and where the focus is outlives the next look at the daemon
+        process = "[...document.querySelectorAll('summary')].find(s => s.textContent === '1 process')"
+        page.wait(process, "its process")
+        page.run(f"(s => {{ s.click(); s.focus(); s.dataset.old = '1'; }})({process})")
+        page.run("document.dispatchEvent(new Event('visibilitychange'))")
+        page.wait(f"!{process}.dataset.old", "the next look")
+        check(page.run(f"{process}.parentElement.open && document.activeElement === {process}"), "closed under the reader's eyes")
         spans = FAMILY_A + "/history?service=page-span&status=running&limit=1"
         span = wait_until(lambda: daemon.get(spans).json()["items"], 60, "the span under way")[0]["id"]
         page.visit(f"/p/{span}")

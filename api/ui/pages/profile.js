@@ -13,7 +13,7 @@ import { heatBox } from '../parts/heat.js';
 import { linesOf } from '../parts/lines.js';
 import { list } from '../parts/list.js';
 import { heapFacts, intervalTable, leakTable } from '../parts/memory.js';
-import { action, ago, bar, errorWords, heading, link, notice, plural, servicePath } from '../parts/page.js';
+import { action, ago, bar, errorWords, heading, link, notice, plural, redraw, servicePath } from '../parts/page.js';
 import { startProfile } from '../parts/start.js';
 
 const GRAPH_SAMPLES = 200; // a graph of fewer misleads while the session still runs
@@ -95,7 +95,7 @@ class ProfilePage {
 		const s = this.session = await this.read();
 		this.head.head.textContent = `${visible(s.service)} · ${s.profileType}`;
 		document.title = `${visible(s.service)} ${s.profileType} · profd`;
-		this.facts.replaceChildren(facts(s), stateSplit(s), heapFacts(s), qualityLine(s.quality));
+		redraw(this.facts, facts(s), stateSplit(s), heapFacts(s), qualityLine(s.quality));
 		if (s.status === 'running') await this.showRunning(s);
 		else await this.showEnd(s);
 		return s.status === 'running';

@@ -13,7 +13,7 @@ import { groupSelect, UNGROUPED, valueSelect, wholeLink } from '../parts/group.j
 import { heatBox, historyHeat } from '../parts/heat.js';
 import { linesOf } from '../parts/lines.js';
 import { columnTitle } from '../parts/list.js';
-import { ago, heading, link, notice, plural, servicePath } from '../parts/page.js';
+import { ago, heading, link, notice, plural, redraw, servicePath } from '../parts/page.js';
 import { startForm } from '../parts/start.js';
 import { rateWords, timeline } from '../parts/timeline.js';
 
@@ -177,7 +177,7 @@ class ServicePage {
 			this.chosen = on ? [...this.chosen, id].slice(-2) : this.chosen.filter(c => c !== id);
 			this.drawHistory(sessions);
 		};
-		this.history.replaceChildren(h('h2', {}, `${this.type} profiles`), h('div', { class: 'row' }, spans, compare),
+		redraw(this.history, h('h2', {}, `${this.type} profiles`), h('div', { class: 'row' }, spans, compare),
 			sessions.items.length ? h('div', { class: 'scroll' }, h('table', { class: 'list' }, h('thead', {}, h('tr', {}, ['(Choose)', 'Taken', 'State', 'Duration', 'Total', 'Samples', 'Top function by itself']
 				.map((t, i) => h('th', { scope: 'col', class: i === 3 || i === 5 ? 'n wide' : i === 4 ? 'n' : i < 2 ? 'c' : null }, columnTitle(t))))), h('tbody', {}, sessions.items.map(s => sessionRow(s, this.chosen, changed)))))
 				: h('div', { class: 'note' }, `No ${this.type} profile of ${visible(this.name)} in this time. Start one above, or choose a longer time.`),
@@ -192,7 +192,7 @@ class ServicePage {
 
 	drawProcesses(service) {
 		if (!service) return this.processes.replaceChildren();
-		this.processes.replaceChildren(h('details', {}, h('summary', {}, plural(service.processes.length, 'process', 'processes')),
+		redraw(this.processes, h('details', {}, h('summary', {}, plural(service.processes.length, 'process', 'processes')),
 			h('div', { class: 'scroll' }, h('table', { class: 'list' }, h('thead', {}, h('tr', {}, ['Pid', 'Program', 'Runtime', 'Started'].map(t => h('th', { scope: 'col' }, t)))),
 				h('tbody', {}, service.processes.slice(0, 500).map(p => h('tr', {}, h('td', {}, String(p.pid)), h('td', {}, visible(p.exe || '')), h('td', {}, p.runtime || ''), h('td', {}, ago(p.startedAt)))))))));
 	}

@@ -5,7 +5,7 @@ import { duration, value } from '../flame/format.js';
 import { visible } from '../flame/names.js';
 import { get, poll, readiness, text } from '../parts/api.js';
 import { list } from '../parts/list.js';
-import { heading, notice, plural } from '../parts/page.js';
+import { heading, notice, plural, redraw } from '../parts/page.js';
 import { agentCost, parseMetrics, sum } from '../parts/metrics.js';
 
 const card = (title, big, small) => h('div', { class: 'card' }, h('span', {}, title), h('b', {}, big), h('span', {}, small || ''));
@@ -30,7 +30,7 @@ export async function show(content) {
 		before = now;
 		head.say(`profd costs ${(cpu / Math.max(up, 1)).toFixed(4)} CPUs since it started ${duration(Math.round(up))} ago` + (lost ? `; ${plural(lost, 'sample was', 'samples were')} lost.` : '; nothing was lost.'));
 		const outcomes = (m.profd_stack_outcomes_total || []).filter(o => o.value).sort((a, b) => b.value - a.value), all = outcomes.reduce((a, o) => a + o.value, 0);
-		body.replaceChildren(
+		redraw(body,
 			ready.reason ? h('div', { class: 'note warn' }, visible(ready.reason)) : '',
 			one('profd_hung_file_readers') ? h('div', { class: 'note warn' }, `${plural(one('profd_hung_file_readers'), 'child of profd hangs', 'children of profd hang')} at file systems that do not answer: what runs from those has no names.`) : '',
 			h('div', { class: 'cards' }, [['store', 'Store'], ['collector', 'Collector'], ['symbolizer', 'Symbolizer']].map(([key, title]) => card(title, h('span', { class: ready[key] ? 'good' : 'bad' }, ready[key] ? 'works' : 'does not work'))),

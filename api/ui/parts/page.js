@@ -46,6 +46,16 @@ export function notice() {
 /** For a form that leads to a page: the same tenant there. */
 export const tenantField = () => tenant() ? h('input', { type: 'hidden', name: 'tenant', value: tenant() }) : '';
 
+/** New content in the place of old: what the reader has opened stays open, and the focus where it was. */
+export function redraw(holder, ...kids) {
+	const folds = () => [...holder.querySelectorAll('details')], open = folds().map(d => d.open), had = document.activeElement;
+	const key = e => e.tagName === 'SUMMARY' ? folds().indexOf(e.parentElement) : e.getAttribute('aria-label') || e.getAttribute('href') || e.textContent;
+	const focus = holder.contains(had) ? key(had) : null;
+	holder.replaceChildren(...kids);
+	folds().forEach((d, i) => { d.open ||= Boolean(open[i]); });
+	if (focus !== null) [...holder.querySelectorAll('a, button, input, select, summary')].find(e => key(e) === focus)?.focus({ preventScroll: true });
+}
+
 /** A bar of 0 … 100; without a label where the number stands beside it. */
 export function bar(className, percentage, label) {
 	const inner = h('i', {}), outer = h('span', label ? { class: className, role: 'img', 'aria-label': label } : { class: className, 'aria-hidden': 'true' });
