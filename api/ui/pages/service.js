@@ -97,7 +97,7 @@ class ServicePage {
 		const state = JSON.stringify(types);
 		if (state === this.typesDrawn) return;
 		this.typesDrawn = state;
-		this.tabs.replaceChildren(...types.map(t => h('a', { href: turned({ type: t.type === 'cpu' ? null : t.type }), 'aria-current': t.type === this.type ? 'page' : null,
+		this.tabs.replaceChildren(...types.map(t => h('a', { href: turned({ type: t.type === 'cpu' ? null : t.type, value: null, groupBy: null }), 'aria-current': t.type === this.type ? 'page' : null,
 			'aria-disabled': t.available ? null : 'true', title: t.available ? capital(noun(t.type)) : visible(t.reason || '') }, t.type)));
 		const mine = types.find(t => t.type === this.type);
 		this.reason.replaceChildren(mine && !mine.available ? h('div', { class: 'note warn' }, h('p', {}, `${this.type} cannot be taken of this service now: ${visible(mine.reason || 'no reason was given')}`))
@@ -137,22 +137,41 @@ class ServicePage {
 		const [start, end] = this.window.map(ms => new Date(ms).toISOString()), asked = { service: this.name, profileType: this.type, start, end };
 		const group = address().get('groupBy'), which = address().get('value'), whole = address().get('maxNodes');
 		const view = { ...group && group !== UNGROUPED && { groupBy: group }, ...which && { value: which }, ...whole && { maxNodes: whole } };
-		const path = PROFILING + '/window/flamegraph', doc = await get(path, { ...asked, ...view, format: 'flame' });
-		const words = h('p', { class: 'lead' }), head = h('div', { class: 'row' }, h('b', {}, `${new Date(start).toLocaleString()} to ${new Date(end).toLocaleString()}`),
+		if (!this.windowHead) {
+			this.words = h('p', { class: 'lead' });
+			this.windowHead = h('div', {}, this.windowButtons(start, end), this.words);
+			this.heat.after(this.windowHead);
+		}
+		const path = PROFILING + '/window/flamegraph';
+		let doc;
+		try { doc = await get(path, { ...asked, ...view, format: 'flame' }); } catch (e) { if (e.status !== 404) throw e; return this.drawNothing(sessions, e); }
+		const inside = sessions.items.find(s => s.status === 'completed' && s.startedAt && Date.parse(s.startedAt) < this.window[1] && Date.parse(s.completedAt) > this.window[0]);
+		this.graph.hidden = false;
+		this.windowHead.append(qualityLine(doc.quality), inside ? heatBox(inside, '/p/' + inside.id) : '');
+		const source = () => path + '?' + new URLSearchParams({ ...asked, ...view });
+		this.explorer = new Explorer(this.graph, { sentence: text => { this.words.textContent = text; }, tools: [groupSelect(group === UNGROUPED ? '' : group), valueSelect(this.type, which), exportMenu(source), wholeLink(doc)], lines: linesOf(source),
+			share: async () => {
+				const merged = await get(PROFILING + '/history', { service: this.name, profileType: this.type, from: start, to: end, merge: true, limit: 1, top: 0 });
+				const to = new URL(merged.flameGraphUrl, location.href);
+				for (const [name, v] of Object.entries(view)) to.searchParams.append(name, v);
+				return to.href;
+			}, keys: [['[ ]', 'the time before, after, of the same length'], ['x', 'keep this time as base of a comparison']] });
+		this.explorer.setData(doc);
+	}
+
+	windowButtons(start, end) {
+		return h('div', { class: 'row' }, h('b', {}, `${new Date(start).toLocaleString()} to ${new Date(end).toLocaleString()}`),
 			link(this.beside(-1), 'Earlier', { class: 'button', title: 'The time before, of the same length ([)' }), link(this.beside(1), 'Later', { class: 'button', title: 'The time after, of the same length (])' }),
 			link(turned({ start: null, end: null }), 'Close', { class: 'button' }),
 			this.base ? link('/compare?' + new URLSearchParams({ service: this.name, profileType: this.type, baseFrom: this.base[0], baseTo: this.base[1], comparisonFrom: start, comparisonTo: end }), 'Compare with the time kept', { class: 'button primary' }) : '',
 			link(turned({ start: null, end: null, base: start, baseEnd: end }), 'Keep as base of a comparison', { class: 'button', title: 'x' }));
-		const inside = sessions.items.find(s => s.status === 'completed' && s.startedAt && Date.parse(s.startedAt) < this.window[1] && Date.parse(s.completedAt) > this.window[0]);
-		this.graph.hidden = false;
-		this.heat.after(head, words, qualityLine(doc.quality), inside ? heatBox(inside, '/p/' + inside.id) : '');
-		const source = () => path + '?' + new URLSearchParams({ ...asked, ...view });
-		this.explorer = new Explorer(this.graph, { sentence: text => { words.textContent = text; }, tools: [groupSelect(group === UNGROUPED ? '' : group), valueSelect(this.type, which), exportMenu(source), wholeLink(doc)], lines: linesOf(source),
-			share: async () => {
-				const merged = await get(PROFILING + '/history', { service: this.name, profileType: this.type, from: start, to: end, merge: true, limit: 1, top: 0 });
-				return new URL(merged.flameGraphUrl + (group ? '&groupBy=' + group : '') + (which ? '&value=' + encodeURIComponent(which) : ''), location.href).href;
-			}, keys: [['[ ]', 'the time before, after, of the same length'], ['x', 'keep this time as base of a comparison']] });
-		this.explorer.setData(doc);
+	}
+
+	/** A time without data leads on to the nearest times that have some. */
+	drawNothing(sessions, e) {
+		const [from, to] = this.window, known = (sessions.points || []).filter(p => p.valuePerSecond);
+		const there = (p, text) => p ? link(turned({ start: p.from, end: p.to }), `${text}, ${new Date(p.from).toLocaleString()}`, { class: 'button' }) : '';
+		redraw(this.words, visible(capital(e.message)) + ' ', there(known.filter(p => Date.parse(p.to) <= from).at(-1), 'The nearest before'), ' ', there(known.find(p => Date.parse(p.from) >= to), 'The nearest after'));
 	}
 
 	/** The address of the window before (-1) or after (1), of the same length, looked at in the same way. */
