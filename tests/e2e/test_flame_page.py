@@ -365,6 +365,10 @@ def test_keyboard_and_reader():
         for key, modifiers, copied in (("c", 2, "gc"), ("y", 0, "main\ngc"), ("l", 0, page.run("location.href"))):
             page.key(key, modifiers)
             page.wait(f"window.copied === {json.dumps(copied)}", f"{key} to copy")
+            page.wait("document.querySelector('.toast')?.checkVisibility() && / copied$/.test(document.querySelector('.toast').textContent)", "a word of it for those who see")
+        page.run("app.options.share = async () => { throw new Error('it still runs'); }; 1")
+        page.key("L")
+        page.wait("document.querySelector('.toast').textContent === 'No link: it still runs'", "why there is no link")
         # what is pinned stays while the mouse moves on, until Escape
         page.key(" ")
         said = page.run("document.querySelector('.details').textContent")

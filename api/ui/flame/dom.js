@@ -29,6 +29,18 @@ export function say(text) {
 	saying = setTimeout(() => { saidAt = Date.now(); live.textContent = text; }, Math.max(0, saidAt + 1000 - Date.now()));
 }
 
+let toast = null, fading = 0;
+
+/** Says it, and shows it for a moment: what came of an action that shows nowhere else. */
+export function tell(text) {
+	if (!toast) document.body.append(toast = h('div', { class: 'toast', 'aria-hidden': 'true' }));
+	toast.textContent = text;
+	toast.hidden = false;
+	clearTimeout(fading);
+	fading = setTimeout(() => { toast.hidden = true; }, 4000 + 40 * text.length);
+	say(text);
+}
+
 /** Copies text; without permission through a hidden text area. */
 export async function copy(text, what) {
 	try {
@@ -37,10 +49,11 @@ export async function copy(text, what) {
 		const area = h('textarea', {}, text);
 		document.body.append(area);
 		area.select();
-		document.execCommand('copy');
+		const done = document.execCommand('copy');
 		area.remove();
+		if (!done) return tell(`This browser lets nothing be copied: ${text}`);
 	}
-	say(`${what} copied`);
+	tell(`${what} copied`);
 }
 
 /** How much larger than usual the reader wants text: the size of letters that the browser is set to. */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One profile on screen: graph, table, path, search, and their shared selection. The view's state is the fragment of
 // the address, so that reload, back and a copied link show the same. New data keeps the reader's place.
-import { copy, h, place, say } from './dom.js';
+import { copy, h, place, say, tell } from './dom.js';
 import { percent, points, value } from './format.js';
 import { readFragment, sourceLink, writeFragment } from './fragment.js';
 import { openHelp, pressed } from './keys.js';
@@ -290,7 +290,7 @@ export class Explorer {
 
 	/** Copies a link that opens this view for somebody without a key. */
 	async share() {
-		try { await copy(await this.options.share() + location.hash, 'Link that works for an hour'); } catch (e) { say('No link: ' + e.message); }
+		try { await copy(await this.options.share() + location.hash, 'Link that works for an hour'); } catch (e) { tell('No link: ' + e.message); }
 	}
 
 	stackText(i) { return stackOf(this.model, i).slice(1).map(n => nodeName(this.model, n)).join('\n'); }

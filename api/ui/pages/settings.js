@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keys of the API, and this browser's own settings.
-import { copy, h, say, turnTheme } from '../flame/dom.js';
+import { copy, h, tell, turnTheme } from '../flame/dom.js';
 import { setSourceTemplate, sourceTemplate } from '../flame/fragment.js';
 import { visible } from '../flame/names.js';
 import { get, post, remove } from '../parts/api.js';
@@ -30,7 +30,7 @@ function keyForm(done, trouble) {
 function sourceForm() {
 	const template = h('input', { type: 'url', pattern: 'https://.*', size: '48', value: sourceTemplate(), placeholder: 'https://host/repo/blob/main/{file}#L{line}', spellcheck: 'false' });
 	const form = h('form', { class: 'fields', 'aria-label': 'Source links' }, h('label', {}, 'Address of a source line ({file} and {line} are filled in; empty: no links)', template), h('button', {}, 'Keep'));
-	form.addEventListener('submit', e => { e.preventDefault(); setSourceTemplate(template.value); say('Kept in this browser'); });
+	form.addEventListener('submit', e => { e.preventDefault(); setSourceTemplate(template.value); tell('Kept in this browser'); });
 	return form;
 }
 
