@@ -136,6 +136,9 @@ def recording():
     with Daemon() as daemon:
         text = profctl(daemon, "record", "-r", "499", "--", "sh", "-c", "i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done")
         check("completed" in text and "self%" in text, text)
+        # what the command prints does not stand in what a program reads
+        answer = profctl(daemon, "record", "--", "sh", "-c", "echo words; i=0; while [ $i -lt 40000 ]; do i=$((i+1)); done", output="json")
+        check(answer["service"], answer)
 
 
 def comparing():

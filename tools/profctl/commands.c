@@ -9,7 +9,8 @@ const struct command commands[] = {
 	{ "top", "[SERVICE]", "tdrniOv=", 0, 1,
 	  "top functions of a service or the whole host; live on a terminal, q ends it", command_top },
 	{ "record", "-- COMMAND [ARG...]", "trnvA=", 1, -1,
-	  "run a command, profile it and all that it starts until it ends, print the top functions; exits as the command does",
+	  "run a command, profile it and all that it starts until it ends, print the top functions; exits as the command does; with -o "
+	  "its own output goes to standard error",
 	  command_record },
 	{ "start", "SERVICE", "tdrfnwxuPCv=", 1, 1, "start a profile and print its id", command_start },
 	{ "stop", "[ID]", "a", 0, 1,

@@ -134,7 +134,8 @@ static void man(void)
 		man_text(examples[i].does);
 		(void)printf(".\n");
 	}
-	(void)printf(".SH EXIT STATUS\n0 done, 1 failed, 2 wrong usage. Of \\fBci\\fR: 0 not "
+	(void)printf(".SH EXIT STATUS\n0 done, 1 failed, 2 wrong usage. Of \\fBrecord\\fR: the command's own, 128 and its signal "
+		     "if one ended it, 1 if profctl failed. Of \\fBci\\fR: 0 not "
 		     "regressed, 1 regressed, 2 wrong use or no daemon, 3 could not tell, 4 the "
 		     "command failed.\n.SH ENVIRONMENT\n.TP\n.B PROFD_TOKEN\n"
 		     "the API key or token, unless \\-\\-token\\-file is given.\n.TP\n.B NO_COLOR\n"

@@ -232,8 +232,8 @@ int command_flamegraph(const struct arguments *args)
 /* ---- record ---------------------------------------------------------------------------------- */
 
 /* The command's process, held before exec until @go is closed, so that its first instruction is already
- * profiled. */
-static pid_t spawn_held(char **argv, int *ret_go)
+ * profiled. @quiet: standard output is ours alone, what the command prints goes to standard error. */
+static pid_t spawn_held(char **argv, bool quiet, int *ret_go)
 {
 	int go[2];
 	pid_t pid;
@@ -248,6 +248,8 @@ static pid_t spawn_held(char **argv, int *ret_go)
 		(void)close(go[1]);
 		if (read(go[0], &byte, 1) != 1)
 			_exit(127); /* the profiler could not start: run nothing */
+		if (quiet)
+			(void)dup2(STDERR_FILENO, STDOUT_FILENO);
 		(void)execvp(argv[0], argv);
 		status = errno == ENOENT ? 127 : 126; /* as of a shell */
 		(void)fprintf(stderr, "profctl: cannot run %s: %s\n", argv[0], strerror(errno));
@@ -327,7 +329,7 @@ int command_record(const struct arguments *args)
 	int status;
 
 	with.children = !args->no_children && !is_of_one(args->type);
-	pid = spawn_held(args->argv, &go);
+	pid = spawn_held(args->argv, args->format != OUTPUT_TABLE, &go);
 	if (pid < 0) {
 		(void)fprintf(stderr, "profctl: cannot fork: %s\n", strerror(-(int)pid));
 		return 1;
