@@ -193,12 +193,18 @@ class Site(Page):
             self.requests.append(params["request"]["url"])
         elif message.get("method") == "Fetch.requestPaused" and "sparkline=" in params["request"]["url"]:
             self.with_history(params["requestId"], params["request"]["url"])
+        elif message.get("method") == "Fetch.requestPaused" and "limit=100" in params["request"]["url"]:
+            self.post("Fetch.continueRequest", {"requestId": params["requestId"], "url": params["request"]["url"].replace("limit=100", "limit=1")})
         elif message.get("method") == "Fetch.requestPaused":
             self.post("Fetch.continueRequest", {"requestId": params["requestId"], "url": params["request"]["url"] + "&maxNodes=10"})
 
     def few_frames(self):
         """From now on, until Fetch.disable, the page is given ten frames as if it were 200,000."""
         self.send("Fetch.enable", {"patterns": [{"urlPattern": "*format=flame*"}]})
+
+    def short_lists(self):
+        """From now on, until Fetch.disable, a page of a list has one item as if it were a hundred."""
+        self.send("Fetch.enable", {"patterns": [{"urlPattern": "*limit=100*"}]})
 
     def frames(self):
         """How many frames the graph has, as its search counts them."""

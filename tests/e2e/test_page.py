@@ -331,6 +331,9 @@ def comparison_and_baseline():
         page.wait("document.querySelector('.chart canvas')", "the chart")
         shown = page.run("[...document.querySelectorAll('[aria-label=Values] tbody tr')].map(r => r.querySelector('a').textContent).join()")
         check(shown == "v1,v2", f"oldest first: {shown}")
+        page.short_lists()
+        page.visit("/baselines", "document.querySelectorAll('.card').length === 2")
+        page.send("Fetch.disable")
         page.clean()
 
 

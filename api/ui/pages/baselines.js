@@ -3,7 +3,7 @@
 import { h } from '../flame/dom.js';
 import { duration, percent, points, value } from '../flame/format.js';
 import { shortName, visible } from '../flame/names.js';
-import { B, PROFILING, get, post, remove } from '../parts/api.js';
+import { B, PROFILING, get, getAll, post, remove } from '../parts/api.js';
 import { list } from '../parts/list.js';
 import { action, ago, heading, link, notice, plural, servicePath } from '../parts/page.js';
 
@@ -44,7 +44,7 @@ export async function show(content) {
 	content.append(head.element, trouble.element, body);
 	async function draw() {
 		let all;
-		try { all = await get(B + '/baselines', { service: query.get('service'), profileType: query.get('type'), tag: query.get('tag'), limit: 100 }); } catch (e) { head.say(''); return trouble.show(e); }
+		try { all = await getAll(B + '/baselines', { service: query.get('service'), profileType: query.get('type'), tag: query.get('tag') }, 1000); } catch (e) { head.say(''); return trouble.show(e); }
 		head.say(all.total ? `${plural(all.total, 'baseline')}; a baseline is a profile kept to check later ones against.` : 'No baseline yet. Open a finished profile and choose Keep as baseline.');
 		const checks = new Map(all.items.map(b => [b.baselineId, h('div', {})]));
 		body.replaceChildren(...all.items.map(b => h('section', { id: b.baselineId, class: 'card' },

@@ -3,7 +3,7 @@
 import { h } from '../flame/dom.js';
 import { percent, points } from '../flame/format.js';
 import { shortName, visible } from '../flame/names.js';
-import { PROFILING, get, poll } from '../parts/api.js';
+import { PROFILING, getAll, poll } from '../parts/api.js';
 import { list } from '../parts/list.js';
 import { ago, heading, link, notice, plural, servicePath } from '../parts/page.js';
 
@@ -46,7 +46,7 @@ export async function show(content) {
 	content.append(head.element, trouble.element, body);
 	let drawn = '';
 	poll(async () => {
-		const all = await get(PROFILING + '/findings', { from: '-30d', limit: 50 }), state = JSON.stringify(all);
+		const all = await getAll(PROFILING + '/findings', { from: '-30d' }, 300), state = JSON.stringify(all);
 		const open = all.items.filter(f => f.state === 'open').length;
 		head.say(all.total ? `${plural(all.total, 'finding')} in 30 days, ${open ? `${open} still open` : 'none open now'}.` : 'Nothing was found in the last 30 days.');
 		if (state === drawn) return;

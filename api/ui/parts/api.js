@@ -50,6 +50,17 @@ export async function get(path, parameters) {
 	return (await send('GET', path + (text ? '?' + text : ''))).json();
 }
 
+/** Every page of a list, as one; `most` bounds what one looks at. */
+export async function getAll(path, parameters, most) {
+	const all = await get(path, { ...parameters, limit: 100 });
+	while (all.nextCursor && all.items.length < most) {
+		const next = await get(path, { ...parameters, limit: 100, cursor: all.nextCursor });
+		all.items.push(...next.items);
+		all.nextCursor = next.nextCursor;
+	}
+	return all;
+}
+
 /** What works of the daemon; an answer also where it is not ready. */
 export async function readiness() {
 	try { return await get('/readyz'); } catch (e) { if (e.status !== 503 || !e.body?.status) throw e; return e.body; }
