@@ -191,6 +191,11 @@ def live_top():
             check("\033[?1049h" in screen.seen and screen.seen.rindex("\033[?1049l") > screen.seen.rindex("\033[?1049h"),
                   "the terminal is as it was before")
         check(json.loads(run(*at, "history", "-o", "json").stdout)["total"] == 0, "it leaves no profile behind")
+        # whose process ends is told so, since the picture goes with its screen
+        with running("sleep", "600", ready=False) as short:
+            screen = Terminal(*at, "top", f"pid:{short.pid}", "--interval", "1")
+            screen.read_until(r"self%")
+        check(screen.end() == 0 and "has ended: its processes have" in screen.seen[screen.seen.rindex("\033[?1049l"):], screen.seen[-300:])
         # not on a terminal, or when asked, it prints once
         check("self%" in run(*at, "top", f"pid:{process.pid}", "-d", "1").stdout, "top without a terminal")
         screen = Terminal(*at, "top", f"pid:{process.pid}", "--once")

@@ -270,6 +270,20 @@ static int watch(struct live *live)
 	return 0;
 }
 
+/* The picture went with its screen: why nobody asked for that. */
+static void say_why(const struct live *live)
+{
+	const cJSON *last = live->count ? live->pictures[live->count - 1].session : NULL;
+	const char *failure = output_text(last, "failureReason");
+
+	if (live->ended && *failure)
+		(void)fprintf(stderr, "profctl: %s\n", failure);
+	else if (live->ended)
+		(void)fprintf(stderr, "profctl: the profile of %s has ended: %s\n", output_text(last, "service"),
+			      output_number(last, "durationSeconds") < DURATION_S ? "its processes have, or somebody stopped it" :
+										    "an hour is the longest");
+}
+
 /* The profile was only for looking at. */
 static int discard(struct live *live)
 {
@@ -295,6 +309,7 @@ int live_top(const struct arguments *args, const char *service)
 	if (rc == 0) {
 		rc = watch(&live);
 		leave_screen();
+		say_why(&live);
 	}
 	while (live.count)
 		drop_oldest(&live);
