@@ -223,6 +223,16 @@ def stopping_keeps_what_there_is():
         page.press("Stop and keep")
         page.wait(GRAPH, "the result")
         check("stopped early" in page.text(), "it says that it was stopped")
+        # one that ended since the page looked is kept, too
+        second = daemon.start_profile("page-stop", seconds=600)
+        page.visit(f"/p/{second}")
+        page.wait("window.stop2 = [...document.querySelectorAll('main button')].find(b => b.textContent === 'Stop and keep')", "the button")
+        daemon.stop_profile(second)
+        page.run("window.stop2.click()")
+        page.wait("[...document.querySelectorAll('main button')].some(b => b.textContent === 'Delete')", "the end")
+        page.settle()
+        daemon.get(f"{FAMILY_A}/{second}")
+        page.visit(f"/p/{session}", GRAPH)
         # keys that lead to another page are none of the graph, as one finds it when one comes back
         page.run("document.querySelector('.tree').focus()")
         page.key("g")

@@ -134,16 +134,19 @@ int session_follow(const struct arguments *args, const char *id, double duration
 	for (;;) {
 		cleanup(json) cJSON *session = NULL;
 
-		if (interrupted && !stopped) {
-			stopped = true;
-			rc = session_delete(args, id);
-		}
-		rc = rc < 0 ? rc : session_get(args, id, &session);
+		rc = session_get(args, id, &session);
 		if (rc < 0)
 			break;
 		if (strcmp(output_text(session, "status"), "running")) {
 			*ret = take_ptr(session);
 			break;
+		}
+		if (interrupted && !stopped) { /* it was just seen running: of a finished one the call would leave nothing */
+			stopped = true;
+			rc = session_delete(args, id);
+			if (rc < 0)
+				break;
+			continue;
 		}
 		progress_show("profiling", output_number(session, "durationSeconds"), duration_s);
 		clock_sleep_ns(POLL_NS);

@@ -117,7 +117,11 @@ class ProfilePage {
 		outer.append(bar('', 100 * done / all, '').firstChild);
 		this.state.replaceChildren(outer, this.graph.hidden ? partialTop(s) || '' : '');
 		if (!this.stop && !s.continuous) { // a span ends by itself; the call that stops a session deletes it
-			this.stop = action('Stop and keep', async () => { await remove(`${PROFILING}/${this.id}`); this.polling.now(); }, this.trouble);
+			this.stop = action('Stop and keep', async () => {
+				const address = `${PROFILING}/${encodeURIComponent(this.id)}`; // it may have ended since it was last looked at, and then the call would delete it
+				if ((await get(address, { top: 0 })).status === 'running') await remove(address);
+				this.polling.now();
+			}, this.trouble);
 			this.buttons.replaceChildren(this.stop);
 		}
 		if (s.sampleCount >= GRAPH_SAMPLES && s.totalValue > this.drawnTotal * 1.25) await this.draw(s, true);
