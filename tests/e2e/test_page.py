@@ -585,7 +585,7 @@ def barriers():
     with Daemon() as daemon, busy("page-axe"), Site(daemon) as page:
         known(daemon, "page-axe")
         first, second = (daemon.profile("page-axe", seconds=1)["id"] for _ in range(2))
-        threads = [daemon.profile("page-axe", seconds=1, kind="goroutine")["id"] for _ in range(2)][1]
+        earlier, threads = [daemon.profile("page-axe", seconds=1, kind="goroutine")["id"] for _ in range(2)]
         daemon.request("POST", "/api/v1/profiling/baselines", {"label": "v1", "sessionId": first, "profileType": "cpu"})
         found = []
 
@@ -613,6 +613,8 @@ def barriers():
             judge("dark", path, ["color-contrast"])  # all that another theme changes
             page.shoot("dark-" + (re.sub("[^a-z].*", "", path[1:]) or "services"))
             page.run("document.querySelector('.top .right button').click()")
+        page.visit(f"/compare?base={earlier}&cmp={threads}", "document.querySelector('.verdict')")
+        check("%" in page.text(".note .facts") and "per second" not in page.text(".note .facts"), f"a level has no second: {page.text('.note .facts')}")
         check(not found, "\n".join(found))
         page.clean()
 

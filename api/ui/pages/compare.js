@@ -10,6 +10,7 @@ import { exportMenu } from '../parts/exports.js';
 import { heading, link, notice, plural, tenantField } from '../parts/page.js';
 import { list } from '../parts/list.js';
 
+const LEVELS = ['memory', 'goroutine']; // how much there is, not how much of it a second
 const WORDS = { new: 'new', gone: 'gone' };
 
 function sideForm(query) {
@@ -54,7 +55,7 @@ function changes(c) {
 
 function verdict(c) {
 	const style = { regressed: 'bad', improved: 'good' }[c.verdict] || '';
-	const cost = c.overallDelta === null ? 'cost was nothing before' : `cost ${c.overallDelta >= 0 ? '+' : '\u2212'}${Math.abs(c.overallDelta).toFixed(1)}\u00a0% per second${c.significant ? '' : ', within the noise'}`;
+	const cost = c.overallDelta === null ? 'cost was nothing before' : `cost ${c.overallDelta >= 0 ? '+' : '\u2212'}${Math.abs(c.overallDelta).toFixed(1)}\u00a0%${LEVELS.includes(c.profileType) ? '' : ' per second'}${c.significant ? '' : ', within the noise'}`;
 	const more = [cost, c.cause ? `cause: ${c.cause}` : '', c.minDetectable ? `smallest change that would be seen: ${c.minDetectable.toFixed(1)} points` : '', `confidence ${100 * c.confidence}\u00a0%`];
 	return h('div', { class: 'note ' + style }, h('p', {}, h('span', { class: 'verdict ' + style }, c.insufficientData ? 'Not enough data' : c.verdict), visible(c.summary || '')),
 		h('p', { class: 'facts' }, more.filter(Boolean).join(' · ')));
