@@ -96,6 +96,8 @@ def profiles():
         items = profctl(daemon, "history", "--type", "cpu", "--limit", "1", output="json")
         check(len(items["items"]) == 1 and items["total"] == 2, items)
         check(session in profctl(daemon, "history"), "history as a table")
+        done = subprocess.run([PROFCTL, "--url", f"http://127.0.0.1:{daemon.port}", "history", "-l", "1"], capture_output=True, text=True, check=True)
+        check("the newest 1 of 2" in done.stderr and done.stdout.count("\n") == 2, f"that there are more is said: {done}")
         check(profctl(daemon, "history", "-s", "nobody", "-S", "completed", output="json")["total"] == 0, "filters")
         terminal, other_end = os.openpty()
         done = subprocess.run([PROFCTL, "--url", f"http://127.0.0.1:{daemon.port}", "flamegraph", session], stdout=other_end, stderr=subprocess.PIPE, text=True)
@@ -108,7 +110,7 @@ def profiles():
         profctl(daemon, "stop", session, status=1)
         running_one = profctl(daemon, "start", f"pid:{process.pid}", "-d", "600").strip()
         check(profctl(daemon, "stop", running_one, output="json")["id"] == running_one, "a running one is answered as it is")
-        for arguments, words in ((["baseline", "list"], "no baseline found"), (["continuous", "status"], "nothing is profiled"), (["history", "-s", "nobody"], "no profile found"), (["findings"], "nothing found")):
+        for arguments, words in ((["baseline", "list"], "no baseline found"), (["continuous", "status"], "nothing is profiled"), (["history", "-s", "nobody"], "no profile found"), (["findings", "--limit", "5"], "nothing found")):
             check(profctl(daemon, *arguments).startswith(words), f"{arguments} of nothing")
 
 

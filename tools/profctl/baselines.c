@@ -69,6 +69,7 @@ static int print_baselines(const cJSON *answer)
 			  cJSON_IsTrue(cJSON_GetObjectItem(item, "isLatest")) ? "yes" : "no");
 		table_add(&table, output_text(item, "baselineLabel"));
 	}
+	output_more(answer);
 	return table_print(&table) < 0;
 }
 

@@ -94,6 +94,7 @@ static int print_history(const cJSON *answer)
 		table_add(&table, value);
 		table_addf(&table, "%.0f", output_number(item, "sampleCount"));
 	}
+	output_more(answer);
 	return table_print(&table) < 0;
 }
 

@@ -29,7 +29,7 @@ const struct command commands[] = {
 	  command_continuous_stop },
 	{ "continuous status", "[SERVICE]", "", 0, 1, "what is profiled continuously, and what it costs",
 	  command_continuous_status },
-	{ "findings", "", "sBE", 0, 0, "what the hourly watch of continuous profiles found",
+	{ "findings", "", "slBE", 0, 0, "what the hourly watch of continuous profiles found",
 	  command_findings },
 	{ "compare", "BASE COMPARISON", "pc", 2, 2, "what became slower or faster between two profiles",
 	  command_compare },

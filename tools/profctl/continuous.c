@@ -123,7 +123,7 @@ int command_continuous_status(const struct arguments *args)
 
 /* ---- findings -------------------------------------------------------------------------------- */
 
-static int print_findings(const cJSON *items)
+static int print_findings(const cJSON *answer)
 {
 	struct table table = { .headings = { "at", "state", "service", "host", "type", "against", "verdict",
 					     "summary" },
@@ -131,7 +131,7 @@ static int print_findings(const cJSON *items)
 			       .empty = "nothing found" };
 	const cJSON *item;
 
-	cJSON_ArrayForEach(item, items) {
+	cJSON_ArrayForEach(item, cJSON_GetObjectItem(answer, "items")) {
 		const cJSON *comparison = cJSON_GetObjectItem(item, "comparison");
 
 		table_add(&table, output_text(item, "at"));
@@ -143,6 +143,7 @@ static int print_findings(const cJSON *items)
 		table_add(&table, output_text(comparison, "verdict"));
 		table_add(&table, output_text(comparison, "summary"));
 	}
+	output_more(answer);
 	return table_print(&table) < 0;
 }
 
@@ -151,14 +152,14 @@ int command_findings(const struct arguments *args)
 	cleanup(json) cJSON *answer = NULL;
 	cleanup_buf struct buf path = { 0 };
 
-	buf_add_str(&path, FINDINGS);
+	buf_printf(&path, FINDINGS "?limit=%u", args->limit);
 	client_add_parameter(args->client, &path, "service", args->service);
 	client_add_parameter(args->client, &path, "from", args->from);
 	client_add_parameter(args->client, &path, "to", args->to);
 	if (path.error || client_json(args->client, "GET", path.data, NULL, &answer) < 0)
 		return 1;
 	if (args->format != OUTPUT_JSON)
-		return print_findings(cJSON_GetObjectItem(answer, "items"));
+		return print_findings(answer);
 	output_json(answer);
 	return 0;
 }

@@ -171,6 +171,16 @@ void output_warnings(const cJSON *answer)
 		(void)fprintf(stderr, "profctl: warning: %s\n", cJSON_GetStringValue(warning));
 }
 
+void output_more(const cJSON *answer)
+{
+	int shown = cJSON_GetArraySize(cJSON_GetObjectItem(answer, "items"));
+	double total = output_number(answer, "total");
+
+	if (total > shown)
+		(void)fprintf(stderr, "profctl: the newest %d of %.0f; --limit N shows up to 100, the other options choose\n",
+			      shown, total);
+}
+
 void output_json(const cJSON *json)
 {
 	cleanup_free char *text = cJSON_Print(json);

@@ -40,6 +40,8 @@ void output_json(const cJSON *json);
 void output_deleted(const cJSON *answer, const char *member, const char *id);
 /* The warnings of @answer, if there are any, to standard error. */
 void output_warnings(const cJSON *answer);
+/* Says on standard error that a list has more than the answer holds. */
+void output_more(const cJSON *answer);
 /* Text of a member, "" if absent; number of a member, 0 if absent. */
 const char *output_text(const cJSON *object, const char *name);
 double output_number(const cJSON *object, const char *name);
