@@ -32,6 +32,7 @@ struct name_module {
 	uint64_t key;
 	uint64_t debug_asked_ns; /* monotonic, 0 = never */
 	uint64_t fetch_asked_ns; /* the same, of the fetcher, which remembers what there is not */
+	uint64_t lost_ns;	 /* the same, that its index was found to be gone */
 	uint32_t index_request;	 /* of the present collector's CONTROL_INDEX, 0 = none */
 	uint8_t state;		 /* enum name_module_state */
 	bool urgent;		 /* somebody waits for its names */

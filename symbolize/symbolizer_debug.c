@@ -111,6 +111,21 @@ static bool want_file(struct symbolizer *s, struct name_module *module)
 	return true;
 }
 
+/* It was damaged, or another version's, or has made room for others. Its file was closed when it was built: as of those
+ * whose names come later it is wanted again. What cannot be kept is not built all the time. */
+void symbolizer_miss_index(struct symbolizer *s, struct name_module *module)
+{
+	uint64_t now_ns = clock_monotonic_ns();
+
+	if (!module || !module->origins || module->state != NAME_MODULE_IDLE ||
+	    (module->lost_ns && now_ns - module->lost_ns < SYMBOLIZER_LOST_AGAIN_NS))
+		return;
+	module->lost_ns = now_ns;
+	module->origins = 0;
+	module->debug_asked_ns = 0;
+	module->later = module->index_request != 0;
+}
+
 void symbolizer_has_file(struct symbolizer *s, struct name_module *module)
 {
 	if (!module->later)

@@ -20,6 +20,7 @@
 #define SYMBOLIZER_FETCH_WAIT_NS  (45 * NS_PER_S)  /* of a builder for the fetcher */
 #define SYMBOLIZER_DEBUG_AGAIN_NS (5 * NS_PER_S)  /* default of symbolizer_options.debug_again_ns: less than
 						     * after what the server asks again */
+#define SYMBOLIZER_LOST_AGAIN_NS  (300 * NS_PER_S) /* between two times that one module's lost index is built again */
 #define SYMBOLIZER_BUILDERS	  2
 #define SYMBOLIZER_NAMES_WAIT_NS  (1200 * NS_PER_MS) /* for names being built; the server waits 2 s */
 
@@ -84,6 +85,8 @@ void symbolizer_on_debug(struct symbolizer *s);
 bool symbolizer_want_debug(struct symbolizer *s, struct name_module *module);
 /* A debug file may have been installed since: asked for while somebody looks at the module (may be NULL). */
 void symbolizer_look_for_debug(struct symbolizer *s, struct name_module *module);
+/* There is no index of @module (may be NULL): if there was one, it is built again. */
+void symbolizer_miss_index(struct symbolizer *s, struct name_module *module);
 /* The file of @module has come; now it can be asked for the debug file. */
 void symbolizer_has_file(struct symbolizer *s, struct name_module *module);
 /* The fetcher answers. */

@@ -232,6 +232,8 @@ void symbolizer_serve_names(struct symbolizer *s)
 			origin.index = symbol_store_get(s->store, key);
 		if (!origin.jit && !module)
 			module = symbolizer_recall(s, key);
+		if (!origin.jit && !origin.index)
+			symbolizer_miss_index(s, module);
 		symbolizer_look_for_debug(s, module);
 		state = state_of(&origin, module);
 		if (!origin.jit && state != NAMES_FINAL && must_wait(s, module))

@@ -329,16 +329,22 @@ void module_index_ask(struct module_index *index, struct module *module, bool ur
 		module->state = MODULE_ASKED;
 }
 
-bool module_index_name(struct module_index *index, struct module *module)
+/* False: its file cannot be opened any more. */
+static bool send_again(struct module_index *index, struct module *module)
 {
-	if (!module->names_later)
-		return true;
 	module->names_later = false;
 	if (module->state != MODULE_READY)
 		return true; /* on its way */
 	module->state = MODULE_SEEN;
 	module_index_ask(index, module, true);
 	return module->state != MODULE_READY;
+}
+
+bool module_index_name(struct module_index *index, struct module *module)
+{
+	if (!module->names_later)
+		return true;
+	return send_again(index, module);
 }
 
 static int send_request(struct module_index *index, struct wait *wait, uint64_t now_ns)
@@ -513,14 +519,20 @@ static void on_indexed(struct module_index *index, const struct channel_message 
 	}
 }
 
-/* Somebody wants names that no stack of ours led to: of a reading of threads. */
+/* Somebody wants names that no stack of ours led to, of a reading of threads; or names that the symbolizer has lost: of
+ * any copy of the file, best of that whose table is known. */
 static void on_names_want(struct module_index *index, const struct channel_message *message)
 {
 	const struct channel_head *want = (const void *)message->data;
-	struct module *module = module_table_get(index->modules, want->request);
+	struct module *module = module_table_get(index->modules, want->request), *canonical;
 
-	if (module)
+	if (!module || module->kind != FEED_MODULE_ELF)
+		return;
+	canonical = module_table_canonical(index->modules, module->id);
+	if (module->names_later)
 		(void)module_index_name(index, module);
+	else if ((!canonical || !send_again(index, canonical)) && canonical != module)
+		(void)send_again(index, module);
 }
 
 static void on_debug_want(struct module_index *index, const struct channel_message *message)

@@ -39,7 +39,7 @@ enum control_kind {
 	/* symbolizer -> collector */
 	CONTROL_INDEXED = 34, /* struct control_indexed [+ memfd of the unwind table] */
 	CONTROL_DEBUG_WANT = 35, /* struct control_debug_want */
-	CONTROL_NAMES_WANT = 36, /* head with the request of a CONTROL_INDEX: again, with names */
+	CONTROL_NAMES_WANT = 36, /* head with the request of a CONTROL_INDEX: again, with names; they may have been lost */
 
 	/* server -> symbolizer */
 	CONTROL_NAMES = 48,   /* struct control_names */

@@ -321,6 +321,39 @@ static void names_come_when_they_are_wanted(void **state)
 	assert_null(next_request(f));
 }
 
+/* So are those of a file that was read already, when the symbolizer has lost them: by the module whose table it is. */
+static void names_that_were_lost_are_sent_again(void **state)
+{
+	struct fixture *f = *state;
+	struct module *first = real_module(f, "/bin/true"), *second = real_module(f, "/bin/ls");
+	struct channel_head want = { .kind = CONTROL_NAMES_WANT, .request = second->id };
+	const struct control_index *request;
+
+	module_index_ask(f->index, first, false);
+	module_index_ask(f->index, second, false);
+	module_index_pump(f->index, 1);
+	assert_non_null(next_request(f));
+	answer(f, first->id, 0, 77, -1);
+	module_table_charge(f->modules, first, 100);
+	assert_non_null(next_request(f));
+	answer(f, second->id, 0, 77, -1); /* another copy of it */
+	first->flags |= INDEXED_ROWS;
+	assert_int_equal(channel_send(f->peer, &want, sizeof(want), NULL, 0), 0);
+	assert_int_equal(channel_send(f->peer, &want, sizeof(want), NULL, 0), 0);
+	module_index_receive(f->index, 100);
+	module_index_pump(f->index, 2);
+	request = next_request(f);
+	assert_non_null(request);
+	assert_int_equal(request->head.request, first->id);
+	assert_int_equal(request->want_rows, 0);
+	assert_int_equal(request->names_later, 0);
+	assert_null(next_request(f));
+	answer(f, first->id, 0, 77, -1);
+	assert_int_equal(first->state, MODULE_READY);
+	assert_true(first->flags & INDEXED_ROWS);
+	assert_int_equal(first->table_bytes, 100);
+}
+
 /* Found while nothing is sampled, a file is only identified; its table is asked for when a session begins, also when that
  * happens while the first request is under way, and from where it is mapped when its file was not to be had then. */
 static void tables_come_when_something_is_sampled(void **state)
@@ -501,6 +534,7 @@ int main(void)
 		TEST(a_file_that_kills_the_symbolizer_is_found),
 		TEST(a_new_symbolizer_is_told_what_the_old_one_knew),
 		TEST(names_come_when_they_are_wanted),
+		TEST(names_that_were_lost_are_sent_again),
 		TEST(tables_come_when_something_is_sampled),
 		TEST(names_of_deleted_files_do_not_wait),
 		TEST(what_was_indexed_stays_open_for_its_names),

@@ -558,6 +558,37 @@ static void test_names_later(void **state)
 	host_stop(&f);
 }
 
+/* An index that is not there any more (damaged by a power loss, another version's, evicted) is built again, from the file,
+ * which is asked for. */
+static void test_lost_index(void **state)
+{
+	static struct symbolizer_host f;
+	struct control_indexed answer;
+	struct host_names names;
+	uint64_t offset;
+
+	host_compile("lost", "-g");
+	offset = host_offset("lost", "twice");
+	host_start(&f, "cache-lost");
+	answer = host_index(&f, 1, "lost");
+	names = host_names(&f, answer.key, offset);
+	assert_string_equal(names.function, "twice");
+	host_stop(&f);
+	assert_true(fixture_run("for s in cache-lost/*.s*; do dd if=/dev/zero of=$s bs=40 count=1 conv=notrunc; "
+				"done 2>/dev/null; chmod 700 cache-lost"));
+	host_start(&f, "cache-lost");
+	answer = host_index(&f, 8, "lost");
+	host_ask_names(&f, answer.key, offset);
+	assert_int_equal(((const struct channel_head *)host_receive(&f, f.collector, CONTROL_NAMES_WANT))->request, 8);
+	assert_true(host_index(&f, 8, "lost").key == answer.key);
+	names = host_receive_names(&f);
+	if (!names.frames) /* a busy machine */
+		names = host_names(&f, answer.key, offset);
+	assert_string_equal(names.function, "twice");
+	assert_int_equal(names.state, NAMES_FINAL);
+	host_stop(&f);
+}
+
 /* A new collector and a new server take the places of the old ones; a supervisor that is gone ends it. */
 static void test_peers_come_and_go(void **state)
 {
@@ -686,7 +717,7 @@ int main(void)
 		cmocka_unit_test(test_cached_table),  cmocka_unit_test(test_runtimes),
 		cmocka_unit_test(test_kernel),	      cmocka_unit_test(test_peers_come_and_go),
 		cmocka_unit_test(test_jit),	      cmocka_unit_test(test_bad_jit),
-		cmocka_unit_test(test_names_later),
+		cmocka_unit_test(test_names_later),   cmocka_unit_test(test_lost_index),
 		cmocka_unit_test(test_frame_pointers),
 	};
 
