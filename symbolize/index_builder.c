@@ -12,6 +12,7 @@ void index_builder_deinit(struct index_builder *builder)
 	string_table_deinit(&builder->strings);
 	index_extents_vec_deinit(&builder->extents);
 	index_intervals_vec_deinit(&builder->symbols);
+	index_intervals_vec_deinit(&builder->former);
 	index_intervals_vec_deinit(&builder->ranges);
 	index_nodes_vec_deinit(&builder->nodes);
 	index_depths_vec_deinit(&builder->depths);
@@ -50,6 +51,13 @@ int index_builder_symbol(struct index_builder *builder, uint64_t start, uint64_t
 		return -E2BIG;
 	return index_intervals_vec_push(&builder->symbols,
 					(struct index_interval){ start, end, name, rank });
+}
+
+int index_builder_former(struct index_builder *builder, uint64_t start, uint64_t end, uint32_t name)
+{
+	if (builder->former.count >= INDEX_SYMBOLS_MAX)
+		return -E2BIG;
+	return index_intervals_vec_push(&builder->former, (struct index_interval){ start, end, name, 0 });
 }
 
 int index_builder_extent(struct index_builder *builder, uint64_t start, uint64_t end)
@@ -320,6 +328,10 @@ int index_builder_finish(struct index_builder *builder, void **ret, size_t *ret_
 	if (rc < 0)
 		return rc;
 	index_intervals_vec_deinit(&builder->symbols);
+	rc = index_fill_gaps(&ordered.symbols, builder->former.data, builder->former.count);
+	if (rc < 0)
+		return rc;
+	index_intervals_vec_deinit(&builder->former);
 	keep_nameless(&builder->extents, &ordered.symbols);
 	rc = index_flatten(builder->ranges.data, builder->ranges.count, SYMBOL_IMAGE_NONE,
 			   &ordered.ranges);

@@ -55,6 +55,7 @@ struct index_builder {
 	uint64_t exclusive_start, exclusive_end;
 	struct index_extents_vec extents;
 	struct index_intervals_vec symbols;
+	struct index_intervals_vec former; /* symbols that count in gaps */
 	struct index_intervals_vec ranges;
 	struct index_nodes_vec nodes;
 	struct index_depths_vec depths; /* frames up to each node, itself included */
@@ -85,6 +86,8 @@ uint32_t index_builder_rank(uint32_t flags, const char *name, size_t len);
  * innermost start wins, of those with one start the higher @rank. */
 int index_builder_symbol(struct index_builder *builder, uint64_t start, uint64_t end, uint32_t name,
 			 uint32_t rank) must_use;
+/* A symbol of an earlier index of the same code, ascending and disjoint: its name holds where nothing else has one. */
+int index_builder_former(struct index_builder *builder, uint64_t start, uint64_t end, uint32_t name) must_use;
 /* Functions as something tells that knows no names, ascending (what overlaps the last one is ignored) and before the
  * symbols: they also say where a symbol without a size ends. */
 int index_builder_extent(struct index_builder *builder, uint64_t start, uint64_t end) must_use;

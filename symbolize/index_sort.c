@@ -148,3 +148,48 @@ int index_flatten(const struct index_interval *intervals, size_t count, uint32_t
 	}
 	return rc < 0 ? rc : close_until(&sweep, UINT64_MAX);
 }
+
+/* What is in [@start, @end), a gap, of the intervals from *@at on. */
+static int fill_gap(struct sweep *sweep, uint64_t start, uint64_t end, size_t count, size_t *at)
+{
+	int rc = emit(sweep, start, 0);
+
+	while (rc >= 0 && *at < count && sweep->intervals[*at].start < end) {
+		const struct index_interval *other = &sweep->intervals[*at];
+
+		if (other->end > start) {
+			rc = emit(sweep, other->start > start ? other->start : start, other->value);
+			if (rc >= 0 && other->end < end)
+				rc = emit(sweep, other->end, 0);
+		}
+		if (other->end > end)
+			break; /* perhaps goes on behind what ends the gap */
+		(*at)++;
+	}
+	return rc;
+}
+
+int index_fill_gaps(struct index_segments_vec *segments, const struct index_interval *others, size_t count)
+{
+	struct index_segments_vec filled = { 0 };
+	struct sweep sweep = { .intervals = others, .out = &filled };
+	size_t at = 0;
+	int rc = count && (!segments->count || others[0].start < segments->data[0].start)
+			 ? fill_gap(&sweep, 0, segments->count ? segments->data[0].start : UINT64_MAX, count, &at)
+			 : 0;
+
+	for (size_t i = 0; rc >= 0 && i < segments->count; i++) {
+		const struct index_segment *here = &segments->data[i];
+		uint64_t end = i + 1 < segments->count ? here[1].start : UINT64_MAX;
+
+		rc = here->value ? emit(&sweep, here->start, here->value)
+				 : fill_gap(&sweep, here->start, end, count, &at);
+	}
+	if (rc < 0) {
+		index_segments_vec_deinit(&filled);
+		return rc;
+	}
+	index_segments_vec_deinit(segments);
+	*segments = filled;
+	return 0;
+}

@@ -26,5 +26,7 @@ int index_sort(struct index_sort_item *items, size_t count) must_use;
  * before the first interval are not written. Work is linear after sorting, whatever the overlaps. */
 int index_flatten(const struct index_interval *intervals, size_t count, uint32_t gap,
 		  struct index_segments_vec *ret) must_use;
+/* Puts what @others, ascending and disjoint, say into the gaps (of value 0) of @segments. -ENOMEM. */
+int index_fill_gaps(struct index_segments_vec *segments, const struct index_interval *others, size_t count) must_use;
 
 #endif

@@ -140,7 +140,8 @@ static int build(const struct name_builder_job *job, struct asker *asker, int im
 	}
 	rc = symbol_index_build_files(&(struct symbol_index_files){ .elf = elf,
 								    .debug = debug ? debug->elf : NULL,
-								    .finder = &asker->finder },
+								    .finder = &asker->finder,
+								    .former = job->former },
 				      &index);
 	if (rc < 0)
 		return rc;

@@ -26,6 +26,7 @@ struct name_builder_job {
 	int fd;		 /* the module's file, borrowed; -1 = only its skeleton is left */
 	const void *skeleton; /* elf_file_skeleton(); borrowed */
 	size_t skeleton_len;
+	const struct symbol_index *former; /* of the module, or NULL; borrowed until it was started. With a skeleton only */
 	int debug_fd;	 /* perhaps its debug file, borrowed; -1 = none */
 	const struct elf_identity *identity; /* that the debug file must match */
 	bool urgent;			     /* somebody waits: not behind everything else on the host */

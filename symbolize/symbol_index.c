@@ -179,6 +179,37 @@ static int load_dwarf(const struct symbol_index_files *files, const struct elf_s
 	return rc == -ENOENT || rc == -ENOEXEC ? 0 : rc;
 }
 
+/* Symbols of @former, of them all (@suffix NULL) those that end so. */
+static int keep_symbols(const struct symbol_index *former, const char *suffix, struct index_builder *builder)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc >= 0 && i < former->symbol_count; i++) {
+		const char *name = former->strings + former->symbol_name[i];
+		uint64_t end = i + 1 < former->symbol_count ? former->symbol_start[i + 1] : UINT64_MAX;
+		size_t len = strlen(name), tail = suffix ? strlen(suffix) : 0;
+		uint32_t string;
+
+		if (!len || len < tail || (tail && strcmp(name + len - tail, suffix) != 0))
+			continue;
+		rc = index_builder_string(builder, name, len, &string);
+		if (rc >= 0)
+			rc = index_builder_former(builder, former->symbol_start[i], end, string);
+	}
+	return rc;
+}
+
+/* What a debug file does not say: names of call stubs, which are in relocations, and where functions without a name
+ * begin. */
+static int keep_former(const struct symbol_index *former, struct index_builder *builder)
+{
+	int rc = keep_symbols(former, "@plt", builder);
+
+	for (size_t i = 0; rc >= 0 && i < former->extent_count; i++)
+		rc = index_builder_extent(builder, former->extents[i].start, former->extents[i].end);
+	return rc;
+}
+
 static int finish(struct index_builder *builder, struct symbol_index **ret)
 {
 	cleanup_free void *image = NULL;
@@ -206,6 +237,9 @@ static int load_all(const struct symbol_index_files *files, const struct elf_seg
 		return rc;
 	rc = cfi_functions_load(files->elf, builder);
 	if (rc == -ENOMEM)
+		return rc;
+	rc = files->former ? keep_former(files->former, builder) : 0;
+	if (rc < 0)
 		return rc;
 	rc = load_symbols(files->elf, files->debug, segments, builder);
 	if (rc >= 0)

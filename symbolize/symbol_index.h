@@ -45,6 +45,7 @@ struct symbol_index_files {
 	Elf *elf;   /* the file itself: its program headers at least */
 	Elf *debug; /* its separate debug file, or NULL */
 	const struct debug_finder *finder; /* of further files that they name (dwz, split DWARF), or NULL */
+	const struct symbol_index *former; /* of the same file, where @elf is no more than its headers; or NULL */
 };
 
 /* Builds from the file itself and, if there is one, its separate debug file (same build-id, checked by

@@ -112,12 +112,13 @@ static int receive_some(struct symbolizer *s, int fd)
 
 /* ---- the builder --------------------------------------------------------------------------------- */
 
-static struct name_builder_job job_of(const struct name_module *module)
+static struct name_builder_job job_of(struct symbolizer *s, const struct name_module *module)
 {
 	return (struct name_builder_job){ .key = module->key,
 					  .fd = module->fd,
 					  .skeleton = module->skeleton,
 					  .skeleton_len = module->skeleton_len,
+					  .former = module->fd < 0 ? symbol_store_get(s->store, module->key) : NULL,
 					  .debug_fd = module->debug_fd,
 					  .identity = &module->identity,
 					  .urgent = module->urgent };
@@ -136,7 +137,7 @@ static unsigned pick_jobs(struct symbolizer *s, uint64_t bytes_max, struct name_
 		bytes += module->size_bytes;
 		if (count && (alone || bytes > SHARED_BYTES_MAX))
 			break;
-		jobs[count++] = job_of(module);
+		jobs[count++] = job_of(s, module);
 		name_modules_set_state(&s->modules, module, NAME_MODULE_BUILDING);
 		if (alone)
 			break;

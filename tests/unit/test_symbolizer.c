@@ -252,6 +252,16 @@ static void test_split_files(void **state)
 	host_stop(&f);
 }
 
+/* Of the stub that crtstuff.c brings along. */
+static uint64_t plt_offset(const char *path)
+{
+	cleanup_free char *at = fixture_output("objdump -d -j .plt.got %s | "
+					       "sed -n 's/^\\([0-9a-f]*\\) <__cxa_finalize@plt>:/\\1/p'", path);
+
+	assert_true(at && at[0]);
+	return fixture_offset(path, strtoull(at, NULL, 16));
+}
+
 /* A debug file that is installed later is used: it is asked for again while names of the module are, though
  * the file itself is closed by then. */
 static void test_debug_file_later(void **state)
@@ -260,14 +270,17 @@ static void test_debug_file_later(void **state)
 	struct control_indexed answer;
 	struct control_debug_want want;
 	struct host_names names;
-	uint64_t offset;
+	uint64_t offset, stub;
 
 	host_compile("late", "-g");
 	offset = host_offset("late", "twice");
 	assert_true(fixture_run("objcopy --only-keep-debug late late.debug && strip -o late-bare late"));
+	stub = plt_offset("late-bare");
 	host_start(&f, "cache-late");
 	answer = host_index(&f, 4, "late-bare");
 	host_answer_debug(&f, NULL);
+	names = host_names(&f, answer.key, stub);
+	assert_string_equal(names.function, "__cxa_finalize@plt");
 	names = host_names_once(&f, answer.key, offset);
 	assert_int_equal(names.frames, 0);
 	for (int i = 0; i < 5; i++) { /* not asked again at once */
@@ -281,6 +294,9 @@ static void test_debug_file_later(void **state)
 	names = host_names(&f, answer.key, offset);
 	assert_string_equal(names.function, "twice");
 	assert_non_null(strstr(names.file, "late.c"));
+	/* What only the file itself says stays. */
+	names = host_names_once(&f, answer.key, stub);
+	assert_string_equal(names.function, "__cxa_finalize@plt");
 	host_stop(&f);
 }
 
