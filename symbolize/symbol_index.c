@@ -272,7 +272,8 @@ int symbol_index_build(Elf *elf, Elf *debug, struct symbol_index **ret)
 					ret);
 }
 
-int symbol_index_build_kallsyms(int fd, struct symbol_index **ret, uint64_t *ret_text_va)
+int symbol_index_build_kallsyms(int fd, const struct symbol_index *former, struct symbol_index **ret,
+				uint64_t *ret_text_va)
 {
 	cleanup_index_builder struct index_builder builder = { 0 };
 	cleanup_free char *text = NULL;
@@ -282,6 +283,8 @@ int symbol_index_build_kallsyms(int fd, struct symbol_index **ret, uint64_t *ret
 
 	if (rc >= 0)
 		rc = kallsyms_parse(text, len, &builder, &text_va);
+	if (rc >= 0 && former)
+		rc = keep_symbols(former, NULL, &builder);
 	if (rc >= 0)
 		rc = finish(&builder, ret);
 	if (rc < 0)

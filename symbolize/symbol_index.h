@@ -54,9 +54,11 @@ struct symbol_index_files {
 int symbol_index_build(Elf *elf, Elf *debug, struct symbol_index **ret) must_use;
 int symbol_index_build_files(const struct symbol_index_files *files,
 			     struct symbol_index **ret) must_use;
-/* Kernel: @fd is /proc/kallsyms opened with privilege. Offsets are relative to _text (*ret_text_va).
+/* Kernel: @fd is /proc/kallsyms opened with privilege. Offsets are relative to _text (*ret_text_va). @former (or NULL):
+ * what it said earlier, since the machine was started; where nothing is now that still counts.
  * -EPERM addresses are hidden, -ENODATA no _text, -EFBIG, -E2BIG, -ENOMEM. */
-int symbol_index_build_kallsyms(int fd, struct symbol_index **ret, uint64_t *ret_text_va) must_use;
+int symbol_index_build_kallsyms(int fd, const struct symbol_index *former, struct symbol_index **ret,
+				uint64_t *ret_text_va) must_use;
 /* The image, to be stored; and an index over a stored one (checked, copied or mapped). -EPROTO. */
 const void *symbol_index_image(const struct symbol_index *index, size_t *ret_bytes);
 int symbol_index_open(int fd, struct symbol_index **ret) must_use;

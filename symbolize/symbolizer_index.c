@@ -21,6 +21,7 @@
 #define SEND_WAIT_MS   1000
 #define FP_TEXT_PCT    99 /* of what calls return to, from here on: a build with frame pointers */
 #define TABLE_TAG_FP   1  /* tag of a cached table: INDEXED_FP */
+#define KERNEL_WAIT_MAX_NS (320 * NS_PER_S)
 #define CACHED_BYTES_MIN (8u << 10) /* a smaller table is built as fast as it is read */
 #define ORIGINS_BETTER (SYMBOL_ORIGIN_DWARF | SYMBOL_ORIGIN_SYMTAB)
 
@@ -224,18 +225,31 @@ static void index_elf(struct symbolizer *s, const struct control_index *request,
 	expect_names(s, answer, file, fcntl(file->fd, F_DUPFD_CLOEXEC, 0), request->names_later);
 }
 
-/* Names of the kernel, of what it has loaded at this moment. @key: 0 = what they hash to. */
-static int read_kernel(struct symbolizer *s, int fd, uint64_t *key)
+static bool same_image(const struct symbol_index *a, const struct symbol_index *b)
+{
+	size_t a_bytes, b_bytes;
+	const void *a_image = symbol_index_image(a, &a_bytes), *b_image = symbol_index_image(b, &b_bytes);
+
+	return a_bytes == b_bytes && memcmp(a_image, b_image, a_bytes) == 0;
+}
+
+/* Names of the kernel, of what it has loaded at this moment, and of what @former (or NULL) knew. @key: 0 = what they
+ * hash to. 1 = there are new ones. */
+static int read_kernel(struct symbolizer *s, int fd, const struct symbol_index *former, uint64_t *key)
 {
 	struct symbol_index *index = NULL;
 	struct name_module *module;
 	const void *image;
 	uint64_t text_va;
 	size_t bytes;
-	int rc = symbol_index_build_kallsyms(fd, &index, &text_va);
+	int rc = symbol_index_build_kallsyms(fd, former, &index, &text_va);
 
 	if (rc < 0)
 		return rc;
+	if (former && same_image(index, former)) {
+		symbol_index_destroy(index);
+		return 0;
+	}
 	image = symbol_index_image(index, &bytes);
 	if (!*key)
 		*key = hash_bytes(image, bytes, CONTROL_INDEX);
@@ -246,26 +260,57 @@ static int read_kernel(struct symbolizer *s, int fd, uint64_t *key)
 	}
 	if (rc < 0)
 		symbol_index_destroy(index);
-	return rc;
+	return rc < 0 ? rc : 1;
 }
 
-void symbolizer_read_kernel(struct symbolizer *s, uint64_t key)
+/* Does one of @offsets have no name, or that of a module or BPF program, whose place another may have by now? */
+static bool is_doubtful(const struct symbol_index *index, const uint64_t *offsets, size_t count)
 {
+	struct symbol_frame frames[SYMBOL_INLINE_MAX];
+
+	for (size_t i = 0; i < count; i++) {
+		size_t len = symbol_index_find(index, offsets[i], frames) ? strlen(frames[0].function) : 0;
+
+		if (!len || frames[0].function[len - 1] == ']')
+			return true;
+	}
+	return false;
+}
+
+/* Before anybody has asked, and then less and less often where nothing changes. */
+static bool is_due(const struct symbolizer *s, const struct symbol_index *index, const uint64_t *offsets, size_t count)
+{
+	return !s->kernel.read_ns || !index ||
+	       (clock_monotonic_ns() - s->kernel.read_ns >= s->kernel.wait_ns && is_doubtful(index, offsets, count));
+}
+
+void symbolizer_read_kernel(struct symbolizer *s, uint64_t key, const uint64_t *offsets, size_t count)
+{
+	const struct symbol_index *former;
 	int rc;
 
 	if (s->kernel.fd < 0 || s->kernel.key != key)
 		return;
+	former = symbol_store_get(s->store, key);
+	if (!is_due(s, former, offsets, count))
+		return;
 	sandbox_guard_begin(SYMBOLIZER_INDEX_WALL_S);
-	rc = read_kernel(s, s->kernel.fd, &key);
+	/* What the cache has of another boot's modules is of other addresses. */
+	rc = read_kernel(s, s->kernel.fd, s->kernel.read_ns ? former : NULL, &key);
 	sandbox_guard_end();
-	if (rc < 0)
-		log_debug("the kernel's names cannot be read: %s", strerror(-rc));
+	s->kernel.read_ns = clock_monotonic_ns();
+	s->kernel.wait_ns = rc > 0 ? s->debug_again_ns : s->kernel.wait_ns * 2;
+	if (s->kernel.wait_ns > KERNEL_WAIT_MAX_NS)
+		s->kernel.wait_ns = KERNEL_WAIT_MAX_NS;
+	if (rc >= 0)
+		return;
+	log_debug("the kernel's names cannot be read: %s", strerror(-rc));
 	cleanup_close_fn(&s->kernel.fd);
 	s->kernel.fd = -1;
 }
 
-/* The kernel writes the text for us, 40 ms of work: when somebody asks for the first name. Names change with every
- * boot and module: those in the cache do not count. Without a build-id they are the identity. */
+/* The kernel writes the text for us, 40 ms of work: when somebody asks for the first name, and for one that it does not
+ * have. Names change with every boot and module: those in the cache do not count. Without a build-id they are the identity. */
 static void index_kernel(struct symbolizer *s, const struct control_index *request,
 			 struct control_indexed *answer, int fd_take)
 {
@@ -276,11 +321,16 @@ static void index_kernel(struct symbolizer *s, const struct control_index *reque
 	memcpy(answer->build_id, request->build_id, sizeof(answer->build_id));
 	if (request->build_id_len) {
 		answer->key = module_key_of_build_id(request->build_id, request->build_id_len);
+	} else {
+		answer->status = read_kernel(s, fd, NULL, &answer->key);
+		answer->status = answer->status < 0 ? answer->status : 0;
+	}
+	if (!answer->status) {
 		cleanup_close_fn(&s->kernel.fd);
 		s->kernel.fd = take_fd(&fd);
 		s->kernel.key = answer->key;
-	} else {
-		answer->status = read_kernel(s, fd, &answer->key);
+		s->kernel.read_ns = request->build_id_len ? 0 : clock_monotonic_ns();
+		s->kernel.wait_ns = s->debug_again_ns;
 	}
 	send_indexed(s, answer, -1);
 }

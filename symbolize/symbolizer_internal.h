@@ -59,7 +59,9 @@ struct symbolizer {
 	struct jit_maps jit;
 	struct {
 		uint64_t key;
-		int fd; /* kallsyms, not read yet; -1 = none */
+		int fd; /* kallsyms; -1 = none */
+		uint64_t read_ns; /* monotonic, 0 = not yet */
+		uint64_t wait_ns; /* until it may be read again */
 	} kernel;
 	struct builder builders[SYMBOLIZER_BUILDERS];
 	uint32_t question_count; /* of all builders */
@@ -77,8 +79,8 @@ void symbolizer_lose_fetcher(struct symbolizer *s);
 
 /* One message of the collector in s->message; its descriptors are taken or closed by the caller. */
 void symbolizer_on_index(struct symbolizer *s);
-/* Reads the kernel's names if they are those of @key and not read yet. */
-void symbolizer_read_kernel(struct symbolizer *s, uint64_t key);
+/* Reads the kernel's names if they are those of @key and were not read yet, or may have changed where @offsets are. */
+void symbolizer_read_kernel(struct symbolizer *s, uint64_t key, const uint64_t *offsets, size_t count);
 void symbolizer_on_debug(struct symbolizer *s);
 
 /* symbolizer_debug.c. Asks for @module's debug file if that is worth it now; true if it was asked. */

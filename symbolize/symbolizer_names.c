@@ -227,7 +227,8 @@ void symbolizer_serve_names(struct symbolizer *s)
 		uint32_t state;
 		int rc;
 
-		symbolizer_read_kernel(s, key);
+		symbolizer_read_kernel(s, key, front(s)->offsets + front(s)->answered,
+				       front(s)->count - front(s)->answered);
 		if (!origin.jit)
 			origin.index = symbol_store_get(s->store, key);
 		if (!origin.jit && !module)

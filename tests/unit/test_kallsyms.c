@@ -58,7 +58,7 @@ static int build(const char *content, struct symbol_index **ret, uint64_t *ret_t
 
 	assert_true(fd >= 0);
 	assert_int_equal(io_write_all(fd, content, strlen(content)), 0);
-	return symbol_index_build_kallsyms(fd, ret, ret_text_va);
+	return symbol_index_build_kallsyms(fd, NULL, ret, ret_text_va);
 }
 
 static void test_rows(void **state)
@@ -106,7 +106,7 @@ static void test_this_kernel(void **state)
 	struct symbol_frame frames[SYMBOL_INLINE_MAX];
 	struct symbol_index *index = NULL;
 	uint64_t text_va = 0;
-	int rc = fd < 0 ? -EPERM : symbol_index_build_kallsyms(fd, &index, &text_va);
+	int rc = fd < 0 ? -EPERM : symbol_index_build_kallsyms(fd, NULL, &index, &text_va);
 	char line[1024];
 	size_t checked = 0;
 	FILE *file;

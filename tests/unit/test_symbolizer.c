@@ -537,6 +537,56 @@ static void test_kernel(void **state)
 	assert_int_equal(names.frames, 1);
 }
 
+static void write_kernel(int fd, const char *modules)
+{
+	static const char core[] = "ffffffff81000000 T _text\nffffffff81000100 T schedule\nffffffff81001000 D some_data\n";
+
+	assert_int_equal(ftruncate(fd, 0), 0);
+	assert_int_equal(pwrite(fd, core, sizeof(core) - 1, 0), sizeof(core) - 1);
+	assert_int_equal(pwrite(fd, modules, strlen(modules), sizeof(core) - 1), (ssize_t)strlen(modules));
+}
+
+static void check_kernel(struct symbolizer_host *f, uint64_t key, uint64_t offset, const char *name)
+{
+	assert_string_equal(host_names_once(f, key, offset).function, name);
+}
+
+/* Modules and BPF programs that are loaded after the first look have names; those that are gone keep theirs, unless another
+ * has their place. */
+static void test_kernel_changes(void **state)
+{
+	struct control_index index = { .head = { .kind = CONTROL_INDEX, .request = 1 },
+				       .kind = FEED_MODULE_KERNEL,
+				       .build_id_len = 4,
+				       .build_id = { 1, 2, 3, 5 } };
+	static struct symbolizer_host f;
+	cleanup_close int fd = io_memfd("kallsyms", 0);
+	uint64_t key;
+
+	assert_true(fd >= 0);
+	write_kernel(fd, "ffffffffc0000000 t first_read\t[first]\n"
+			 "ffffffffc0100000 t bpf_prog_1_one\t[bpf]\nffffffffc0110000 t bpf_prog_2_two\t[bpf]\n");
+	host_start(&f, NULL);
+	host_send(f.collector, &index, sizeof(index), fd);
+	key = ((const struct control_indexed *)host_receive(&f, f.collector, CONTROL_INDEXED))->key;
+	check_kernel(&f, key, 0x100, "schedule");
+	check_kernel(&f, key, 0x3f000010, "first_read [first]");
+	check_kernel(&f, key, 0x3f101000, "bpf_prog_1_one [bpf]");
+	check_kernel(&f, key, 0x3f010000, "");
+	write_kernel(fd, "ffffffffc0000800 t second_read\t[second]\nffffffffc0010000 t third_read\t[third]\n"
+			 "ffffffffc0100000 t bpf_prog_1_one\t[bpf]\nffffffffc0101000 t bpf_prog_3_new\t[bpf]\n"
+			 "ffffffffc0110000 t bpf_prog_2_two\t[bpf]\n");
+	check_kernel(&f, key, 0x3f010000, ""); /* not read all the time */
+	(void)poll(NULL, 0, DEBUG_AGAIN_MS);
+	check_kernel(&f, key, 0x3f101000, "bpf_prog_3_new [bpf]");
+	check_kernel(&f, key, 0x3f010000, "third_read [third]");
+	check_kernel(&f, key, 0x3f000010, "first_read [first]");
+	check_kernel(&f, key, 0x3f000810, "second_read [second]");
+	check_kernel(&f, key, 0x100, "schedule");
+	check_kernel(&f, key, 0x1000, "");
+	host_stop(&f);
+}
+
 /* A file whose names nobody wants is read for its rows alone; whoever asks for them all the same waits for it. */
 static void test_names_later(void **state)
 {
@@ -731,7 +781,8 @@ int main(void)
 		cmocka_unit_test(test_debug_file_later),
 		cmocka_unit_test(test_bad_messages),  cmocka_unit_test(test_sandboxed),
 		cmocka_unit_test(test_cached_table),  cmocka_unit_test(test_runtimes),
-		cmocka_unit_test(test_kernel),	      cmocka_unit_test(test_peers_come_and_go),
+		cmocka_unit_test(test_kernel),	      cmocka_unit_test(test_kernel_changes),
+		cmocka_unit_test(test_peers_come_and_go),
 		cmocka_unit_test(test_jit),	      cmocka_unit_test(test_bad_jit),
 		cmocka_unit_test(test_names_later),   cmocka_unit_test(test_lost_index),
 		cmocka_unit_test(test_frame_pointers),
