@@ -42,7 +42,7 @@ struct pass {
 	struct dwarf_lines *lines;
 	const struct elf_segments *segments;
 	struct index_builder *builder;
-	bool skip_go;
+	bool skip_go, skipped_go;
 	size_t first_node;
 	/* Functions by the DIE that describes them; nodes hold positions in @functions until resolved. */
 	struct dies_vec functions;
@@ -295,7 +295,11 @@ static int open_unit(struct pass *pass, struct dwarf_unit *unit)
 	if (unit->type == DW_UT_type || unit->type == DW_UT_split_type)
 		return 0;
 	rc = dwarf_unit_load(pass->dwarf, unit);
-	if (rc < 0 || (pass->skip_go && unit->language == DW_LANG_Go))
+	if (rc >= 0 && pass->skip_go && unit->language == DW_LANG_Go) {
+		pass->skipped_go = true;
+		return 0;
+	}
+	if (rc < 0)
 		return rc;
 	if (pass->dwarf == pass->main)
 		rc = dwarf_lines_load(pass->lines, pass->dwarf, unit, pass->segments,
@@ -515,7 +519,7 @@ int dwarf_index_load(const struct dwarf_index_files *files, const struct elf_seg
 		rc = walk_skeletons(pass, &dwarf, files->finder);
 	if (rc < 0)
 		return rc;
-	if (builder->nodes.count > first_node || lines.tables.count)
+	if (builder->nodes.count > first_node || lines.tables.count || pass->skipped_go)
 		builder->origins |= SYMBOL_ORIGIN_DWARF;
 	return 0;
 }

@@ -14,6 +14,10 @@
 #define BUILDER_REQUEST (1u << 31)
 #define SILENT_MAX	2 /* questions of one builder that nobody answered in time: no more are asked */
 
+/* Go's pclntab has all names and lines, and is in the file alone: a debug file that comes when that is closed would put
+ * other names in their place. */
+#define COMPLETE (SYMBOL_ORIGIN_DWARF | SYMBOL_ORIGIN_GOPCLNTAB)
+
 /* ---- a module's debug file ----------------------------------------------------------------------- */
 
 static void fill_want(struct symbolizer *s, const struct name_module *module, struct control_debug_want *ret)
@@ -54,7 +58,7 @@ static void fetch(struct symbolizer *s, struct name_module *module)
 	uint64_t now_ns = clock_monotonic_ns();
 
 	if (s->fetch_fd < 0 || module->fetching || !module->looked_at || !module->skeleton || !module->identity.build_id_len ||
-	    !module->debug_asked_ns || module->origins & SYMBOL_ORIGIN_DWARF ||
+	    !module->debug_asked_ns || module->origins & COMPLETE ||
 	    (module->fetch_asked_ns && now_ns - module->fetch_asked_ns < s->debug_again_ns))
 		return;
 	fill_want(s, module, &want);
@@ -138,7 +142,7 @@ void symbolizer_has_file(struct symbolizer *s, struct name_module *module)
 
 void symbolizer_look_for_debug(struct symbolizer *s, struct name_module *module)
 {
-	if (!module || module->origins & SYMBOL_ORIGIN_DWARF)
+	if (!module || module->origins & COMPLETE)
 		return;
 	module->looked_at = true;
 	if (module->state != NAME_MODULE_IDLE)

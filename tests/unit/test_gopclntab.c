@@ -203,9 +203,12 @@ static void test_like_go(void **state)
 	assert_true(fixture_run("go build -o prog . && go build -ldflags '-s -w' -o prog.sw ."));
 	index = fixture_index("prog", NULL);
 	check_like_go(index, "prog", "prog");
+	/* There is nothing more in it, so that it need not be read again. */
+	assert_true(symbol_index_origins(index) & SYMBOL_ORIGIN_DWARF);
 	symbol_index_destroy(index);
 	index = fixture_index("prog.sw", NULL);
 	check_like_go(index, "prog.sw", "prog");
+	assert_false(symbol_index_origins(index) & SYMBOL_ORIGIN_DWARF);
 	symbol_index_destroy(index);
 }
 

@@ -266,8 +266,9 @@ static uint64_t plt_offset(const char *path)
  * the file itself is closed by then. */
 static void test_debug_file_later(void **state)
 {
+	static const char gofmt[] = "/usr/local/go/bin/gofmt";
 	static struct symbolizer_host f;
-	struct control_indexed answer;
+	struct control_indexed answer, go = { .key = 0 };
 	struct control_debug_want want;
 	struct host_names names;
 	uint64_t offset, stub;
@@ -287,7 +288,17 @@ static void test_debug_file_later(void **state)
 		names = host_names_once(&f, answer.key, offset);
 		assert_int_equal(channel_receive(f.collector, &f.message), 0);
 	}
+	if (access(gofmt, R_OK) == 0) {
+		go = host_index(&f, 5, gofmt);
+		host_answer_debug(&f, NULL);
+		names = host_names(&f, go.key, host_offset(gofmt, "main.main"));
+		assert_string_equal(names.function, "main.main");
+	}
 	(void)poll(NULL, 0, DEBUG_AGAIN_MS);
+	if (go.key) { /* complete: pclntab has it all, and without the file that would be lost */
+		(void)host_names_once(&f, go.key, 0);
+		assert_int_equal(channel_receive(f.collector, &f.message), 0);
+	}
 	names = host_names_once(&f, answer.key, offset);
 	want = host_answer_debug(&f, "late.debug");
 	assert_int_equal(want.index_request, 4);
