@@ -21,6 +21,7 @@
 #define KINDS		   3
 #define TOUCH_AFTER_NS	   (3600 * NS_PER_S)
 #define SHARE_OF_FREE	   4 /* of what is free together with what the cache has: a part of so many */
+#define LARGEST_QUARTERS   3 /* of the budget: one file */
 #define FILE_COST_BYTES	   4096 /* a file's inode and last block, so that tiny files count */
 
 static const char temporary_name[] = "new.tmp"; /* being written */
@@ -279,7 +280,7 @@ int module_cache_put(struct module_cache *cache, uint64_t key, enum module_cache
 {
 	struct cache_file added = { .key = key, .bytes = len + FILE_COST_BYTES, .kind = kind, .tag = tag };
 	const uint64_t budget_bytes = budget_now(cache);
-	const bool fits = added.bytes <= budget_bytes / 2;
+	const bool fits = added.bytes <= budget_bytes / 4 * LARGEST_QUARTERS;
 	struct cache_file *former;
 	char name[NAME_SIZE];
 	int rc;

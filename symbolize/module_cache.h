@@ -33,7 +33,7 @@ int module_cache_open(struct module_cache *cache, uint64_t key, enum module_cach
 bool module_cache_has(const struct module_cache *cache, uint64_t key, enum module_cache_kind kind,
 		      uint8_t *ret_tag);
 /* Stores an image, replacing a former one of the key, then evicts down to the budget. One that is larger
- * than half the budget is not stored (-EFBIG). -ENOSPC and the like: nothing changed. */
+ * than three quarters of the budget is not stored (-EFBIG). -ENOSPC and the like: nothing changed. */
 int module_cache_put(struct module_cache *cache, uint64_t key, enum module_cache_kind kind, uint8_t tag,
 		     const void *data, size_t len) must_use;
 /* Removes an image that turned out to be damaged. */

@@ -122,6 +122,7 @@ static void age(int dir_fd, uint64_t key, long hours)
 static void test_eviction(void **state)
 {
 	static char block[10000];
+	static char large[72000];
 	cleanup_close int dir_fd = folder("evict");
 	struct module_cache *cache = create(dir_fd, 100000);
 	uint8_t tag;
@@ -141,9 +142,13 @@ static void test_eviction(void **state)
 	assert_true(module_cache_has(cache, 6, T, &tag));
 	assert_int_equal(module_cache_put(cache, 101, T, 0, block, sizeof(block)), 0);
 	assert_false(module_cache_has(cache, 4, T, &tag));
-	/* What would push out everything else is not stored. */
-	assert_int_equal(module_cache_put(cache, 102, T, 0, block, 60000), -EFBIG);
+	/* What would push out everything else is not stored, what pushes out much is: a program of 700 MB has that much. */
+	assert_int_equal(module_cache_put(cache, 102, T, 0, large, 72000), -EFBIG);
 	assert_true(module_cache_has(cache, 6, T, &tag));
+	assert_int_equal(module_cache_put(cache, 103, T, 0, large, 70000), 0);
+	assert_true(folder_bytes(dir_fd) <= 100000);
+	assert_true(module_cache_has(cache, 103, T, &tag));
+	assert_true(module_cache_has(cache, 101, T, &tag));
 	module_cache_destroy(cache);
 
 	cache = create(dir_fd, 30000); /* a smaller budget is kept from the start */
