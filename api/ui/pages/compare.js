@@ -2,7 +2,7 @@
 // Two profiles: the verdict first, then which functions changed, then the differential graph.
 import { h } from '../flame/dom.js';
 import { Explorer } from '../flame/explorer.js';
-import { percent, points } from '../flame/format.js';
+import { LEVELS, percent, points } from '../flame/format.js';
 import { shortName, visible } from '../flame/names.js';
 import { qualityLine } from '../flame/quality.js';
 import { PROFILING, get } from '../parts/api.js';
@@ -10,7 +10,6 @@ import { exportMenu } from '../parts/exports.js';
 import { heading, link, notice, plural, tenantField } from '../parts/page.js';
 import { list } from '../parts/list.js';
 
-const LEVELS = ['memory', 'goroutine']; // how much there is, not how much of it a second
 const WORDS = { new: 'new', gone: 'gone' };
 
 function sideForm(query) {
