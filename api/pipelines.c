@@ -234,6 +234,10 @@ static int confirm_start(struct http_call *call, const char *id)
 		rc = err_set(call->err, EIO, "SamplyProfilingFailure", NULL,
 			     "failed to profile the pipeline using samply");
 	} else if (rc == -ETIMEDOUT) {
+		bool stopped;
+
+		/* Who was told that it failed may start another. */
+		(void)!sessions_delete(call->api->options.sessions, call->request->tenant, id, &stopped, call->err);
 		say_details(call, "cause", "sampling did not begin within 5 s");
 		rc = err_set(call->err, EIO, "SamplyProfilingFailure", NULL,
 			     "failed to profile the pipeline using samply");

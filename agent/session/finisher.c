@@ -346,12 +346,10 @@ static void keep_budget(struct sessions *s)
 	if (store_bytes(s->store) <= target ||
 	    store_list(s->store, &query, keep_last, &oldest, NULL, &err) < 0)
 		return;
-	/* The last ones written to the ring of ids are the oldest. */
-	while (oldest.count && gone < FINISHED_MAX && store_bytes(s->store) > target) {
+	/* The last ones written to the ring of ids are the oldest. One that cannot be deleted does not keep the others. */
+	for (size_t i = 0; i < FINISHED_MAX && oldest.count && store_bytes(s->store) > target; i++) {
 		oldest.count--;
-		if (delete_session(s, &ids[oldest.count % FINISHED_MAX], &err) < 0)
-			break;
-		gone++;
+		gone += delete_session(s, &ids[oldest.count % FINISHED_MAX], &err) == 0;
 	}
 	if (gone)
 		log_info("store: %zu oldest sessions deleted to stay within [store] disk_budget",

@@ -163,28 +163,6 @@ static struct history_window stored_window(const struct history_window *window)
 	return stored;
 }
 
-int sessions_window_profile(struct sessions *s, const struct history_window *window,
-			    struct profile **ret, struct err *err)
-{
-	const struct history_window stored = stored_window(window);
-	struct profile_meta meta;
-	int rc = check_window(window, err);
-
-	if (rc < 0)
-		return rc;
-	fill_meta(s, window, &stored, &meta);
-	rc = spans_profile(s, &stored, &meta, ret, err);
-	if (rc == -ENOENT)
-		rc = merge_sessions(s, window, ret, err);
-	if (rc != -ENOENT)
-		return rc;
-	rc = is_known(s, window, err);
-	if (rc < 0)
-		return rc;
-	return err_set(err, ENOENT, "NotFound", "from",
-		       "nothing is stored for '%.128s' in this window", window->service);
-}
-
 void history_functions_deinit(struct history_functions *functions)
 {
 	(void)profile_unref(functions->profile);
@@ -362,6 +340,46 @@ static int sum_windows(struct points *points)
 	return rc == 0 ? sum_looked(points) : rc;
 }
 
+/* What is per second is per second that was looked: a setting, or the agent, may be younger than the window. */
+static void settle_duration(struct sessions *s, const struct history_window *window, const struct history_window *stored,
+			    struct profile *p)
+{
+	struct history_window looked = *stored;
+	struct history_point whole = { 0 };
+	struct points points = { .window = &looked, .items = &whole, .count = 1, .s = s };
+
+	looked.service = window->service;
+	points.step_ns = looked.to_ns - looked.from_ns;
+	if (sum_windows(&points) == 0 && whole.profiled_ns && whole.profiled_ns < p->meta.duration_ns)
+		p->meta.duration_ns = whole.profiled_ns;
+	u64map_deinit(&points.looked_ms);
+	u64map_deinit(&points.looked_all_ms);
+}
+
+int sessions_window_profile(struct sessions *s, const struct history_window *window,
+			    struct profile **ret, struct err *err)
+{
+	const struct history_window stored = stored_window(window);
+	struct profile_meta meta;
+	int rc = check_window(window, err);
+
+	if (rc < 0)
+		return rc;
+	fill_meta(s, window, &stored, &meta);
+	rc = spans_profile(s, &stored, &meta, ret, err);
+	if (rc == 0)
+		settle_duration(s, window, &stored, *ret);
+	if (rc == -ENOENT)
+		rc = merge_sessions(s, window, ret, err);
+	if (rc != -ENOENT)
+		return rc;
+	rc = is_known(s, window, err);
+	if (rc < 0)
+		return rc;
+	return err_set(err, ENOENT, "NotFound", "from",
+		       "nothing is stored for '%.128s' in this window", window->service);
+}
+
 /* Nodes of the tree that lie in or below @function: parents come before their children. */
 static bool *mark_nodes(const struct profile *p, const char *function)
 {
@@ -490,7 +508,7 @@ static int function_of_session(struct points *points, const struct session_info 
 	for (uint32_t i = 0; i < p->sample_count; i++) {
 		if (!marks[p->samples[i].node])
 			continue;
-		*ret_value += p->samples[i].values[type->value_index];
+		*ret_value += p->samples[i].values[profile_value_index(p)];
 		*ret_samples += type->value_count > 1 ? (uint64_t)p->samples[i].values[0] : 1;
 	}
 	return 0;

@@ -203,6 +203,8 @@ static void test_short_windows(void **state)
 	assert_int_equal(timed->totals[1], sums->totals[1]);
 	assert_int_equal(timed->meta.start_ns, minute_ns - 2 * MINUTE);
 	assert_int_equal(sums->meta.start_ns, minute_ns - 2 * MINUTE);
+	/* Before the setting nobody looked. */
+	assert_true(sums->meta.duration_ns > 0 && sums->meta.duration_ns < MINUTE);
 }
 
 /* What on-demand sessions answer from their samples, spans answer too: the same sums, only finer. */
