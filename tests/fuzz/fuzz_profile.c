@@ -45,9 +45,9 @@ static void check_operations(struct profile *p, struct profile *q)
 	struct compare_side sides[2] = { { .profile = p, .runqueue_share = -1 },
 					 { .profile = q, .runqueue_share = -1 } };
 	unsigned k = profile_value_index(p);
+	int64_t twice = profile_type_info(p->meta.type)->rate ? 2 : 1; /* of a level it is the mean */
 
-	if (profile_merge((struct profile *[]){ p, p }, 2, &merged) < 0 ||
-	    merged->totals[k] != 2 * p->totals[k])
+	if (profile_merge((struct profile *[]){ p, p }, 2, &merged) < 0 || merged->totals[k] != twice * p->totals[k])
 		abort();
 	if (profile_select(p, &group, &grouped) < 0 || grouped->totals[k] != p->totals[k])
 		abort();
