@@ -46,6 +46,11 @@ uint64_t clock_to_realtime_ns(const struct clock_triple *at, uint64_t monotonic_
 	return at->realtime_ns - at->monotonic_ns + monotonic_ns;
 }
 
+int64_t clock_set_ns(const struct clock_triple *from, const struct clock_triple *to)
+{
+	return (int64_t)(to->realtime_ns - from->realtime_ns - (to->boottime_ns - from->boottime_ns));
+}
+
 void clock_format_rfc3339(uint64_t realtime_ns, char out[CLOCK_RFC3339_SIZE])
 {
 	time_t seconds = (time_t)(realtime_ns / NS_PER_S);

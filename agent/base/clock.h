@@ -25,6 +25,9 @@ struct clock_triple clock_now(void);
 /* Realtime of a monotonic stamp by the offsets of @at. */
 uint64_t clock_to_realtime_ns(const struct clock_triple *at, uint64_t monotonic_ns);
 
+/* How far CLOCK_REALTIME was set forward (negative: back) between two moments of one boot. */
+int64_t clock_set_ns(const struct clock_triple *from, const struct clock_triple *to);
+
 /* RFC 3339 UTC with `Z` and milliseconds ("2026-11-21T16:47:21.123Z"): 24 characters and NUL. */
 #define CLOCK_RFC3339_SIZE 25
 void clock_format_rfc3339(uint64_t realtime_ns, char out[CLOCK_RFC3339_SIZE]);

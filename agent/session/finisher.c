@@ -13,6 +13,7 @@
 #include "agent/session/sessions_internal.h"
 
 #define RETENTION_EVERY_NS (600 * NS_PER_S)
+#define CLOCK_JUMP_NS	   (3600 * (int64_t)NS_PER_S)
 #define NS_PER_DAY	   (86400 * NS_PER_S)
 #define AGAIN_NS	   (5 * NS_PER_S) /* after the store could not be reached */
 #define LOOK_AGAIN_NS	   (3 * NS_PER_S) /* for names, the first time; twice as long each time */
@@ -459,9 +460,31 @@ static void wait_for_work(struct sessions *s)
 		(void)pthread_cond_timedwait(&s->finisher_wake, &s->lock, &until);
 }
 
+/* A clock that is set ahead makes everything old at once. */
+struct age_guard {
+	struct clock_triple seen;
+	uint64_t wait_ns; /* boottime: until then nothing is deleted for its age */
+};
+
+static bool may_expire(struct age_guard *guard)
+{
+	const struct clock_triple now = clock_now();
+	int64_t set_ns = clock_set_ns(&guard->seen, &now);
+
+	guard->seen = now;
+	if (set_ns > CLOCK_JUMP_NS) {
+		guard->wait_ns = now.boottime_ns + NS_PER_DAY;
+		log_warn("the clock was set forward by %.1f h: for a day nothing is deleted for its age", (double)set_ns / 3.6e12);
+	} else if (set_ns < -CLOCK_JUMP_NS) {
+		guard->wait_ns = 0;
+	}
+	return now.boottime_ns >= guard->wait_ns;
+}
+
 static void *finisher_main(void *ctx)
 {
 	struct sessions *s = ctx;
+	struct age_guard guard = { .seen = clock_now() };
 	uint64_t retention_at_ns = 0;
 
 	sessions_lock(s);
@@ -476,11 +499,13 @@ static void *finisher_main(void *ctx)
 		probe_store(s);
 		day_names_look(s);
 		if (clock_monotonic_ns() >= retention_at_ns) {
-			expire_sessions(s);
-			expire_abandoned(s);
-			standing_expire(s);
-			spans_expire(s);
-			expire_watch(s);
+			if (may_expire(&guard)) {
+				expire_sessions(s);
+				expire_abandoned(s);
+				standing_expire(s);
+				spans_expire(s);
+				expire_watch(s);
+			}
 			retention_at_ns = clock_monotonic_ns() + RETENTION_EVERY_NS;
 		}
 		sessions_lock(s);

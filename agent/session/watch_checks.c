@@ -406,7 +406,8 @@ int watch_check_subject(struct sessions *s, const struct watch_subject *subject,
 
 	if (rc < 0)
 		return rc;
-	if (state->checked_ns && subject->at_ns < state->checked_ns + WATCH_APART_NS)
+	/* Not of a clock that was ahead. */
+	if (state->checked_ns && state->checked_ns <= clock_realtime_ns() && subject->at_ns < state->checked_ns + WATCH_APART_NS)
 		return 0;
 	rc = check_by_setting(&check);
 	if (rc < 0)

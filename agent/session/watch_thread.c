@@ -366,6 +366,9 @@ static void check_hour(struct sessions *s, uint64_t *hour_ns)
 	struct run run = { .s = s, .at_ns = hour_of(clock_realtime_ns()) };
 	size_t watches;
 
+	/* The clock was set back by more than what it may be corrected by. */
+	if (run.at_ns + 2 * WATCH_HOUR_NS <= *hour_ns)
+		*hour_ns = run.at_ns;
 	/* A store that cannot be reached is asked again: what was checked is not checked twice. */
 	if (run.at_ns <= *hour_ns || (check_all(&run, NULL, &watches) == -EIO && store_is_shared(s->store)))
 		return;

@@ -80,6 +80,17 @@ static void parse_utf8(void **state)
 			fail_msg("row %zu", i);
 }
 
+static void clock_is_set(void **state)
+{
+	const struct clock_triple from = { .monotonic_ns = 5, .boottime_ns = 7, .realtime_ns = 1000 };
+	/* it slept for 90 of 100 */
+	const struct clock_triple same = { 15, 107, 1100 }, ahead = { 15, 107, 1150 }, back = { 15, 107, 40 };
+
+	assert_int_equal(clock_set_ns(&from, &same), 0);
+	assert_int_equal(clock_set_ns(&from, &ahead), 50);
+	assert_int_equal(clock_set_ns(&from, &back), -1060);
+}
+
 static void clock_round_trip(void **state)
 {
 	static const char *const bad[] = { "",
@@ -399,6 +410,7 @@ int main(void)
 		cmocka_unit_test(parse_numbers),
 		cmocka_unit_test(parse_units),
 		cmocka_unit_test(parse_utf8),
+		cmocka_unit_test(clock_is_set),
 		cmocka_unit_test(clock_round_trip),
 		cmocka_unit_test(hashes_of_small_numbers),
 		cmocka_unit_test(u64map_against_array),
