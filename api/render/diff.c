@@ -47,6 +47,23 @@ static double node_delta(const struct diff *d, const struct flame_diff_node *nod
 	return (double)node->total[1] * d->share[1] - (double)node->total[0] * d->share[0];
 }
 
+/* Mean of both shares, in percent. */
+static double node_width(const struct diff *d, const struct flame_diff_node *node)
+{
+	return ((double)node->total[0] * d->share[0] + (double)node->total[1] * d->share[1]) / 2;
+}
+
+/* What is more than chance of it: nothing below three deviations of so many samples. As the page's model.js. */
+static double node_change(const struct diff *d, const struct flame_diff_node *node)
+{
+	double delta = node_delta(d, node), share = node_width(d, node) / 100;
+	double before = (double)d->sides[0]->quality.samples, after = (double)d->sides[1]->quality.samples;
+
+	if (d->sides[1]->meta.type != PROFILE_CPU || before <= 0 || after <= 0)
+		return delta;
+	return fabs(delta) < 300 * sqrt(fmax(0, share * (1 - share)) * (1 / before + 1 / after)) ? 0 : delta;
+}
+
 /* ---- json ------------------------------------------------------------------------------------------ */
 
 static void write_details(const struct diff *d, const struct flame_diff_node *node, struct json_out *json)
@@ -284,7 +301,7 @@ static void write_box(const struct diff *d, uint32_t index, double x, double wid
 		   " (%s → %s, %+.2f percentage points)</title><rect x=\"%.1f\" y=\"%u\" "
 		   "width=\"%.1f\" height=\"%d\" fill=\"%s\" stroke=\"#7b818c\" "
 		   "stroke-width=\".5\"/>",
-		   before, after, delta, x, y, width, ROW_PX - 1, delta_colour(delta, limit));
+		   before, after, delta, x, y, width, ROW_PX - 1, delta_colour(node_change(d, node), limit));
 	if (letters >= 3) {
 		buf_printf(out, "<text x=\"%.1f\" y=\"%u\">%s", x + 3, y + 12,
 			   fabs(delta) < 0.05 ? ""
@@ -294,12 +311,6 @@ static void write_box(const struct diff *d, uint32_t index, double x, double wid
 		buf_add_str(out, "</text>");
 	}
 	buf_add_str(out, "</g>\n");
-}
-
-/* Mean of both shares, in percent. */
-static double node_width(const struct diff *d, const struct flame_diff_node *node)
-{
-	return ((double)node->total[0] * d->share[0] + (double)node->total[1] * d->share[1]) / 2;
 }
 
 static int write_boxes(const struct diff *d, uint32_t *ret_depth, struct buf *out)

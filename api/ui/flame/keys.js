@@ -11,7 +11,7 @@ const KEYS = [['← →', 'previous, next frame beside'], ['↑ ↓', 'caller, l
 
 export function openHelp(x) {
 	x.help.replaceChildren(h('p', {}, 'Width is the total of a frame; frames below are its callees. Self is what a function costs itself, total with its callees. ' +
-		(x.base?.delta ? 'Orange frames have a larger share than before, blue ones a smaller; grey ones are the same.'
+		(x.base?.delta ? 'Orange frames have a larger share than before, blue ones a smaller; grey ones differ by no more than chance.'
 			: 'Colours tell modules apart and mean nothing else; the kernel and unnamed frames are grey, inlined frames italic, hits yellow.')),
 		h('dl', {}, KEYS.concat(x.options.lines ? [['i', 'lines of the function']] : [], x.options.share ? [['L', 'copy a link for an hour, without a key']] : [], x.options.keys || []).flatMap(([k, t]) => [h('dt', {}, h('kbd', {}, k)), h('dd', {}, t)])),
 		h('form', { method: 'dialog' }, h('button', {}, 'Close')));

@@ -52,6 +52,12 @@ export function decodeFlame(doc) {
 	return m;
 }
 
+/** Points that a share may differ by chance: three deviations of so many samples. 0 where samples are not what is counted. */
+function chance(doc, share) {
+	const before = doc.base?.quality?.samples, after = doc.quality?.samples, p = share / 100;
+	return doc.type === 'cpu' && before > 0 && after > 0 ? 300 * Math.sqrt(Math.max(0, p * (1 - p)) * (1 / before + 1 / after)) : 0;
+}
+
 function compareSides(m) {
 	const base = m.baseSelf = Float64Array.from(m.doc.node.base), total = m.baseTotal = new Float64Array(m.count);
 	for (let i = m.count - 1; i >= 0; i--) {
@@ -61,6 +67,7 @@ function compareSides(m) {
 	const after = 100 / (m.total[0] || 1), before = 100 / (total[0] || 1);
 	m.delta = Float64Array.from(total, (v, i) => m.total[i] * after - v * before);
 	m.w = Float64Array.from(total, (v, i) => (m.total[i] * after + v * before) / 2);
+	m.tint = Float64Array.from(m.delta, (v, i) => Math.abs(v) < chance(m.doc, m.w[i]) ? 0 : v);
 	const sizes = Array.from(m.delta, Math.abs).filter((v, i) => m.w[i] > 0.1).sort((a, b) => a - b);
 	m.deltaLimit = Math.max(0.1, sizes[Math.floor(sizes.length * 0.98)] || 0);
 }

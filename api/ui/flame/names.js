@@ -3,7 +3,7 @@
 
 /** Control, bidirectional and zero-width characters are shown, never obeyed; length is bounded. */
 export function visible(name) {
-	const shown = name.replace(/[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g,
+	const shown = name.replace(/[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g,
 		c => '\\u{' + c.codePointAt(0).toString(16) + '}');
 	return shown.length > 2000 ? shown.slice(0, 2000) + '…' : shown;
 }

@@ -115,7 +115,7 @@ export class FlameView {
 		const kind = m.doc.fn.kind[f];
 		if (this.hits && !this.hits[f]) return grey.off;
 		if (this.hits) return ['#ffd400', '#a17700'];
-		if (m.delta) return this.deltaColour(m.delta[node]);
+		if (m.delta) return this.deltaColour(m.tint[node]);
 		if (this.byShare) {
 			const share = Math.min(1, m.self[node] / m.total[0] * 12), i = this.dark ? 1 : 0;
 			const mix = (a, b) => Math.round(a + (b - a) * Math.sqrt(share));

@@ -104,6 +104,14 @@ test('a comparison shows what vanished', () => {
 	assert.equal(m.w[find(m, 'gone')], 25);
 });
 
+test('what samples may differ by chance has no colour', () => {
+	const doc = documentOf([[['main', 'a'], 53], [['main', 'b'], 47]], [[['main', 'a'], 50], [['main', 'b'], 50]]);
+	const tints = samples => Array.from(decodeFlame({ ...doc, type: 'cpu', base: { quality: { samples } }, quality: { samples } }).tint);
+	assert.ok(tints(1000).every(v => v === 0));
+	assert.ok(tints(100000).some(v => Math.abs(v - 3) < 1e-9));
+	assert.ok(Array.from(decodeFlame({ ...doc, type: 'offcpu' }).tint).some(v => v));
+});
+
 test('an empty profile is one node', () => {
 	const m = decodeFlame(documentOf([]));
 	assert.equal(m.count, 1);

@@ -39,6 +39,7 @@ test('a short name is never empty and never throws', () => {
 test('what would be obeyed is shown', () => {
 	assert.equal(visible('a\u202eb'), 'a\\u{202e}b');
 	assert.equal(visible('a\u0000\n\u200b'), 'a\\u{0}\\u{a}\\u{200b}');
+	assert.equal(visible('a\u2028\u061cb'), 'a\\u{2028}\\u{61c}b');
 	assert.equal(visible('<b>'), '<b>');
 	assert.equal(visible('x'.repeat(3000)).length, 2001);
 });
