@@ -26,6 +26,7 @@
 #include "bpf/outcome.h"
 #include "symbolize/symbolizer.h"
 #include "tests/support/bpf_target.h"
+#include "tests/support/collector_child.h"
 #include "tests/support/feed_view.h"
 
 #define RATE_HZ 99u
@@ -150,28 +151,13 @@ static void start_host(struct host *host, const char *const *exclude, unsigned e
 					     .memory_budget_bytes = 256u << 20,
 					     .record_path = record_path,
 					     .cpu_budget_pct = 50 };
-	int control[2], server[2];
+	struct collector_child child;
 
-	*host = (struct host){ .feed_fd = ring_create(16u << 20) };
-	assert_true(host->feed_fd >= 0);
 	options.features = bpf_target_features(disabled);
-	assert_int_equal(channel_pair(control), 0);
-	assert_int_equal(channel_pair(server), 0);
-	host->control = control[0];
-	host->server = server[0];
-	host->collector = fork();
-	if (host->collector == 0) {
-		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-		(void)close(control[0]);
-		(void)close(server[0]);
-		options.control_fd = control[1];
-		options.feed_fd = host->feed_fd;
-		_exit(collector_run(&options));
-	}
-	assert_true(host->collector > 0);
-	(void)close(control[1]);
+	collector_child_start(&child, options);
+	*host = (struct host){ .collector = child.pid, .control = child.control, .server = child.server, .feed_fd = child.feed_fd };
 	start_symbolizer(host);
-	send_peer(host->control, ROLE_SERVER, server[1], 1);
+	send_peer(host->control, ROLE_SERVER, child.server_peer, 1);
 	wait_ready(host);
 	feed_view_init(&host->view, host->feed_fd);
 	settle(&host->view);
@@ -188,12 +174,7 @@ static void end_host(struct host *host)
 
 static void stop_collector(struct host *host)
 {
-	struct channel_head stop = { .kind = CONTROL_STOP };
-	int status;
-
-	assert_int_equal(channel_send(host->control, &stop, sizeof(stop), NULL, 0), 0);
-	assert_int_equal(waitpid(host->collector, &status, 0), host->collector);
-	assert_int_equal(status, 0);
+	collector_child_stop(host->collector, host->control);
 	feed_view_read(&host->view);
 }
 

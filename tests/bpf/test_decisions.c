@@ -24,6 +24,7 @@
 #include "agent/collect/collector.h"
 #include "agent/wire/control.h"
 #include "tests/support/bpf_target.h"
+#include "tests/support/collector_child.h"
 #include "tests/support/feed_view.h"
 
 #define ROUNDS 2
@@ -41,30 +42,14 @@ struct host {
 static void start_host(struct host *host)
 {
 	const struct control_peer peer = { .head = { .kind = CONTROL_PEER }, .role = ROLE_SERVER, .generation = 1 };
-	struct collector_options options = { .generation = 1, .cpu_budget_pct = 50 };
+	const struct collector_options options = { .generation = 1, .cpu_budget_pct = 50, .features = bpf_target_features(NULL) };
 	static struct channel_message message;
-	int control[2], server[2];
+	struct collector_child child;
 
-	*host = (struct host){ .feed_fd = ring_create(16u << 20) };
-	assert_true(host->feed_fd >= 0);
-	options.features = bpf_target_features(NULL);
-	assert_int_equal(channel_pair(control), 0);
-	assert_int_equal(channel_pair(server), 0);
-	host->control = control[0];
-	host->server = server[0];
-	host->collector = fork();
-	if (host->collector == 0) {
-		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-		(void)close(control[0]);
-		(void)close(server[0]);
-		options.control_fd = control[1];
-		options.feed_fd = host->feed_fd;
-		_exit(collector_run(&options));
-	}
-	assert_true(host->collector > 0);
-	(void)close(control[1]);
-	assert_int_equal(channel_send_wait(host->control, &peer, sizeof(peer), &server[1], 1, 1000), 0);
-	(void)close(server[1]);
+	collector_child_start(&child, options);
+	*host = (struct host){ .collector = child.pid, .control = child.control, .server = child.server, .feed_fd = child.feed_fd };
+	assert_int_equal(channel_send_wait(host->control, &peer, sizeof(peer), &child.server_peer, 1, 1000), 0);
+	(void)close(child.server_peer);
 	assert_int_equal(poll(&(struct pollfd){ .fd = host->control, .events = POLLIN }, 1, 60000), 1);
 	assert_int_equal(channel_receive(host->control, &message), 1);
 	feed_view_init(&host->view, host->feed_fd);
@@ -72,12 +57,7 @@ static void start_host(struct host *host)
 
 static void stop_host(struct host *host)
 {
-	const struct channel_head stop = { .kind = CONTROL_STOP };
-	int status;
-
-	assert_int_equal(channel_send(host->control, &stop, sizeof(stop), NULL, 0), 0);
-	assert_int_equal(waitpid(host->collector, &status, 0), host->collector);
-	assert_int_equal(status, 0);
+	collector_child_stop(host->collector, host->control);
 	feed_view_deinit(&host->view);
 	(void)close(host->control);
 	(void)close(host->server);
