@@ -71,9 +71,9 @@ static int describe(struct target *target, uint64_t state_va, unsigned bins, boo
 	*ret = (struct glibc_arena){ .state_va = state_va,
 				     .top_va = front[GLIBC_FAST_BINS],
 				     .top_at = bins_va - TOP_BEFORE,
+				     .fast_at = bins_va - FAST_BEFORE,
 				     .held_bytes = back[AT_HELD - AT_NEXT],
 				     .chunks_va = (bins_va + AT_END * 8 + 15) & ~15ull };
-	memcpy(ret->fast, front, sizeof(ret->fast));
 	*ret_next = back[0];
 	if (!is_main)
 		return 0;

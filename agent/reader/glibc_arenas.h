@@ -22,7 +22,7 @@ struct glibc_arena {
 	uint64_t top_va;   /* the chunk that is not handed out yet; 0 = nothing was ever asked for */
 	uint64_t top_at;   /* where that is said */
 	uint64_t held_bytes; /* from the kernel */
-	uint64_t fast[GLIBC_FAST_BINS]; /* first chunks of lists of free ones, which look used; 0 = none */
+	uint64_t fast_at; /* where GLIBC_FAST_BINS lists begin, of free chunks that look used; 0 = an empty one */
 };
 
 struct glibc_arenas {

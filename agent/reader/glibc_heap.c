@@ -20,8 +20,8 @@
 #define CHUNK_MIN	32u
 #define HEADER		16u
 #define PREV_INUSE	1u
-#define CACHES_MAX	16384u /* threads */
 #define CACHE_BINS	64u
+#define CACHED_MAX	(1u << 22) /* blocks of threads' caches; those beyond it count as in use */
 #define LINKS_PER_LOOK	4096u /* at the clock */
 #define FENCE_MAX	16u    /* a heap that grew elsewhere ends in chunks that are none */
 
@@ -29,20 +29,31 @@
 #define CACHE_CHUNK_16 0x290u
 #define CACHE_CHUNK_8  0x250u
 
-struct cache {
-	uint16_t counts[CACHE_BINS];
-	uint64_t heads[CACHE_BINS];
-	uint64_t chunk_va;
-	uint32_t chunk_bytes;
+/* One stretch of chunks, and which of them count: a bit for 16 bytes each. */
+struct heap {
+	uint64_t start_va, end_va;
+	uint64_t top_at; /* where its end is said, 0 = it stays */
+	unsigned arena;
+	uint64_t *used;	  /* counted as in use */
+	uint64_t *listed; /* in a fast bin when its arena's walk began */
 };
-VEC_DEFINE(caches, struct cache);
+VEC_DEFINE(heaps, struct heap);
+
+/* A chunk that was in a thread's cache when the walk met the cache, which is one of them, too. */
+struct cached {
+	uint64_t chunk_va, bytes;
+	uint64_t cache_va;
+};
+VEC_DEFINE(cached, struct cached);
 
 struct walk {
 	struct target *target;
 	uint64_t deadline_ns;
 	struct read_heap *sum;
-	struct caches_vec caches;
-	size_t caches_before; /* of the heap under way */
+	struct heaps_vec heaps; /* by address */
+	uint64_t heap_bytes;
+	struct cached_vec cached;
+	size_t cached_before; /* of the heap under way */
 	uint64_t window_va;
 	size_t window_len;
 	size_t window_bytes; /* to be read at once */
@@ -96,18 +107,52 @@ static bool list_word(struct walk *w, uint64_t va, uint64_t *ret)
 	return true;
 }
 
-/* ---- lists of free chunks that look used --------------------------------------------------------- */
+/* ---- marks ------------------------------------------------------------------------------------- */
 
-/* What was counted as in use is free after all. */
-static void drop(struct read_heap *sum, uint64_t bytes)
+static bool is_marked(const struct heap *heap, const uint64_t *bits, uint64_t va)
 {
-	const uint64_t size = read_heap_size_of(bytes);
+	const uint64_t bit = (va - heap->start_va) / 16;
 
-	sum->in_use_bytes -= bytes - 8;
-	sum->in_use_blocks--;
-	if (size < READ_HEAP_SIZES && sum->blocks_of[size])
-		sum->blocks_of[size]--;
+	return va >= heap->start_va && va < heap->end_va && bits[bit / 64] >> bit % 64 & 1;
 }
+
+static void mark(const struct heap *heap, uint64_t *bits, uint64_t va, bool on)
+{
+	const uint64_t bit = (va - heap->start_va) / 16, mask = 1ull << bit % 64;
+
+	if (va >= heap->start_va && va < heap->end_va)
+		bits[bit / 64] = on ? bits[bit / 64] | mask : bits[bit / 64] & ~mask;
+}
+
+static size_t mark_bytes(const struct heap *heap)
+{
+	return ((heap->end_va - heap->start_va) / (16 * 64) + 1) * sizeof(*heap->used);
+}
+
+static int by_address(const void *a, const void *b)
+{
+	const struct heap *x = a, *y = b;
+
+	return (x->start_va > y->start_va) - (x->start_va < y->start_va);
+}
+
+/* NULL = in none of them. */
+static struct heap *heap_with(struct walk *w, uint64_t va)
+{
+	size_t low = 0, high = w->heaps.count;
+
+	while (low < high) {
+		const size_t middle = low + (high - low) / 2;
+
+		if (va >= w->heaps.data[middle].end_va)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low < w->heaps.count && va >= w->heaps.data[low].start_va ? &w->heaps.data[low] : NULL;
+}
+
+/* ---- lists of free chunks that look used --------------------------------------------------------- */
 
 static bool is_block_of(struct walk *w, uint64_t block, uint64_t bytes)
 {
@@ -118,66 +163,112 @@ static bool is_block_of(struct walk *w, uint64_t block, uint64_t bytes)
 }
 
 /* Follows blocks of chunks of @bytes from @block on, at most @max. Their first word leads to the next one's
- * block, or to its chunk, which is @skip bytes before; from 2.32 on it is xor-ed with its own place. */
-static void drop_list(struct walk *w, uint64_t block, uint64_t bytes, uint64_t skip, uint64_t max)
+ * block, or to its chunk, which is @skip bytes before; from 2.32 on it is xor-ed with its own place. @cache_va: of the
+ * cache that the list is of, 0 = a fast bin. -ENOMEM. */
+static int follow(struct walk *w, uint64_t block, uint64_t bytes, uint64_t skip, uint64_t max, uint64_t cache_va)
 {
 	uint64_t link;
 
 	for (uint64_t i = 0; i < max && is_block_of(w, block, bytes) && list_word(w, block, &link); i++) {
-		const uint64_t plain = link ^ block >> 12;
+		const uint64_t plain = link ^ block >> 12, chunk_va = block - HEADER;
 
-		/* A list that runs in circles, by the program's will or because it moved. */
-		if (w->sum->in_use_blocks == 0 || w->sum->in_use_bytes < bytes - 8 ||
-		    (i % LINKS_PER_LOOK == 0 && clock_monotonic_ns() > w->deadline_ns))
-			return;
-		drop(w->sum, bytes);
+		if (i % LINKS_PER_LOOK == 0 && clock_monotonic_ns() > w->deadline_ns)
+			return -ETIMEDOUT;
+		if (cache_va) {
+			const struct cached cached = { .chunk_va = chunk_va, .bytes = bytes, .cache_va = cache_va };
+			const int rc = w->cached.count < CACHED_MAX ? cached_vec_push(&w->cached, cached) : 0;
+
+			if (rc < 0)
+				return rc;
+		} else {
+			struct heap *heap = heap_with(w, chunk_va);
+
+			/* A list that runs in circles, by the program's will or because it moved. */
+			if (!heap || is_marked(heap, heap->listed, chunk_va))
+				return 0;
+			mark(heap, heap->listed, chunk_va, true);
+		}
 		block = (is_block_of(w, plain + skip, bytes) ? plain : link) + skip;
 	}
+	return 0;
 }
 
+static int list_fast(struct walk *w, const struct glibc_arena *arena)
+{
+	uint64_t fast[GLIBC_FAST_BINS];
+	int rc = target_read(w->target, arena->fast_at, fast, sizeof(fast));
+
+	memset(w->page_va, 0, sizeof(w->page_va));
+	for (unsigned bin = 0; bin < GLIBC_FAST_BINS && rc == 0; bin++)
+		rc = follow(w, fast[bin] + HEADER, CHUNK_MIN + 16u * bin, HEADER, UINT64_MAX, 0);
+	return rc;
+}
+
+/* What was counted as in use is free after all. */
 static void drop_cached(struct walk *w)
 {
-	for (size_t i = 0; i < w->caches.count; i++) {
-		const struct cache *cache = &w->caches.data[i];
+	for (size_t i = 0; i < w->cached.count; i++) {
+		const struct cached *cached = &w->cached.data[i];
+		const uint64_t size = read_heap_size_of(cached->bytes);
+		struct heap *heap = heap_with(w, cached->chunk_va);
 
-		for (unsigned bin = 0; bin < CACHE_BINS; bin++)
-			drop_list(w, cache->heads[bin], CHUNK_MIN + 16u * bin, 0, cache->counts[bin]);
-		if (w->sum->in_use_blocks && w->sum->in_use_bytes >= cache->chunk_bytes)
-			drop(w->sum, cache->chunk_bytes);
+		if (!heap || !is_marked(heap, heap->used, cached->chunk_va) ||
+		    w->sum->in_use_bytes < cached->bytes - 8)
+			continue;
+		mark(heap, heap->used, cached->chunk_va, false);
+		w->sum->in_use_bytes -= cached->bytes - 8;
+		w->sum->in_use_blocks--;
+		if (size < READ_HEAP_SIZES && w->sum->blocks_of[size])
+			w->sum->blocks_of[size]--;
 	}
-}
-
-static void drop_fast(struct walk *w, const struct glibc_arena *arena)
-{
-	const uint64_t max = arena->held_bytes / CHUNK_MIN;
-
-	for (unsigned bin = 0; bin < GLIBC_FAST_BINS; bin++)
-		drop_list(w, arena->fast[bin] + HEADER, CHUNK_MIN + 16u * bin, HEADER, max);
 }
 
 /* ---- chunks ------------------------------------------------------------------------------------ */
 
-/* A block of the right size may be a thread's cache: its counts and heads agree then. */
+struct bin {
+	unsigned count;
+	uint64_t head; /* first block */
+};
+
+/* @block: a cache whose counts have @wide bytes. */
+static struct bin bin_of(const uint8_t *block, size_t wide, unsigned bin)
+{
+	struct bin ret = { 0 };
+
+	memcpy(&ret.count, block + wide * bin, wide);
+	memcpy(&ret.head, block + CACHE_BINS * wide + sizeof(ret.head) * bin, sizeof(ret.head));
+	return ret;
+}
+
+/* A block of the right size may be a thread's cache: its counts and heads agree then. What it holds is listed now,
+ * as the chunks around are walked now: a program at work takes and gives back meanwhile, and what it took from
+ * the lists is as much, on average, as what it put there. */
 static int look_at_cache(struct walk *w, uint64_t chunk_va, uint64_t bytes)
 {
-	const size_t wide = bytes == CACHE_CHUNK_16 ? 2 : 1;
-	const uint8_t *block = at(w, chunk_va + HEADER, CACHE_BINS * (wide + 8));
-	struct cache cache = { .chunk_va = chunk_va, .chunk_bytes = (uint32_t)bytes };
+	const size_t wide = bytes == CACHE_CHUNK_16 ? 2 : 1, len = CACHE_BINS * (wide + 8);
+	const struct cached itself = { .chunk_va = chunk_va, .bytes = bytes, .cache_va = chunk_va };
+	const uint8_t *block = at(w, chunk_va + HEADER, len);
+	uint8_t fresh[CACHE_BINS * (2 + 8)];
 	bool holds = false;
+	int rc;
 
-	if (!block || w->caches.count >= CACHES_MAX)
-		return 0;
-	memcpy(cache.heads, block + CACHE_BINS * wide, sizeof(cache.heads));
-	for (unsigned i = 0; i < CACHE_BINS; i++) {
-		if (wide == 2)
-			memcpy(&cache.counts[i], block + 2 * i, 2);
-		else
-			cache.counts[i] = block[i];
-		if (!cache.counts[i] != !cache.heads[i] || cache.heads[i] & 15)
+	for (unsigned bin = 0; bin < CACHE_BINS && block; bin++) {
+		const struct bin first = bin_of(block, wide, bin);
+
+		if (!first.count != !first.head || first.head & 15)
 			return 0;
-		holds |= cache.counts[i];
+		holds |= first.count;
 	}
-	return holds ? caches_vec_push(&w->caches, cache) : 0;
+	if (!block || !holds || target_read(w->target, chunk_va + HEADER, fresh, len) < 0)
+		return 0;
+	memset(w->page_va, 0, sizeof(w->page_va));
+	rc = w->cached.count < CACHED_MAX ? cached_vec_push(&w->cached, itself) : 0;
+	for (unsigned i = 0; i < CACHE_BINS && rc == 0; i++) {
+		const struct bin bin = bin_of(fresh, wide, i);
+
+		rc = follow(w, bin.head, CHUNK_MIN + 16u * i, 0, bin.count, chunk_va);
+	}
+	return rc;
 }
 
 /* Chunks behind, latest last, so that the walk can go back a few and read them again. */
@@ -210,26 +301,29 @@ static void step_on(struct trail *trail, uint64_t va, bool used)
 }
 
 /* Goes back @steps chunks from @va; what they were is taken back. */
-static uint64_t step_back(struct walk *w, struct trail *trail, uint64_t va, unsigned steps, struct read_heap *sum)
+static uint64_t step_back(struct walk *w, const struct heap *heap, struct trail *trail, uint64_t va, unsigned steps,
+			  struct read_heap *sum)
 {
 	for (; steps && trail->count; steps--) {
 		trail->count--;
 		count_chunk(sum, va - trail->va[trail->count], trail->used[trail->count], false);
 		va = trail->va[trail->count];
+		mark(heap, heap->used, va, false);
 	}
-	while (w->caches.count > w->caches_before && w->caches.data[w->caches.count - 1].chunk_va >= va)
-		w->caches.count--;
+	while (w->cached.count > w->cached_before && w->cached.data[w->cached.count - 1].cache_va >= va)
+		w->cached.count--;
 	return va;
 }
 
-/* The chunks of [@va, @end_va), whose end is said at @top_at (0 = it stays). Where a header makes no sense it is half
+/* The chunks of @heap. Where a header makes no sense it is half
  * written, or what was read is older than what the program has done since: the last ones are
  * read again, in pieces so small that little happens while they are read. -EIO. */
-static int walk_chunks(struct walk *w, uint64_t va, uint64_t end_va, uint64_t top_at, struct read_heap *sum)
+static int walk_chunks(struct walk *w, const struct heap *heap, struct read_heap *sum)
 {
-	uint64_t size = size_at(w, va), next, trouble_va = 0;
+	uint64_t va = heap->start_va, end_va = heap->end_va, size = size_at(w, va), next, trouble_va = 0;
 	struct trail trail = { .count = 0 };
 	unsigned attempts = 0;
+	bool used;
 	int rc = 0;
 
 	while (va < end_va && rc == 0) {
@@ -239,7 +333,7 @@ static int walk_chunks(struct walk *w, uint64_t va, uint64_t end_va, uint64_t to
 			return 0;
 		if (bytes < CHUNK_MIN || bytes & 15 || bytes > end_va - va) {
 			/* The top takes in what was freed before it. */
-			if (top_at && target_read(w->target, top_at, &end_va, sizeof(end_va)) < 0)
+			if (heap->top_at && target_read(w->target, heap->top_at, &end_va, sizeof(end_va)) < 0)
 				return -EFAULT;
 			if (va >= end_va)
 				return 0;
@@ -247,17 +341,20 @@ static int walk_chunks(struct walk *w, uint64_t va, uint64_t end_va, uint64_t to
 			trouble_va = va > trouble_va ? va : trouble_va;
 			if (attempts > ATTEMPTS)
 				return -EIO;
-			va = step_back(w, &trail, va, 1u << attempts % 6, sum);
+			va = step_back(w, heap, &trail, va, 1u << attempts % 6, sum);
 			w->window_len = 0;
 			w->window_bytes = SMALL_BYTES;
 			size = size_at(w, va);
 			continue;
 		}
 		next = size_at(w, va + bytes);
-		count_chunk(sum, bytes, next & PREV_INUSE, true);
-		if (next & PREV_INUSE && (bytes == CACHE_CHUNK_16 || bytes == CACHE_CHUNK_8))
+		used = next & PREV_INUSE && !is_marked(heap, heap->listed, va);
+		count_chunk(sum, bytes, used, true);
+		if (used)
+			mark(heap, heap->used, va, true);
+		if (used && (bytes == CACHE_CHUNK_16 || bytes == CACHE_CHUNK_8))
 			rc = look_at_cache(w, va, bytes);
-		step_on(&trail, va, next & PREV_INUSE);
+		step_on(&trail, va, used);
 		va += bytes;
 		size = next;
 		if (va > trouble_va + WINDOW_BYTES)
@@ -266,7 +363,7 @@ static int walk_chunks(struct walk *w, uint64_t va, uint64_t end_va, uint64_t to
 	return rc;
 }
 
-static int walk_heap(struct walk *w, uint64_t va, uint64_t end_va, uint64_t top_at)
+static int walk_heap(struct walk *w, const struct heap *heap)
 {
 	for (unsigned attempt = 0; attempt < HEAP_ATTEMPTS; attempt++) {
 		struct read_heap sum = { 0 };
@@ -276,8 +373,9 @@ static int walk_heap(struct walk *w, uint64_t va, uint64_t end_va, uint64_t top_
 			return -ETIMEDOUT;
 		w->window_len = 0;
 		w->window_bytes = attempt ? SMALL_BYTES : WINDOW_BYTES;
-		w->caches_before = w->caches.count;
-		rc = walk_chunks(w, va, end_va, top_at, &sum);
+		w->cached_before = w->cached.count;
+		memset(heap->used, 0, mark_bytes(heap));
+		rc = walk_chunks(w, heap, &sum);
 		if (rc == 0) {
 			w->sum->in_use_bytes += sum.in_use_bytes;
 			w->sum->in_use_blocks += sum.in_use_blocks;
@@ -286,56 +384,96 @@ static int walk_heap(struct walk *w, uint64_t va, uint64_t end_va, uint64_t top_
 				w->sum->blocks_of[i] += sum.blocks_of[i];
 			return 0;
 		}
-		w->caches.count = w->caches_before;
+		w->cached.count = w->cached_before;
 		if (rc != -EIO)
 			return rc;
 	}
 	return -EIO;
 }
 
+static int add_heap(struct walk *w, struct heap heap)
+{
+	if (heap.end_va < heap.start_va || heap.end_va - heap.start_va > GLIBC_HEAP_BYTES_MAX - w->heap_bytes)
+		return -EIO;
+	w->heap_bytes += heap.end_va - heap.start_va;
+	heap.used = calloc(1, mark_bytes(&heap));
+	heap.listed = calloc(1, mark_bytes(&heap));
+	if (!heap.used || !heap.listed || heaps_vec_push(&w->heaps, heap) < 0) {
+		free(heap.used);
+		free(heap.listed);
+		return -ENOMEM;
+	}
+	return 0;
+}
+
 /* Heaps of an arena that is not the main one: the newest has the top, each knows the one before. */
-static int walk_heaps(struct walk *w, const struct glibc_arena *arena)
+static int add_heaps(struct walk *w, const struct glibc_arena *arena, unsigned number)
 {
 	const uint64_t first_va = arena->state_va & ~(GLIBC_HEAP_SPAN - 1);
-	uint64_t heap_va = arena->top_va & ~(GLIBC_HEAP_SPAN - 1), end_va = arena->top_va;
+	uint64_t heap_va = arena->top_va & ~(GLIBC_HEAP_SPAN - 1);
 	uint64_t info[3]; /* struct heap_info: arena, the one before, size */
 	int rc = 0;
 
 	for (unsigned i = 0; i < HEAPS_MAX && rc == 0; i++) {
-		uint64_t start_va = heap_va == first_va ? arena->chunks_va
-							: heap_va + (arena->state_va - first_va);
+		struct heap heap = { .start_va = heap_va == first_va ? arena->chunks_va
+								     : heap_va + (arena->state_va - first_va),
+				     .end_va = arena->top_va,
+				     .top_at = arena->top_at,
+				     .arena = number };
 
 		rc = target_read(w->target, heap_va, info, sizeof(info));
 		if (rc < 0 || info[0] != arena->state_va || info[2] > GLIBC_HEAP_SPAN)
 			return rc < 0 ? rc : -EIO;
-		if (end_va != arena->top_va)
-			end_va = heap_va + info[2];
-		rc = walk_heap(w, start_va, end_va, end_va == arena->top_va ? arena->top_at : 0);
+		if (i > 0) {
+			heap.end_va = heap_va + info[2];
+			heap.top_at = 0;
+		}
+		rc = add_heap(w, heap);
 		if (heap_va == first_va)
 			return rc;
 		heap_va = info[1] & ~(GLIBC_HEAP_SPAN - 1);
-		end_va = 0;
 	}
 	return rc < 0 ? rc : -EIO;
 }
 
 static int walk_all(struct walk *w, const struct glibc_arenas *arenas)
 {
+	unsigned listed = UINT32_MAX;
 	int rc = 0;
 
 	for (unsigned i = 0; i < arenas->count && rc == 0; i++) {
 		const struct glibc_arena *arena = &arenas->list[i];
+		const struct heap first = { .start_va = arena->chunks_va,
+					    .end_va = arena->top_va,
+					    .top_at = arena->top_at };
 
-		if (!arena->top_va)
-			continue;
-		rc = i ? walk_heaps(w, arena)
-		       : walk_heap(w, arena->chunks_va, arena->top_va, arena->top_at);
+		if (arena->top_va)
+			rc = i ? add_heaps(w, arena, i) : add_heap(w, first);
 	}
-	for (unsigned i = 0; i < arenas->count && rc == 0; i++)
-		drop_fast(w, &arenas->list[i]);
+	if (w->heaps.count)
+		qsort(w->heaps.data, w->heaps.count, sizeof(*w->heaps.data), by_address);
+	for (size_t i = 0; i < w->heaps.count && rc == 0; i++) {
+		const struct heap *heap = &w->heaps.data[i];
+
+		if (heap->arena != listed)
+			rc = list_fast(w, &arenas->list[heap->arena]);
+		listed = heap->arena;
+		if (rc == 0)
+			rc = walk_heap(w, heap);
+	}
 	if (rc == 0)
 		drop_cached(w);
 	return rc;
+}
+
+static void walk_deinit(struct walk *w)
+{
+	for (size_t i = 0; i < w->heaps.count; i++) {
+		free(w->heaps.data[i].used);
+		free(w->heaps.data[i].listed);
+	}
+	heaps_vec_deinit(&w->heaps);
+	cached_vec_deinit(&w->cached);
 }
 
 static int explain(int rc, struct err *err)
@@ -375,7 +513,7 @@ int glibc_heap_walk(struct target *target, const struct target_maps *maps, uint6
 	w->deadline_ns = deadline_ns;
 	w->sum = &sum;
 	rc = walk_all(w, arenas);
-	caches_vec_deinit(&w->caches);
+	walk_deinit(w);
 	if (rc < 0)
 		return explain(rc, err);
 	sum.arenas = arenas->count;

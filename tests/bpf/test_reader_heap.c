@@ -80,10 +80,10 @@ static int ask(struct reader_peer *reader, pid_t pid, struct read_collect *ret)
 }
 
 /* Within 1 % plus what the C library and the threads' start keep for themselves. */
-static void assert_close(uint64_t seen, uint64_t real, uint64_t own)
+static void assert_close(const char *what, uint64_t seen, uint64_t real, uint64_t own)
 {
 	if (seen < real - real / 100 || seen > real + real / 100 + own)
-		fail_msg("%llu instead of %llu", (unsigned long long)seen, (unsigned long long)real);
+		fail_msg("%s: %llu instead of %llu", what, (unsigned long long)seen, (unsigned long long)real);
 }
 
 static void test_shapes(void **state)
@@ -113,10 +113,10 @@ static void test_shapes(void **state)
 			      (double)p.bytes / 1e6, (unsigned long long)c.heap->in_use_blocks, p.blocks,
 			      (unsigned long long)c.heap->mapped_blocks, p.mapped_blocks, c.heap->arenas,
 			      (double)c.end->cpu_ns / 1e6);
-		assert_close(c.heap->in_use_bytes, p.bytes, 600000);
-		assert_close(c.heap->in_use_blocks, p.blocks, 600);
+		assert_close("bytes", c.heap->in_use_bytes, p.bytes, 600000);
+		assert_close("blocks", c.heap->in_use_blocks, p.blocks, 600);
 		for (unsigned k = 0; k < READ_HEAP_SIZES; k++)
-			assert_close(c.heap->blocks_of[k], p.of[k], 40);
+			assert_close("blocks of a size", c.heap->blocks_of[k], p.of[k], 40);
 		assert_true(c.heap->mapped_known);
 		assert_int_equal(c.heap->mapped_blocks, p.mapped_blocks);
 		assert_int_equal(c.heap->mapped_bytes, p.mapped_bytes);
