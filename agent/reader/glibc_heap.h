@@ -11,7 +11,7 @@
 #include "agent/reader/target_memory.h"
 #include "agent/wire/read_stream.h"
 
-#define GLIBC_HEAP_BYTES_MAX (4ull << 30) /* held by the heaps of one process; some 0.5 s of CPU a GiB */
+#define GLIBC_HEAP_BYTES_MAX (4ull << 30) /* held by the heaps of one process; some 0.6 s of CPU a GiB */
 
 /* Fills @ret but for its head. Until @deadline_ns (monotonic). -EOPNOTSUPP no such heap, -EFBIG, -EIO it
  * changed under every attempt, -ETIMEDOUT, -ESRCH, -EPERM, -ENOMEM; some with a sentence in @err. */
