@@ -21,6 +21,8 @@
 #define DEAD_SHARE	1e-9 /* of a cohort: not worth keeping */
 #define TAIL_PRIOR	0.5
 #define SIZES_SAMPLES	20u /* as many say what sizes there are: a tenth of a continuous range lies beyond theirs */
+#define OWN_AGE_NS	1000000000ull
+#define OWN_MIN		3u
 #define COHORT_SAMPLES	30u /* as many say how much was allocated at a time, where what is freed rests on it */
 
 /* Births of one site in one period, or in several that were joined. */
@@ -73,6 +75,7 @@ struct alloc_heap {
 	struct u64map tracked_at; /* address -> index of tracked */
 	struct pending_vec pending;
 	uint64_t until_ns; /* the end of the last period */
+	uint64_t missed_ns; /* of the last in which the probes were not open all the time */
 };
 
 struct alloc_heap *alloc_heap_create(void)
@@ -417,6 +420,8 @@ void alloc_heap_close(struct alloc_heap *heap, const struct alloc_window *window
 	}
 	heap->pending.count = 0;
 	heap->until_ns = window->end_ns;
+	if (window->blind || window->open_ns > window->begin_ns || window->close_ns < window->end_ns)
+		heap->missed_ns = window->end_ns;
 }
 
 /* ---- what is in use --------------------------------------------------------------------------- */
@@ -681,16 +686,66 @@ static struct old *count_old(const struct alloc_heap *heap, uint64_t now_ns)
 	return old;
 }
 
+/* ---- places of which none was seen to end ----------------------------------------------------------- */
+
+/* Followed addresses of one site that are not young. */
+struct own {
+	uint32_t count;
+	uint32_t same; /* hold what they held when they were born, and nobody else holds the same */
+};
+
+/* By site; the caller's. */
+static struct own *count_own(const struct alloc_heap *heap)
+{
+	struct own *own = calloc(heap->sites.count + 1, sizeof(*own));
+	struct u64map holders = { 0 };
+	int rc = own ? 0 : -ENOMEM;
+
+	for (size_t i = 0; i < heap->tracked.count && rc == 0; i++) {
+		uint64_t count = 0;
+
+		(void)u64map_get(&holders, heap->tracked.data[i].content, &count);
+		rc = u64map_put(&holders, heap->tracked.data[i].content, count + 1);
+	}
+	for (size_t i = 0; i < heap->tracked.count && rc == 0; i++) {
+		const struct tracked *tracked = &heap->tracked.data[i];
+		uint64_t count = 0;
+
+		if (tracked->gone_ns || tracked->birth_ns + OWN_AGE_NS >= heap->until_ns)
+			continue;
+		(void)u64map_get(&holders, tracked->content, &count);
+		own[tracked->site].count++;
+		own[tracked->site].same += tracked->content && count == 1 && tracked->same_since_ns <= tracked->birth_ns;
+	}
+	u64map_deinit(&holders);
+	if (rc < 0) {
+		free(own);
+		own = NULL;
+	}
+	return own;
+}
+
+/* It keeps what it allocates: the probes have been open since its first, or most of what is in its blocks can only be its
+ * own. That windows saw none end says little: what lives for as long as a queue is deep ends at one age, and that no two
+ * windows lie so far apart is likely for minutes. */
+static bool is_sure(const struct alloc_heap *heap, const struct site *site, const struct own *own)
+{
+	return (site->cohort_count && site->cohorts[0].from_ns >= (double)heap->missed_ns) ||
+	       (own->same >= OWN_MIN && own->same * 2 >= own->count);
+}
+
 int alloc_heap_each_live(const struct alloc_heap *heap, uint64_t now_ns, alloc_live_fn *visit, void *ctx)
 {
 	cleanup_free struct old *old = count_old(heap, now_ns);
+	cleanup_free struct own *own = count_own(heap);
 	cleanup_free struct estimate *site_now = malloc(sizeof(*site_now));
 
-	if (!old || !site_now)
+	if (!old || !own || !site_now)
 		return -ENOMEM;
 	for (size_t i = 0; i < heap->sites.count; i++) {
 		const struct site *site = &heap->sites.data[i];
 		const bool sizes = site->samples >= SIZES_SAMPLES;
+		const bool unsure = !site->deaths && !ends_unseen(site) && !is_sure(heap, site, &own[i]);
 
 		estimate(site, (double)heap->until_ns, site_now);
 		for (uint32_t k = 0; k < site_now->count; k++) {
@@ -705,6 +760,7 @@ int alloc_heap_each_live(const struct alloc_heap *heap, uint64_t now_ns, alloc_l
 						   .most_bytes = sizes ? site->most_bytes : 0,
 						   .deaths = ends_unseen(site) ? 1 : site->deaths,
 						   .old = old[i].count,
+						   .unsure = unsure,
 						   .few = old[i].few };
 			int rc = share > DEAD_SHARE ? visit(ctx, &live) : 0;
 

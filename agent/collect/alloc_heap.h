@@ -87,6 +87,7 @@ struct alloc_live {
 	uint32_t deaths; /* of the whole site; 1 as well where none was seen, but ends are the rule */
 	uint32_t old; /* followed addresses of the site older than ALLOC_OLD_NS, where blocks end at times those that are surely its
 		       * own; 0 where such ones end or are used again */
+	bool unsure; /* none of the site was seen to end, but some may have: its addresses may have been freed and used again unseen */
 	bool few; /* none ended or changed, but they are too few, or too young, to tell by themselves that they stay */
 };
 typedef int alloc_live_fn(void *ctx, const struct alloc_live *live);

@@ -58,7 +58,8 @@ static int feed_live(void *ctx, const struct alloc_live *live)
 		.state = FEED_ALLOC_LIVE,
 		.detail = (uint8_t)((live->few ? FEED_ALLOC_FEW : 0) | (live->old < FEED_ALLOC_FEW ? live->old : FEED_ALLOC_FEW - 1)),
 		.holder = live->deaths,
-		.object = feed_alloc_site((uint64_t)(fmin(live->error, ERROR_MAX) * 1000 + 0.5), live->least_bytes, live->most_bytes),
+		.object = feed_alloc_site((uint64_t)(fmin(live->error, ERROR_MAX) * 1000 + 0.5), live->least_bytes, live->most_bytes,
+					  live->unsure),
 	};
 
 	if (event.value && proc)

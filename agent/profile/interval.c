@@ -17,6 +17,7 @@ struct moments {
 	double estimated;    /* in use by the deaths seen */
 	double variance;     /* of that, or what samples know */
 	double exact;	     /* what is known to the byte */
+	double unsure;	     /* of the sum: nobody was seen to end, but may have */
 	uint32_t event;	     /* last one that was added, from 1 */
 };
 
@@ -33,13 +34,14 @@ bool profile_is_probed(const struct profile *p)
 	return p->quality.probes.mode[0] && p->event_count > 0;
 }
 
-static void add_to(struct moments *m, uint32_t event, double value)
+static void add_to(struct moments *m, uint32_t event, double value, bool unsure)
 {
 	/* A function that calls itself counts once. */
 	if (m->event == event)
 		return;
 	m->event = event;
 	m->window += value;
+	m->unsure += unsure ? value : 0;
 }
 
 static void end_window(struct work *w)
@@ -54,18 +56,26 @@ static void end_window(struct work *w)
 	w->windows++;
 }
 
-/* The standard error of the place of these attributes, relative, 0 = it does not rest on deaths. */
-static double error_of(const struct profile *p, uint32_t attrs)
+/* NULL = they have none of that name. */
+static const char *label_of(const struct profile *p, uint32_t attrs, const char *name)
 {
 	const struct profile_attrs *a = &p->attrs[attrs];
 
 	for (uint32_t i = 0; i < a->label_count; i++) {
 		const struct profile_label *label = &p->labels[a->label_first + i];
 
-		if (strcmp(profile_string(p, label->name), PROFILE_LABEL_ERROR) == 0)
-			return strtod(profile_string(p, label->value), NULL) / 100;
+		if (strcmp(profile_string(p, label->name), name) == 0)
+			return profile_string(p, label->value);
 	}
-	return 0;
+	return NULL;
+}
+
+/* The standard error of the place of these attributes, relative, 0 = it does not rest on deaths. */
+static double error_of(const struct profile *p, uint32_t attrs)
+{
+	const char *error = label_of(p, attrs, PROFILE_LABEL_ERROR);
+
+	return error ? strtod(error, NULL) / 100 : 0;
 }
 
 static bool is_exact(const struct profile *p, const struct profile_event *event)
@@ -95,6 +105,7 @@ static void add_event(struct work *w, uint32_t at)
 	const struct profile *p = w->p;
 	const struct profile_event *event = &p->events[at];
 	double value = (double)event->value, error = error_of(p, event->attrs);
+	const bool unsure = label_of(p, event->attrs, PROFILE_LABEL_UNSURE);
 
 	/* Hardly anything but the last windows is left: their spread says nothing of what is not known. */
 	if (error > 0) {
@@ -103,8 +114,8 @@ static void add_event(struct work *w, uint32_t at)
 		return;
 	}
 	for (uint32_t node = event->node; node; node = p->nodes[node].parent)
-		add_to(&w->moments[p->frames[p->nodes[node].frame].function], at + 1, value);
-	add_to(&w->moments[p->function_count], at + 1, value);
+		add_to(&w->moments[p->frames[p->nodes[node].frame].function], at + 1, value, unsure);
+	add_to(&w->moments[p->function_count], at + 1, value, unsure);
 }
 
 static void add_place(struct moments *m, uint32_t mark, double value, double variance)
@@ -167,6 +178,25 @@ static struct profile_interval interval_of(const struct moments *m, double windo
 	};
 }
 
+/* Takes what nobody saw end out of the lower end, and gives to the upper end what it was fitted by, if others may have
+ * ended instead. */
+static void widen(const struct work *w, const struct moments *m, double times, struct profile_interval *interval)
+{
+	const struct profile_probes *probes = &w->p->quality.probes;
+	const struct moments *all = &w->moments[w->p->function_count];
+	const double fitted = probes->fitted > 0 && probes->fitted < 1 ? probes->fitted : 1;
+	/* The sum that the heap's is compared with is known no better than what windows stand for. */
+	const double open_bytes = probes->gone_bytes + all->sum / fitted * expm1(times * probes->rel_err);
+	const double gone = fmin(m->unsure / fitted, probes->fitted > 0 && m != all ? open_bytes : INFINITY);
+	const double others = all->unsure - m->unsure, sum = m->sum + m->estimated;
+	const double open = interval->lo - m->exact, more = fmin(m->sum * (1 / fitted - 1), others);
+
+	if (sum <= 0)
+		return;
+	interval->lo = m->exact + open * fmin(fmax(sum / fitted - gone, 0) / sum, 1);
+	interval->hi = m->exact + (interval->hi - m->exact) * (1 + more / sum);
+}
+
 static int compute(struct work *w, struct profile_interval *ret)
 {
 	const struct profile *p = w->p;
@@ -191,8 +221,10 @@ static int compute(struct work *w, struct profile_interval *ret)
 		end_window(w);
 	add_places(w);
 	times = stats_t_quantile(OUTSIDE, w->windows > 1 ? w->windows - 1 : 1);
-	for (uint32_t i = 0; i <= p->function_count; i++)
+	for (uint32_t i = 0; i <= p->function_count; i++) {
 		ret[i] = interval_of(&w->moments[i], w->windows, p->quality.probes.rel_err, times, unseen);
+		widen(w, &w->moments[i], times, &ret[i]);
+	}
 	return 0;
 }
 

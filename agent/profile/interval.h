@@ -5,6 +5,8 @@
  * which holds the sampling inside windows as well. What is in use and rests on deaths is mostly of the last windows: it
  * says its own standard error (PROFILE_LABEL_ERROR). Blocks that were not sampled (PROFILE_STATE_EXACT) add their bytes
  * and no variance.
+ * What none was seen to end of may have ended all the same (PROFILE_LABEL_UNSURE): the lower end goes without it, as far as
+ * the heap as a whole leaves that open, and the upper end of the others then gives back what they were fitted by.
  * What all windows stand for together has an error of its own (rel_err), the same for every place; few windows widen
  * the interval (Student), and few samples: the upper end allows for one that was missed.
  *

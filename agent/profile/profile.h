@@ -181,6 +181,9 @@ struct profile_skipped {
 /* Likewise: the same, of too few addresses to tell anything by themselves (heap_leaks.h). */
 #define PROFILE_LABEL_FEW "stillInUseFew"
 
+/* Likewise: "yes" where none of the place was seen to end, but some or all may have, unseen between two windows. */
+#define PROFILE_LABEL_UNSURE "mayHaveEnded"
+
 /* State of what is in use and was not sampled: known to the byte. */
 #define PROFILE_STATE_EXACT "exact"
 
@@ -203,6 +206,9 @@ struct profile_probes {
 	double dilation;     /* share of an open window in which the programs did their own work */
 	double rel_err; /* of what all windows stand for together: the same for every place */
 	uint64_t observed_since_ns; /* realtime */
+	/* memory: what estimates were multiplied by to fit into what the heap holds, 0 = nothing; and how much of all, before
+	 * that, may not be there for what the heap says: everything where it says nothing. */
+	double fitted, gone_bytes;
 	bool pooled;		    /* some programs divide up larger blocks by themselves */
 	uint64_t faulted_bytes;	    /* touched for the first time: an upper bound of growth */
 	/* In use in all, whenever allocated, by the allocator's own structures; 0 = not known. */

@@ -101,6 +101,8 @@ static unsigned labels_of_live(struct build *b, const struct chunk_attr *attr, s
 {
 	unsigned count = 0;
 
+	if (attr->state == FEED_ALLOC_LIVE && !attr->holder && feed_alloc_unsure(attr->object))
+		ret[count++] = (struct profile_label){ build_text(b, PROFILE_LABEL_UNSURE), build_text(b, "yes") };
 	if (attr->state == FEED_ALLOC_LIVE && attr->holder) {
 		ret[count++] = number_label(b, PROFILE_LABEL_DEATHS, attr->holder);
 		ret[count++] = number_label(b, PROFILE_LABEL_ERROR, (feed_alloc_error(attr->object) + 9) / 10);

@@ -183,6 +183,7 @@ int live_fit_recording(struct live_fit *fit, const struct recording *recording, 
 	int rc = 0;
 
 	fit->scale = 1;
+	fit->gone_bytes = INFINITY;
 	if (!heap->bytes || recording->sums)
 		return 0;
 	for (size_t i = 0; rc == 0 && i < recording->events.count; i++) {
@@ -199,12 +200,14 @@ int live_fit_recording(struct live_fit *fit, const struct recording *recording, 
 	if (rc < 0 || most <= 0)
 		return rc;
 	before = sum_of(fit->parts.data, fit->parts.count);
+	least = heap->before_bytes ? fmax(least, 0) : 0;
+	fit->gone_bytes = fmax(before - least, 0);
 	for (unsigned i = 0; i < READ_HEAP_SIZES; i++)
 		sizes_known |= recording->quality.alloc.blocks_of[i] > 0;
 	/* Before, that what is certainly too much pushes nothing else out; and after, as more may have been found to be missing. */
 	if (sizes_known)
 		rc = live_fit_sizes(fit->parts.data, fit->parts.count, common, recording->quality.alloc.blocks_of);
-	live_fit_parts(fit->parts.data, fit->parts.count, common, heap->before_bytes ? fmax(least, 0) : 0, most);
+	live_fit_parts(fit->parts.data, fit->parts.count, common, least, most);
 	if (rc == 0 && sizes_known)
 		rc = live_fit_sizes(fit->parts.data, fit->parts.count, common, recording->quality.alloc.blocks_of);
 	if (before > 0)

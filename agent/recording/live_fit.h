@@ -42,6 +42,7 @@ struct live_fit {
 	struct live_parts_vec parts;
 	struct u64map part_at; /* pair and attr -> index of parts */
 	double scale;	       /* of all together */
+	double gone_bytes; /* so much of all of them, before they were fitted, may not be there for what the heap says */
 };
 
 /* Fits what the recording has in use; nothing where the heap's total is not known. @fit zeroed by the caller, who calls

@@ -423,6 +423,10 @@ static int build_profile(struct build *b, struct profile **ret)
 		rc = add_readings(b, &damaged);
 	if (rc < 0)
 		return rc;
+	if (b->options->meta.type == PROFILE_MEMORY) {
+		quality.probes.fitted = b->fit.scale;
+		quality.probes.gone_bytes = b->fit.gone_bytes;
+	}
 	if (b->fit.scale != 1 && b->options->meta.type == PROFILE_MEMORY)
 		quality_note(&quality, "what was estimated to be in use was fitted into what the heap holds: %.0f %% of it",
 			     100 * b->fit.scale);

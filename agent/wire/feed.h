@@ -14,6 +14,7 @@
 #ifndef PROFD_WIRE_FEED_H
 #define PROFD_WIRE_FEED_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -139,11 +140,11 @@ enum feed_alloc_what {
 enum feed_alloc_state { FEED_ALLOC_BIRTH = 1, FEED_ALLOC_LIVE = 2, FEED_ALLOC_EXACT = 3 };
 #define FEED_ALLOC_FEW 0x80u
 
-/* The standard error of a site's estimate in 1/1000 (less than 2^20), and the sizes that its allocations asked for; most 0 =
- * not known. Sizes of 64 KB and more count as that. */
-static inline uint64_t feed_alloc_site(uint64_t error, uint32_t least_bytes, uint32_t most_bytes)
+/* The standard error of a site's estimate in 1/1000 (less than 2^20), the sizes that its allocations asked for; most 0 =
+ * not known. Sizes of 64 KB and more count as that. @unsure: none was seen to end, but some may have. */
+static inline uint64_t feed_alloc_site(uint64_t error, uint32_t least_bytes, uint32_t most_bytes, bool unsure)
 {
-	return error | (uint64_t)(least_bytes < UINT16_MAX ? least_bytes : UINT16_MAX) << 20 |
+	return error | (uint64_t)unsure << 52 | (uint64_t)(least_bytes < UINT16_MAX ? least_bytes : UINT16_MAX) << 20 |
 	       (uint64_t)(most_bytes < UINT16_MAX ? most_bytes : UINT16_MAX) << 36;
 }
 
@@ -160,6 +161,11 @@ static inline uint16_t feed_alloc_least(uint64_t site)
 static inline uint16_t feed_alloc_most(uint64_t site)
 {
 	return (uint16_t)(site >> 36);
+}
+
+static inline bool feed_alloc_unsure(uint64_t site)
+{
+	return site >> 52 & 1;
 }
 
 struct feed_alloc {

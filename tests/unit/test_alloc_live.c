@@ -31,6 +31,7 @@ static int note_live(void *ctx, const struct alloc_live *live)
 	sum->deaths = live->deaths;
 	sum->old = live->old;
 	sum->few = live->few;
+	sum->unsure = live->unsure;
 	sum->least_bytes = live->least_bytes;
 	sum->most_bytes = live->most_bytes;
 	return 0;
@@ -150,6 +151,48 @@ static void test_taken_over(void **state)
 	assert_int_equal(live_at(kept, 60).old, 10);
 	assert_int_equal(live_at(unseen, 60).old, 0);
 	assert_int_equal(live_at(taken, 60).old, 0);
+}
+
+/* Probes that are open for a hundredth of the time: two windows a second, of 5 ms each, at times @seed chooses. */
+static void watch(struct alloc_heap *heap, unsigned from_s, unsigned to_s, uint64_t seed)
+{
+	for (unsigned half = 2 * from_s; half < 2 * to_s; half++) {
+		struct alloc_window window = { .begin_ns = half * NS_PER_S / 2, .end_ns = (half + 1) * NS_PER_S / 2, .weight = 100, .dilation = 1 };
+
+		seed = seed * 6364136223846793005ull + 1442695040888963407ull;
+		window.open_ns = window.begin_ns + (seed >> 33) % (495 * NS_PER_S / 1000);
+		window.close_ns = window.open_ns + 5 * NS_PER_S / 1000;
+		alloc_heap_close(heap, &window);
+	}
+}
+
+/* None was seen to end. They may have all the same, each when it was half a second old, where there are windows and what is
+ * in the addresses could be anybody's. */
+static void test_seen_by_nobody(void **state)
+{
+	cleanup(alloc_heap) struct alloc_heap *full = followed(10), *some = followed(10), *own = alloc_heap_create(),
+					       *zero = alloc_heap_create(), *other = alloc_heap_create();
+	struct alloc_heap *const seldom[] = { own, zero, other };
+
+	observed(full, 2, 20);
+	assert_false(live_at(full, 20).unsure);
+	/* Where the probes were open only at first. */
+	watch(some, 2, 20, 1);
+	assert_true(live_at(some, 20).unsure);
+	for (size_t i = 0; i < ARRAY_SIZE(seldom); i++) {
+		assert_non_null(seldom[i]);
+		for (uint64_t address = 1; address <= 10; address++)
+			born(seldom[i], address, 1.25);
+		watch(seldom[i], 1, 2, i);
+		for (uint64_t address = 1; address <= 10; address++)
+			alloc_heap_looked(seldom[i], address, seldom[i] == zero ? 1 : address, 2 * NS_PER_S);
+		watch(seldom[i], 2, 20, i);
+	}
+	for (uint64_t address = 1; address <= 10; address++)
+		alloc_heap_looked(other, address, 100 + address, 10 * NS_PER_S);
+	assert_false(live_at(own, 20).unsure); /* what is in them is what was, and no other's */
+	assert_true(live_at(zero, 20).unsure);
+	assert_true(live_at(other, 20).unsure);
 }
 
 /* What sizes a place asks for is known of many samples alone. */
@@ -486,6 +529,7 @@ int main(void)
 		cmocka_unit_test(test_contents_that_change),
 		cmocka_unit_test(test_many_that_change),
 		cmocka_unit_test(test_taken_over),
+		cmocka_unit_test(test_seen_by_nobody),
 		cmocka_unit_test(test_sizes),
 		cmocka_unit_test(test_old_ones_that_end),
 		cmocka_unit_test(test_few),

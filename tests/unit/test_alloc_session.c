@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "agent/base/clock.h"
+#include "agent/profile/interval.h"
 #include "agent/recording/session_chunks.h"
 #include "agent/session/session_record.h"
 #include "agent/wire/feed.h"
@@ -19,7 +20,7 @@
 
 /* One place that frees, known to a half: its period, and what is in use of it when it is asked for, with so many addresses that
  * are followed still. */
-static void tell(struct fake_feed *feed, uint64_t now_ns, uint8_t followed)
+static void tell(struct fake_feed *feed, uint64_t now_ns, uint8_t followed, uint32_t deaths)
 {
 	fake_feed_alloc(feed, &(struct feed_alloc){ .time_ns = now_ns,
 						    .since_ns = now_ns,
@@ -36,8 +37,8 @@ static void tell(struct fake_feed *feed, uint64_t now_ns, uint8_t followed)
 						    .type = PROF_SAMPLE_ALLOC,
 						    .state = FEED_ALLOC_LIVE,
 						    .detail = followed,
-						    .holder = 4,
-						    .object = 500 });
+						    .holder = deaths,
+						    .object = feed_alloc_site(500, 0, 0, !deaths) });
 }
 
 /* The label of what a function has in use, "" = it has none of that name. */
@@ -72,7 +73,7 @@ static void tell_blocks(struct fake_feed *feed, uint32_t stack, uint32_t count)
 }
 
 /* A session of which that was told. */
-static void session_of(struct session_fixture *f, uint8_t followed, uint32_t blocks, char id[SESSION_ID_SIZE])
+static void session_of(struct session_fixture *f, uint8_t followed, uint32_t deaths, uint32_t blocks, char id[SESSION_ID_SIZE])
 {
 	struct session_request request = session_fixture_request("db", 60);
 
@@ -84,7 +85,7 @@ static void session_of(struct session_fixture *f, uint8_t followed, uint32_t blo
 							.what = FEED_ALLOC_READY });
 	request.type = PROFILE_MEMORY;
 	session_fixture_start(f, &request, id);
-	tell(&f->feed, clock_monotonic_ns(), followed);
+	tell(&f->feed, clock_monotonic_ns(), followed, deaths);
 	if (blocks) {
 		tell_blocks(&f->feed, 1, 1000);
 		tell_blocks(&f->feed, 2, blocks);
@@ -93,13 +94,13 @@ static void session_of(struct session_fixture *f, uint8_t followed, uint32_t blo
 }
 
 /* Its profile; the caller's. */
-static struct profile *profile_of(struct session_fixture *f, uint8_t followed)
+static struct profile *profile_of(struct session_fixture *f, uint8_t followed, uint32_t deaths)
 {
 	struct profile *p = NULL;
 	struct err err = { 0 };
 	char id[SESSION_ID_SIZE];
 
-	session_of(f, followed, 0, id);
+	session_of(f, followed, deaths, 0, id);
 	if (sessions_profile(f->sessions, "default", id, &p, &err) < 0)
 		fail_msg("%s", err.text);
 	return p;
@@ -108,7 +109,7 @@ static struct profile *profile_of(struct session_fixture *f, uint8_t followed)
 /* What an estimate rests on comes through to its interval. */
 static void test_the_error_of_what_is_in_use(void **state)
 {
-	cleanup(profile) struct profile *p = profile_of(*state, FEED_ALLOC_FEW | 2);
+	cleanup(profile) struct profile *p = profile_of(*state, FEED_ALLOC_FEW | 2, 4);
 
 	assert_int_equal(session_fixture_self(p, "f_100"), BYTES);
 	assert_string_equal(label_of(p, PROFILE_LABEL_DEATHS), "4");
@@ -117,10 +118,23 @@ static void test_the_error_of_what_is_in_use(void **state)
 	assert_string_equal(label_of(p, PROFILE_LABEL_FOLLOWED), "");
 }
 
+/* None was seen to end, and none may be left. */
+static void test_what_may_have_ended(void **state)
+{
+	cleanup(profile) struct profile *p = profile_of(*state, 0, 0);
+	cleanup_free struct profile_interval *intervals = NULL;
+
+	assert_int_equal(session_fixture_self(p, "f_100"), BYTES);
+	assert_string_equal(label_of(p, PROFILE_LABEL_UNSURE), "yes");
+	assert_string_equal(label_of(p, PROFILE_LABEL_ERROR), "");
+	assert_int_equal(profile_intervals(p, profile_value_index(p), &intervals), 0);
+	assert_true(intervals[0].lo == 0 && intervals[0].hi >= BYTES);
+}
+
 /* As many as, with waits, is the number of a kernel's lock or of files: that says nothing of what is in use. */
 static void test_any_number_is_followed(void **state)
 {
-	cleanup(profile) struct profile *lock = profile_of(*state, PROF_DETAIL_KERNEL_LOCK);
+	cleanup(profile) struct profile *lock = profile_of(*state, PROF_DETAIL_KERNEL_LOCK, 4);
 
 	assert_int_equal(session_fixture_self(lock, "f_100"), BYTES);
 	assert_string_equal(label_of(lock, PROFILE_LABEL_FOLLOWED), "7");
@@ -128,7 +142,7 @@ static void test_any_number_is_followed(void **state)
 
 static void test_what_is_followed_is_no_file(void **state)
 {
-	cleanup(profile) struct profile *file = profile_of(*state, PROF_DETAIL_FILE);
+	cleanup(profile) struct profile *file = profile_of(*state, PROF_DETAIL_FILE, 4);
 
 	assert_string_equal(label_of(file, PROFILE_LABEL_FOLLOWED), "3");
 	for (uint32_t i = 0; i < file->attrs_count; i++)
@@ -139,7 +153,7 @@ static void test_what_is_followed_is_no_file(void **state)
 static void test_a_level_is_no_sum(void **state)
 {
 	struct session_fixture *f = *state;
-	cleanup(profile) struct profile *one = profile_of(f, FEED_ALLOC_FEW | 2), *two = profile_of(f, FEED_ALLOC_FEW | 2), *merged = NULL;
+	cleanup(profile) struct profile *one = profile_of(f, FEED_ALLOC_FEW | 2, 4), *two = profile_of(f, FEED_ALLOC_FEW | 2, 4), *merged = NULL;
 	const uint64_t now_ns = clock_realtime_ns();
 	const struct history_window window = { .tenant = "default", .service = "db", .type = PROFILE_MEMORY,
 					       .from_ns = now_ns - 1800 * NS_PER_S, .to_ns = now_ns + 1800 * NS_PER_S };
@@ -178,11 +192,11 @@ static void test_memory_is_watched(void **state)
 	uint32_t checked = 0;
 	bool stopped;
 
-	session_of(f, FEED_ALLOC_FEW | 2, 1000, id);
+	session_of(f, FEED_ALLOC_FEW | 2, 4, 1000, id);
 	make.session_id = id;
 	assert_int_equal(sessions_baseline_create(f->sessions, &make, &baseline, &err), 0);
 	assert_int_equal(sessions_delete(f->sessions, "default", id, &stopped, &err), 0);
-	session_of(f, FEED_ALLOC_FEW | 2, 5000, id);
+	session_of(f, FEED_ALLOC_FEW | 2, 4, 5000, id);
 	/* It was 50 minutes ago; whoever stores it first has done so when all is closed. */
 	session_fixture_close(f);
 	session_fixture_open(f);
@@ -270,6 +284,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_the_error_of_what_is_in_use, session_fixture_setup,
 						session_fixture_teardown),
+		cmocka_unit_test_setup_teardown(test_what_may_have_ended, session_fixture_setup, session_fixture_teardown),
 		cmocka_unit_test_setup_teardown(test_any_number_is_followed, session_fixture_setup,
 						session_fixture_teardown),
 		cmocka_unit_test_setup_teardown(test_what_is_followed_is_no_file, session_fixture_setup,

@@ -195,6 +195,53 @@ static void test_waits(void **state)
 	}
 }
 
+/* ---- what is in use ------------------------------------------------------------------------------ */
+
+#define IN_USE 1000.0 /* bytes of each of two places, by ten windows */
+
+/* The intervals of "cache", of which none was seen to end, of "leak", and of both; the caller's. */
+static struct profile_interval *in_use(bool unsure, double fitted, double gone_bytes)
+{
+	const struct profile_meta meta = { .type = PROFILE_MEMORY, .service = "places" };
+	const struct profile_quality quality = { .probes = { .mode = "windows", .fitted = fitted, .gone_bytes = gone_bytes } };
+	cleanup(profile_builder) struct profile_builder *b = profile_builder_create(&meta, 100);
+	const struct profile_label label = { profile_builder_string(b, PROFILE_LABEL_UNSURE, strlen(PROFILE_LABEL_UNSURE)),
+					     profile_builder_string(b, "yes", 3) };
+	const struct profile_attrs attrs = { .label_count = unsure }, none = { 0 };
+	const uint32_t nodes[] = { place(b, 0, "cache"), place(b, 0, "leak") };
+	const uint32_t ids[] = { profile_builder_attrs(b, &attrs, &label), profile_builder_attrs(b, &none, NULL) };
+	cleanup(profile) struct profile *p = NULL;
+	struct profile_interval *ret = NULL;
+
+	for (unsigned i = 0; i < 20; i++) {
+		const struct profile_event event = { .time_ns = (1 + i / 2) * 1000000000ull, .node = nodes[i % 2],
+						     .attrs = ids[i % 2], .value = (int64_t)IN_USE / 10 };
+
+		profile_builder_event(b, &event);
+	}
+	assert_int_equal(profile_builder_finish(b, &quality, &p), 0);
+	assert_string_equal(profile_string(p, p->functions[0].name), "cache");
+	assert_int_equal(profile_intervals(p, profile_value_index(p), &ret), 0);
+	return ret;
+}
+
+static void test_what_may_have_ended(void **state)
+{
+	cleanup_free struct profile_interval *sure = in_use(false, 0, 0), *unknown = in_use(true, 0, 0);
+	cleanup_free struct profile_interval *half = in_use(true, 0.5, 2 * IN_USE), *none = in_use(true, 1, 0);
+
+	assert_true(sure[0].lo > IN_USE * 0.9 && sure[0].hi < IN_USE * 1.1);
+	/* Nothing says how much there is: all of it may be gone, and the other place's stays. */
+	assert_true(unknown[0].lo == 0 && unknown[0].hi == sure[0].hi);
+	assert_true(unknown[1].lo == sure[1].lo && unknown[1].hi == sure[1].hi);
+	assert_true(unknown[2].lo < sure[2].lo * 0.6);
+	/* The heap holds half of what they allocated: it may be all of one's, but both together are there. */
+	assert_true(half[0].lo == 0 && half[1].hi > 2 * IN_USE * 0.99);
+	assert_true(half[2].lo == sure[2].lo);
+	/* It has grown by as much as they allocated. */
+	assert_true(none[0].lo == sure[0].lo && none[1].hi == sure[1].hi);
+}
+
 static void test_what_is_exact_has_none(void **state)
 {
 	cleanup(profile) struct profile *p = run();
@@ -209,6 +256,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_as_often_right_as_they_say),
 		cmocka_unit_test(test_waits),
+		cmocka_unit_test(test_what_may_have_ended),
 		cmocka_unit_test(test_what_is_exact_has_none),
 	};
 
