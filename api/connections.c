@@ -40,18 +40,14 @@ struct connections {
 };
 
 /* The error document as a complete answer; the socket is non-blocking and the answer is small. */
-static void write_refusal(struct connection *connection, unsigned status)
+static void write_refusal(struct connection *connection, const struct err *err)
 {
-	struct err err = { .word = status == 413 ? "BodyTooLarge" : "RequestTimeout" };
-	const struct http_error *error = http_error_of(&err, 0);
+	const struct http_error *error = http_error_of(err, 0);
 	struct buf body = { .max = 4096 }, all = { .max = 8192 };
 
-	(void)snprintf(err.text, sizeof(err.text), "%s",
-		       status == 413 ? "the body is larger than accepted"
-				     : "the request did not arrive completely in time");
 	if (!connection->request_id[0])
 		http_request_id(NULL, connection->request_id);
-	http_error_body(error, &err, connection->family_c, connection->request_id, NULL, &body);
+	http_error_body(error, err, connection->family_c, connection->request_id, NULL, &body);
 	buf_printf(&all,
 		   "HTTP/1.1 %u %s\r\nContent-Type: %s\r\n"
 		   "Cache-Control: no-store\r\nX-Request-ID: %s\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n",
@@ -64,15 +60,19 @@ static void write_refusal(struct connection *connection, unsigned status)
 	buf_deinit(&all);
 }
 
-static void shut_down(struct connections *c, struct connection *connection, unsigned status)
+static const struct err too_late = { .word = "RequestTimeout",
+				     .text = "the request did not arrive completely in time" };
+
+/* @why: NULL = without a word. */
+static void shut_down(struct connections *c, struct connection *connection, const struct err *why)
 {
 	if (connection->shut)
 		return;
 	connection->shut = true;
 	c->open--;
 	connection->deadline_ns = 0;
-	if (status && connection->raw)
-		write_refusal(connection, status);
+	if (why && connection->raw)
+		write_refusal(connection, why);
 	(void)shutdown(connection->fd, SHUT_RDWR);
 }
 
@@ -85,7 +85,7 @@ static void sweep(struct connections *c)
 			continue;
 		if (c->options.expired)
 			c->options.expired(c->options.ctx, x->phase);
-		shut_down(c, x, x->speaks ? 408 : 0);
+		shut_down(c, x, x->speaks ? &too_late : NULL);
 	}
 }
 
@@ -167,7 +167,7 @@ static void make_room(struct connections *c, struct connection *newcomer)
 		return;
 	if (c->options.shed)
 		c->options.shed(c->options.ctx);
-	shut_down(c, oldest, oldest->speaks ? 408 : 0);
+	shut_down(c, oldest, oldest->speaks ? &too_late : NULL);
 }
 
 struct connection *connections_add(struct connections *c, int fd, bool raw)
@@ -230,11 +230,16 @@ void connections_identify(struct connections *c, struct connection *connection, 
 	(void)pthread_mutex_unlock(&c->lock);
 }
 
-void connections_refuse(struct connections *c, struct connection *connection, unsigned status)
+bool connections_refuse(struct connections *c, struct connection *connection, const struct err *why)
 {
+	bool ours;
+
 	(void)pthread_mutex_lock(&c->lock);
-	shut_down(c, connection, status);
+	ours = connection->raw && (connection->phase == CONNECTION_HEADER || connection->phase == CONNECTION_BODY);
+	if (ours)
+		shut_down(c, connection, why);
 	(void)pthread_mutex_unlock(&c->lock);
+	return ours;
 }
 
 int connection_fd(const struct connection *connection)

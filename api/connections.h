@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "agent/base/cleanup.h"
+#include "agent/base/err.h"
 
 struct connections;
 struct connection;
@@ -46,8 +47,9 @@ void connections_enter(struct connections *c, struct connection *connection,
 /* The request whose headers are complete: a refusal is the error document of its family, and names it as the client does.
  * @request_id: NULL = the client has no name for it. */
 void connections_identify(struct connections *c, struct connection *connection, const char *target, const char *request_id);
-/* Writes a refusal on a connection nobody else writes to and shuts it down. */
-void connections_refuse(struct connections *c, struct connection *connection, unsigned status);
+/* Before a request has reached its handler: writes the refusal on the connection, to which nobody else writes then, and
+ * shuts it down. False, with nothing done, where that is too late or bytes cannot be written (TLS). */
+bool connections_refuse(struct connections *c, struct connection *connection, const struct err *why);
 int connection_fd(const struct connection *connection);
 
 #endif

@@ -90,6 +90,9 @@ static void on_connection(void *cls, struct MHD_Connection *mhd, void **socket_c
 	}
 }
 
+/* Of this thread, from its first request line on. */
+static _Thread_local struct connection *speaking;
+
 /* Called with the raw request line's target as soon as it is complete. */
 static void *on_target(void *cls, const char *target, struct MHD_Connection *mhd)
 {
@@ -97,7 +100,6 @@ static void *on_target(void *cls, const char *target, struct MHD_Connection *mhd
 	struct exchange *exchange = calloc(1, sizeof(*exchange));
 	struct connection *connection = connection_of(mhd);
 
-	(void)listener;
 	if (!exchange)
 		return NULL;
 	exchange->target = calloc(1, strlen(target) + 2);
@@ -108,6 +110,8 @@ static void *on_target(void *cls, const char *target, struct MHD_Connection *mhd
 		return NULL;
 	}
 	memcpy(exchange->target, target, strlen(target));
+	speaking = connection;
+	connections_identify(listener->server->connections, connection, target, NULL);
 	return exchange;
 }
 
@@ -141,14 +145,45 @@ static size_t no_unescape(void *cls, struct MHD_Connection *mhd, char *text)
 	return strlen(text);
 }
 
+/* What the library says, in the thread of the connection, just before it refuses a request with a page of its own. */
+#define LIBRARY_REFUSES "Error processing request (HTTP response code is %u ('%s'))"
+
+static void refuse_for_library(struct server *server, unsigned status, const char *page)
+{
+	bool length = strstr(page, "Content-Length"), chunks = strstr(page, "chunk");
+	struct err err = { 0 };
+
+	if (status == MHD_HTTP_CONTENT_TOO_LARGE)
+		(void)err_set(&err, E2BIG, "BodyTooLarge", NULL, "the body is larger than accepted");
+	else if (status == MHD_HTTP_REQUEST_HEADER_FIELDS_TOO_LARGE)
+		(void)err_set(&err, E2BIG, "HeadersTooLarge", NULL, "the header block is larger than accepted");
+	else if (status == MHD_HTTP_BAD_REQUEST && length)
+		(void)err_set(&err, EINVAL, "InvalidParam", "Content-Length", "Content-Length must be a number of bytes");
+	else if (status == MHD_HTTP_BAD_REQUEST && chunks)
+		(void)err_set(&err, EINVAL, "InvalidParam", "Transfer-Encoding", "the chunks of the body are malformed");
+	else if (status == MHD_HTTP_BAD_REQUEST)
+		(void)err_set(&err, EINVAL, "InvalidParam", NULL, "the headers are not well-formed HTTP");
+	else
+		return;
+	(void)connections_refuse(server->connections, speaking, &err);
+}
+
 static void on_log(void *cls, const char *fmt, va_list args)
 {
+	struct server *server = cls;
 	char text[256];
+	va_list again;
 
-	(void)cls;
+	va_copy(again, args);
 	(void)vsnprintf(text, sizeof(text), fmt, args);
 	text[strcspn(text, "\n")] = '\0';
 	log_debug("http: %s", text);
+	if (speaking && strncmp(fmt, LIBRARY_REFUSES, strlen(LIBRARY_REFUSES)) == 0) {
+		unsigned status = va_arg(again, unsigned);
+
+		refuse_for_library(server, status, va_arg(again, const char *));
+	}
+	va_end(again);
 }
 
 static enum MHD_Result count_header(void *cls, enum MHD_ValueKind kind, const char *key,
@@ -314,12 +349,15 @@ static bool refuse_early(const struct server *server, struct MHD_Connection *mhd
 static enum MHD_Result take_body(struct server *server, struct MHD_Connection *mhd,
 				 struct exchange *exchange, const char *data, size_t *len)
 {
+	struct err err = { 0 };
+
 	exchange->body_seen += *len;
 	if (exchange->body_seen <= server->api->options.body_bytes)
 		buf_add(&exchange->body, data, *len);
 	*len = 0;
 	if (exchange->body_seen > DRAIN_MAX_BYTES) {
-		connections_refuse(server->connections, connection_of(mhd), 413);
+		(void)err_set(&err, E2BIG, "BodyTooLarge", NULL, "the body is larger than accepted");
+		(void)connections_refuse(server->connections, connection_of(mhd), &err);
 		return MHD_NO;
 	}
 	return exchange->body.error ? MHD_NO : MHD_YES;
@@ -391,7 +429,7 @@ static int listener_start(struct server *server, struct listener *listener, int 
 	listener->daemon = MHD_start_daemon(
 		MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL |
 			MHD_USE_ITC | MHD_USE_ERROR_LOG | (listener->tls ? MHD_USE_TLS : 0u),
-		0, NULL, NULL, on_request, listener, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
+		0, NULL, NULL, on_request, listener, MHD_OPTION_EXTERNAL_LOGGER, on_log, server,
 		MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
 		(unsigned)options->connections + LEAVING_MOST, MHD_OPTION_CONNECTION_MEMORY_LIMIT, pool,
 		MHD_OPTION_NOTIFY_CONNECTION, on_connection, listener, MHD_OPTION_NOTIFY_COMPLETED,

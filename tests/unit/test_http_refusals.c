@@ -311,6 +311,46 @@ static void test_raw(void **state)
 	assert_serves(f);
 }
 
+/* What the library refuses before a handler sees it is answered as everything else is. */
+static void test_refused_by_the_library(void **state)
+{
+	static const struct {
+		const char *target, *rest;
+		unsigned status;
+		const char *code, *field;
+	} refused[] = {
+		{ A "/start", "Content-Length: ten\r\n\r\n", 400, "InvalidParam", "Content-Length" },
+		{ A "/start", "Content-Length: -1\r\n\r\n", 400, "InvalidParam", "Content-Length" },
+		{ "/v0/pipelines", "Content-Length: 1x\r\n\r\n", 400, "InvalidParam", "Content-Length" },
+		{ A "/start", "Content-Length: 18446744073709551616\r\n\r\n", 413, "BodyTooLarge", NULL },
+		{ A "/start", "Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400, "InvalidParam", "Transfer-Encoding" },
+		{ A "/start", "Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n", 413, "BodyTooLarge", NULL },
+		{ A "/start", "nonsense\r\n\r\n", 400, "InvalidParam", NULL },
+	};
+	struct http_fixture *f = *state;
+	char text[512];
+
+	for (size_t i = 0; i < ARRAY_SIZE(refused); i++) {
+		bool family_c = refused[i].target[1] == 'v';
+		struct http_reply reply;
+
+		(void)snprintf(text, sizeof(text), "POST %s HTTP/1.1\r\nHost: localhost\r\n%s", refused[i].target,
+			       refused[i].rest);
+		reply = http_send(f, text, strlen(text));
+		if (reply.status != refused[i].status || !reply.json)
+			fail_msg("row %zu: %u %.300s", i, reply.status, reply.text);
+		assert_string_equal(http_reply_header(&reply, "Content-Type"),
+				    family_c ? "application/json" : "application/problem+json");
+		assert_string_equal(http_text(&reply, "error_code"), refused[i].code);
+		if (refused[i].field)
+			assert_string_equal(http_text(&reply, "details.field"), refused[i].field);
+		assert_non_null(http_reply_header(&reply, "X-Request-ID"));
+		assert_string_equal(http_reply_header(&reply, "Connection"), "close");
+		http_reply_free(&reply);
+	}
+	assert_serves(f);
+}
+
 /* A late body is refused under the client's own name of the request, one that cannot be echoed under a made one. */
 static void test_name_of_late_request(void **state)
 {
@@ -409,7 +449,7 @@ int main(void)
 		cmocka_unit_test(test_too_long),  cmocka_unit_test(test_absurdly_long),
 		cmocka_unit_test(test_deep_json), cmocka_unit_test(test_raw), cmocka_unit_test(test_hosts_of_requests),
 		cmocka_unit_test(test_drip),	  cmocka_unit_test(test_name_of_late_request),
-		cmocka_unit_test(test_late_request_of_pipelines),
+		cmocka_unit_test(test_late_request_of_pipelines), cmocka_unit_test(test_refused_by_the_library),
 	};
 
 	return cmocka_run_group_tests(tests, setup, http_fixture_teardown);
