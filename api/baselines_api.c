@@ -99,6 +99,16 @@ static int parse_tags(const cJSON *body, struct baseline_body *out, struct err *
 	return 0;
 }
 
+/* A decimal number as a string, which is the documented type, or a number. */
+static int take_count(const cJSON *function, uint64_t *ret, struct err *err)
+{
+	const cJSON *item = cJSON_GetObjectItemCaseSensitive(function, "sampleCount");
+
+	if (cJSON_IsString(item) && parse_u64(item->valuestring, 0, COUNT_MAX, ret) == 0)
+		return 0;
+	return json_in_uint(function, "sampleCount", false, 0, COUNT_MAX, ret, err);
+}
+
 /* The documented types; a count is kept as text, however it was sent. */
 static int check_function(cJSON *function, struct err *err)
 {
@@ -119,7 +129,7 @@ static int check_function(cJSON *function, struct err *err)
 	if (rc == 0)
 		rc = json_in_number(function, "cumulativePct", false, 0, 100, &share, err);
 	if (rc == 0)
-		rc = json_in_uint(function, "sampleCount", false, 0, COUNT_MAX, &count, err);
+		rc = take_count(function, &count, err);
 	if (rc < 0 || count == UINT64_MAX)
 		return rc;
 	(void)snprintf(number, sizeof(number), "%" PRIu64, count);

@@ -8,6 +8,9 @@
 
 #define BREAKDOWN_VALUES_MAX 100 /* of one attribute; the rest is summed as `other` */
 
+/* What `breakdown=` may name: all that a profile of some type has, of which those with many values are left out otherwise. */
+#define BREAKDOWN_WORDS "process pid thread tid state wait kind path lock holder goid createdBy waitObject"
+
 /* Writes the member `breakdown`. Attributes with many values (pid, tid, goid, path) only when the
  * comma-separated @extra names them; NULL = none. */
 void breakdown_json(struct json_out *json, const struct profile *p, const char *extra);

@@ -358,7 +358,9 @@ const struct query_spec goroutine_flame_params[] = {
 	{ .name = "format", .type = QUERY_WORD, .words = "folded json svg html flame" },
 	{ .name = "frames", .type = QUERY_WORD, .words = "names details",
 	  .about = "details: file, module, build-id, kind of each frame too (json)" },
-	{ .name = "state", .type = QUERY_TEXT, .min = 0, .max = 64, .about = "empty: all" },
+	/* Go's and those of other programs' threads. */
+	{ .name = "state", .type = QUERY_WORD, .flags = QUERY_EMPTY, .about = "empty: all",
+	  .words = "running runnable waiting syscall sleeping blocked stopped idle copystack preempted leaked dead" },
 	{ .name = "minCount", .type = QUERY_UINT, .min = 0, .max = UINT32_MAX,
 	  .about = "leave out stacks that fewer goroutines share" },
 	{ .name = "system", .type = QUERY_BOOL, .about = "include the runtime's own goroutines" },

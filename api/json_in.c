@@ -306,17 +306,11 @@ int json_in_uint(const cJSON *object, const char *name, bool required, uint64_t 
 		 uint64_t *ret, struct err *err)
 {
 	const cJSON *item = member(object, name);
-	uint64_t value;
 
 	if (!item)
 		return absent(name, required, err);
-	if (cJSON_IsString(item)) {
-		if (parse_u64(item->valuestring, min, max, &value) == 0) {
-			*ret = value;
-			return 0;
-		}
-	} else if (cJSON_IsNumber(item) && item->valuedouble >= (double)min &&
-		   item->valuedouble <= (double)max && trunc(item->valuedouble) == item->valuedouble) {
+	if (cJSON_IsNumber(item) && item->valuedouble >= (double)min && item->valuedouble <= (double)max &&
+	    trunc(item->valuedouble) == item->valuedouble) {
 		*ret = (uint64_t)item->valuedouble;
 		return 0;
 	}

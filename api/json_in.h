@@ -32,7 +32,6 @@ int json_in_object(const char *text, size_t len, cJSON **ret, struct err *err) m
  * InvalidParam with the member's name; @ret keeps its value when the member is absent. */
 int json_in_text(const cJSON *object, const char *name, bool required, size_t max_bytes,
 		 const char **ret, struct err *err) must_use;
-/* Also accepts whole numbers written as strings, as proto3 JSON does. */
 int json_in_uint(const cJSON *object, const char *name, bool required, uint64_t min, uint64_t max,
 		 uint64_t *ret, struct err *err) must_use;
 int json_in_number(const cJSON *object, const char *name, bool required, double min, double max,

@@ -7,6 +7,7 @@
 #include "agent/base/clock.h"
 #include "agent/base/parse.h"
 #include "api/api_internal.h"
+#include "api/breakdown.h"
 #include "api/findings_api.h"
 #include "api/flamegraph.h"
 #include "api/services_api.h"
@@ -166,8 +167,8 @@ const struct query_spec get_profile_params[] = {
 	  .about = "most functions listed" },
 	{ .name = "value", .type = QUERY_TEXT, .min = 1, .max = 32,
 	  .about = "which of the type's values topFunctions, totalValue and unit show, such as samples or bytes" },
-	{ .name = "breakdown", .type = QUERY_TEXT, .min = 1, .max = 64,
-	  .about = "also sum by these: pid, tid, goid, path, comma-separated" },
+	{ .name = "breakdown", .type = QUERY_WORDS, .words = BREAKDOWN_WORDS,
+	  .about = "also sum by those of them that have many values: pid, tid, goid, path, waitObject" },
 	{ 0 },
 };
 

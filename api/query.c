@@ -9,6 +9,8 @@
 #include "agent/base/parse.h"
 #include "agent/profile/profile.h"
 
+#define QUERY_NAME_MAX 64 /* bytes of a parameter's name, or of a word that it may have, and NUL */
+
 void query_deinit(struct query *query)
 {
 	for (unsigned i = 0; i < query->count; i++)
@@ -92,6 +94,24 @@ bool query_word_in_list(const char *word, const char *list)
 	return false;
 }
 
+static bool words_in_list(const char *words, const char *list)
+{
+	char word[QUERY_NAME_MAX];
+	size_t len;
+
+	for (;; words += len + 1) {
+		len = strcspn(words, ",");
+		if (len >= sizeof(word))
+			return false;
+		memcpy(word, words, len);
+		word[len] = '\0';
+		if (!query_word_in_list(word, list))
+			return false;
+		if (!words[len])
+			return true;
+	}
+}
+
 static int bad(struct err *err, const struct query_spec *spec, const char *expected)
 {
 	return err_set(err, EINVAL, "InvalidParam", spec->name, "query parameter %s must be %s",
@@ -143,9 +163,17 @@ static int check_value(struct query_value *value, uint64_t now_ns, struct err *e
 			return bad_range(err, spec, "a duration such as 5m, in seconds");
 		return 0;
 	case QUERY_WORD:
+		if (!*value->text && (spec->flags & QUERY_EMPTY))
+			return 0;
 		if (!query_word_in_list(value->text, spec->words))
 			return err_set(err, EINVAL, "InvalidParam", spec->name,
 				       "query parameter %s must be one of: %s", spec->name,
+				       spec->words);
+		return 0;
+	case QUERY_WORDS:
+		if (!words_in_list(value->text, spec->words))
+			return err_set(err, EINVAL, "InvalidParam", spec->name,
+				       "query parameter %s must be some of these, separated by commas: %s", spec->name,
 				       spec->words);
 		return 0;
 	case QUERY_PROFILE_TYPE:
@@ -174,7 +202,7 @@ static int add_pair(const char *pair, size_t len, const struct query_spec *specs
 	const struct query_spec *spec;
 	cleanup_free char *text = NULL;
 	struct query_value value;
-	char name[64];
+	char name[QUERY_NAME_MAX];
 	int rc;
 
 	if (query_decode(pair, name_len, true, name, sizeof(name)) < 0)

@@ -23,6 +23,7 @@ enum query_type {
 	QUERY_TIME,	/* RFC 3339, Unix seconds, `now`, `now-1h` or `-1h` */
 	QUERY_DURATION, /* min…max seconds, written `5m` */
 	QUERY_WORD,	/* one of the blank-separated @words */
+	QUERY_WORDS,	/* some of them, comma-separated */
 	QUERY_PROFILE_TYPE,
 };
 
@@ -30,6 +31,7 @@ enum query_flag {
 	QUERY_REQUIRED = 1,
 	QUERY_REPEATED = 2,
 	QUERY_BOUND = 4, /* says which data is meant: covered by a link's signature */
+	QUERY_EMPTY = 8, /* a word may be empty, as if it were not given */
 };
 
 struct query_spec { /* a list ends with a NULL name */

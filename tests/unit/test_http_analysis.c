@@ -454,7 +454,7 @@ static void check_v0_error(struct http_reply *reply, unsigned status, const char
 	http_reply_free(reply);
 }
 
-/* As large as the documentation's own functions get, with counts as numbers. */
+/* As large as the documentation's own functions get, with counts as numbers and as the documented strings. */
 static void test_functions_sent_back(void **state)
 {
 	struct http_fixture *f = *state;
@@ -466,8 +466,8 @@ static void test_functions_sent_back(void **state)
 	buf_printf(&body, "{\"label\":\"l\",\"sessionId\":\"%s\",\"profileType\":\"cpu\",\"topFunctions\":[", session);
 	for (int i = 0; i < 1000; i++)
 		buf_printf(&body, "%s{\"funcName\":\"f%d\",\"package\":\"p\",\"file\":\"\",\"line\":0,\"selfPct\":1.5,"
-				  "\"cumulativePct\":2,\"selfValue\":1,\"cumulativeValue\":2,\"sampleCount\":%d}",
-			   i ? "," : "", i, i);
+				  "\"cumulativePct\":2,\"selfValue\":1,\"cumulativeValue\":2,\"sampleCount\":%s%d%s}",
+			   i ? "," : "", i, i % 2 ? "\"" : "", i, i % 2 ? "\"" : "");
 	buf_add_str(&body, "]}");
 	buf_add(&body, "", 1);
 	assert_int_equal(body.error, 0);

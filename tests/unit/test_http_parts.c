@@ -36,6 +36,8 @@ static const struct query_spec specs[] = {
 	{ .name = "threshold", .type = QUERY_NUMBER, .min = 0, .max = 100 },
 	{ .name = "name", .type = QUERY_TEXT, .min = 1, .max = 8 },
 	{ .name = "where", .type = QUERY_TEXT, .flags = QUERY_REPEATED },
+	{ .name = "state", .type = QUERY_WORD, .words = "on off", .flags = QUERY_EMPTY },
+	{ .name = "by", .type = QUERY_WORDS, .words = "pid tid" },
 	{ 0 },
 };
 
@@ -64,6 +66,13 @@ static void test_query_refusals(void **state)
 		{ "step=2h", "step" },
 		{ "metric=self", "metric" },
 		{ "metric=self_pct%20cumulative_pct", "metric" },
+		{ "state=o", "state" },
+		{ "by=", "by" },
+		{ "by=nix", "by" },
+		{ "by=pid,", "by" },
+		{ "by=,pid", "by" },
+		{ "by=pid%20tid", "by" },
+		{ "by=pid,tidy", "by" },
 		{ "profileType=banana", "profileType" },
 		{ "profileType=CPU", "profileType" },
 		{ "threshold=nan", "threshold" },
@@ -119,6 +128,9 @@ static void test_query_values(void **state)
 	assert_string_equal(query_nth(&query, "where", 1), "c:d");
 	assert_null(query_nth(&query, "where", 2));
 	assert_int_equal(query_uint(&query, "absent", 42), 42);
+	query_deinit(&query);
+	assert_int_equal(query_parse("by=tid,pid&state=", specs, NOW_NS, &query, &err), 0);
+	assert_string_equal(query_text(&query, "by", ""), "tid,pid");
 	query_deinit(&query);
 	assert_int_equal(query_parse(NULL, specs, NOW_NS, &query, &err), 0);
 	query_deinit(&query);
@@ -217,13 +229,13 @@ static void test_json_members(void **state)
 	assert_int_equal(json_in_text(body, "s", true, 0, &text, &err), -EINVAL);
 	assert_int_equal(json_in_uint(body, "n", true, 1, 10, &number, &err), 0);
 	assert_int_equal(number, 7);
-	assert_int_equal(json_in_uint(body, "t", true, 1, 20, &number, &err), 0);
-	assert_int_equal(number, 12);
+	assert_int_equal(json_in_uint(body, "t", true, 1, 20, &number, &err), -EINVAL);
+	assert_string_equal(err.field, "t");
 	assert_int_equal(json_in_uint(body, "f", true, 1, 10, &number, &err), -EINVAL);
 	assert_int_equal(json_in_uint(body, "big", true, 1, UINT64_MAX, &number, &err), -EINVAL);
 	assert_int_equal(json_in_uint(body, "neg", true, 0, 10, &number, &err), -EINVAL);
 	assert_int_equal(json_in_uint(body, "absent", false, 1, 10, &number, &err), 0);
-	assert_int_equal(number, 12);
+	assert_int_equal(number, 7);
 	assert_int_equal(json_in_bool(body, "b", &flag, &err), 0);
 	assert_true(flag);
 	assert_int_equal(json_in_bool(body, "n", &flag, &err), -EINVAL);
