@@ -347,9 +347,27 @@ int sessions_baseline_delete(struct sessions *s, const char *tenant, const char 
 struct listing {
 	const struct baseline_query *query;
 	struct baseline_list *list;
-	bool reached; /* the cursor's item was passed */
+	uint64_t cursor_ns; /* of the last item of the page before */
+	const char *cursor_id; /* its id, borrowed from the query; NULL = the first page */
 	bool more;
 };
+
+/* A cursor is `time.id`: ids sort by their milliseconds only. */
+static int parse_cursor(const char *cursor, struct listing *listing, struct err *err)
+{
+	const char *dot = cursor ? strchr(cursor, '.') : NULL;
+	char number[24];
+
+	if (!cursor)
+		return 0;
+	if (!dot || (size_t)(dot - cursor) >= sizeof(number) || strncmp(dot, ".bl-", 4) != 0 || !ulid_is_valid(dot + 4))
+		return err_set(err, EINVAL, "InvalidParam", "cursor", "not a cursor of this list");
+	(void)snprintf(number, sizeof(number), "%.*s", (int)(dot - cursor), cursor);
+	if (parse_u64(number, 1, INT64_MAX, &listing->cursor_ns) < 0)
+		return err_set(err, EINVAL, "InvalidParam", "cursor", "not a cursor of this list");
+	listing->cursor_id = dot + 1;
+	return 0;
+}
 
 static bool has_tag(const struct baseline_info *info, const char *tag)
 {
@@ -359,12 +377,18 @@ static bool has_tag(const struct baseline_info *info, const char *tag)
 	return false;
 }
 
-/* A cursor is the id of the page's last item; ids sort like their times. */
-static bool is_seen(const struct baseline_query *query, const char *id)
+/* Does it stand on a page before, in the order of the store? */
+static bool is_seen(const struct listing *listing, const struct baseline_info *info)
 {
-	int order = query->cursor ? strcmp(id, query->cursor) : 0;
+	int order;
 
-	return query->cursor && (query->oldest_first ? order <= 0 : order >= 0);
+	if (!listing->cursor_id)
+		return false;
+	if (info->created_at_ns != listing->cursor_ns)
+		order = info->created_at_ns < listing->cursor_ns ? -1 : 1;
+	else
+		order = strcmp(info->id, listing->cursor_id);
+	return listing->query->oldest_first ? order <= 0 : order >= 0;
 }
 
 static int list_one(void *ctx, const struct store_record *record)
@@ -381,7 +405,7 @@ static int list_one(void *ctx, const struct store_record *record)
 		return 0;
 	}
 	list->total++;
-	if (is_seen(listing->query, info.id)) {
+	if (is_seen(listing, &info)) {
 		baseline_info_deinit(&info);
 		return 0;
 	}
@@ -414,8 +438,9 @@ int sessions_baseline_list(struct sessions *s, const struct baseline_query *quer
 	if (query->limit < 1 || query->limit > LISTED_MAX)
 		return err_set(err, EINVAL, "InvalidParam", "limit", "must be 1…%u, got %u",
 			       LISTED_MAX, query->limit);
-	if (query->cursor && (strncmp(query->cursor, "bl-", 3) != 0 || !ulid_is_valid(query->cursor + 3)))
-		return err_set(err, EINVAL, "InvalidParam", "cursor", "not a cursor of this list");
+	rc = parse_cursor(query->cursor, &listing, err);
+	if (rc < 0)
+		return rc;
 	list.items = calloc(query->limit, sizeof(*list.items));
 	if (!list.items)
 		return err_set(err, ENOMEM, NULL, NULL, "no memory for a list");
@@ -427,8 +452,8 @@ int sessions_baseline_list(struct sessions *s, const struct baseline_query *quer
 		return rc;
 	}
 	if (listing.more)
-		(void)snprintf(list.next_cursor, sizeof(list.next_cursor), "%s",
-			       list.items[list.count - 1].id);
+		(void)snprintf(list.next_cursor, sizeof(list.next_cursor), "%" PRIu64 ".%s",
+			       list.items[list.count - 1].created_at_ns, list.items[list.count - 1].id);
 	*ret = list;
 	return 0;
 }

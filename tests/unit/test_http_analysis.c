@@ -15,6 +15,7 @@
 #include "agent/base/clock.h"
 #include "agent/session/history.h"
 #include "agent/store/store.h"
+#include "api/json_in.h"
 #include "tests/support/http_fixture.h"
 
 #define A "/api/v1/observability/profiling"
@@ -314,6 +315,55 @@ static void test_trend_pages(void **state)
 	}
 }
 
+/* A copy of a baseline under another id, made at another time. */
+static void put_copy(struct http_fixture *f, const char *of, const char *id, uint64_t created_ns)
+{
+	cleanup(json) cJSON *json = NULL;
+	cleanup_free char *body = NULL, *copy = NULL;
+	struct store_record record = { .kind = "baseline", .tenant = "instant", .id = id, .service = "web", .type = "cpu",
+				       .status = "completed", .created_ns = created_ns };
+	char number[24];
+	size_t len;
+
+	assert_int_equal(store_get(f->store, "baseline", "default", of, &body, &len, NULL), 0);
+	json = cJSON_ParseWithLength(body, len);
+	(void)snprintf(number, sizeof(number), "%llu", (unsigned long long)created_ns);
+	assert_true(cJSON_ReplaceItemInObjectCaseSensitive(json, "id", cJSON_CreateString(id)));
+	assert_true(cJSON_ReplaceItemInObjectCaseSensitive(json, "createdNs", cJSON_CreateString(number)));
+	record.body = copy = cJSON_PrintUnformatted(json);
+	record.body_len = strlen(copy);
+	assert_int_equal(store_put(f->store, &record, NULL), 0);
+}
+
+/* Those of one millisecond, whose ids do not tell which came first, stand on one page each. */
+static void test_pages_of_one_millisecond(void **state)
+{
+	static const char *const ids[] = { "bl-01jgz4w8x2m3n4p5q6r7s8t9v3", "bl-01jgz4w8x2m3n4p5q6r7s8t9v1",
+					   "bl-01jgz4w8x2m3n4p5q6r7s8t9v2" };
+	struct http_fixture *f = *state;
+	char session[SESSION_ID_SIZE], of[64], cursor[64] = "";
+	struct http_reply reply;
+
+	http_make_session(f, "default", session);
+	make_baseline(f, session, "copied", of);
+	for (unsigned i = 0; i < 3; i++)
+		put_copy(f, of, ids[i], 1736000000000000000ull + i);
+	for (unsigned i = 0; i < 3; i++) {
+		char target[256];
+
+		(void)snprintf(target, sizeof(target), B "/baselines?limit=1%s%s", *cursor ? "&cursor=" : "", cursor);
+		reply = http_request(f, "GET", target, "X-Tenant-ID: instant\r\n", "");
+		assert_int_equal(reply.status, 200);
+		assert_int_equal(http_number(&reply, "total"), 3);
+		assert_int_equal(cJSON_GetArraySize(http_member(&reply, "items")), 1);
+		assert_string_equal(http_text(&reply, "items.0.baselineId"), ids[2 - i]);
+		assert_int_equal(cJSON_IsString(http_member(&reply, "nextCursor")), i < 2);
+		if (i < 2)
+			(void)snprintf(cursor, sizeof(cursor), "%s", http_text(&reply, "nextCursor"));
+		http_reply_free(&reply);
+	}
+}
+
 static void test_baseline_refusals(void **state)
 {
 	static const struct {
@@ -601,6 +651,7 @@ int main(void)
 		cmocka_unit_test(test_views),	       cmocka_unit_test(test_samply),
 		cmocka_unit_test(test_pull),	       cmocka_unit_test(test_functions_sent_back),
 		cmocka_unit_test(test_stopped_pipeline), cmocka_unit_test(test_trend_pages),
+		cmocka_unit_test(test_pages_of_one_millisecond),
 		cmocka_unit_test(test_baseline_of_nothing), cmocka_unit_test(test_lists_while_baselines_go),
 	};
 
