@@ -350,18 +350,41 @@ static int put_record(struct sessions *s, const struct continuous_source *source
 	return store_put(s->store, &record, err);
 }
 
-/* Lock held. */
-static int insert(struct sessions *s, const struct continuous_source *source)
+/* Both locks held; there is room. */
+static void insert(struct sessions *s, const struct continuous_source *source)
 {
 	struct continuous_source *old = continuous_find(s, source->setting.tenant, source->setting.service);
 
-	if (!old) {
-		if (s->continuous.source_count >= CONTINUOUS_MAX)
-			return -ENOSPC;
+	if (!old)
 		old = &s->continuous.sources[s->continuous.source_count++];
-	}
 	*old = *source;
 	continuous_changed(s);
+}
+
+/* Settings lock held. */
+static int put_setting(struct sessions *s, struct continuous_source *source, struct err *err)
+{
+	const struct continuous_source *old;
+	bool full;
+	int rc;
+
+	source->created_at_ns = source->updated_at_ns = clock_realtime_ns();
+	sessions_lock(s);
+	old = continuous_find(s, source->setting.tenant, source->setting.service);
+	if (old)
+		source->created_at_ns = old->created_at_ns;
+	full = !old && s->continuous.source_count >= CONTINUOUS_MAX;
+	sessions_unlock(s);
+	if (full)
+		return err_set(err, ENOSPC, "LimitReached", NULL,
+			       "there are %u continuous settings already, which is the limit",
+			       CONTINUOUS_MAX);
+	rc = put_record(s, source, err);
+	if (rc < 0)
+		return rc;
+	sessions_lock(s);
+	insert(s, source);
+	sessions_unlock(s);
 	return 0;
 }
 
@@ -369,8 +392,6 @@ int sessions_continuous_put(struct sessions *s, const struct continuous_setting 
 			    struct continuous_info *ret, struct err *err)
 {
 	struct continuous_source source = { .setting = *setting };
-	const struct continuous_source *old;
-	bool full;
 	int rc;
 
 	if (strcmp(setting->service, "host") == 0)
@@ -382,26 +403,11 @@ int sessions_continuous_put(struct sessions *s, const struct continuous_setting 
 	rc = check(s, &source, err);
 	if (rc < 0)
 		return rc;
-	source.created_at_ns = source.updated_at_ns = clock_realtime_ns();
-	sessions_lock(s);
-	old = continuous_find(s, setting->tenant, source.setting.service);
-	if (old)
-		source.created_at_ns = old->created_at_ns;
-	full = !old && s->continuous.source_count >= CONTINUOUS_MAX;
-	sessions_unlock(s);
-	if (full)
-		return err_set(err, ENOSPC, "LimitReached", NULL,
-			       "there are %u continuous settings already, which is the limit",
-			       CONTINUOUS_MAX);
-	rc = put_record(s, &source, err);
+	(void)pthread_mutex_lock(&s->settings_lock);
+	rc = put_setting(s, &source, err);
+	(void)pthread_mutex_unlock(&s->settings_lock);
 	if (rc < 0)
 		return rc;
-	sessions_lock(s);
-	rc = insert(s, &source);
-	sessions_unlock(s);
-	if (rc < 0)
-		return err_set(err, -rc, "LimitReached", NULL,
-			       "there are too many continuous settings");
 	return sessions_continuous_get(s, setting->tenant, source.setting.service, ret, err);
 }
 
@@ -481,31 +487,39 @@ int sessions_continuous_get(struct sessions *s, const char *tenant, const char *
 	return describe(s, &source, ret, err);
 }
 
-int sessions_continuous_delete(struct sessions *s, const char *tenant, const char *service,
-			       struct err *err)
+/* Settings lock held. */
+static int remove_setting(struct sessions *s, const char *tenant, const char *service, struct err *err)
 {
 	struct continuous_source *found;
 	char id[SETTING_ID_SIZE];
 	int rc;
 
 	sessions_lock(s);
-	found = continuous_find(s, tenant, canonical(service));
+	found = continuous_find(s, tenant, service);
 	sessions_unlock(s);
 	if (!found)
 		return err_set(err, ENOENT, "UnknownService", "service",
 			       "no continuous setting for '%.128s'", service);
-	hosts_own_id(s, canonical(service), id, sizeof(id));
+	hosts_own_id(s, service, id, sizeof(id));
 	rc = store_delete(s->store, CONTINUOUS_KIND, tenant, id, err);
 	if (rc < 0)
 		return rc;
 	sessions_lock(s);
-	found = continuous_find(s, tenant, canonical(service));
-	if (found) {
-		*found = s->continuous.sources[--s->continuous.source_count];
-		continuous_changed(s);
-	}
+	*found = s->continuous.sources[--s->continuous.source_count];
+	continuous_changed(s);
 	sessions_unlock(s);
 	return 0;
+}
+
+int sessions_continuous_delete(struct sessions *s, const char *tenant, const char *service,
+			       struct err *err)
+{
+	int rc;
+
+	(void)pthread_mutex_lock(&s->settings_lock);
+	rc = remove_setting(s, tenant, canonical(service), err);
+	(void)pthread_mutex_unlock(&s->settings_lock);
+	return rc;
 }
 
 /* By what is shown of the time, so that the order is the same when it has been read from the store. */

@@ -578,6 +578,7 @@ static int init_sync(struct sessions *s)
 
 	(void)pthread_mutex_init(&s->lock, NULL);
 	(void)pthread_mutex_init(&s->build_lock, NULL);
+	(void)pthread_mutex_init(&s->settings_lock, NULL);
 	(void)pthread_mutex_init(&s->file_lock, NULL);
 	(void)pthread_mutex_init(&s->detail.lock, NULL);
 	(void)pthread_condattr_init(&attr);
@@ -689,6 +690,7 @@ void sessions_destroy(struct sessions *s)
 	(void)pthread_mutex_destroy(&s->watch_lock);
 	(void)pthread_mutex_destroy(&s->lock);
 	(void)pthread_mutex_destroy(&s->build_lock);
+	(void)pthread_mutex_destroy(&s->settings_lock);
 	(void)pthread_mutex_destroy(&s->file_lock);
 	free(s);
 }

@@ -5,7 +5,7 @@
  * moves them through their phases, flushes and frees them; HTTP threads add sessions, set flags and
  * read; the finisher thread (finisher.c) names finished sessions. `lock` guards everything but what
  * says otherwise and is never held while the disk or a peer is waited for. Lock order: watch_lock,
- * build_lock, detail.lock, file_lock, lock. */
+ * build_lock, detail.lock, settings_lock, file_lock, lock. */
 #ifndef PROFD_SESSION_SESSIONS_INTERNAL_H
 #define PROFD_SESSION_SESSIONS_INTERNAL_H
 
@@ -250,6 +250,7 @@ struct sessions {
 	struct profile_cache cache; /* own lock */
 	atomic_bool has_built;	    /* a profile, since memory was given back last */
 
+	pthread_mutex_t settings_lock; /* one continuous setting's record and what is made of it, together */
 	pthread_mutex_t file_lock; /* deleting a session against writing its names */
 	pthread_cond_t finisher_wake;
 	struct finished *finished; /* queue of FINISHED_MAX */
