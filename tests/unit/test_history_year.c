@@ -12,6 +12,7 @@
 
 #include "agent/base/clock.h"
 #include "agent/base/hash.h"
+#include "agent/session/session_record.h"
 #include "agent/session/sessions_run.h"
 #include "agent/store/store.h"
 #include "tests/support/store_fixture.h"
@@ -183,6 +184,50 @@ static void test_byte_cap_takes_the_oldest(void **state)
 	check_baseline(f);
 }
 
+/* A finished session of @kib; with a record of no use its data are beyond reach. */
+static void put_session(struct fixture *f, const char *id, uint64_t created_ns, unsigned kib, bool readable)
+{
+	struct session_info info = { .type = PROFILE_CPU, .status = SESSION_COMPLETED, .created_at_ns = created_ns,
+				     .started_at_ns = created_ns, .completed_at_ns = created_ns + NS_PER_S };
+	struct store_record record = { .kind = "session", .tenant = "default", .id = id, .service = "web", .type = "cpu",
+				       .status = "completed", .created_ns = created_ns };
+	cleanup_free uint8_t *data = malloc(kib << 10);
+	cleanup_free char *body = NULL;
+	struct store_chunk chunk = { STORE_CHUNK_STACKS, data, kib << 10 };
+
+	(void)snprintf(info.id, sizeof(info.id), "%s", id);
+	strcpy(info.tenant, "default");
+	strcpy(info.service, "web");
+	for (size_t i = 0; i < (kib << 10); i++)
+		data[i] = (uint8_t)hash_mix64(created_ns + i);
+	record.body = body = readable ? session_record_encode(&info, NULL) : strdup("{}");
+	record.body_len = strlen(body);
+	assert_int_equal(store_put(f->on.store, &record, NULL), 0);
+	assert_int_equal(store_session_append(f->on.store, id, &chunk, 1, 1, 1, NULL), 0);
+}
+
+/* Of sessions the oldest go first; one that cannot be deleted costs the next ones their place, not the store its bound. */
+static void test_byte_cap_passes_over_what_stays(void **state)
+{
+	static const char *const ids[] = { "sess-01jgz4w8x2m3n4p5q6r7s8t9v0", "sess-01jgz4w8x2m3n4p5q6r7s8t9v1",
+					   "sess-01jgz4w8x2m3n4p5q6r7s8t9v2" };
+	struct fixture *f = *state;
+	struct sessions *s;
+	uint64_t budget;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(ids); i++)
+		put_session(f, ids[i], clock_realtime_ns() - (10 - i) * NS_PER_S, 512, i > 0);
+	budget = store_bytes(f->on.store) - 200 * 1024;
+	s = run(f, budget);
+	for (unsigned i = 0; i < WAIT_MS / 20 && store_session_bytes(f->on.store, ids[1]); i++)
+		clock_sleep_ns(20 * NS_PER_MS);
+	sessions_destroy(s);
+	assert_true(store_bytes(f->on.store) <= budget);
+	assert_true(store_session_bytes(f->on.store, ids[0]) > 0);
+	assert_true(store_session_bytes(f->on.store, ids[1]) == 0);
+	assert_true(store_session_bytes(f->on.store, ids[2]) > 0);
+}
+
 /* How many there are, each once, in pages of @limit; @ret_id: of one in the middle. */
 static uint32_t count_in_pages(struct sessions *s, int status, uint32_t limit, char ret_id[SESSION_ID_SIZE])
 {
@@ -245,6 +290,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_retention_is_exact, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_byte_cap_takes_the_oldest, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_byte_cap_passes_over_what_stays, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_pages_of_many_days, setup, teardown),
 	};
 

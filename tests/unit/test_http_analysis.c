@@ -626,6 +626,30 @@ static void test_stopped_pipeline(void **state)
 	http_reply_free(&reply);
 }
 
+/* A run whose sampling does not begin is a failure, and in nobody's way afterwards. */
+static void test_run_that_never_begins(void **state)
+{
+	static const char path[] = "/v0/pipelines/db/samply_profile";
+	struct http_fixture *f = *state;
+	struct http_reply reply;
+
+	f->feed.silent = true;
+	reply = call(f, "POST", "", "%s", path);
+	assert_non_null(strstr(http_text(&reply, "details.cause"), "did not begin"));
+	check_v0_error(&reply, 500, "SamplyProfilingFailure");
+	f->feed.silent = false;
+	for (int i = 0; i < 40; i++) { /* until it has ended: at once, not after the 5 s more that a collector has to answer */
+		reply = call(f, "POST", "", "%s?duration_secs=1", path);
+		if (reply.status != 409)
+			break;
+		http_reply_free(&reply);
+		clock_sleep_ns(20 * NS_PER_MS);
+	}
+	if (reply.status != 202)
+		fail_msg("%u %s", reply.status, reply.body);
+	http_reply_free(&reply);
+}
+
 static void test_pull(void **state)
 {
 	struct http_fixture *f = *state;
@@ -644,7 +668,7 @@ static void test_pull(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_watch_against_baseline),
+		cmocka_unit_test(test_run_that_never_begins), cmocka_unit_test(test_watch_against_baseline),
 		cmocka_unit_test(test_compare),	       cmocka_unit_test(test_compare_refusals),
 		cmocka_unit_test(test_unfinished),     cmocka_unit_test(test_diff),
 		cmocka_unit_test(test_gate_and_trend), cmocka_unit_test(test_baseline_refusals),

@@ -295,6 +295,41 @@ static int setup(void **state)
 	return rc;
 }
 
+struct watch_record {
+	char id[256], body[16384];
+	uint64_t created_ns;
+};
+
+static int copy_record(void *ctx, const struct store_record *record)
+{
+	struct watch_record *copy = ctx;
+
+	(void)snprintf(copy->id, sizeof(copy->id), "%s", record->id);
+	(void)snprintf(copy->body, sizeof(copy->body), "%s", record->body);
+	copy->created_ns = record->created_ns;
+	return 0;
+}
+
+/* As if the last check had been made by a clock that was a year ahead. */
+static void put_check_ahead(struct session_fixture *f)
+{
+	struct store_query query = { .kind = "watch", .tenant = "default", .service = "web", .type = "cpu" };
+	struct watch_record record = { 0 };
+	char later[sizeof(record.body) + 32], *at;
+	struct store_record next = { .kind = "watch", .tenant = "default", .id = record.id, .service = "web", .type = "cpu",
+				     .status = "", .body = later };
+
+	assert_int_equal(store_list(f->store, &query, copy_record, &record, NULL, NULL), 0);
+	at = strstr(record.body, "\"checkedNs\":\"");
+	assert_non_null(at);
+	at += strlen("\"checkedNs\":\"");
+	(void)snprintf(later, sizeof(later), "%.*s%llu%s", (int)(at - record.body), record.body,
+		       (unsigned long long)(clock_realtime_ns() + 365 * DAY), strchr(at, '"'));
+	next.created_ns = record.created_ns;
+	next.body_len = strlen(later);
+	assert_int_equal(store_put(f->store, &next, NULL), 0);
+}
+
 /* The sixth hour before now is an hour like those of the days before, so are the fifth and those after the
  * fourth and third: in these, f_200 takes half more. */
 static void test_same_hour_of_other_days(void **state)
@@ -318,6 +353,7 @@ static void test_same_hour_of_other_days(void **state)
 	assert_int_equal(list.count, 0);
 	finding_list_deinit(&list);
 	assert_int_equal(check_at(f, begin_ns + 2 * HOUR + 10 * MINUTE), 0); /* the same hour again */
+	put_check_ahead(f); /* does not silence the watch for a year */
 	restart(f); /* forgets nothing */
 	refusals = 1;
 	assert_int_equal(check_at(f, begin_ns + 3 * HOUR), 1);
