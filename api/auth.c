@@ -81,7 +81,8 @@ static const char *find_cookie(const char *header)
 	return at ? at + strlen(AUTH_COOKIE) + 1 : NULL;
 }
 
-/* The page's cookie: "exp role key tenant", signed. A key that was deleted takes its cookies along. */
+/* The page's cookie: "exp role key tenant", signed. A key that was deleted takes its cookies along. Of a JSON web token
+ * there stands a dash and the caller in hexadecimal. */
 static int read_cookie(struct api *api, const struct http_request *request,
 		       struct auth_identity *ret)
 {
@@ -101,10 +102,11 @@ static int read_cookie(struct api *api, const struct http_request *request,
 		return -EACCES;
 	if (exp_s <= clock_realtime_ns() / NS_PER_S || role > HTTP_ROLE_ADMIN)
 		return -EACCES;
-	if (strcmp(identity.key_id, "-") != 0 && !keys_has(api->keys, identity.key_id))
+	if (identity.key_id[0] != '-' && !keys_has(api->keys, identity.key_id))
 		return -EACCES;
 	identity.role = (enum http_role)role;
-	identity.caller = hash_bytes(identity.key_id, strlen(identity.key_id), 1);
+	identity.caller = identity.key_id[0] == '-' ? strtoull(identity.key_id + 1, NULL, 16)
+						    : hash_bytes(identity.key_id, strlen(identity.key_id), 1);
 	(void)snprintf(identity.tenant, sizeof(identity.tenant), "%s", text + n);
 	*ret = identity;
 	return 0;

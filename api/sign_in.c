@@ -36,7 +36,7 @@ int handle_sign_in(struct http_call *call)
 	struct json_warnings warnings = { 0 };
 	cleanup(json) cJSON *body = NULL;
 	const char *token = "";
-	char text[TICKET_SIZE], ticket[TICKET_SIZE];
+	char text[TICKET_SIZE], ticket[TICKET_SIZE], who[64];
 	int rc = json_in_object(call->request->body, call->request->body_len, &body, call->err);
 
 	if (rc == 0)
@@ -47,8 +47,12 @@ int handle_sign_in(struct http_call *call)
 		return rc;
 	if (identity.exp_s > now_s + SESSION_LIFE_S || !identity.exp_s)
 		identity.exp_s = now_s + SESSION_LIFE_S;
-	(void)snprintf(text, sizeof(text), "%" PRIu64 " %u %s %s", identity.exp_s, identity.role,
-		       identity.key_id[0] ? identity.key_id : "-", identity.tenant);
+	if (identity.key_id[0])
+		(void)snprintf(who, sizeof(who), "%s", identity.key_id);
+	else
+		(void)snprintf(who, sizeof(who), "-%" PRIx64, identity.caller);
+	(void)snprintf(text, sizeof(text), "%" PRIu64 " %u %s %s", identity.exp_s, identity.role, who,
+		       identity.tenant);
 	rc = ticket_make(call->api, text, ticket);
 	if (rc < 0)
 		return rc;

@@ -7,8 +7,11 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <gnutls/crypto.h>
 
 #include "agent/base/clock.h"
+#include "api/api_internal.h"
+#include "api/secret.h"
 #include "tests/support/http_fixture.h"
 
 #define A "/api/v1/observability/profiling"
@@ -305,6 +308,82 @@ static void test_page_session(void **state)
 	delete_keys(f);
 }
 
+#define JWT_SECRET "0123456789abcdef0123456789abcdef"
+
+/* HS256, for an hour. */
+static void make_token(const char *subject, char out[512])
+{
+	static const char head[] = "{\"alg\":\"HS256\",\"typ\":\"JWT\"}";
+	char claims[128], part[256];
+	uint8_t mac[32];
+
+	(void)snprintf(claims, sizeof(claims), "{\"sub\":\"%s\",\"role\":\"read\",\"exp\":%llu}", subject,
+		       (unsigned long long)(clock_realtime_ns() / NS_PER_S + 3600));
+	assert_int_equal(base64url_encode(head, strlen(head), part, sizeof(part)), 0);
+	(void)snprintf(out, 512, "%s.", part);
+	assert_int_equal(base64url_encode(claims, strlen(claims), part, sizeof(part)), 0);
+	strcat(out, part);
+	assert_int_equal(gnutls_hmac_fast(GNUTLS_MAC_SHA256, JWT_SECRET, strlen(JWT_SECRET), out, strlen(out), mac), 0);
+	assert_int_equal(base64url_encode(mac, sizeof(mac), part, sizeof(part)), 0);
+	strcat(strcat(out, "."), part);
+}
+
+struct sent_header {
+	const char *name, *value;
+};
+
+static const char *find_sent(void *ctx, const char *name)
+{
+	const struct sent_header *sent = ctx;
+
+	return strcmp(name, "Host") == 0 ? "localhost" : strcmp(name, sent->name) == 0 ? sent->value : NULL;
+}
+
+/* Who a request with this header counts as. */
+static uint64_t caller_of(struct http_fixture *f, const char *name, const char *value)
+{
+	struct sent_header sent = { name, value };
+	struct http_request request = { .method = "GET", .target = A "/history", .body = "", .host_count = 1,
+					.header = find_sent, .header_ctx = &sent };
+	cleanup_http_answer struct http_answer answer = { 0 };
+
+	api_dispatch(f->api, &request, &answer);
+	http_request_deinit(&request);
+	assert_int_equal(answer.status, 200);
+	return request.caller;
+}
+
+static uint64_t caller_of_cookie(struct http_fixture *f, const char *token)
+{
+	char body[640], cookie[600];
+	struct http_reply reply;
+
+	(void)snprintf(body, sizeof(body), "{\"token\":\"%s\"}", token);
+	reply = http_request(f, "POST", "/sign-in", "", body);
+	assert_int_equal(reply.status, 200);
+	(void)snprintf(cookie, sizeof(cookie), "%.*s", (int)strcspn(http_reply_header(&reply, "Set-Cookie"), ";"),
+		       http_reply_header(&reply, "Set-Cookie"));
+	http_reply_free(&reply);
+	return caller_of(f, "Cookie", cookie);
+}
+
+/* People who sign in with tokens of their own have rates of their own: each the one of the token. */
+static void test_cookies_count_apart(void **state)
+{
+	struct http_fixture *f = *state;
+	char one[512], other[512], bearer[600];
+
+	f->options.jwt = (struct api_jwt){ .algorithm = "HS256", .key = JWT_SECRET };
+	http_fixture_restart(f);
+	make_token("ann", one);
+	make_token("ben", other);
+	assert_true(caller_of_cookie(f, one) != caller_of_cookie(f, other));
+	(void)snprintf(bearer, sizeof(bearer), "Bearer %s", one);
+	assert_true(caller_of(f, "Authorization", bearer) == caller_of_cookie(f, one));
+	f->options.jwt = (struct api_jwt){ 0 };
+	http_fixture_restart(f);
+}
+
 static void test_metrics_open(void **state)
 {
 	struct http_fixture *f = *state;
@@ -341,6 +420,7 @@ int main(void)
 		cmocka_unit_test(test_signed_links),
 		cmocka_unit_test(test_comparison_link),
 		cmocka_unit_test(test_page_session),
+		cmocka_unit_test(test_cookies_count_apart),
 		cmocka_unit_test(test_metrics_open),
 		cmocka_unit_test(test_verifier_closes),
 	};
