@@ -222,9 +222,16 @@ static bool is_preparing(struct sessions *s, const char *id)
 /* The session that another request began; its record may be being written. */
 static int get_former(struct sessions *s, const char *tenant, const char *id, struct session_info *ret, struct err *err)
 {
+	int rc;
+
 	while (is_preparing(s, id))
 		clock_sleep_ns(RESOLVE_TICK_NS);
-	return sessions_get(s, tenant, id, ret, err);
+	rc = sessions_get(s, tenant, id, ret, err);
+	/* What a client may only have repeated begins nothing a second time. */
+	if (rc == -ENOENT)
+		return err_set(err, ENOENT, "UnknownSession", "Idempotency-Key",
+			       "this Idempotency-Key began session %s, which was deleted: use another key to begin one", id);
+	return rc;
 }
 
 void sessions_remember_key(struct sessions *s, const char *tenant, const char *key, const char *id,

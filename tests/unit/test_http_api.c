@@ -122,6 +122,13 @@ static void test_start_stop_delete(void **state)
 	reply = get(f, A "/%s", id);
 	assert_int_equal(reply.status, 404);
 	http_reply_free(&reply);
+	/* A repetition begins nothing, and says why there is nothing to answer with. */
+	again = http_request(f, "POST", A "/start", "Idempotency-Key: one\r\n", body);
+	assert_int_equal(again.status, 404);
+	assert_string_equal(http_text(&again, "error_code"), "UnknownSession");
+	assert_string_equal(http_text(&again, "details.field"), "Idempotency-Key");
+	assert_non_null(strstr(http_text(&again, "detail"), id));
+	http_reply_free(&again);
 }
 
 static void test_formats(void **state)
