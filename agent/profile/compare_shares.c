@@ -281,6 +281,21 @@ static int by_delta(const void *left, const void *right)
 	       (fabs(b->delta_pct) < fabs(a->delta_pct));
 }
 
+/* The rows were tested by their cost against the unchanged rest; shown is, as of every function, how far its shares lie
+ * apart. A caller may have no self value on either side. */
+static struct compare_function cumulative_element(const struct comparison *c, const struct share_row *row)
+{
+	struct share_row shown = *row;
+	struct compare_function element;
+
+	shown.delta = row->comparison - row->base;
+	shown.variance /= (1 + c->scale * c->scale) / 2;
+	element = compare_element(c, &shown);
+	element.change = row->base <= 0 ? COMPARE_NEW : row->comparison <= 0 ? COMPARE_GONE : COMPARE_CHANGED;
+	element.cumulative = true;
+	return element;
+}
+
 static int list_unexplained(struct comparison *c, const bool *explained)
 {
 	struct compare_function *list = calloc(c->cumulative_row_count + 1, sizeof(*list));
@@ -294,10 +309,7 @@ static int list_unexplained(struct comparison *c, const bool *explained)
 
 		if (!row->changed || explained[row->function])
 			continue;
-		list[used] = compare_element(c, row);
-		/* A caller may have no self value on either side. */
-		list[used].change = row->base <= 0 ? COMPARE_NEW : row->comparison <= 0 ? COMPARE_GONE : COMPARE_CHANGED;
-		list[used++].cumulative = true;
+		list[used++] = cumulative_element(c, row);
 	}
 	qsort(list, used, sizeof(*list), by_delta);
 	c->out->unexplained = list;
