@@ -12,6 +12,7 @@
 #include "agent/session/session_record.h"
 
 #define MERGED_SESSIONS_MAX 50u
+#define LOOKED_MOST	    1000000u /* 24 MB, two days of 300 services */
 
 static bool is_everything(const char *service)
 {
@@ -212,11 +213,11 @@ struct points {
 	struct one_source one;	     /* likewise */
 	struct levels_vec levels;
 	size_t count;
-	/* Begin of a minute, plus host_ns -> time looked in it, by all series of a host together. */
+	/* Begin of a minute, plus what tells a host's service from others -> time looked at it in this minute. */
 	struct u64map looked_ms;
 	struct u64map looked_all_ms; /* the same of settings for all services: no samples */
 	struct u64map *looked;	     /* the one of them that is filled */
-	uint64_t host_ns;	     /* tells the host of the day under way from others, less than a minute */
+	uint64_t host;		     /* hash of the host of the day under way */
 	bool profiled_only;	 /* values come from elsewhere */
 	bool any;
 	uint64_t samples, lost; /* of all windows, as value */
@@ -247,12 +248,31 @@ static struct history_point *point_at(struct points *points, uint64_t time_ns)
 	return at < points->count ? &points->items[at] : NULL;
 }
 
+static int put_longer(struct u64map *looked, uint64_t key, uint64_t ms)
+{
+	uint64_t known_ms;
+
+	return u64map_get(looked, key, &known_ms) && known_ms >= ms ? 0 : u64map_put(looked, key, ms);
+}
+
+/* Parts of a minute, and those of owners that took turns, add up; services were looked at side by side. Beyond LOOKED_MOST,
+ * days of hundreds of services, the longest part stands for all. */
+static int add_looked(struct points *points, const struct store_window *window)
+{
+	uint64_t service = hash_bytes(window->service, strlen(window->service), points->host), ms = 0;
+	uint64_t key = window->from_ns + service % CONTINUOUS_MINUTE_NS;
+
+	if (points->looked->count >= LOOKED_MOST)
+		return put_longer(points->looked, window->from_ns + points->host % CONTINUOUS_MINUTE_NS, window->profiled_ms);
+	(void)u64map_get(points->looked, key, &ms);
+	return u64map_put(points->looked, key, ms + window->profiled_ms);
+}
+
 static int add_window(void *ctx, const struct store_window *window)
 {
 	struct points *points = ctx;
 	struct history_point *point = point_at(points, window->from_ns);
 	uint32_t highest, rate = owners_rate(window->owners, points->window->tenant, &highest);
-	uint64_t looked_ms = 0, key = window->from_ns + points->host_ns;
 
 	if (!point)
 		return 0;
@@ -264,18 +284,10 @@ static int add_window(void *ctx, const struct store_window *window)
 		point->total_value += window->value;
 		point->sample_count += highest ? window->samples * rate / highest : window->samples;
 	}
-	(void)u64map_get(points->looked, key, &looked_ms);
-	return u64map_put(points->looked, key, looked_ms + window->profiled_ms);
+	return add_looked(points, window);
 }
 
-static int put_longer(struct u64map *looked, uint64_t key, uint64_t ms)
-{
-	uint64_t known_ms;
-
-	return u64map_get(looked, key, &known_ms) && known_ms >= ms ? 0 : u64map_put(looked, key, ms);
-}
-
-/* Parts of a minute add up; several services were looked at in the same time, and hosts side by side. */
+/* Services, and hosts, are looked at in the same time: the longest counts. */
 static int sum_looked(struct points *points)
 {
 	struct u64map minutes = { 0 };
@@ -309,7 +321,7 @@ static int add_day(void *ctx, const struct store_day *day, uint64_t bytes)
 	if (begin_ns >= points->window->to_ns || begin_ns + CONTINUOUS_DAY_NS <= points->window->from_ns ||
 	    !hosts_has_day(points->s, day, points->window->host))
 		return 0;
-	points->host_ns = hash_bytes(day->host, strlen(day->host), 0) % CONTINUOUS_MINUTE_NS;
+	points->host = hash_bytes(day->host, strlen(day->host), 0);
 	rc = store_history_windows(points->s->store, day, &points->rows, add_window, points, NULL,
 				   points->err);
 	/* Dropped meanwhile, or damaged: a gap. */

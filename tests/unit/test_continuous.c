@@ -359,6 +359,28 @@ static struct store_window looked(const char *service, uint64_t minute_ns, uint6
 				      .samples = samples, .lost = samples / 10, .value = (int64_t)samples * 1000, .data = "", .len = 1 };
 }
 
+/* Services that are looked at side by side are looked at in the same time: of the whole host it counts once. */
+static void test_the_host_is_looked_at_once(void **state)
+{
+	struct session_fixture *f = *state;
+	uint64_t day = clock_realtime_ns() / (86400 * NS_PER_S) - 1, begin_ns = day * 86400 * NS_PER_S + 600 * NS_PER_S;
+	struct store_window windows[] = { looked("*", begin_ns, 0), looked("other", begin_ns, 10), looked("web", begin_ns, 40) };
+	const struct store_day which = { .day = (uint32_t)day, .retention_days = 7 };
+	struct history_window window = { .tenant = "default", .service = "*", .type = PROFILE_CPU, .from_ns = begin_ns,
+					 .to_ns = begin_ns + MINUTE };
+	struct history_points points;
+	struct err err = { 0 };
+
+	for (size_t i = 0; i < ARRAY_SIZE(windows); i++)
+		windows[i].profiled_ms = 12000;
+	assert_int_equal(store_history_append(f->store, &which, NULL, 0, windows, ARRAY_SIZE(windows), 1, 1, &err), 0);
+	assert_int_equal(sessions_points(f->sessions, &window, MINUTE, NULL, &points, &err), 0);
+	assert_int_equal(points.count, 1);
+	assert_int_equal(points.items[0].total_value, 50 * 1000);
+	assert_int_equal(points.items[0].profiled_ns, 12 * NS_PER_S);
+	history_points_deinit(&points);
+}
+
 /* A minute without samples is zero when it was looked at, and a gap when it was not. */
 static void test_zero_is_no_gap(void **state)
 {
@@ -844,6 +866,7 @@ int main(void)
 		T(test_each_owner_its_rate),
 		T(test_windows_and_points),
 		T(test_zero_is_no_gap),
+		T(test_the_host_is_looked_at_once),
 		T(test_looking_is_kept),
 		T(test_looking_by_an_alias),
 		T(test_what_is_learned_later_counts),
