@@ -218,7 +218,7 @@ struct points {
 	struct u64map looked_all_ms; /* the same of settings for all services: no samples */
 	struct u64map *looked;	     /* the one of them that is filled */
 	uint64_t host;		     /* hash of the host of the day under way */
-	bool profiled_only;	 /* values come from elsewhere */
+	struct history_point *whole; /* sums of windows by step: @items, or beside it when that is of a function */
 	bool any;
 	uint64_t samples, lost; /* of all windows, as value */
 	int64_t value;
@@ -238,14 +238,15 @@ static struct profile_quality nothing_known(void)
 	return quality;
 }
 
-static struct history_point *point_at(struct points *points, uint64_t time_ns)
+/* Of @items, one by step. */
+static struct history_point *point_at(const struct points *points, struct history_point *items, uint64_t time_ns)
 {
 	size_t at;
 
 	if (time_ns < points->window->from_ns)
 		return NULL;
 	at = (time_ns - points->window->from_ns) / points->step_ns;
-	return at < points->count ? &points->items[at] : NULL;
+	return at < points->count ? &items[at] : NULL;
 }
 
 static int put_longer(struct u64map *looked, uint64_t key, uint64_t ms)
@@ -271,7 +272,7 @@ static int add_looked(struct points *points, const struct store_window *window)
 static int add_window(void *ctx, const struct store_window *window)
 {
 	struct points *points = ctx;
-	struct history_point *point = point_at(points, window->from_ns);
+	struct history_point *point = point_at(points, points->whole, window->from_ns);
 	uint32_t highest, rate = owners_rate(window->owners, points->window->tenant, &highest);
 
 	if (!point)
@@ -280,10 +281,8 @@ static int add_window(void *ctx, const struct store_window *window)
 	points->samples += highest ? window->samples * rate / highest : window->samples;
 	points->lost += highest ? window->lost * rate / highest : window->lost;
 	points->value += window->value;
-	if (!points->profiled_only) {
-		point->total_value += window->value;
-		point->sample_count += highest ? window->samples * rate / highest : window->samples;
-	}
+	point->total_value += window->value;
+	point->sample_count += highest ? window->samples * rate / highest : window->samples;
 	return add_looked(points, window);
 }
 
@@ -302,7 +301,7 @@ static int sum_looked(struct points *points)
 	for (at = 0; rc == 0 && u64map_next(&points->looked_ms, &at, &key, &ms);)
 		rc = put_longer(&minutes, key - key % CONTINUOUS_MINUTE_NS, ms);
 	for (at = 0; u64map_next(&minutes, &at, &key, &ms);) {
-		struct history_point *point = point_at(points, key);
+		struct history_point *point = point_at(points, points->items, key);
 
 		if (point)
 			point->profiled_ns += ms * NS_PER_MS < CONTINUOUS_MINUTE_NS ? ms * NS_PER_MS
@@ -358,7 +357,7 @@ static void settle_duration(struct sessions *s, const struct history_window *win
 {
 	struct history_window looked = *stored;
 	struct history_point whole = { 0 };
-	struct points points = { .window = &looked, .items = &whole, .count = 1, .s = s };
+	struct points points = { .window = &looked, .items = &whole, .whole = &whole, .count = 1, .s = s };
 
 	looked.service = window->service;
 	points.step_ns = looked.to_ns - looked.from_ns;
@@ -406,20 +405,25 @@ static bool *mark_nodes(const struct profile *p, const char *function)
 	return marks;
 }
 
-/* Samples of the marked nodes by time as their values are: an event may be the sum of several. */
+/* As many as the value of @point that is the function's has in the whole of that time: the rate may have been another one then. */
+static double expected_samples(const struct history_point *point, const struct history_point *whole)
+{
+	return whole->total_value > 0 ? (double)point->total_value / (double)whole->total_value * (double)whole->sample_count : 0;
+}
+
+/* The samples of the marked nodes by time: an event may be the sum of several. */
 static void share_samples(struct points *points, const struct profile *p, const bool *marks)
 {
-	double samples = 0, value = 0;
+	double samples = 0, expected = 0;
 
-	for (uint32_t i = 0; i < p->sample_count; i++) {
-		if (!marks[p->samples[i].node])
-			continue;
-		samples += (double)p->samples[i].values[0];
-		value += (double)p->samples[i].values[profile_value_index(p)];
-	}
-	for (size_t i = 0; i < points->count && value > 0; i++)
+	for (uint32_t i = 0; i < p->sample_count; i++)
+		if (marks[p->samples[i].node])
+			samples += (double)p->samples[i].values[0];
+	for (size_t i = 0; i < points->count; i++)
+		expected += expected_samples(&points->items[i], &points->whole[i]);
+	for (size_t i = 0; i < points->count && expected > 0; i++)
 		points->items[i].sample_count =
-			(uint64_t)((double)points->items[i].total_value / value * samples + 0.5);
+			(uint64_t)(expected_samples(&points->items[i], &points->whole[i]) / expected * samples + 0.5);
 }
 
 static int sum_function(struct points *points)
@@ -438,18 +442,18 @@ static int sum_function(struct points *points)
 	if (!marks)
 		return err_set(points->err, ENOMEM, NULL, NULL, "no memory for a trend");
 	for (uint32_t i = 0; i < p->event_count; i++) {
-		struct history_point *point = point_at(points, p->events[i].time_ns);
+		struct history_point *point = point_at(points, points->items, p->events[i].time_ns);
 
 		if (!point || !marks[p->events[i].node])
 			continue;
 		point->total_value += p->events[i].value;
 		point->sample_count++; /* where a type counts nothing else */
 	}
-	if (profile_type_info(p->meta.type)->value_count > 1)
-		share_samples(points, p, marks);
-	points->profiled_only = true;
 	points->quality = p->quality;
-	return sum_windows(points);
+	rc = sum_windows(points);
+	if (rc == 0 && profile_type_info(p->meta.type)->value_count > 1)
+		share_samples(points, p, marks);
+	return rc;
 }
 
 typedef int session_visit_fn(struct points *points, struct history_point *point, const struct session_info *info);
@@ -468,7 +472,7 @@ static int each_session(struct points *points, session_visit_fn *visit)
 		if (rc < 0)
 			return rc;
 		for (uint32_t i = 0; i < list.count && rc == 0; i++) {
-			struct history_point *point = point_at(points, list.items[i].created_at_ns);
+			struct history_point *point = point_at(points, points->items, list.items[i].created_at_ns);
 
 			rc = point ? visit(points, point, &list.items[i]) : 0;
 		}
@@ -617,8 +621,11 @@ int sessions_points(struct sessions *s, const struct history_window *window, uin
 			       "makes %zu points of this window, at most %u are given",
 			       points.count, HISTORY_POINTS_MAX);
 	points.items = calloc(points.count + 1, sizeof(*points.items));
+	points.whole = function ? calloc(points.count + 1, sizeof(*points.whole)) : points.items;
 	points.standing = calloc(points.count + 1, sizeof(*points.standing));
-	if (!points.items || !points.standing) {
+	if (!points.items || !points.whole || !points.standing) {
+		if (function)
+			free(points.whole);
 		free(points.items);
 		free(points.standing);
 		return err_set(err, ENOMEM, NULL, NULL, "no memory for a trend");
@@ -630,6 +637,8 @@ int sessions_points(struct sessions *s, const struct history_window *window, uin
 	u64map_deinit(&points.looked_all_ms);
 	levels_vec_deinit(&points.levels);
 	free(points.standing);
+	if (function)
+		free(points.whole);
 	if (rc < 0) {
 		free(points.items);
 		return rc;

@@ -240,6 +240,55 @@ static void add_minutes(struct history *h, uint64_t from_ns, uint64_t to_ns, dou
 	}
 }
 
+/* A minute of @count samples of each of the three, @period_ns apart. */
+static void add_minute_of(struct history *h, uint64_t at_ns, const unsigned count[3], uint64_t period_ns)
+{
+	const struct store_day day = { .day = (uint32_t)(at_ns / DAY), .retention_days = KEPT };
+	struct store_window window = { .service = "web", .type = "cpu", .owners = ",default:99,", .from_ns = at_ns,
+				       .whole = true, .profiled_ms = 60000 };
+	cleanup_buf struct buf data = { 0 };
+	struct store_chunk chunks[64];
+	struct chunk_sum sums[3];
+
+	memcpy(sums, h->sums, sizeof(sums));
+	for (unsigned i = 0; i < 3; i++) {
+		sums[i].value = (int64_t)(count[i] * period_ns);
+		sums[i].value2 = 1024ull * count[i];
+		window.value += sums[i].value;
+		window.samples += count[i];
+	}
+	chunk_encode_window(&data, sums, 3);
+	window.data = data.data;
+	window.len = data.len;
+	for (size_t i = 0; i < h->chunk_count; i++)
+		chunks[i] = (struct store_chunk){ h->kinds[i], h->chunks[i].data, h->chunks[i].len };
+	assert_int_equal(store_history_append(h->f->store, &day, chunks, h->day == day.day ? 0 : h->chunk_count, &window, 1, 0,
+					      0, NULL), 0);
+	h->day = day.day;
+}
+
+/* The sampling backs off in the second minute: as much time is a tenth of the samples there, of a function as of all. */
+static void test_samples_of_a_function_by_time(void **state)
+{
+	struct session_fixture *f = *state;
+	struct history *h = begin_history(f);
+	uint64_t begin_ns = (clock_realtime_ns() / DAY - 2) * DAY + 6 * HOUR;
+	struct history_window window = { .tenant = "default", .service = "web", .type = PROFILE_CPU, .from_ns = begin_ns,
+					 .to_ns = begin_ns + 2 * MINUTE };
+	struct history_points points;
+	struct err err = { 0 };
+
+	add_minute_of(h, begin_ns, (const unsigned[]){ 100, 400, 500 }, PERIOD_99);
+	add_minute_of(h, begin_ns + MINUTE, (const unsigned[]){ 10, 40, 50 }, 10 * PERIOD_99);
+	assert_int_equal(sessions_points(f->sessions, &window, MINUTE, "f_200", &points, &err), 0);
+	assert_int_equal(points.count, 2);
+	assert_int_equal(points.items[0].total_value, points.items[1].total_value);
+	assert_int_equal(points.items[0].sample_count, 400);
+	assert_int_equal(points.items[1].sample_count, 40);
+	history_points_deinit(&points);
+	end_history(h);
+}
+
 static void watch(struct session_fixture *f, const char *against)
 {
 	struct continuous_setting setting = { .types = 1u << PROFILE_CPU, .rate_hz = 99,
@@ -637,6 +686,7 @@ int main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, session_fixture_teardown)
 	const struct CMUnitTest tests[] = {
 		T(test_same_hour_of_other_days),
+		T(test_samples_of_a_function_by_time),
 		T(test_change_of_level),
 		T(test_new_build_is_judged_at_once),
 		T(test_against_a_baseline),
