@@ -374,9 +374,20 @@ static uint64_t io_calls_max(void)
 	return each < IO_CALLS_MIN ? IO_CALLS_MIN : each;
 }
 
+/* As far as it goes; what is to be taken off is, all of it. */
+static int set_bytes(struct bpf_agent *agent, bool on)
+{
+	int rc = set_ends(agent, on);
+
+	if (rc == 0)
+		rc = io_ring_attach(agent->waits, on);
+	return rc == 0 ? set_disk(agent, on) : rc;
+}
+
 int bpf_agent_set_io(struct bpf_agent *agent, bool on, uint64_t budget_ns)
 {
 	struct err err = { 0 };
+	bool by_call;
 	int rc;
 
 	if (!on && !agent->waits)
@@ -390,10 +401,14 @@ int bpf_agent_set_io(struct bpf_agent *agent, bool on, uint64_t budget_ns)
 	}
 	agent->skel->bss->config.io_budget_ns = budget_ns;
 	agent->skel->bss->config.io_calls_max = io_calls_max();
-	rc = set_ends(agent, on);
+	by_call = agent->features.found[FEATURE_FEXIT];
+	rc = set_bytes(agent, on);
 	if (rc == 0)
-		rc = io_ring_attach(agent->waits, on);
-	return rc == 0 ? set_disk(agent, on) : rc;
+		return 0;
+	/* Where all of them were attached nothing can fail: some were not, so none is to stay. */
+	(void)set_bytes(agent, false);
+	agent->features.found[FEATURE_FEXIT] = by_call;
+	return rc;
 }
 
 int bpf_agent_sweep(struct bpf_agent *agent, bool all, void (*poll)(void *ctx), void *ctx)

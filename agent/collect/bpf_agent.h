@@ -44,7 +44,8 @@ int bpf_agent_set_waker_stacks(struct bpf_agent *agent, bool on) must_use;
  * -EOPNOTSUPP on old kernels and while the off-CPU programs are not attached. */
 int bpf_agent_set_kernel_locks(struct bpf_agent *agent, bool on) must_use;
 /* Whether calls that move bytes are recorded: every one while that takes at most @budget_ns of a CPU's time in
- * PROF_IO_WINDOW_NS, beyond that a sample. -EOPNOTSUPP on kernels without off-CPU types. */
+ * PROF_IO_WINDOW_NS, beyond that a sample. -EOPNOTSUPP on kernels without off-CPU types. On failure none of the programs
+ * stays attached that was not before. */
 int bpf_agent_set_io(struct bpf_agent *agent, bool on, uint64_t budget_ns) must_use;
 /* Where they are, by now: at their own ends, or at the end of every system call, all of which then take longer. */
 bool bpf_agent_io_is_by_call(const struct bpf_agent *agent);

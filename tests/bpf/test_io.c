@@ -2,6 +2,8 @@
 /* Bytes of a program that moves them by every call there is: each call as it was while there are few, the right sum in
  * the mean where there are many, and the thread's own count to the byte. At the ends of those calls where the kernel
  * lets programs in there, and at the end of every system call. */
+#include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <poll.h>
@@ -15,6 +17,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -36,6 +39,7 @@
 #define MANY_CALLS 20000u
 #define MANY_BYTES 100u
 #define PACED_CALLS 3000u
+#define FILLERS	   256u
 #define PACE_NS	   200000 /* half of what may be recorded at most */
 
 enum task { EVERY_CALL, MANY, PACED, MANY_MESSAGES, EVENTS };
@@ -188,8 +192,8 @@ _Noreturn static void program(void)
 	}
 }
 
-/* With the feature @disable (NULL: none) as if the kernel lacked it. */
-static void begin(const char *disable)
+/* With the feature @disable (NULL: none) as if the kernel lacked it; bytes are not followed yet. */
+static void begin_waits(const char *disable)
 {
 	struct features features = bpf_target_features(disable);
 	struct err err = { 0 };
@@ -207,6 +211,11 @@ static void begin(const char *disable)
 	/* waits are not what is looked at here */
 	if (bpf_agent_set_offcpu(agent, true, 4 * NS_PER_S, &err) < 0)
 		fail_msg("%s", err.text);
+}
+
+static void begin(const char *disable)
+{
+	begin_waits(disable);
 	assert_int_equal(bpf_agent_set_io(agent, true, budget_ns), 0);
 	print_message("%s\n", bpf_agent_io_is_by_call(agent) ? "at the ends of calls that move bytes"
 							      : "at the end of every system call");
@@ -428,6 +437,67 @@ static void test_beside_undecided(void **state)
 	end(NULL);
 }
 
+static unsigned open_files(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	unsigned count = 0;
+
+	assert_non_null(dir);
+	while (readdir(dir))
+		count++;
+	(void)closedir(dir);
+	return count;
+}
+
+/* Whether it works while only @files more can be opened. */
+static int set_io_with(unsigned files)
+{
+	struct rlimit before, limit;
+	int fillers[FILLERS], rc;
+
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	limit = before;
+	for (size_t i = 0; i < FILLERS; i++) /* the lowest numbers first: none below the limit is left */
+		fillers[i] = dup(0);
+	assert_true(fillers[FILLERS - 1] >= 0);
+	limit.rlim_cur = (rlim_t)fillers[FILLERS - 1] + 1;
+	for (unsigned i = 0; i < files; i++)
+		(void)close(fillers[i]);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	rc = bpf_agent_set_io(agent, true, budget_ns);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+	for (unsigned i = files; i < FILLERS; i++)
+		(void)close(fillers[i]);
+	return rc;
+}
+
+static void these_are_open(unsigned files)
+{
+	for (unsigned n = 0; n < 6000 && open_files() != files; n++)
+		(void)nanosleep(&(struct timespec){ .tv_nsec = 10 * NS_PER_MS }, NULL);
+	assert_int_equal(open_files(), files);
+}
+
+/* Where not all programs can be attached none is, and nothing is remembered of the failure. */
+static void test_not_by_halves(void **state)
+{
+	unsigned without, needed;
+
+	begin_waits(NULL);
+	without = open_files();
+	assert_int_equal(bpf_agent_set_io(agent, true, budget_ns), 0);
+	needed = open_files() - without;
+	assert_int_equal(bpf_agent_set_io(agent, false, 0), 0);
+	these_are_open(without);
+	assert_int_equal(set_io_with(0), -EMFILE);
+	these_are_open(without);
+	assert_int_equal(set_io_with(needed - 1), -EMFILE);
+	these_are_open(without);
+	assert_int_equal(set_io_with(needed), 0);
+	these_are_open(without + needed);
+	end(NULL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -435,6 +505,7 @@ int main(void)
 		cmocka_unit_test_teardown(test_many_calls, end),
 		cmocka_unit_test_teardown(test_budget, end),
 		cmocka_unit_test_teardown(test_beside_undecided, end),
+		cmocka_unit_test_teardown(test_not_by_halves, end),
 	};
 
 	if (bpf_target_skip())
