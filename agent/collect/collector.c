@@ -124,18 +124,22 @@ static bool has_slept(struct timers *timers)
 static void follow_cpus(struct collector *c, struct timers *timers)
 {
 	const bool slept = has_slept(timers), sampling = c->rate_hz > 0;
+	/* Likewise one that went and came back since we looked. */
+	const bool anew = (collector_active(c) && mmap_records_have_died(c->mmaps)) || slept;
 	char text[ONLINE_TEXT_BYTES];
 	ssize_t len = io_read_small(AT_FDCWD, "/sys/devices/system/cpu/online", text, sizeof(text));
 
-	if (len > 0 && !slept && sampling == timers->sampling && strcmp(text, timers->online) == 0)
+	if (len > 0 && !anew && sampling == timers->sampling && strcmp(text, timers->online) == 0)
 		return;
 	timers->online[0] = '\0';
 	timers->sampling = sampling;
-	if (bpf_agent_follow_cpus(c->bpf, slept) < 0)
+	if (bpf_agent_follow_cpus(c->bpf, anew) < 0)
 		log_debug("a CPU that came online is not sampled yet");
 	else if (len > 0)
 		memcpy(timers->online, text, sizeof(text));
-	mmap_records_follow_cpus(c->mmaps, slept);
+	mmap_records_follow_cpus(c->mmaps, anew);
+	if (anew)
+		follow_lost(c, 1);
 }
 
 uint64_t collector_feed_costs(struct collector *c, uint64_t now_ns)

@@ -155,6 +155,8 @@ void follow_want_rows(struct collector *c);
 struct module_origin follow_origin(const struct proc *proc, const struct mapping *mapping);
 /* Moves mapping records out of the kernel, to be applied by follow_apply(). */
 void follow_drain(struct collector *c);
+/* @lost mapping records were not seen: all processes are read again when they are next needed. */
+void follow_lost(struct collector *c, uint64_t lost);
 /* Applies drained mapping records up to @time_ns. */
 void follow_apply(struct collector *c, uint64_t time_ns);
 /* Applies all mapping records up to @time_ns, those not drained yet too, so that they and BPF's events are

@@ -158,7 +158,7 @@ static bool has_executed_since(const struct collector *c, uint32_t tgid)
 	return false;
 }
 
-static void count_lost_records(struct collector *c, uint64_t lost)
+void follow_lost(struct collector *c, uint64_t lost)
 {
 	struct proc *proc;
 	size_t at = 0;
@@ -181,7 +181,7 @@ static bool was_of(struct collector *c, const struct proc *proc)
 		return true;
 	c->drained_ns = clock_monotonic_ns();
 	mmap_records_drain_more(c->mmaps, &c->batch, c->batch_at);
-	count_lost_records(c, c->batch.lost - lost);
+	follow_lost(c, c->batch.lost - lost);
 	return !has_executed_since(c, proc->tgid);
 }
 
@@ -603,7 +603,7 @@ void follow_drain(struct collector *c)
 	c->drained_ns = clock_monotonic_ns();
 	mmap_records_drain(c->mmaps, &c->batch);
 	c->batch_at = 0;
-	count_lost_records(c, c->batch.lost);
+	follow_lost(c, c->batch.lost);
 }
 
 void follow_until(struct collector *c, uint64_t time_ns)

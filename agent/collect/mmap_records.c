@@ -28,6 +28,7 @@
 struct cpu_ring {
 	int fd; /* -1 = not open */
 	struct perf_event_mmap_page *page;
+	uint64_t enabled_ns; /* when it was last looked at: the event's own clock, which stands when it is dead */
 };
 
 struct mmap_records {
@@ -178,6 +179,7 @@ static int ring_open(struct mmap_records *records, unsigned cpu)
 		.size = sizeof(attr),
 		.config = PERF_COUNT_SW_DUMMY,
 		.sample_type = PERF_SAMPLE_TID | PERF_SAMPLE_TIME,
+		.read_format = PERF_FORMAT_TOTAL_TIME_ENABLED,
 		.exclude_kernel = 1,
 		.mmap = 1,
 		.mmap2 = 1,
@@ -335,6 +337,29 @@ void mmap_records_follow_cpus(struct mmap_records *records, bool anew)
 	if (grow_rings(records) == 0)
 		/* A CPU that goes while we open it is tried again next second. */
 		(void)!each_online_cpu(open_cpu, records);
+}
+
+/* perf_event_exit_cpu_context() of the kernel takes the events of a CPU that goes out of its context, for good. */
+static bool has_died(struct cpu_ring *ring)
+{
+	const uint64_t before_ns = ring->enabled_ns;
+	struct {
+		uint64_t count, enabled_ns;
+	} now;
+
+	if (ring->fd < 0 || read(ring->fd, &now, sizeof(now)) != (ssize_t)sizeof(now))
+		return false;
+	ring->enabled_ns = now.enabled_ns;
+	return now.enabled_ns == before_ns;
+}
+
+bool mmap_records_have_died(struct mmap_records *records)
+{
+	bool any = false;
+
+	for (unsigned i = 0; i < records->ring_count; i++)
+		any |= has_died(&records->rings[i]);
+	return any;
 }
 
 int mmap_records_poll_fd(const struct mmap_records *records)

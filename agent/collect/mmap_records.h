@@ -57,6 +57,9 @@ CLEANUP_DEFINE(mmap_records, struct mmap_records *, mmap_records_destroy);
 /* Opens CPUs that came online, closes those that went; with @anew all are closed before, as for perf_events_follow(), and
  * what was not drained is gone. */
 void mmap_records_follow_cpus(struct mmap_records *records, bool anew);
+/* Whether the event of a CPU does not count since it was last asked: the CPU went and came back, and so are dead all other
+ * events of it. At the cost of an interrupt on each CPU. */
+bool mmap_records_have_died(struct mmap_records *records);
 /* Readable (epoll) when a ring has something; owned by @records. */
 int mmap_records_poll_fd(const struct mmap_records *records);
 /* Moves everything from the rings into @batch (emptied first), sorted by time. */

@@ -104,17 +104,24 @@ static bool is_exec_seen(void)
 	return false;
 }
 
-/* After the host slept the list of its CPUs is what it was, but their events are dead. */
+/* After the host slept, or a CPU went and came back between two looks, the list of its CPUs is what it was, but their
+ * events are dead. */
 static void dead_events_are_opened_anew(void **state)
 {
 	if (!records)
 		skip();
 	assert_true(is_exec_seen());
+	assert_false(mmap_records_have_died(records));
+	assert_false(mmap_records_have_died(records));
 	bpf_target_kill_events();
 	mmap_records_follow_cpus(records, false);
 	assert_false(is_exec_seen());
+	(void)mmap_records_have_died(records);
+	assert_true(mmap_records_have_died(records));
 	mmap_records_follow_cpus(records, true);
 	assert_true(is_exec_seen());
+	assert_false(mmap_records_have_died(records));
+	assert_false(mmap_records_have_died(records));
 }
 
 static void an_overflow_is_counted(void **state)
