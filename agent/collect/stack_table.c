@@ -43,6 +43,7 @@ struct stack_table *stack_table_create(size_t bytes_max, void (*evicted)(void *c
 
 static void stack_free(struct stack *stack)
 {
+	free(stack->addresses);
 	free(stack->frames);
 	free(stack);
 }
@@ -69,7 +70,7 @@ static struct stack *look_up(const struct u64map *map, uint64_t key)
 
 static size_t bytes_of_stack(const struct stack *stack)
 {
-	return ENTRY_BYTES + stack->frame_count * sizeof(*stack->frames);
+	return ENTRY_BYTES + stack->frame_count * sizeof(*stack->frames) * (stack->addresses ? 2 : 1);
 }
 
 static void drop_id(struct stack_table *table, const struct stack *stack)
@@ -109,6 +110,28 @@ static void make_room(struct stack_table *table, size_t bytes)
 	}
 }
 
+static bool is_address(uint64_t frame)
+{
+	return prof_frame_kind(frame) == PROF_FRAME_ADDRESS;
+}
+
+static int keep_addresses(struct stack *stack)
+{
+	uint16_t first = 0;
+
+	while (first < stack->frame_count && !is_address(stack->frames[first]))
+		first++;
+	if (first == stack->frame_count)
+		return 0;
+	stack->addresses = calloc(stack->frame_count, sizeof(*stack->addresses));
+	if (!stack->addresses)
+		return -ENOMEM;
+	for (uint16_t i = first; i < stack->frame_count; i++)
+		if (is_address(stack->frames[i]))
+			stack->addresses[i] = stack->frames[i];
+	return 0;
+}
+
 int stack_table_put(struct stack_table *table, uint64_t hash, const uint64_t *frames,
 		    uint16_t frame_count, uint8_t outcome)
 {
@@ -129,6 +152,9 @@ int stack_table_put(struct stack_table *table, uint64_t hash, const uint64_t *fr
 	stack->frame_count = frame_count;
 	stack->outcome = outcome;
 	stack->hash = hash;
+	rc = keep_addresses(stack);
+	if (rc < 0)
+		return rc;
 	make_room(table, bytes_of_stack(stack));
 	rc = stack_vec_push(&table->slots, stack);
 	if (rc < 0)
@@ -204,12 +230,26 @@ static uint64_t hash_frame(uint64_t id, uint64_t frame, const struct stack_resol
 	}
 }
 
+/* What was resolved for another life says nothing in that of @salt. */
+static void begin_life(struct stack *stack, uint64_t salt)
+{
+	if (!stack->addresses || stack->life == salt)
+		return;
+	stack->life = salt;
+	stack->flags |= STACK_ADDRESSES;
+	stack->resolved_at = UINT64_MAX;
+	for (uint16_t i = 0; i < stack->frame_count; i++)
+		if (stack->addresses[i])
+			stack->frames[i] = stack->addresses[i];
+}
+
 bool stack_table_normalize(struct stack_table *table, struct stack *stack,
 			   const struct stack_resolver *resolver)
 {
 	uint64_t id = hash_combine(ID_SEED, stack->outcome);
 	uint8_t flags = 0;
 
+	begin_life(stack, resolver->salt);
 	if (stack->id && (!(stack->flags & (STACK_PROVISIONAL | STACK_ADDRESSES)) ||
 			  stack->resolved_at == resolver->version))
 		return false;

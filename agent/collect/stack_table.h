@@ -32,6 +32,8 @@ struct stack {
 	uint8_t flags;		  /* enum stack_flag */
 	uint8_t uses;		  /* rounds of the clock's hand that it survives, at most 3 */
 	uint64_t *frames;	  /* leaf first */
+	uint64_t *addresses;	  /* as many, those that came as ADDRESS frames, others 0; NULL = there were none */
+	uint64_t life;		  /* salt of the process that they were resolved for */
 };
 
 struct stack_table;
@@ -67,8 +69,9 @@ struct stack_resolver {
 	uint64_t salt;	  /* for ids that are not stable: unique to this collector life and process */
 };
 
-/* Brings @stack into normal form if it never was, or if it is not final and the resolver's version has
- * changed. True if the id changed. */
+/* Brings @stack into normal form if it never was, if it is not final and the resolver's version has changed, or if it came with
+ * addresses and was last another life's: BPF tells processes apart by their number, which a program keeps when it executes
+ * another. True if the id changed. */
 bool stack_table_normalize(struct stack_table *table, struct stack *stack,
 			   const struct stack_resolver *resolver);
 

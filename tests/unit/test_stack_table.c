@@ -115,6 +115,34 @@ static void addresses_belong_to_one_process(void **state)
 	assert_true(id_of(&world, &frame, 1, 0, 2, &flags) != mine);
 }
 
+/* A process that executes another program keeps its number, by which BPF tells addresses apart. */
+static void addresses_are_resolved_for_each_life(void **state)
+{
+	cleanup(stack_table) struct stack_table *table = stack_table_create(STACK_TABLE_BYTES_MAX, NULL, NULL);
+	struct world before = { .module = 3, .keys = { [3] = 0xaaa, [4] = 0xbbb, [5] = 0xccc }, .mapped = true };
+	struct world after = before;
+	const uint64_t frames[] = { prof_frame_address(PROF_FRAME_ADDRESS, 0x1000040, 0),
+				    prof_frame_module(5, 0x80, PROF_FRAME_RETURN) };
+	struct stack_resolver resolvers[] = { resolver_of(&before, 7, 1), resolver_of(&after, 7, 2) };
+	struct stack *stack;
+
+	after.module = 4;
+	assert_int_equal(stack_table_put(table, 5, frames, 2, 0), 0);
+	stack = stack_table_find(table, 5);
+	for (unsigned i = 0; i < 4; i++) {
+		const uint64_t id = stack->id;
+
+		stack->sent_generation = 1;
+		assert_true(stack_table_normalize(table, stack, &resolvers[i % 2]));
+		assert_int_equal(stack->frames[0], prof_frame_module(i % 2 ? 4 : 3, 0x40, 0));
+		assert_int_equal(stack->frames[1], frames[1]);
+		assert_int_equal(stack->flags, 0);
+		assert_true(stack->id != id);
+		assert_int_equal(stack->sent_generation, 0);
+		assert_false(stack_table_normalize(table, stack, &resolvers[i % 2]));
+	}
+}
+
 static void a_stack_becomes_final_when_more_is_known(void **state)
 {
 	cleanup(stack_table) struct stack_table *table =
@@ -208,6 +236,7 @@ int main(void)
 		cmocka_unit_test(an_id_depends_on_content_and_nothing_else),
 		cmocka_unit_test(what_differs_has_another_id),
 		cmocka_unit_test(addresses_belong_to_one_process),
+		cmocka_unit_test(addresses_are_resolved_for_each_life),
 		cmocka_unit_test(a_stack_becomes_final_when_more_is_known),
 		cmocka_unit_test(memory_is_bounded_and_what_is_used_stays),
 		cmocka_unit_test(hostile_counts_are_refused),
