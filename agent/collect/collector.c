@@ -89,19 +89,20 @@ static uint32_t online_cpus(void)
 	return count > 0 ? (uint32_t)count : 1;
 }
 
-/* Increments of all outcomes since they were last written. */
-static void feed_outcomes(struct collector *c, const struct bpf_costs *costs, uint64_t now_ns)
+/* Increments of all outcomes since they were last written. False: there was no room. */
+static bool feed_outcomes(struct collector *c, const struct bpf_costs *costs, uint64_t now_ns)
 {
 	uint64_t increments[PROF_OUTCOMES_MAX];
 
 	for (size_t i = 0; i < PROF_OUTCOMES_MAX; i++)
 		increments[i] = costs->outcomes[i] + c->own_outcomes[i] - c->last_outcomes[i];
 	if (feed_write_outcomes(&c->feed, now_ns, increments) < 0)
-		return; /* they are in the next ones */
+		return false; /* they are in the next ones */
 	for (size_t i = 0; i < PROF_OUTCOMES_MAX; i++)
 		c->last_outcomes[i] += increments[i];
 	if (increments[OUTCOME_task_event_lost])
 		c->rescan_due = true;
+	return true;
 }
 
 static int64_t host_asleep_ns(void)
@@ -147,8 +148,9 @@ uint64_t collector_feed_costs(struct collector *c, uint64_t now_ns)
 	struct bpf_costs costs = { 0 };
 	uint64_t cpu_ns = own_cpu_ns();
 
-	if (c->bpf && bpf_agent_costs(c->bpf, &costs) == 0)
-		feed_outcomes(c, &costs, now_ns);
+	/* A clock says that all before it is told. */
+	if (c->bpf && bpf_agent_costs(c->bpf, &costs) == 0 && !feed_outcomes(c, &costs, now_ns))
+		return cpu_ns + costs.run_ns;
 	if (feed_write_clock(&c->feed, cpu_ns, &costs) < 0)
 		c->own_outcomes[OUTCOME_feed_full]++;
 	return cpu_ns + costs.run_ns;

@@ -112,6 +112,7 @@ static void begin_sampling(struct sessions *s, struct session *session, uint64_t
 	session->info.started_at_ns = to_realtime(s, time_ns);
 	session->host_samples_from = *host_samples_of(s, session);
 	session->host_lost_from = s->host_lost;
+	session->refused_from = s->feed.ring ? ring_lost(s->feed.ring) : 0;
 	session->cost_from_ns = s->feed.costs.clock.monotonic_ns;
 	session->cost_ns_from = s->feed.costs.collector_cpu_ns + s->feed.costs.bpf_run_ns;
 	session->type_cost_ns_from = type_cost_ns(session, &s->feed.programs);
@@ -391,6 +392,13 @@ static void note_progress(struct session *session, uint64_t now_ns)
 	session->missing = missing;
 }
 
+/* What a full feed did not take is told by the collector when there is room again. */
+static bool is_loss_untold(const struct sessions *s, const struct session *session)
+{
+	return s->feed.ring && ring_lost(s->feed.ring) != session->refused_from &&
+	       s->feed.costs.clock.monotonic_ns < session->end_ns;
+}
+
 static void try_close(struct sessions *s, struct session *session, uint64_t now_ns)
 {
 	struct recorder_wants wants = { 0 };
@@ -408,6 +416,13 @@ static void try_close(struct sessions *s, struct session *session, uint64_t now_
 		return;
 	if (heap_job_is_due(session) && now_ns < session->end_ns + SESSION_HEAP_NS)
 		return;
+	if (is_loss_untold(s, session) && !final) {
+		/* There is when what was read is stored. */
+		if (recorder_seal(session->recorder, &s->tables, s->feed.cursor, false, NULL) == 0)
+			flush_session(s, session);
+		s->peers.flush_due = true;
+		return;
+	}
 	if (!session->counted) {
 		session->counted = true;
 		update_quality(s, session);

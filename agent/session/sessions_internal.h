@@ -115,6 +115,7 @@ struct session {
 	char read_failure[200];	  /* by the reading thread: why the session fails, "" = it does not */
 	/* Counters of struct sessions when this life of the server began to count for it. */
 	uint64_t host_samples_from, host_lost_from;
+	uint64_t refused_from; /* ring_lost() of the feed then */
 	uint64_t host_samples_before, host_lost_before; /* of earlier lives */
 	uint64_t cost_ns_from, type_cost_ns_from, cost_from_ns;
 };

@@ -9,6 +9,7 @@
 #include "agent/base/channel.h"
 #include "agent/base/clock.h"
 #include "agent/wire/control.h"
+#include "bpf/outcome.h"
 #include "bpf/profiler.h"
 
 static void put(struct fake_feed *feed, uint32_t kind, const void *fixed, size_t fixed_len,
@@ -21,7 +22,7 @@ static void put(struct fake_feed *feed, uint32_t kind, const void *fixed, size_t
 	(void)pthread_mutex_lock(&feed->lock);
 	rc = ring_write(feed->ring, kind, parts, 2);
 	(void)pthread_mutex_unlock(&feed->lock);
-	assert(rc == 0);
+	assert(rc == 0 || feed->untold);
 }
 
 static void keep(struct fake_feed *feed, uint32_t kind, uint64_t id, const void *fixed,
@@ -183,6 +184,24 @@ static void answer_names(struct fake_feed *feed, const struct control_names *nam
 	}
 }
 
+static void answer_flush(struct fake_feed *feed)
+{
+	struct feed_outcomes head = { .time_ns = clock_monotonic_ns(), .count = 1 };
+	struct feed_outcome entry = { .outcome = OUTCOME_feed_full, .increment = feed->untold };
+	struct iovec parts[2] = { { &head, sizeof(head) }, { &entry, sizeof(entry) } };
+	int rc;
+
+	if (!feed->untold)
+		return;
+	(void)pthread_mutex_lock(&feed->lock);
+	rc = ring_write(feed->ring, FEED_OUTCOMES, parts, 2);
+	(void)pthread_mutex_unlock(&feed->lock);
+	if (rc < 0)
+		return;
+	feed->untold = 0;
+	fake_feed_clock(feed, 0, 0);
+}
+
 static void serve(struct fake_feed *feed, struct channel_message *message)
 {
 	const struct channel_head *head = (const void *)message->data;
@@ -194,6 +213,8 @@ static void serve(struct fake_feed *feed, struct channel_message *message)
 			answer_want(feed, (const void *)message->data);
 		else if (head->kind == CONTROL_SWEEP)
 			answer_sweep(feed);
+		else if (head->kind == CONTROL_FLUSH)
+			answer_flush(feed);
 		else if (head->kind == CONTROL_FAMILIES && message->len == sizeof(feed->families))
 			answer_families(feed, (const void *)message->data);
 	}
@@ -433,6 +454,17 @@ void fake_feed_live(struct fake_feed *feed, const struct feed_sample *sample)
 	(void)pthread_mutex_lock(&feed->lock);
 	assert(feed->live_count < FAKE_LIVE_MAX);
 	feed->live[feed->live_count++] = *sample;
+	(void)pthread_mutex_unlock(&feed->lock);
+}
+
+void fake_feed_fill(struct fake_feed *feed)
+{
+	uint64_t nothing = 0;
+	struct iovec part = { &nothing, sizeof(nothing) };
+
+	(void)pthread_mutex_lock(&feed->lock);
+	while (ring_write(feed->ring, UINT32_MAX - 1, &part, 1) == 0)
+		;
 	(void)pthread_mutex_unlock(&feed->lock);
 }
 

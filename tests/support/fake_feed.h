@@ -46,6 +46,7 @@ struct fake_feed {
 	struct control_families families; /* the last ones */
 	struct feed_sample live[FAKE_LIVE_MAX];
 	size_t live_count;
+	_Atomic uint64_t untold; /* samples that the ring had no room for: told at CONTROL_FLUSH, as soon as it has some */
 	uint32_t sweeps; /* so far: the source of what is in use */
 };
 
@@ -90,6 +91,8 @@ void fake_feed_any_sample(struct fake_feed *feed, const struct feed_sample *samp
 void fake_feed_alloc(struct fake_feed *feed, const struct feed_alloc *alloc);
 /* What is in use, for the sweeps to come. */
 void fake_feed_live(struct fake_feed *feed, const struct feed_sample *sample);
+/* Fills the ring with what means nothing. */
+void fake_feed_fill(struct fake_feed *feed);
 void fake_feed_outcome(struct fake_feed *feed, uint32_t outcome, uint64_t count);
 
 #endif

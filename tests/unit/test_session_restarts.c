@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Sessions over time: their end, processes that come and go, restarts of each process of the
- * daemon. */
+ * daemon, a feed or a disk that is full. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -351,6 +351,29 @@ static void test_a_full_disk(void **state)
 	assert_in_range(got, 1, 7 + sent);
 }
 
+/* A feed that is full until the end has no room for the losses either, until what was read of it is stored. */
+static void test_late_losses_are_counted(void **state)
+{
+	struct session_fixture *f = *state;
+	struct session_request request = session_fixture_request("web", 60);
+	struct session_info info;
+	char id[SESSION_ID_SIZE];
+
+	session_fixture_close(f);
+	f->options.flush_interval_ns = 60 * NS_PER_S;
+	session_fixture_open(f);
+	session_fixture_start(f, &request, id);
+	session_fixture_samples(f, 1, 1, 100);
+	session_fixture_wait_samples(f, "default", "web", 100);
+	f->feed.untold = 40;
+	fake_feed_fill(&f->feed);
+	session_fixture_stop(f, id);
+	info = session_fixture_get(f, id);
+	assert_int_equal(info.quality.lost, 40);
+	assert_int_equal(info.quality.samples, 100);
+	session_info_deinit(&info);
+}
+
 int main(void)
 {
 #define T(name)                                                                                    \
@@ -366,6 +389,7 @@ int main(void)
 		T(test_restart_of_the_collector),
 		T(test_names_outlive_the_symbolizer),
 		T(test_a_full_disk),
+		T(test_late_losses_are_counted),
 	};
 
 	return cmocka_run_group_tests_name("session restarts", tests, NULL, NULL);
