@@ -237,6 +237,27 @@ static int try_fexit(const struct btf *btf)
 	return link < 0 ? link : try_loop(btf);
 }
 
+/* Programs tell processes by their numbers in the first pid namespace; what is known of them is found in /proc. */
+static int try_host_pids(const struct btf *btf)
+{
+	const struct bpf_insn code[] = {
+		{ .code = BPF_JMP | BPF_CALL, .imm = BPF_FUNC_get_current_pid_tgid },
+		{ .code = BPF_ALU64 | BPF_RSH | BPF_K, .dst_reg = BPF_REG_0, .imm = 32 },
+		{ .code = BPF_JMP | BPF_EXIT },
+	};
+	cleanup_close int fd =
+		bpf_prog_load(BPF_PROG_TYPE_RAW_TRACEPOINT, "probe", "GPL", code, ARRAY_SIZE(code), NULL);
+	LIBBPF_OPTS(bpf_test_run_opts, run);
+	char self[16] = "";
+
+	if (fd < 0)
+		return fd;
+	/* where that cannot be told nothing speaks against it */
+	if (bpf_prog_test_run_opts(fd, &run) < 0 || readlink("/proc/self", self, sizeof(self) - 1) <= 0)
+		return 0;
+	return strtoul(self, NULL, 10) == run.retval ? 0 : -EOPNOTSUPP;
+}
+
 static const struct probe probes[FEATURE_MAX] = {
 	[FEATURE_BTF] = { "btf", true, "", "a kernel with CONFIG_DEBUG_INFO_BTF=y is needed",
 			  try_btf },
@@ -282,6 +303,10 @@ static const struct probe probes[FEATURE_MAX] = {
 				"kernel 6.18 or newer has it", try_task_work },
 	[FEATURE_FEXIT] = { "fexit", false, "io sessions slow every system call of the host",
 			    "this kernel lets no program in at the end of its functions", try_fexit },
+	[FEATURE_HOST_PIDS] = { "host_pids", true, "",
+				"/proc has other process numbers than the kernel's; run profd in the host's pid "
+				"namespace (docker run --pid=host)",
+				try_host_pids },
 };
 
 /* Debian and others let kernel.perf_event_paranoid above 2 refuse perf events to all but

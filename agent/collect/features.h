@@ -30,6 +30,7 @@ enum feature {
 	FEATURE_LOCK_CONTENTION, /* the kernel's own locks in mutex profiles */
 	FEATURE_TASK_WORK,	 /* stacks that are paged out are walked again */
 	FEATURE_FEXIT,		 /* bytes at the ends of the calls that move them, not of every system call */
+	FEATURE_HOST_PIDS,	 /* required */
 	FEATURE_MAX,
 };
 

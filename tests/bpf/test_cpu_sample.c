@@ -294,7 +294,7 @@ static void test_each_feature_missing(void **state)
 						"vma_walk", "irq_work", "uprobe_multi", "uprobe_session",
 						"thread_events", "lock_contention", "task_work", "fexit" };
 
-	assert_int_equal(FEATURE_MAX, ARRAY_SIZE(features) + 5); /* four are required; bpf_loop has a test */
+	assert_int_equal(FEATURE_MAX, ARRAY_SIZE(features) + 6); /* five are required; bpf_loop has a test */
 
 	for (size_t i = 0; i < ARRAY_SIZE(features); i++) {
 		const struct setup setup = { .disable = features[i], .path = chain, .ms = 300,

@@ -23,12 +23,12 @@ def own_in_run():
     return {name for name in os.listdir("/run") if "profd" in name}
 
 
-def refused(arguments, words, user=None):
+def refused(arguments, words, user=None, inside=()):
     """Runs profd, expects exit != 0 and exactly one line on standard error that holds every word."""
     scratch = tempfile.mkdtemp(prefix="profd-e2e-")
     os.chmod(scratch, 0o755)
     data = os.path.join(scratch, "data")
-    command = [PROFD, *[a.replace("DATA", data).replace("SCRATCH", scratch) for a in arguments]]
+    command = [*inside, PROFD, *[a.replace("DATA", data).replace("SCRATCH", scratch) for a in arguments]]
     if user:
         if not shutil.which("setpriv"):
             raise Skip("setpriv (util-linux) is not installed")
@@ -130,6 +130,12 @@ def drop_ins_are_read():
 
 def unknown_feature():
     refused(["--listen", "127.0.0.1:0", "--data-dir", "DATA", "--disable-feature=warp"], ["warp"])
+
+
+def in_a_pid_namespace_of_its_own():
+    """What is sampled there has other numbers than the processes that are known."""
+    refused(["--listen", "127.0.0.1:0", "--data-dir", "DATA"], ["host_pids", "--pid=host"],
+            inside=("unshare", "--pid", "--fork", "--mount-proc"))
 
 
 def each_feature_disabled():
@@ -275,5 +281,6 @@ def stop_is_clean():
 if __name__ == "__main__":
     main(without_privileges, without_btf, port_taken, address_malformed, data_directory_not_writable,
          data_directory_in_use, configuration_errors, drop_ins_are_read, unknown_feature,
+         in_a_pid_namespace_of_its_own,
          each_feature_disabled, elsewhere_takes_a_key_and_encryption, informational_commands, processes_are_known_at_once,
          who_has_ended_is_no_process, open_files_are_not_limited_by_a_shell, stop_does_not_wait_for_what_cannot_be_killed, stop_is_clean)
