@@ -38,10 +38,11 @@ void thread_events_close(struct thread_events *events, uint32_t tgid)
 	}
 }
 
-static bool is_known(const struct thread_events *events, uint32_t tid)
+/* Of one that has ended the number may be a thread's of another process by now. */
+static bool is_known(const struct thread_events *events, uint32_t tgid, uint32_t tid)
 {
 	for (size_t i = events->open.count; i-- > 0;)
-		if (events->open.data[i].tid == tid)
+		if (events->open.data[i].tid == tid && events->open.data[i].tgid == tgid)
 			return true;
 	return false;
 }
@@ -88,7 +89,7 @@ static int visit(struct thread_events *events, uint32_t tgid, bool only_look)
 	while (rc == 0 && (entry = readdir(dir))) {
 		uint64_t tid;
 
-		if (parse_u64(entry->d_name, 1, UINT32_MAX, &tid) < 0 || is_known(events, (uint32_t)tid))
+		if (parse_u64(entry->d_name, 1, UINT32_MAX, &tid) < 0 || is_known(events, tgid, (uint32_t)tid))
 			continue;
 		rc = only_look ? -EAGAIN : open_on(events, tgid, (uint32_t)tid);
 	}

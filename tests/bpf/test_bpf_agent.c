@@ -3,11 +3,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -279,6 +284,76 @@ static void test_fast(void **state)
 	assert_true(samples_of((uint32_t)pid) > 0);
 	for (size_t i = 0; i < recording.record_count; i++)
 		assert_int_equal(recording.records[i].sample.source, 0);
+}
+
+static void *wait_for_end(void *end)
+{
+	struct pollfd fd = { .fd = ((int *)end)[0] };
+
+	(void)poll(&fd, 1, -1);
+	return NULL;
+}
+
+static int own_task(uint32_t tid)
+{
+	char path[64];
+
+	(void)snprintf(path, sizeof(path), "/proc/self/task/%u", tid);
+	return access(path, F_OK);
+}
+
+/* A child with the number @tid, which is free. 0: somebody else took it. */
+static pid_t fork_as(uint32_t tid)
+{
+	int fd = open("/proc/sys/kernel/ns_last_pid", O_WRONLY | O_CLOEXEC);
+	pid_t child;
+
+	if (fd < 0)
+		skip(); /* a kernel without CONFIG_CHECKPOINT_RESTORE */
+	(void)dprintf(fd, "%u", tid - 1);
+	(void)close(fd);
+	child = fork();
+	if (child == 0) {
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+		for (;;)
+			(void)pause();
+	}
+	if (child == (pid_t)tid)
+		return child;
+	bpf_target_stop(child);
+	return 0;
+}
+
+/* A thread that has ended may have had the number of one that another process has now. */
+static void test_fast_knows_numbers_again(void **state)
+{
+	uint32_t own = (uint32_t)getpid(), tid = 0;
+	pthread_t thread;
+	bool found;
+	int end[2];
+
+	bpf_agent_set_fast_rate(agent, RATE_HZ);
+	for (int n = 0; n < 100 && !pid; n++) {
+		assert_int_equal(pipe2(end, O_CLOEXEC), 0);
+		assert_int_equal(pthread_create(&thread, NULL, wait_for_end, end), 0);
+		assert_int_equal(bpf_agent_fast_open(agent, own), 0);
+		tid = agent->fast.open.data[agent->fast.open.count - 1].tid;
+		assert_true(tid != own);
+		(void)close(end[1]);
+		(void)pthread_join(thread, NULL);
+		(void)close(end[0]);
+		while (own_task(tid) == 0)
+			(void)sched_yield();
+		pid = fork_as(tid);
+		if (!pid)
+			bpf_agent_fast_close(agent, own);
+	}
+	assert_true(pid > 0);
+	assert_int_equal(bpf_agent_fast_open(agent, tid), 0);
+	found = false;
+	for (size_t i = 0; i < agent->fast.open.count; i++)
+		found |= agent->fast.open.data[i].tgid == tid && agent->fast.open.data[i].fd >= 0;
+	assert_true(found);
 }
 
 static void test_fast_is_refused(void **state)
@@ -669,6 +744,7 @@ int main(void)
 		test(test_dead_events),
 		test(test_rate),
 		test(test_fast),
+		test(test_fast_knows_numbers_again),
 		test(test_fast_is_refused),
 		test(test_exec_fork_exit),
 		test(test_child_is_inherited),
