@@ -187,8 +187,13 @@ struct stack *stack_table_find(struct stack_table *table, uint64_t hash)
 {
 	struct stack *stack = look_up(&table->by_hash, hash);
 
-	if (stack && stack->uses < USES_MAX)
+	if (!stack)
+		return NULL;
+	if (stack->uses < USES_MAX)
 		stack->uses++;
+	/* its like, which could be found by its id, may have been evicted */
+	if (stack->id && !look_up(&table->by_id, stack->id))
+		(void)!u64map_put(&table->by_id, stack->id, (uintptr_t)stack);
 	return stack;
 }
 

@@ -218,6 +218,35 @@ static void memory_is_bounded_and_what_is_used_stays(void **state)
 	}
 }
 
+/* Young programs are known by addresses, older ones by modules: two of BPF's hashes are one stack. */
+static void what_is_asked_for_is_found_when_its_like_is_gone(void **state)
+{
+	cleanup(stack_table) struct stack_table *table = stack_table_create(8192, NULL, NULL);
+	struct world world = { .module = 3, .keys = { [3] = 0xaaa }, .mapped = true };
+	const uint64_t by_module = prof_frame_module(3, 0x40, 0);
+	const uint64_t by_address = prof_frame_address(PROF_FRAME_ADDRESS, 0x1000040, 0);
+	struct stack_resolver resolver = resolver_of(&world, 1, 1);
+	struct stack *stack;
+	uint64_t id;
+
+	assert_int_equal(stack_table_put(table, 1, &by_module, 1, 0), 0);
+	assert_int_equal(stack_table_put(table, 2, &by_address, 1, 0), 0);
+	for (uint64_t hash = 1; hash <= 2; hash++) {
+		stack = stack_table_find(table, hash);
+		assert_true(stack_table_normalize(table, stack, &resolver));
+		id = stack->id;
+	}
+	for (uint64_t hash = 100; hash < 400; hash++) {
+		stack = stack_table_find(table, 1);
+		assert_non_null(stack);
+		assert_int_equal(stack->id, id);
+		assert_int_equal(stack_table_put(table, hash, &by_module, 1, 0), 0);
+		(void)stack_table_find(table, hash); /* so that the clock's hand moves on */
+	}
+	assert_null(stack_table_find(table, 2));
+	assert_non_null(stack_table_by_id(table, id));
+}
+
 static void hostile_counts_are_refused(void **state)
 {
 	cleanup(stack_table) struct stack_table *table = stack_table_create(1 << 20, NULL, NULL);
@@ -239,6 +268,7 @@ int main(void)
 		cmocka_unit_test(addresses_are_resolved_for_each_life),
 		cmocka_unit_test(a_stack_becomes_final_when_more_is_known),
 		cmocka_unit_test(memory_is_bounded_and_what_is_used_stays),
+		cmocka_unit_test(what_is_asked_for_is_found_when_its_like_is_gone),
 		cmocka_unit_test(hostile_counts_are_refused),
 	};
 
