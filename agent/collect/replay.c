@@ -107,6 +107,9 @@ void replay_shift(uint32_t kind, void *data, size_t len, const struct clock_trip
 	} else {
 		shift_at(data, layouts[kind].stamp_at, by);
 	}
+	/* of a reading: when the thread began */
+	if (kind == FEED_SAMPLE && prof_sample_is_reading(((const uint8_t *)data)[offsetof(struct feed_sample, type)]))
+		shift_at(data, offsetof(struct feed_sample, object), by);
 	if (kind == FEED_GAP)
 		shift_at(data, offsetof(struct feed_gap, to_ns), by);
 	if (kind == FEED_PROC)

@@ -315,6 +315,23 @@ static void malformed_records_have_no_time(void **state)
 	assert_memory_equal(data, before, sizeof(data));
 }
 
+/* What was counted for a thread is told with when it began, and belongs to the time since. */
+static void a_thread_began_as_long_ago(void **state)
+{
+	static const uint8_t readings[] = { PROF_SAMPLE_THREAD, PROF_SAMPLE_MOVED, PROF_SAMPLE_STOLEN };
+	struct clock_triple from = { .monotonic_ns = 900 }, to = { .monotonic_ns = 300 };
+	struct feed_sample sample = { .time_ns = 1000, .type = PROF_SAMPLE_OFFCPU, .object = 777 };
+
+	replay_shift(FEED_SAMPLE, &sample, sizeof(sample), &from, &to);
+	assert_int_equal(sample.time_ns, 400);
+	assert_int_equal(sample.object, 777);
+	for (size_t i = 0; i < ARRAY_SIZE(readings); i++) {
+		sample = (struct feed_sample){ .time_ns = 1000, .type = readings[i], .object = 950 };
+		replay_shift(FEED_SAMPLE, &sample, sizeof(sample), &from, &to);
+		assert_int_equal(sample.object, 350);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -324,6 +341,7 @@ int main(void)
 		cmocka_unit_test(real_time_begins_with_the_demand),
 		cmocka_unit_test(a_missing_file_is_told),
 		cmocka_unit_test(malformed_records_have_no_time),
+		cmocka_unit_test(a_thread_began_as_long_ago),
 	};
 
 	return cmocka_run_group_tests_name("replay", tests, NULL, NULL);
