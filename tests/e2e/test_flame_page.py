@@ -385,6 +385,30 @@ def test_keyboard_and_reader():
         check(page.run("document.querySelectorAll('[role=treeitem]').length") < 200, "a window of items")
 
 
+def test_a_choice_by_keys_waits_for_enter():
+    """Each arrow on a closed select is a change of it."""
+    with Shown(document(SMALL)) as page:
+        page.run("""(window.made = [], window.pick = h('select', {}, ['a', 'b', 'c', 'd'].map(v => h('option', {}, v))), window.other = h('button', {}, 'other'), 1) &&
+            onChoice(pick, v => made.push(v)) || document.body.prepend(pick, other) || pick.focus() || 1""")
+
+        def after(*keys):
+            for key in keys:
+                page.key(key)
+            return page.run("[pick.value, made.splice(0).join()]")
+
+        check(after("ArrowDown", "ArrowDown") == ["c", ""], "arrows choose nothing")
+        check("Enter" in page.run("document.querySelector('.toast').textContent"), "what does, in words")
+        check(after("Enter") == ["c", "c"], "Enter does")
+        check(after("ArrowDown", "Escape") == ["a", ""], "Escape takes it back")
+        check(after("ArrowDown", "Tab") == ["a", ""], "so does leaving")
+        page.run("pick.focus()")
+        check(after(" ", "ArrowDown") == ["a", ""], "in the open list")
+        check(after("Enter") == ["b", "b"], "Enter chooses there, too")
+        check(after("ArrowDown", " ", "Enter") == ["c", "c"], "what the list had already")
+        page.run("pick.value = 'd'; pick.dispatchEvent(new Event('change')); 1")
+        check(after() == ["d", "d"], "a pointer chooses at once")
+
+
 def test_comparison():
     before = document({("main", "a"): 50, ("main", "gone"): 50})
     after = document({("main", "a"): 75, ("main", "gone"): 0, ("main", "new"): 25})

@@ -205,6 +205,13 @@ def by_whom_and_in_which_state():
         for state, value in sums.items():
             check(abs(states[state] - 100 * value / sum(sums.values())) < 0.1, f"{states}, the API says {sums}")
         page.shoot("offcpu-by-state")
+        # by keys: each arrow is a change of the closed list, and none of them leads away
+        page.run("document.querySelector('[aria-label=\"Group by\"]').focus()")
+        page.key("ArrowUp")
+        page.settle()
+        check("groupBy=state" in page.run("location.search") and page.run("document.activeElement.value") == "tid", page.run("location.href"))
+        page.key("Enter")
+        page.wait(f"location.search.includes('groupBy=tid') && {GRAPH}", "Enter to choose")
         page.clean()
 
 
@@ -574,7 +581,7 @@ def phone_dark_and_keyboard():
         check(page.run("document.documentElement.dataset.theme") == "dark", "the theme is kept")
         page.key("g")
         page.key("b")
-        page.wait("location.pathname === '/baselines'", "g b")
+        page.wait("location.pathname === '/baselines' && document.documentElement?.dataset.ready === 'true'", "g b")
         page.clean()
 
 

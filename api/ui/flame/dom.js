@@ -56,6 +56,34 @@ export async function copy(text, what) {
 	tell(`${what} copied`);
 }
 
+/**
+ * Calls act(value) when a choice of a select is made. By pointer, and in its open list, that is its change. While it is
+ * closed every arrow and letter is a change already: there Enter makes the choice, and who leaves has made none.
+ */
+export function onChoice(pick, act) {
+	const before = pick.value;
+	let walking = false, due = false;
+	const make = () => { due = false; act(pick.value); };
+	const leave = () => { if (due) pick.value = before; walking = due = false; };
+	pick.addEventListener('change', () => {
+		if (!walking) return make();
+		if (!due) tell('Enter chooses it, Escape does not');
+		due = pick.value !== before;
+	});
+	pick.addEventListener('keydown', e => {
+		if (e.key === 'Enter' && due) { e.preventDefault(); make(); } // and does not open the list
+		if (e.key === 'Escape') leave();
+		walking = !e.altKey && !['Enter', ' ', 'F4', 'Escape', 'Tab'].includes(e.key);
+	});
+	pick.addEventListener('keyup', e => {
+		walking = false;
+		if (e.key === 'Enter' && due) make(); // of an open list that had it already
+	});
+	pick.addEventListener('pointerdown', () => { walking = false; });
+	pick.addEventListener('blur', leave);
+	addEventListener('pagehide', () => { pick.value = before; }); // who comes back sees what the page still shows
+}
+
 /** How much larger than usual the reader wants text: the size of letters that the browser is set to. */
 export const textScale = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
 

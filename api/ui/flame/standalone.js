@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The page of format=html: one profile inside the file itself. No request is made; it opens from a disk.
-import { h, restoreTheme, turnTheme } from './dom.js';
+import { h, onChoice, restoreTheme, turnTheme } from './dom.js';
 import { Explorer } from './explorer.js';
 import { visible } from './names.js';
 import { qualityLine } from './quality.js';
@@ -18,11 +18,11 @@ function downloads(doc) {
 	const single = doc.base ? [] : [['pprof', 'pprof'], ['folded', 'Folded stacks'], ['firefox', 'Firefox Profiler'], ['speedscope', 'speedscope'], ['csv', 'Table (CSV)']];
 	const pick = h('select', { 'aria-label': 'Download as' }, h('option', { value: '' }, 'Download…'),
 		single.concat([['svg', 'SVG'], ['json', 'JSON tree'], ['html', 'This page']]).map(([v, t]) => h('option', { value: v }, t)));
-	pick.addEventListener('change', () => {
-		if (!pick.value) return;
+	onChoice(pick, format => {
+		if (!format) return;
 		const to = new URL(location.href);
 		to.hash = '';
-		to.searchParams.set('format', pick.value);
+		to.searchParams.set('format', format);
 		to.searchParams.set('download', 'true');
 		pick.value = '';
 		location.assign(to);

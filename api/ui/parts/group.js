@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How much of the data a graph has, which of its values it shows, and by what it is divided: the attribute becomes the
 // frames below the root.
-import { h } from '../flame/dom.js';
+import { h, onChoice } from '../flame/dom.js';
 
 export const UNGROUPED = 'none';
 const GROUPS = [['', 'Not grouped'], ['process', 'By process name'], ['pid', 'By process'], ['thread', 'By thread name'], ['tid', 'By thread'], ['state', 'By state'], ['wait', 'By wait']];
@@ -24,9 +24,9 @@ export function wholeLink(doc) {
 /** A choice that goes into the address, where '' is written as `none`. */
 function select(label, parameter, choices, now, none) {
 	const pick = h('select', { 'aria-label': label }, choices.map(([v, t]) => h('option', { value: v, selected: v === now }, t)));
-	pick.addEventListener('change', () => {
+	onChoice(pick, value => {
 		const to = new URL(location.href);
-		to.searchParams.set(parameter, pick.value || none);
+		to.searchParams.set(parameter, value || none);
 		location.assign(to);
 	});
 	return pick;
