@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The frame around every page: navigation, theme, and the page that the path asks for. The path and the query say
 // which data, the fragment how it is looked at.
-import { h, isDark, restoreTheme, turnTheme } from './flame/dom.js';
+import { h, isDark, isQuiet, letterSwitch, restoreTheme, turnTheme } from './flame/dom.js';
 import { sameTenant } from './parts/api.js';
 import { errorWords, link } from './parts/page.js';
 
@@ -37,7 +37,7 @@ function goSearch() {
 function openKeys() {
 	const rows = [['/', 'search'], ...NAVIGATION.map(([, text, key]) => ['g ' + key, text])];
 	const box = h('dialog', { class: 'help', 'aria-label': 'Keys', onclose: () => box.remove() }, h('dl', {}, rows.flatMap(([key, text]) => [h('dt', {}, h('kbd', {}, key)), h('dd', {}, text)])),
-		h('form', { method: 'dialog' }, h('button', {}, 'Close')));
+		letterSwitch(), h('form', { method: 'dialog' }, h('button', { autofocus: true }, 'Close')));
 	document.body.append(box);
 	box.showModal();
 }
@@ -46,7 +46,7 @@ function openKeys() {
 function goKeys() {
 	let armed = 0;
 	document.addEventListener('keydown', e => {
-		if (e.ctrlKey || e.metaKey || e.altKey || ['INPUT', 'SELECT', 'TEXTAREA'].includes(e.target.tagName) || document.querySelector('dialog[open]')) return;
+		if (e.ctrlKey || e.metaKey || e.altKey || ['INPUT', 'SELECT', 'TEXTAREA'].includes(e.target.tagName) || document.querySelector('dialog[open]') || isQuiet(e)) return;
 		if (e.key === '/') { e.preventDefault(); return goSearch(); }
 		if (e.key === '?' && !document.querySelector('.explorer')) return openKeys();
 		const to = Date.now() - armed < 1500 && NAVIGATION.find(n => n[2] === e.key);

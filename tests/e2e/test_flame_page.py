@@ -385,6 +385,37 @@ def test_keyboard_and_reader():
         check(page.run("document.querySelectorAll('[role=treeitem]').length") < 200, "a window of items")
 
 
+def test_letters_can_be_switched_off():
+    """WCAG 2.1.4: who dictates, or hits keys by chance, has no use for keys of one character."""
+    with Shown(document(SMALL)) as page:
+        page.key("?")
+        page.wait("!!document.querySelector('dialog.help[open]')", "the list of keys")
+        page.tab_to("e.matches('.help input[type=checkbox]') && e.parentElement.textContent.includes('one letter')", "the switch")
+        page.key(" ")
+        page.key("Escape")
+        page.run("part('tree').focus()")
+        for _ in range(2):
+            for key in ("v", "4", "o", "/", "?", "d"):
+                page.key(key)
+            state = page.run("[app.inverted, app.mode, view.flipped, app.filters.length, document.activeElement.className, app.help.open]")
+            check(state == [False, "both", False, 0, "tree", False], f"with the letters switched off: {state}")
+            for key in ("ArrowDown", "Enter"):  # what is no character acts
+                page.key(key)
+            check(zoomed(page) == "main", zoomed(page))
+            page.run("location.reload()")  # and it is remembered
+            page.wait("!globalThis.app && document.documentElement?.dataset.ready === 'true'", "the page again")
+            page.run(WORDS)
+            page.run("part('tree').focus()")
+            page.key("Escape")
+            page.key("Escape")
+        page.run("[...document.querySelectorAll('.bar button')].find(b => b.textContent === 'Keys').click()")
+        page.run("document.querySelector('dialog.help[open] input[type=checkbox]').click()")
+        page.key("Escape")
+        page.run("part('tree').focus()")
+        page.key("v")
+        check(page.run("app.inverted"), "switched on again")
+
+
 def test_a_choice_by_keys_waits_for_enter():
     """Each arrow on a closed select is a change of it."""
     with Shown(document(SMALL)) as page:

@@ -582,7 +582,19 @@ def phone_dark_and_keyboard():
         page.key("g")
         page.key("b")
         page.wait("location.pathname === '/baselines' && document.documentElement?.dataset.ready === 'true'", "g b")
-        page.clean()
+        # letters can be switched off, and on again where no letter is needed for it
+        page.key("?")
+        page.run("document.querySelector('dialog.help[open] input').click()")
+        page.key("Escape")
+        page.key("?")
+        check(not page.run("!!document.querySelector('dialog[open]')"), "a letter that is switched off")
+        page.visit("/settings")
+        check(page.run("document.querySelector('label.check input').checked") is False, "it is not remembered")
+        page.run("document.querySelector('label.check input').click()")
+        page.key("g")
+        page.key("b")
+        page.wait("location.pathname === '/baselines'", "g b again")
+        page.clean(expected=("403",))
 
 
 def barriers():

@@ -95,6 +95,27 @@ export function place(element, x, y) {
 	element.style.top = Math.max(4, y + box.height + 8 > innerHeight ? y - box.height - 18 : y) + 'px';
 }
 
+let still = false;
+
+/** Whether keys of one character act. Who speaks to the computer, or hits keys by chance, switches them off. */
+export function lettersAct() {
+	try { still = localStorage.getItem('letters') === 'off'; } catch { /* a page from a file may not store */ }
+	return !still;
+}
+
+/** Whether a key press is a command of one character, and such are switched off. Space presses and selects, as everywhere. */
+export const isQuiet = e => e.key.length === 1 && e.key !== ' ' && !lettersAct();
+
+/** The switch of them, for the lists of keys and the settings. */
+export function letterSwitch() {
+	const box = h('input', { type: 'checkbox', checked: lettersAct() });
+	box.addEventListener('change', () => {
+		still = !box.checked;
+		try { localStorage.setItem('letters', still ? 'off' : 'on'); } catch { /* as above */ }
+	});
+	return h('label', { class: 'check' }, box, 'Keys of one letter, digit or sign act');
+}
+
 /** Dark or light now: the reader's choice, else the system's; paper is light. */
 export function isDark() {
 	if (matchMedia('print').matches) return false;
@@ -106,7 +127,7 @@ export function isDark() {
 export function turnTheme() {
 	const to = isDark() ? 'light' : 'dark';
 	document.documentElement.dataset.theme = to;
-	try { localStorage.setItem('theme', to); } catch { /* a page from a file may not store */ }
+	try { localStorage.setItem('theme', to); } catch { /* as above */ }
 	dispatchEvent(new Event('themechange'));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keys of the graph and the table. Letters act only while nothing is being typed.
-import { copy, h } from './dom.js';
+import { copy, h, isQuiet, letterSwitch } from './dom.js';
 import { children, nodeName } from './model.js';
 import { ROW } from './view.js';
 
@@ -14,7 +14,7 @@ export function openHelp(x) {
 		(x.base?.delta ? 'Orange frames have a larger share than before, blue ones a smaller; grey ones differ by no more than chance.'
 			: 'Colours tell modules apart and mean nothing else; the kernel and unnamed frames are grey, inlined frames italic, hits yellow.')),
 		h('dl', {}, KEYS.concat(x.options.lines ? [['i', 'lines of the function']] : [], x.options.share ? [['L', 'copy a link for an hour, without a key']] : [], x.options.keys || []).flatMap(([k, t]) => [h('dt', {}, h('kbd', {}, k)), h('dd', {}, t)])),
-		h('form', { method: 'dialog' }, h('button', {}, 'Close')));
+		letterSwitch(), h('form', { method: 'dialog' }, h('button', { autofocus: true }, 'Close')));
 	x.help.showModal();
 }
 
@@ -77,7 +77,7 @@ export function pressed(x, e) {
 	const at = x.view.selected >= 0 ? x.view.selected : x.view.zoomed;
 	if (e.ctrlKey || e.metaKey) return withControl(x, e, at);
 	const act = keyTable(x, at)[e.key];
-	if (!act || onButton(x, e)) return;
+	if (!act || isQuiet(e) || onButton(x, e)) return;
 	e.preventDefault();
 	act();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One service: what can be profiled, what was, and starting more.
-import { h } from '../flame/dom.js';
+import { h, isQuiet } from '../flame/dom.js';
 import { Explorer } from '../flame/explorer.js';
 import { capital, duration, percent, value } from '../flame/format.js';
 import { shortName, visible } from '../flame/names.js';
@@ -182,7 +182,7 @@ class ServicePage {
 
 	/** [ and ] walk in time, x keeps the time as base. */
 	key(e) {
-		if (!this.window || e.ctrlKey || e.metaKey || e.altKey || ['INPUT', 'SELECT', 'TEXTAREA'].includes(e.target.tagName)) return;
+		if (!this.window || isQuiet(e) || e.ctrlKey || e.metaKey || e.altKey || ['INPUT', 'SELECT', 'TEXTAREA'].includes(e.target.tagName)) return;
 		const [start, end] = this.window.map(ms => new Date(ms).toISOString());
 		const to = { '[': () => this.beside(-1) + location.hash, ']': () => this.beside(1) + location.hash, x: () => turned({ start: null, end: null, base: start, baseEnd: end }) }[e.key];
 		if (to) location.assign(to());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keys of the API, and this browser's own settings.
-import { copy, h, tell, turnTheme } from '../flame/dom.js';
+import { copy, h, letterSwitch, tell, turnTheme } from '../flame/dom.js';
 import { setSourceTemplate, sourceTemplate } from '../flame/fragment.js';
 import { visible } from '../flame/names.js';
 import { get, post, remove } from '../parts/api.js';
@@ -37,7 +37,7 @@ function sourceForm() {
 export async function show(content) {
 	const head = heading('Settings', ''), trouble = notice(), keys = h('div', {}), made = h('div', {});
 	content.append(head.element, trouble.element, h('h2', {}, 'This browser'), h('div', { class: 'row' }, h('button', { type: 'button', onclick: turnTheme }, 'Dark or light'),
-		action('Sign out', async () => { await post('/sign-out'); location.assign('/sign-in'); }, trouble)), sourceForm(), h('h2', {}, 'Keys'), made, keys);
+		action('Sign out', async () => { await post('/sign-out'); location.assign('/sign-in'); }, trouble)), letterSwitch(), sourceForm(), h('h2', {}, 'Keys'), made, keys);
 	async function draw() {
 		let all;
 		try { all = await get('/api/v1/keys'); } catch (e) {
