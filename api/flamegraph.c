@@ -54,17 +54,18 @@ int flamegraph_value(const struct query *query, enum profile_type type, unsigned
 {
 	const struct profile_type_info *info = profile_type_info(type);
 	const char *value = query_text(query, "value", info->values[info->value_index].name);
-	char known[128] = "";
+	cleanup_buf struct buf known = { 0 };
+	unsigned at = first;
 
-	for (unsigned i = first; i < info->value_count; i++)
-		(void)snprintf(known + strlen(known), sizeof(known) - strlen(known), "%s%s", i > first ? ", " : "",
-			       info->values[i].name);
-	while (first < info->value_count && strcmp(info->values[first].name, value) != 0)
-		first++;
-	if (first == info->value_count)
-		return err_set(err, EINVAL, "InvalidParam", "value", "a %s profile has no value %.32s, only %s",
-			       info->word, value, known);
-	*ret = first;
+	while (at < info->value_count && strcmp(info->values[at].name, value) != 0)
+		at++;
+	if (at == info->value_count) {
+		for (unsigned i = first; i < info->value_count; i++)
+			buf_printf(&known, "%s%s", i > first ? ", " : "", info->values[i].name);
+		return err_set(err, EINVAL, "InvalidParam", "value", "a %s profile has no value %.32s, only %s", info->word, value,
+			       known.error ? "others" : known.data);
+	}
+	*ret = at;
 	return 0;
 }
 

@@ -149,11 +149,12 @@ static int check_request(const struct session_request *r, struct err *err)
 		return err_set(err, EINVAL, "InvalidParam", "waitSeconds", "must be 1…3600, got %u",
 			       r->wait_s);
 	if (r->kernel_locks && r->type != PROFILE_MUTEX)
-		return err_set(err, EINVAL, "InvalidParam", "kernelLocks", "only for mutex");
+		return err_set(err, EINVAL, "InvalidParam", "kernelLocks", "kernelLocks: only for mutex");
 	if (r->wakers && !profile_is_of_waits(r->type))
-		return err_set(err, EINVAL, "InvalidParam", "wakers", "only for offcpu, wall, block, mutex and io");
+		return err_set(err, EINVAL, "InvalidParam", "wakers",
+			       "wakers: only for offcpu, wall, block, mutex and io");
 	if (r->paths && r->type != PROFILE_IO)
-		return err_set(err, EINVAL, "InvalidParam", "paths", "only for io");
+		return err_set(err, EINVAL, "InvalidParam", "paths", "paths: only for io");
 	if (r->children && r->type != PROFILE_CPU && !profile_is_of_waits(r->type))
 		return err_set(err, EINVAL, "InvalidParam", "children",
 			       "children: only for cpu, offcpu, wall, block, mutex and io; %s is of the process alone",

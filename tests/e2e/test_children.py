@@ -185,8 +185,8 @@ def statuses():
         for words, status in ((("true",), 0), (("false",), 1), (("/nonexistent/program",), 127), (("/etc/passwd",), 126)):
             done = subprocess.run([*command, *words], capture_output=True, text=True, timeout=60)
             check(done.returncode == status, f"{words}: {done}")
-        done = subprocess.run([*command[:-1], "-t", "goroutine", "--", "true"], capture_output=True, text=True, timeout=60)
-        check(done.returncode == 1 and "the process has ended" in done.stdout, f"what profctl failed at: {done}")
+        done = subprocess.run([*command[:-1], "-t", "dance", "--", "true"], capture_output=True, text=True, timeout=60)
+        check(done.returncode == 1 and "must be a profile type" in done.stderr, f"what profctl failed at: {done}")
     done = subprocess.run([*command, "false"], capture_output=True, text=True, timeout=60)
     check(done.returncode == 1 and "cannot reach profd" in done.stderr, f"without a daemon: {done}")
 

@@ -88,6 +88,7 @@ def profiles():
                 profctl(daemon, "flamegraph", session, path, "-F", "folded")
             with open(kept) as f:
                 check("leaf_a" in f.read() and os.path.islink(device), "written anew, and to a device")
+        check(profctl(daemon, "flamegraph", session, output="json")["name"], "-o json is JSON here, too")
         folded = profctl(daemon, "flamegraph", session, "-", "-F", "folded")
         check("leaf_a" in folded, f"standard output by its usual name: {folded[:100]}")
 
@@ -155,7 +156,7 @@ def comparing():
         check("leaf_a" in profctl(daemon, "diff", first, second, "--top", "1000"), "diff")
         check(profctl(daemon, "diff", first, second, "--type", "cpu", output="json")["functions"], "diff as JSON")
 
-        baseline = profctl(daemon, "baseline", "create", first, "--label", "v1", "--tag", "prod",
+        baseline = profctl(daemon, "baseline", "create", first, "--label", "v1", "--tag", "prod", "--tag", "second",
                            "--description", "first").strip()
         check(baseline.startswith("bl-"), baseline)
         listed = profctl(daemon, "baseline", "list", "--tag", "prod", output="json")
@@ -299,7 +300,11 @@ def configuration():
 def wrong_usage():
     for arguments, words in ((["dance"], "unknown command dance"), (["continuous"], "profctl continuous --help"), (["get"], "ID"), (["get", "a", "b"], "too many"),
                              (["top", "--dance"], "--dance; see profctl top --help"), (["top", "-q"], "-q"), (["history", "--from"], "missing after --from"),
-                             (["--dance"], "--dance; see profctl --help"), (["start", "-d", "0", "x"], "1 to 3600")):
+                             (["--dance"], "--dance; see profctl --help"), (["start", "-d", "0", "x"], "1 to 3600"),
+                             (["start", "x", "-v", "dance", "--follow"], "--value 'dance': a cpu profile has no such value, only samples, cpu"), (["record", "-t", "io", "-v", "cpu", "--", "true"], "delay, bytes"),
+                             (["top", "-v", "bytes"], "--value"), (["start", "x", "-v", "samples"], "--value needs --follow"), (["start", "x", "-n", "5"], "--top needs --follow"), (["start", "x", "-o", "pprof"], "--follow"),
+                             (["record", "-t", "goroutine", "--", "true"], "profctl start pid:N --type goroutine"), (["compare", "a", "b", "-c", "1"], "0.5 to 0.99999"), (["--url", "http://x", "--socket", "y", "status"], "--url and --socket"),
+                             (["history", "a"], "usage: profctl history; see")):
         done = subprocess.run([PROFCTL, *arguments], capture_output=True, text=True)
         check(done.returncode == 2 and words in done.stderr and done.stderr.startswith("profctl: ") and done.stderr.count("\n") == 1, f"{arguments}: {done}")
     group = subprocess.run([PROFCTL, "baseline", "--help"], capture_output=True, text=True)

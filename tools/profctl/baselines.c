@@ -37,8 +37,8 @@ int command_baseline_create(const struct arguments *args)
 	(void)cJSON_AddStringToObject(body, "profileType", output_text(session, "profileType"));
 	if (args->description)
 		(void)cJSON_AddStringToObject(body, "description", args->description);
-	if (args->tag)
-		(void)cJSON_AddItemToObject(body, "tags", cJSON_CreateStringArray(&args->tag, 1));
+	if (args->tag_count)
+		(void)cJSON_AddItemToObject(body, "tags", cJSON_CreateStringArray(args->tags, args->tag_count));
 	if (client_json(args->client, "POST", BASELINES, body, &answer) < 0)
 		return 1;
 	if (args->format == OUTPUT_JSON) {

@@ -14,6 +14,8 @@
 
 enum output_format { OUTPUT_TABLE, OUTPUT_JSON, OUTPUT_FOLDED, OUTPUT_PPROF };
 
+#define TAGS_MAX 64 /* beyond what the daemon takes: it says how many that are */
+
 /* Options that several commands share; parsed once in main.c for the commands that allow them. */
 struct arguments {
 	struct client *client;
@@ -25,7 +27,9 @@ struct arguments {
 	const char *from, *to;		    /* as the API takes times; NULL = its defaults */
 	const char *watch, *webhook;
 	uint32_t duration_s, rate_hz, top, limit, wait_s, retention_days, interval_s;
-	bool type_given, rate_given;
+	const char *tags[TAGS_MAX]; /* every --tag; `tag` is the last */
+	int tag_count;
+	bool type_given, rate_given, top_given;
 	bool follow; /* wait for the result */
 	bool system; /* include the runtime's own goroutines */
 	bool all;    /* everything, not one */

@@ -63,14 +63,14 @@ static int parse_number(const char *name, const char *text, uint64_t max, uint32
 	return 0;
 }
 
-static int check_share(const char *name, const char *text, double max)
+static int check_share(const char *name, const char *text, double min, double max)
 {
 	char *end;
 	double value = strtod(text, &end);
 
-	if (*text && !*end && value >= 0 && value <= max)
+	if (*text && !*end && value >= min && value <= max)
 		return 0;
-	(void)fprintf(stderr, "profctl: --%s must be a number from 0 to %g, got '%s'\n", name, max, text);
+	(void)fprintf(stderr, "profctl: --%s must be a number from %.7g to %.7g, got '%s'\n", name, min, max, text);
 	return -1;
 }
 
@@ -117,6 +117,8 @@ static int set_option(struct arguments *args, int letter, const char *value)
 {
 	const char **text = text_option(args, letter);
 
+	if (letter == 'T' && args->tag_count < TAGS_MAX)
+		args->tags[args->tag_count++] = value;
 	if (text) {
 		*text = value;
 		return 0;
@@ -132,6 +134,7 @@ static int set_option(struct arguments *args, int letter, const char *value)
 		args->rate_given = true;
 		return parse_number("rate", value, 1000, &args->rate_hz);
 	case 'n':
+		args->top_given = true;
 		return parse_number("top", value, 1000, &args->top);
 	case 'f':
 		args->follow = true;
@@ -168,10 +171,10 @@ static int set_option(struct arguments *args, int letter, const char *value)
 		return parse_number("retention", value, 3650, &args->retention_days);
 	case 'p':
 		args->threshold = value;
-		return check_share("threshold", value, 100);
+		return check_share("threshold", value, 0, 100);
 	case 'c':
 		args->confidence = value;
-		return check_share("confidence", value, 1);
+		return check_share("confidence", value, 0.5, 0.99999);
 	case 'l':
 		return parse_number("limit", value, 100, &args->limit);
 	default:
@@ -246,9 +249,9 @@ static int parse_command(const struct command *command, int argc, char **argv,
 	args->argv = argv + optind;
 	if (args->argc < command->min_args ||
 	    (command->max_args >= 0 && args->argc > command->max_args)) {
-		(void)fprintf(stderr, "profctl: %s; usage: profctl %s %s; see profctl %s --help\n",
+		(void)fprintf(stderr, "profctl: %s; usage: profctl %s%s%s; see profctl %s --help\n",
 			      args->argc < command->min_args ? "an argument is missing" : "too many arguments",
-			      command->name, command->usage, command->name);
+			      command->name, *command->usage ? " " : "", command->usage, command->name);
 		return EXIT_USAGE;
 	}
 	if ((args->format == OUTPUT_FOLDED || args->format == OUTPUT_PPROF) &&
@@ -370,6 +373,8 @@ int main(int argc, char **argv)
 			return wrong_option(letter, argv, "");
 		}
 	}
+	if (connection.url && connection.socket)
+		return usage("--url and --socket name two daemons: give one of them", "");
 	if (optind == argc) {
 		print_help();
 		return EXIT_USAGE;

@@ -173,12 +173,81 @@ static int show_result(const struct arguments *args, const cJSON *session)
 	       !strcmp(output_text(session, "status"), "failed");
 }
 
+/* Types by their words, the canonical one first, and their values. */
+static const struct type_words {
+	const char *words[2], *values[3];
+} type_words[] = {
+	{ { "cpu", "profile" }, { "samples", "cpu" } },
+	{ { "offcpu" }, { "events", "offcpu" } },
+	{ { "wall" }, { "wall" } },
+	{ { "block" }, { "contentions", "delay" } },
+	{ { "mutex" }, { "contentions", "delay" } },
+	{ { "memory", "heap" }, { "inuse_objects", "inuse_space" } },
+	{ { "alloc", "allocs" }, { "alloc_objects", "alloc_space" } },
+	{ { "goroutine" }, { "goroutine" } },
+	{ { "io" }, { "operations", "delay", "bytes" } },
+};
+
+static bool is_one_of(const char *word, const char *const *words, size_t count)
+{
+	for (size_t i = 0; i < count && words[i]; i++)
+		if (!strcmp(word, words[i]))
+			return true;
+	return false;
+}
+
+/* NULL of a word that is none: the daemon says more about it. */
+static const struct type_words *find_type(const char *word)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(type_words); i++)
+		if (is_one_of(word, type_words[i].words, ARRAY_SIZE(type_words[i].words)))
+			return &type_words[i];
+	return NULL;
+}
+
+static bool is_type(const char *word, const char *canonical)
+{
+	const struct type_words *type = find_type(word);
+
+	return type && !strcmp(type->words[0], canonical);
+}
+
+/* Before anything is started: a profile that nobody can be shown would run on. 0 or EXIT_USAGE. */
+static int check_value(const struct arguments *args)
+{
+	const struct type_words *type = find_type(args->type);
+
+	if (!args->value || !type || is_one_of(args->value, type->values, ARRAY_SIZE(type->values)))
+		return 0;
+	(void)fprintf(stderr, "profctl: --value '%s': a %s profile has no such value, only", args->value, type->words[0]);
+	for (size_t i = 0; i < ARRAY_SIZE(type->values) && type->values[i]; i++)
+		(void)fprintf(stderr, "%s %s", i ? "," : "", type->values[i]);
+	(void)fprintf(stderr, "\n");
+	return EXIT_USAGE;
+}
+
+/* Of what is only started nothing is printed but the id. 0 or EXIT_USAGE. */
+static int check_shown(const struct arguments *args)
+{
+	const char *option = args->value	      ? "--value"
+			     : args->top_given	      ? "--top"
+			     : args->format > OUTPUT_JSON ? "-o folded and -o pprof"
+						      : NULL;
+
+	if (args->follow || !option)
+		return 0;
+	(void)fprintf(stderr, "profctl: start prints the id alone, so %s needs --follow; profctl get ID shows a profile later\n", option);
+	return EXIT_USAGE;
+}
+
 int command_start(const struct arguments *args)
 {
 	uint32_t duration_s = args->duration_s ? args->duration_s : 30;
 	cleanup(json) cJSON *session = NULL;
 	cleanup(json) cJSON *result = NULL;
 
+	if (check_shown(args) || check_value(args))
+		return EXIT_USAGE;
 	if (session_start(args, args->argv[0], duration_s, &session) < 0)
 		return 1;
 	if (args->follow) {
@@ -209,6 +278,8 @@ int command_top(const struct arguments *args)
 	cleanup(json) cJSON *session = NULL;
 	cleanup(json) cJSON *result = NULL;
 
+	if (check_value(args))
+		return EXIT_USAGE;
 	if (!args->once && !args->duration_s && args->format == OUTPUT_TABLE && isatty(STDIN_FILENO) &&
 	    isatty(STDOUT_FILENO))
 		return live_top(args, service);
@@ -221,12 +292,12 @@ int command_top(const struct arguments *args)
 int command_flamegraph(const struct arguments *args)
 {
 	const char *file = args->argc > 1 && strcmp(args->argv[1], "-") != 0 ? args->argv[1] : NULL;
+	const char *format = args->file_format ? args->file_format : args->format == OUTPUT_JSON ? "json" : "html";
 	cleanup(json) cJSON *session = NULL;
 
 	if (session_get(args, args->argv[0], &session) < 0)
 		return 1;
-	return session_render(args, args->argv[0], session_value(args, session),
-			      args->file_format ? args->file_format : "html", file) < 0;
+	return session_render(args, args->argv[0], session_value(args, session), format, file) < 0;
 }
 
 /* ---- record ---------------------------------------------------------------------------------- */
@@ -288,15 +359,10 @@ static int wait_until_started(const struct arguments *args, const char *id)
 	}
 }
 
-/* What is of one process, whatever it starts. */
-static bool is_of_one(const char *type)
+/* What is looked at when a session ends, in the living process. */
+static bool is_of_end(const char *type)
 {
-	static const char *const types[] = { "memory", "heap", "alloc", "allocs", "goroutine" };
-
-	for (size_t i = 0; i < ARRAY_SIZE(types); i++)
-		if (!strcmp(type, types[i]))
-			return true;
-	return false;
+	return is_type(type, "memory") || is_type(type, "goroutine");
 }
 
 /* A session that is over already (it takes an hour at most) would be deleted by that. */
@@ -314,7 +380,7 @@ static int end_recording(const struct arguments *args, const char *id, cJSON **r
  * reasons.) */
 static bool is_empty(const cJSON *session)
 {
-	return !is_of_one(output_text(session, "profileType")) && !strcmp(output_text(session, "status"), "failed") &&
+	return strcmp(output_text(session, "profileType"), "alloc") != 0 && !strcmp(output_text(session, "status"), "failed") &&
 	       cJSON_IsTrue(cJSON_GetObjectItem(session, "stoppedEarly"));
 }
 
@@ -328,7 +394,14 @@ int command_record(const struct arguments *args)
 	pid_t pid;
 	int status;
 
-	with.children = !args->no_children && !is_of_one(args->type);
+	if (check_value(args))
+		return EXIT_USAGE;
+	if (is_of_end(args->type)) {
+		(void)fprintf(stderr, "profctl: %s is what there is when a profile ends, and then the command is over: start it yourself, "
+				      "then profctl start pid:N --type %s --follow\n", args->type, args->type);
+		return EXIT_USAGE;
+	}
+	with.children = !args->no_children && !is_type(args->type, "alloc");
 	pid = spawn_held(args->argv, args->format != OUTPUT_TABLE, &go);
 	if (pid < 0) {
 		(void)fprintf(stderr, "profctl: cannot fork: %s\n", strerror(-(int)pid));
