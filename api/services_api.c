@@ -5,6 +5,7 @@
 #include "agent/session/history.h"
 #include "api/api_internal.h"
 #include "api/json_out.h"
+#include "api/session_json.h"
 
 #define HOUR_S	   3600
 #define POINTS_MAX 60 /* the history keeps minutes */
@@ -14,6 +15,8 @@ const struct query_spec services_params[] = {
 	  .about = "also the last hour of each service" },
 	{ .name = "points", .type = QUERY_UINT, .min = 1, .max = POINTS_MAX,
 	  .about = "values of a sparkline" },
+	{ .name = "lastProfile", .type = QUERY_BOOL,
+	  .about = "also the newest profile of each service" },
 	{ 0 },
 };
 
@@ -71,6 +74,28 @@ static void sparkline_json(struct http_call *call, struct json_out *json, const 
 	history_points_deinit(&points);
 }
 
+/* However old it is, and however many of other services are newer. */
+static void last_profile_json(struct http_call *call, struct json_out *json, const char *service)
+{
+	const struct session_query query = { .tenant = call->request->tenant, .service = service, .type = -1,
+					     .status = -1, .limit = 1 };
+	struct session_list list = { 0 };
+	struct err err = { 0 };
+
+	if (sessions_list(call->api->options.sessions, &query, &list, &err) < 0 || !list.count) {
+		session_list_deinit(&list);
+		json_out_null(json, "lastProfile");
+		return;
+	}
+	json_out_open(json, "lastProfile", '{');
+	json_out_text(json, "id", list.items[0].id);
+	json_out_text(json, "profileType", profile_type_info(list.items[0].type)->word);
+	json_out_text(json, "status", session_status_text(list.items[0].status));
+	json_out_time(json, "createdAt", list.items[0].created_at_ns);
+	json_out_close(json, '}');
+	session_list_deinit(&list);
+}
+
 static void service_json(struct http_call *call, struct json_out *json,
 			 const struct service_info *service)
 {
@@ -108,6 +133,8 @@ static void service_json(struct http_call *call, struct json_out *json,
 	json_out_close(json, ']');
 	if (query_has(&call->request->query, "sparkline"))
 		sparkline_json(call, json, service->name);
+	if (query_bool(&call->request->query, "lastProfile", false))
+		last_profile_json(call, json, service->name);
 	json_out_close(json, '}');
 }
 

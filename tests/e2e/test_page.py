@@ -350,6 +350,9 @@ def comparison_and_baseline():
         check(shown == "v1,v2", f"oldest first: {shown}")
         page.short_lists()
         page.visit("/baselines", "document.querySelectorAll('.card').length === 2")
+        # the last profile of each service, also where the newest are all of others
+        daemon.start_profile("*", seconds=600)
+        page.visit("/", f"document.querySelector('.list a[href=\"/p/{second}\"]')")
         page.send("Fetch.disable")
         page.clean()
 

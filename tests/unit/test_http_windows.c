@@ -307,16 +307,35 @@ static void test_compare_windows(void **state)
 	http_reply_free(&reply);
 }
 
-static void test_sparkline(void **state)
+static void test_services(void **state)
 {
 	struct http_fixture *f = *state;
 	char id[SESSION_ID_SIZE];
 	struct http_reply reply;
+	const cJSON *items;
+	bool found = false;
 
 	http_make_session(f, "default", id);
 	reply = http_request(f, "GET", "/api/v1/observability/services?sparkline=cpu&points=30", "", "");
 	assert_int_equal(reply.status, 200);
 	(void)http_member(&reply, "items.1.sparkline");
+	http_reply_free(&reply);
+	reply = http_request(f, "GET", "/api/v1/observability/services?lastProfile=true", "", "");
+	assert_int_equal(reply.status, 200);
+	items = http_member(&reply, "items");
+	for (int i = 0; i < cJSON_GetArraySize(items); i++) {
+		const cJSON *last = cJSON_GetObjectItem(cJSON_GetArrayItem(items, i), "lastProfile");
+
+		if (strcmp(cJSON_GetObjectItem(cJSON_GetArrayItem(items, i), "name")->valuestring, "web") != 0) {
+			assert_true(cJSON_IsNull(last));
+			continue;
+		}
+		found = true;
+		assert_string_equal(cJSON_GetObjectItem(last, "id")->valuestring, id);
+		assert_string_equal(cJSON_GetObjectItem(last, "profileType")->valuestring, "cpu");
+		assert_string_equal(cJSON_GetObjectItem(last, "status")->valuestring, "completed");
+	}
+	assert_true(found);
 	http_reply_free(&reply);
 	reply = http_request(f, "GET", "/api/v1/observability/services?sparkline=memory", "", "");
 	assert_int_equal(reply.status, 400);
@@ -332,7 +351,7 @@ int main(void)
 		cmocka_unit_test(test_settings),	 cmocka_unit_test(test_setting_refusals),
 		cmocka_unit_test(test_points_and_merge), cmocka_unit_test(test_refusals),
 		cmocka_unit_test(test_compare_windows),	 cmocka_unit_test(test_time_outside_the_session),
-		cmocka_unit_test(test_sparkline),	 cmocka_unit_test(test_settings_newest_first),
+		cmocka_unit_test(test_services),	 cmocka_unit_test(test_settings_newest_first),
 		cmocka_unit_test(test_quality_of_windows), cmocka_unit_test(test_aliases),
 	};
 

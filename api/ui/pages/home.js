@@ -30,7 +30,7 @@ function typeBadge(service) {
 export async function show(content) {
 	const head = heading('Services', 'Asking the daemon…'), trouble = notice();
 	const filter = h('input', { type: 'search', class: 'grow', placeholder: 'Filter by name, unit, runtime, pid', 'aria-label': 'Filter services', autocomplete: 'off', spellcheck: 'false' });
-	const body = h('tbody', {}), rows = new Map(), newest = new Map(), lines = new Map();
+	const body = h('tbody', {}), rows = new Map(), newest = new Map(), older = new Map(), lines = new Map();
 	let items = [], sort = 'cpus', hostCpus = 0;
 	filter.value = new URLSearchParams(location.hash.slice(1)).get('q') || '';
 
@@ -61,7 +61,7 @@ export async function show(content) {
 		r.processes.textContent = s.processes.length;
 		r.processes.title = s.processes.slice(0, 20).map(p => `${p.pid} ${p.exe || ''}`).join('\n');
 		r.cpus.replaceChildren(bar('meter', 100 * Math.sqrt(s.cpus / (hostCpus || 1)), ''), h('span', { class: 'figure' }, s.cpus < 0.005 && s.cpus > 0 ? '<\u00a00.01' : s.cpus.toFixed(2)));
-		const last = newest.get(s.name);
+		const last = newest.get(s.name) || older.get(s.name);
 		r.last.replaceChildren(last ? link('/p/' + last.id, last.status === 'running' ? h('span', { class: 'badge on' }, '● running') : ago(last.createdAt)) : '–', last ? ` ${last.profileType}` : '');
 		const line = lines.get(s.name);
 		if (r.shown !== line) { r.shown = line; r.line.replaceChildren(sparkline(line)); }
@@ -99,7 +99,10 @@ export async function show(content) {
 		if (hadFocus?.isConnected && document.activeElement !== hadFocus) hadFocus.focus();
 	}, 10, e => trouble.show(e));
 	poll(async () => {
-		for (const s of (await get(A + '/services', { sparkline: 'cpu', points: 60 })).items) lines.set(s.name, s.sparkline);
+		for (const s of (await get(A + '/services', { sparkline: 'cpu', points: 60, lastProfile: true })).items) {
+			lines.set(s.name, s.sparkline);
+			older.set(s.name, s.lastProfile); // what many services, or more than a day, lie behind
+		}
 		draw();
 		const { cpu, up, lost } = agentCost(parseMetrics(await text('/metrics')));
 		cost.replaceChildren(link('/status', 'profd itself'), ` used ${(cpu / Math.max(up, 1)).toFixed(4)} CPUs since it started; ${lost ? plural(lost, 'sample was', 'samples were') : 'nothing was'} lost.`);
