@@ -278,6 +278,8 @@ def continuous_in_words():
         page.visit(f"/p/{span}")
         page.wait("document.querySelector('[role=progressbar]')", "the span under way")
         check("Stop and keep" not in page.text(), "nothing that would delete it under another name")
+        page.wait("document.querySelector('main').textContent.includes('ends by itself')", "how it ends, in words")
+        check(page.run("[...document.querySelectorAll('main a')].find(a => a.textContent === 'on the page of the service').pathname") == "/s/page-span", "where it is switched off")
         # what a goroutine session finds comes when it is over, without a reload
         session = daemon.start_profile("page-span", seconds=4, kind="goroutine")
         page.visit(f"/g/{session}")

@@ -116,7 +116,11 @@ class ProfilePage {
 		const outer = h('div', { class: 'progress', role: 'progressbar', 'aria-valuemin': '0', 'aria-valuemax': '100', 'aria-valuenow': String(Math.round(100 * Math.min(1, done / all))), 'aria-label': 'Time of the profile' });
 		outer.append(bar('', 100 * done / all, '').firstChild);
 		this.state.replaceChildren(outer, this.graph.hidden ? partialTop(s) || '' : '');
-		if (!this.stop && !s.continuous) { // a span ends by itself; the call that stops a session deletes it
+		if (!this.stop && s.continuous) { // the call that stops a session would delete what is there
+			this.stop = h('p', { class: 'facts' }, 'The running span of continuous profiling: it ends by itself and is followed by the next. To end the recording and keep what there is, switch it off ',
+				link(servicePath(s.service), 'on the page of the service'), ', or of all services if it is on for all.');
+			this.buttons.replaceChildren(this.stop);
+		} else if (!this.stop) {
 			this.stop = action('Stop and keep', async () => {
 				const address = `${PROFILING}/${encodeURIComponent(this.id)}`; // it may have ended since it was last looked at, and then the call would delete it
 				if ((await get(address, { top: 0 })).status === 'running') await remove(address);
