@@ -98,12 +98,19 @@ static const char *symbol_of(const struct symbol_frame *frame, size_t name_max)
 		       : "";
 }
 
-static bool put_frames(struct payload *p, const struct symbol_frame *frames, uint16_t count, size_t name_max)
+/* What a frame's line of start carries besides: no source has so many lines. */
+static uint32_t start_line_of(const struct symbol_frame *frame, bool changes)
+{
+	return (frame->start_line & ~(NAMED_WRAPPER | NAMED_CHANGES)) | (frame->is_wrapper ? NAMED_WRAPPER : 0) |
+	       (changes ? NAMED_CHANGES : 0);
+}
+
+static bool put_frames(struct payload *p, const struct symbol_frame *frames, uint16_t count, bool changes, size_t name_max)
 {
 	if (!put(p, &count, sizeof(count)))
 		return false;
 	for (uint16_t i = 0; i < count; i++) {
-		uint32_t start_line = frames[i].start_line | (frames[i].is_wrapper ? NAMED_WRAPPER : 0);
+		uint32_t start_line = start_line_of(&frames[i], changes);
 
 		if (!put(p, &frames[i].line, 4) || !put(p, &start_line, 4) ||
 		    !put_text(p, frames[i].function, name_max) || !put_text(p, frames[i].file, name_max) ||
@@ -135,6 +142,15 @@ static int find_frames(const struct names_origin *origin, uint64_t offset, struc
 	return origin->index ? symbol_index_find(origin->index, offset, ret) : 0;
 }
 
+/* The kernel lists what it has loaded as "name [module]". */
+static bool is_loaded_later(const struct names_origin *origin, const struct symbol_frame *frame)
+{
+	size_t len = strlen(frame->function);
+
+	return origin->index && symbol_index_origins(origin->index) & SYMBOL_ORIGIN_KALLSYMS && len &&
+	       frame->function[len - 1] == ']';
+}
+
 /* Names of one offset; all or nothing. False: the message is full. */
 static bool put_offset(struct payload *p, const struct names_origin *origin, uint64_t offset, bool first)
 {
@@ -142,11 +158,12 @@ static bool put_offset(struct payload *p, const struct names_origin *origin, uin
 	struct payload before = *p;
 	struct jit_name name;
 	int count = find_frames(origin, offset, &name, frames);
+	bool changes = count && is_loaded_later(origin, &frames[0]);
 
-	if (put_frames(p, frames, (uint16_t)count, NAME_BYTES_MAX))
+	if (put_frames(p, frames, (uint16_t)count, changes, NAME_BYTES_MAX))
 		return true;
 	*p = before;
-	if (first && put_frames(p, frames, (uint16_t)count, NAME_BYTES_WHEN_FULL))
+	if (first && put_frames(p, frames, (uint16_t)count, changes, NAME_BYTES_WHEN_FULL))
 		return true;
 	*p = before;
 	return false;

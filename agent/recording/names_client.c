@@ -27,7 +27,7 @@ struct place {
 	uint32_t turn;	   /* of its module at the answer */
 	uint64_t until_ns; /* monotonic: ask again then */
 	bool coming;	   /* the symbolizer reads the file now */
-	bool changes;	   /* JIT code: what is at the address may be other code later */
+	bool changes;	   /* JIT code, kernel modules: what is at the address may be other code later */
 };
 
 VEC_DEFINE(places, struct place);
@@ -313,7 +313,8 @@ static int take_frames(struct names_client *client, struct bytes *in, uint32_t s
 		frames[i] = (struct name_frame){ .package = "", .line = bytes_u32(in) };
 		frames[i].start_line = bytes_u32(in);
 		frames[i].is_wrapper = frames[i].start_line & NAMED_WRAPPER;
-		frames[i].start_line &= ~NAMED_WRAPPER;
+		place->changes = place->changes || frames[i].start_line & NAMED_CHANGES;
+		frames[i].start_line &= ~(NAMED_WRAPPER | NAMED_CHANGES);
 		frames[i].function = take_text(client, in);
 		frames[i].file = take_text(client, in);
 		frames[i].symbol = take_text(client, in);
@@ -323,6 +324,8 @@ static int take_frames(struct names_client *client, struct bytes *in, uint32_t s
 			return -ENOMEM;
 		frames[i].kind = kind_of(frames[i].function, frames[i].file);
 	}
+	if (place->changes && place->until_ns == UNTIL_NEVER)
+		place->until_ns = clock_monotonic_ns() + NAMES_AGAIN_NS;
 	/* Mostly nothing has changed: what is asked for again and again takes no more memory. */
 	old = memory_find(&client->known, place->key, place->offset);
 	if (old && old->count == count && same_frames(old->frames, frames, count)) {
@@ -467,7 +470,7 @@ static void ask(struct names_client *client, uint64_t key, const struct offsets_
 		give_up(client, rc);
 }
 
-/* Of JIT code an answer holds for one profile: the next session may have run other code there. */
+/* Of JIT code and kernel modules an answer holds for one profile: the next session may have run other code there. */
 static bool is_fresh(const struct names_client *client, const struct place *place, uint64_t now_ns)
 {
 	return place && place->until_ns > now_ns &&

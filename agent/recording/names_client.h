@@ -4,9 +4,9 @@
  *
  * The symbolizer may be absent, slow, or answer that it does not know yet: then a name is unknown, is asked for again
  * after NAMES_AGAIN_NS (NAMES_COMING_NS while its file is being read), and nobody waits longer than 2 s for it. So are
- * names of modules whose debug information may still appear, and of JIT code, whose address may be other code's by now:
- * a name that was kept with the session counts more than what is there today. What it does not know any more (a module
- * that left) is answered from the names kept with a session: names_keep().
+ * names of modules whose debug information may still appear, and of JIT code and kernel modules, whose address may be
+ * other code's by now: a name that was kept with the session counts more than what is there today. What it does not
+ * know any more (a module that left) is answered from the names kept with a session: names_keep().
  *
  * Thread rule: one user at a time (the session layer's build lock), who keeps returned texts only
  * until names_client_end(). names_client_set_channel() may be called from any thread. */

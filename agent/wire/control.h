@@ -248,16 +248,17 @@ struct control_names {
 enum names_state {
 	NAMES_FINAL = 0,
 	NAMES_MAY_IMPROVE = 1, /* debug information for the module may appear */
-	NAMES_CHANGE = 2,      /* of JIT code: tomorrow other code may be at the same address */
+	NAMES_CHANGE = 2,      /* of JIT code: tomorrow other code may be at the same address (see NAMED_CHANGES, too) */
 	NAMES_COMING = 3,      /* the module's file is being read: names, or better ones, within seconds */
 };
 
 /* Answers come in request order; each answer carries entries until it is full, the last has more = 0.
  * Payload: for each offset, u16 frame count n (0 = unknown), then n frames innermost first:
- *   u32 line, u32 function start line (and NAMED_WRAPPER), strings {u16 len, bytes}: function (demangled), file,
+ *   u32 line, u32 function start line (and NAMED_WRAPPER, NAMED_CHANGES), strings {u16 len, bytes}: function (demangled), file,
  *   the symbol that function was demangled from ("" = the same). A function that has no name is one frame, function "",
  *   with the number of bytes from its start to the offset as line. */
 #define NAMED_WRAPPER (1u << 31) /* made by Go's compiler, which leaves such frames out of its own listings */
+#define NAMED_CHANGES (1u << 30) /* of a kernel module or BPF program: after the next boot, or sooner, the place is another's */
 struct control_named {
 	struct channel_head head;
 	int32_t status; /* 0; -ENOENT: module unknown to the symbolizer */

@@ -210,7 +210,7 @@ struct host_names host_receive_names(struct symbolizer_host *f)
 	names.frames = bytes_u16(&b);
 	if (names.frames) {
 		names.line = bytes_u32(&b);
-		(void)bytes_u32(&b);
+		names.changes = bytes_u32(&b) & NAMED_CHANGES;
 		read_text(&b, names.function, sizeof(names.function));
 		read_text(&b, names.file, sizeof(names.file));
 		read_text(&b, names.symbol, sizeof(names.symbol));

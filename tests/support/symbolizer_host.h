@@ -6,6 +6,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -48,6 +49,7 @@ struct host_names {
 	char file[256];
 	char symbol[256];
 	uint32_t line;
+	bool changes; /* NAMED_CHANGES */
 };
 
 /* Its two halves. */

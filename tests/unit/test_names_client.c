@@ -27,6 +27,7 @@ struct symbolizer {
 	int coming;
 	bool nameless; /* knows where functions begin until then, not what they are called */
 	bool forgets;  /* knows no module */
+	bool changes;  /* odd offsets are a kernel module's */
 	enum names_state settled; /* of fine names */
 	pthread_t thread;
 	struct names_client *client;
@@ -59,7 +60,8 @@ static void answer(struct symbolizer *s, const struct control_names *names, char
 		head = (struct control_named){ .head = head.head, .status = -ENOENT };
 	put(&at, &head, sizeof(head));
 	for (uint32_t i = 0; i < head.count; i++) {
-		uint32_t lines[2] = { nameless ? (uint32_t)names->offsets[i] : 1, !nameless };
+		uint32_t changes = s->changes && names->offsets[i] % 2 ? NAMED_CHANGES : 0;
+		uint32_t lines[2] = { nameless ? (uint32_t)names->offsets[i] : 1, (nameless ? 0 : 1) | changes };
 		uint16_t count = 1;
 		char name[32];
 
@@ -218,6 +220,44 @@ static void test_functions_without_a_name(void **state)
 	stop(&s);
 }
 
+/* What a session kept of kernel modules is of its own boot; what is there now may be another's in the next profile. The
+ * kernel itself is the same in every boot. */
+static void test_names_of_kernel_modules(void **state)
+{
+	const struct name_frame kept = { .function = "kept [module]", .package = "", .file = "" };
+	const struct name_source *source;
+	struct name_frame frames[NAMES_INLINE_MAX];
+	struct symbolizer s;
+
+	start(&s, 2);
+	s.changes = true;
+	source = ask(&s, (uint64_t[]){ 1, 3 }, 2);
+	expect(source, 1, "coarse_1");
+	names_client_end(s.client);
+	s.coming = 0; /* the same state as before, as a kernel has always */
+	s.settled = NAMES_COMING;
+
+	source = ask(&s, (uint64_t[]){ 1, 2, 3 }, 3);
+	assert_int_equal(names_keep(s.client, MODULE, 1, &kept, 1), 0);
+	assert_int_equal(names_keep(s.client, MODULE, 2, &kept, 1), 0);
+	expect(source, 1, "kept [module]");
+	expect(source, 2, "fine_2");
+	expect(source, 3, "fine_3");
+	assert_int_equal(source->find(source->ctx, MODULE, 3, frames), 1);
+	assert_int_equal(frames[0].start_line, 1);
+	names_client_end(s.client);
+
+	s.settled = NAMES_FINAL;
+	source = ask(&s, (uint64_t[]){ 2, 4 }, 2);
+	assert_int_equal(names_client_state(s.client), NAMES_FINAL);
+	expect(source, 4, "fine_4");
+	assert_int_equal(names_client_state(s.client), NAMES_FINAL);
+	expect(source, 3, "fine_3");
+	assert_int_equal(names_client_state(s.client), NAMES_MAY_IMPROVE);
+	names_client_end(s.client);
+	stop(&s);
+}
+
 static void test_a_silent_symbolizer_is_told_of(void **state)
 {
 	struct profile_quality quality = quality_empty();
@@ -255,6 +295,7 @@ int main(void)
 		cmocka_unit_test(test_better_names_of_a_module_are_asked_for_at_once),
 		cmocka_unit_test(test_a_silent_symbolizer_is_told_of),
 		cmocka_unit_test(test_functions_without_a_name),
+		cmocka_unit_test(test_names_of_kernel_modules),
 		cmocka_unit_test(test_names_that_come_between_two_messages),
 	};
 

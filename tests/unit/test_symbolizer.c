@@ -559,7 +559,10 @@ static void write_kernel(int fd, const char *modules)
 
 static void check_kernel(struct symbolizer_host *f, uint64_t key, uint64_t offset, const char *name)
 {
-	assert_string_equal(host_names_once(f, key, offset).function, name);
+	struct host_names names = host_names_once(f, key, offset);
+
+	assert_string_equal(names.function, name);
+	assert_int_equal(names.changes, strchr(name, '[') != NULL);
 }
 
 /* Modules and BPF programs that are loaded after the first look have names; those that are gone keep theirs, unless another
