@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <sys/stat.h>
 
+#include "agent/base/hash.h"
+
 void name_modules_init(struct name_modules *m)
 {
 	*m = (struct name_modules){ 0 };
@@ -109,11 +111,25 @@ void name_modules_set_state(struct name_modules *m, struct name_module *module, 
 	close_files(m, module);
 }
 
-void name_modules_set_debug_take(struct name_module *module, int fd)
+uint64_t name_modules_debug_identity(int fd)
+{
+	uint64_t hash = 0;
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return 0;
+	hash = hash_combine(st.st_dev, st.st_ino);
+	hash = hash_combine(hash, (uint64_t)st.st_size);
+	hash = hash_combine(hash, (uint64_t)st.st_ctim.tv_sec);
+	return hash_combine(hash, (uint64_t)st.st_ctim.tv_nsec) | 1;
+}
+
+void name_modules_set_debug_take(struct name_module *module, int fd, bool fetched)
 {
 	struct stat st;
 
 	module->debug_fd = fd;
+	module->debug_fetched = fetched;
 	module->debug_bytes = fstat(fd, &st) == 0 ? (uint64_t)st.st_size : 0;
 }
 

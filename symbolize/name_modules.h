@@ -41,10 +41,13 @@ struct name_module {
 	bool later;		 /* nobody has wanted its names yet: its file was closed unread */
 	bool shares;		 /* its builder may read other modules' files too */
 	bool large;		 /* a brief builder was not enough for it */
+	bool debug_fetched;	 /* debug_fd is the fetcher's */
+	bool fetched_in_vain;	 /* the fetcher's file made nothing complete: it would be the same again */
 	uint8_t origins;	 /* enum symbol_origin bits of its index, 0 = none that has names */
 	uint64_t size_bytes;	 /* of the file */
 	uint64_t debug_bytes;	 /* of its debug file, while that is open */
 	int fd;			 /* owned; -1 unless WAITING, QUEUED or BUILDING */
+	uint64_t useless_debug;	 /* name_modules_debug_identity() of the host's file that made nothing complete, 0 = none */
 	int debug_fd;		 /* owned */
 	struct elf_identity identity;
 	void *skeleton;		 /* owned; NULL: no debug file can be used later */
@@ -73,8 +76,10 @@ size_t name_modules_slot(const struct name_modules *modules, const struct name_m
 /* Changes state; IDLE closes its files. */
 void name_modules_set_state(struct name_modules *modules, struct name_module *module,
 			    enum name_module_state state);
-/* Debug information of @module from now on. */
-void name_modules_set_debug_take(struct name_module *module, int fd);
+/* Debug information of @module from now on; @fetched: not a file of the host. */
+void name_modules_set_debug_take(struct name_module *module, int fd, bool fetched);
+/* Which file @fd is, and in which state: another one after it was written. 0 = not known. */
+uint64_t name_modules_debug_identity(int fd);
 /* The next to build of those whose files have up to @bytes_max and that are not known to be large: an urgent one if
  * there is any, of those the one with the smallest files, so that one large file does not keep a hundred small ones
  * waiting; NULL. UINT64_MAX: of all. */

@@ -190,8 +190,10 @@ static void take_result(struct symbolizer *s, const struct name_builder_result *
 	if (rc < 0)
 		log_debug("names of module %016llx are not to be had: %s", (unsigned long long)result->key,
 			  strerror(-rc));
-	if (module)
-		name_modules_set_state(&s->modules, module, NAME_MODULE_IDLE);
+	if (!module)
+		return;
+	symbolizer_judge_debug(module);
+	name_modules_set_state(&s->modules, module, NAME_MODULE_IDLE);
 }
 
 static void finish_build(struct symbolizer *s, struct builder *b)

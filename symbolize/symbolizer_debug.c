@@ -58,7 +58,7 @@ static void fetch(struct symbolizer *s, struct name_module *module)
 	uint64_t now_ns = clock_monotonic_ns();
 
 	if (s->fetch_fd < 0 || module->fetching || !module->looked_at || !module->skeleton || !module->identity.build_id_len ||
-	    !module->debug_asked_ns || module->origins & COMPLETE ||
+	    !module->debug_asked_ns || module->origins & COMPLETE || module->fetched_in_vain ||
 	    (module->fetch_asked_ns && now_ns - module->fetch_asked_ns < s->debug_again_ns))
 		return;
 	fill_want(s, module, &want);
@@ -69,14 +69,31 @@ static void fetch(struct symbolizer *s, struct name_module *module)
 	module->fetching = true;
 }
 
+/* A file without DWARF, or for another build, is no better than it was: reading it again whenever somebody looks would cost
+ * a child each time. With the module's own file it counts, for its symbols. */
+static bool is_useless(const struct name_module *module, int fd)
+{
+	return module->fd < 0 && module->useless_debug && module->useless_debug == name_modules_debug_identity(fd);
+}
+
+void symbolizer_judge_debug(struct name_module *module)
+{
+	if (module->debug_fd < 0 || module->origins & COMPLETE)
+		return;
+	if (module->debug_fetched)
+		module->fetched_in_vain = true;
+	else
+		module->useless_debug = name_modules_debug_identity(module->debug_fd);
+}
+
 static void on_module_debug(struct symbolizer *s, const struct control_debug *answer)
 {
 	struct name_module *module = name_modules_at(&s->modules, answer->head.request - 1);
 
 	if (!module || module->state != NAME_MODULE_WAITING)
 		return;
-	if (!answer->status)
-		name_modules_set_debug_take(module, take_fd(&s->message.fds[0]));
+	if (!answer->status && !is_useless(module, s->message.fds[0]))
+		name_modules_set_debug_take(module, take_fd(&s->message.fds[0]), false);
 	else
 		fetch(s, module);
 	/* Without the file itself there is nothing to build from but the debug file. */
@@ -96,7 +113,7 @@ static void on_module_fetched(struct symbolizer *s, const struct control_debug *
 	module->fetching = false;
 	if (answer->status || module->state != NAME_MODULE_IDLE)
 		return;
-	name_modules_set_debug_take(module, take_fd(&s->message.fds[0]));
+	name_modules_set_debug_take(module, take_fd(&s->message.fds[0]), true);
 	module->urgent = true;
 	name_modules_set_state(&s->modules, module, NAME_MODULE_QUEUED);
 }
@@ -127,6 +144,8 @@ void symbolizer_miss_index(struct symbolizer *s, struct name_module *module)
 	module->lost_ns = now_ns;
 	module->origins = 0;
 	module->debug_asked_ns = 0;
+	module->useless_debug = 0;
+	module->fetched_in_vain = false;
 	module->later = module->index_request != 0;
 }
 

@@ -91,6 +91,8 @@ void symbolizer_look_for_debug(struct symbolizer *s, struct name_module *module)
 void symbolizer_miss_index(struct symbolizer *s, struct name_module *module);
 /* The file of @module has come; now it can be asked for the debug file. */
 void symbolizer_has_file(struct symbolizer *s, struct name_module *module);
+/* @module has been built: a debug file that did not complete it is not read for it again. */
+void symbolizer_judge_debug(struct name_module *module);
 /* The fetcher answers. */
 void symbolizer_on_fetched(struct symbolizer *s);
 /* The module of @key from the cache, if it has left this process's memory; NULL. */

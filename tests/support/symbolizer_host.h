@@ -18,7 +18,6 @@
 struct symbolizer_host {
 	pid_t pid;
 	int control, collector, server;
-	int cache_fd;
 	struct channel_message message;
 };
 

@@ -311,6 +311,44 @@ static void test_debug_file_later(void **state)
 	host_stop(&f);
 }
 
+/* Names of @offset, asked for when the debug file is wanted again, which is @debug. Was an index written to "cache-poor"? */
+static bool is_built_again(struct symbolizer_host *f, uint64_t key, uint64_t offset, const char *debug)
+{
+	struct stat before, after;
+	char path[512];
+
+	(void)snprintf(path, sizeof(path), "%s/cache-poor", fixture_dir());
+	(void)poll(NULL, 0, DEBUG_AGAIN_MS);
+	assert_int_equal(stat(path, &before), 0);
+	host_ask_names(f, key, offset);
+	host_answer_debug(f, debug);
+	assert_string_equal(host_receive_names(f).function, "twice");
+	assert_int_equal(stat(path, &after), 0);
+	return before.st_mtim.tv_sec != after.st_mtim.tv_sec || before.st_mtim.tv_nsec != after.st_mtim.tv_nsec;
+}
+
+/* A debug file that has no DWARF is read once, until it is another. */
+static void test_useless_debug_file(void **state)
+{
+	static struct symbolizer_host f;
+	struct control_indexed answer;
+	uint64_t offset;
+
+	host_compile("poor", "-g");
+	offset = host_offset("poor", "twice");
+	assert_true(fixture_run("objcopy --only-keep-debug poor poor.debug && strip -o poor-bare poor && "
+				"strip -g -o poor-symbols poor.debug"));
+	host_start(&f, "cache-poor");
+	answer = host_index(&f, 4, "poor-bare");
+	host_answer_debug(&f, "poor-symbols");
+	assert_string_equal(host_names(&f, answer.key, offset).function, "twice");
+	assert_false(is_built_again(&f, answer.key, offset, "poor-symbols"));
+	assert_true(fixture_run("cp poor.debug poor-symbols"));
+	assert_true(is_built_again(&f, answer.key, offset, "poor-symbols"));
+	assert_non_null(strstr(host_names_once(&f, answer.key, offset).file, "poor.c"));
+	host_stop(&f);
+}
+
 /* The stripped file first, then the whole one of the same build-id: names get better. */
 static void test_better_file(void **state)
 {
@@ -792,7 +830,7 @@ int main(void)
 		cmocka_unit_test(test_many_names),    cmocka_unit_test(test_debug_file),
 		cmocka_unit_test(test_split_files),
 		cmocka_unit_test(test_better_file),   cmocka_unit_test(test_bad_files),
-		cmocka_unit_test(test_debug_file_later),
+		cmocka_unit_test(test_debug_file_later), cmocka_unit_test(test_useless_debug_file),
 		cmocka_unit_test(test_bad_messages),  cmocka_unit_test(test_sandboxed),
 		cmocka_unit_test(test_cached_table),  cmocka_unit_test(test_runtimes),
 		cmocka_unit_test(test_kernel),	      cmocka_unit_test(test_kernel_changes),
