@@ -471,6 +471,8 @@ static int walk_skeletons(struct pass *pass, struct dwarf *dwarf, const struct d
 		rc = dwarf_split_find(&split, unit, &half, &unit);
 		if (rc < 0 && rc != -ENOENT)
 			return rc;
+		if (rc < 0)
+			pass->builder->origins |= SYMBOL_ORIGIN_PARTIAL;
 		begin(pass, rc < 0 ? dwarf : half);
 		rc = walk_unit(pass, unit);
 		if (rc >= 0 || rc == -ENOEXEC)

@@ -29,6 +29,7 @@ void name_modules_deinit(struct name_modules *m)
 	for (size_t i = 0; i < m->modules.count; i++) {
 		close_files(m, &m->modules.data[i]);
 		free(m->modules.data[i].skeleton);
+		free(m->modules.data[i].missing);
 	}
 	name_module_vec_deinit(&m->modules);
 	u64map_deinit(&m->by_key);
@@ -67,6 +68,7 @@ static struct name_module *free_slot(struct name_modules *m)
 			continue;
 		u64map_remove(&m->by_key, module->key);
 		free(module->skeleton);
+		free(module->missing);
 		return module;
 	}
 	return NULL;
@@ -107,7 +109,7 @@ void name_modules_set_state(struct name_modules *m, struct name_module *module, 
 	module->state = (uint8_t)state;
 	if (state != NAME_MODULE_IDLE)
 		return;
-	module->urgent = false;
+	module->urgent = module->asked_missing = module->asked_package = false;
 	close_files(m, module);
 }
 

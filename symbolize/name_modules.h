@@ -28,6 +28,8 @@
 
 enum name_module_state { NAME_MODULE_IDLE, NAME_MODULE_WAITING, NAME_MODULE_QUEUED, NAME_MODULE_BUILDING };
 
+struct name_missing;
+
 struct name_module {
 	uint64_t key;
 	uint64_t debug_asked_ns; /* monotonic, 0 = never */
@@ -48,6 +50,11 @@ struct name_module {
 	uint64_t debug_bytes;	 /* of its debug file, while that is open */
 	int fd;			 /* owned; -1 unless WAITING, QUEUED or BUILDING */
 	uint64_t useless_debug;	 /* name_modules_debug_identity() of the host's file that made nothing complete, 0 = none */
+	struct name_missing *missing; /* owned; the first, NULL = none, or its names were not built in this life */
+	bool asked_missing;	 /* WAITING for that, */
+	bool asked_package;	 /* or for the package that may have it */
+	uint8_t found;		 /* how often a missing file has come */
+	uint64_t found_ns;	 /* monotonic; the last time */
 	int debug_fd;		 /* owned */
 	struct elf_identity identity;
 	void *skeleton;		 /* owned; NULL: no debug file can be used later */
@@ -55,6 +62,15 @@ struct name_module {
 };
 
 VEC_DEFINE(name_module, struct name_module);
+
+/* A file that debug information names and that was not there when it was read. */
+struct name_missing {
+	uint32_t kind; /* enum control_debug_kind */
+	bool has_package; /* there is one, and it is not in it */
+	uint8_t build_id_len;
+	uint8_t build_id[ELF_BUILD_ID_MAX];
+	char name[];
+};
 
 struct name_modules {
 	struct name_module_vec modules; /* slots never move to another index */

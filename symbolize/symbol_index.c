@@ -138,18 +138,20 @@ static int load_symbols(Elf *elf, Elf *debug, const struct elf_segments *segment
 }
 
 /* The file that dwz moved shared descriptions to; NULL if there is none or it is not found. */
-static struct elf_file *find_alt(Elf *elf, const struct debug_finder *finder)
+static struct elf_file *find_alt(Elf *elf, const struct debug_finder *finder, struct index_builder *builder)
 {
 	struct elf_alt_link link;
 	struct elf_file *alt;
 
-	if (!finder || elf_alt_link_load(elf, &link) < 0 ||
-	    finder->find(finder->ctx, DEBUG_ALT, link.name, link.build_id, link.build_id_len, &alt) < 0)
+	if (elf_alt_link_load(elf, &link) < 0)
 		return NULL;
-	if (alt->identity.build_id_len == link.build_id_len &&
-	    !memcmp(alt->identity.build_id, link.build_id, link.build_id_len))
-		return alt;
-	elf_file_close(alt);
+	if (finder && finder->find(finder->ctx, DEBUG_ALT, link.name, link.build_id, link.build_id_len, &alt) >= 0) {
+		if (alt->identity.build_id_len == link.build_id_len &&
+		    !memcmp(alt->identity.build_id, link.build_id, link.build_id_len))
+			return alt;
+		elf_file_close(alt);
+	}
+	builder->origins |= SYMBOL_ORIGIN_PARTIAL;
 	return NULL;
 }
 
@@ -161,7 +163,7 @@ static int load_dwarf_of(Elf *elf, const struct debug_finder *finder, const stru
 
 	if (!elf_section_place(elf, ".debug_info", &ev, &fo, &len))
 		return -ENOENT;
-	alt = find_alt(elf, finder);
+	alt = find_alt(elf, finder, builder);
 	return dwarf_index_load(
 		&(struct dwarf_index_files){ .elf = elf, .alt = alt ? alt->elf : NULL, .finder = finder },
 		segments, builder->origins & SYMBOL_ORIGIN_GOPCLNTAB, builder);

@@ -38,6 +38,7 @@ enum symbol_origin {
 	SYMBOL_ORIGIN_GOPCLNTAB = 8,
 	SYMBOL_ORIGIN_MINIDEBUG = 16, /* .gnu_debugdata */
 	SYMBOL_ORIGIN_KALLSYMS = 32,
+	SYMBOL_ORIGIN_PARTIAL = 64, /* of DWARF: a file that it names (dwz, split DWARF) was not found */
 };
 
 /* What names are built from; all borrowed. */

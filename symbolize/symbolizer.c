@@ -201,8 +201,19 @@ static void finish_build(struct symbolizer *s, struct builder *b)
 	struct name_builder_result results[NAME_BUILDER_JOBS_MAX];
 	int count = name_builder_finish(&b->child, results);
 
-	for (int i = 0; i < count; i++)
+	for (int i = 0; i < count; i++) {
+		struct name_module *module = count == 1 ? name_modules_find(&s->modules, results[i].key) : NULL;
+
+		if (module) {
+			free(module->missing);
+			module->missing = b->missing;
+			b->missing = NULL;
+			module->debug_asked_ns = module->missing ? clock_monotonic_ns() : module->debug_asked_ns;
+		}
 		take_result(s, &results[i]);
+	}
+	if (count >= 0)
+		cleanup_free_fn(&b->missing);
 }
 
 static bool is_building(const struct symbolizer *s)
@@ -385,8 +396,10 @@ int symbolizer_run(const struct symbolizer_options *options)
 	symbolizer_lose_collector(s);
 	symbolizer_lose_server(s);
 	cleanup_close_fn(&s->kernel.fd);
-	for (size_t i = 0; i < SYMBOLIZER_BUILDERS; i++)
+	for (size_t i = 0; i < SYMBOLIZER_BUILDERS; i++) {
 		name_builder_deinit(&s->builders[i].child);
+		free(s->builders[i].missing);
+	}
 	name_modules_deinit(&s->modules);
 	jit_maps_deinit(&s->jit);
 	symbol_store_destroy(s->store);

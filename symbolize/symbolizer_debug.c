@@ -12,11 +12,17 @@
 
 /* Requests to the collector: a module's slot + 1, or a builder's question with this bit. */
 #define BUILDER_REQUEST (1u << 31)
+#define FOUND_SHIFT_MAX 6 /* 64 times as long as after the first */
 #define SILENT_MAX	2 /* questions of one builder that nobody answered in time: no more are asked */
 
 /* Go's pclntab has all names and lines, and is in the file alone: a debug file that comes when that is closed would put
  * other names in their place. */
 #define COMPLETE (SYMBOL_ORIGIN_DWARF | SYMBOL_ORIGIN_GOPCLNTAB)
+
+bool symbolizer_is_complete(unsigned origins)
+{
+	return origins & COMPLETE && !(origins & SYMBOL_ORIGIN_PARTIAL);
+}
 
 /* ---- a module's debug file ----------------------------------------------------------------------- */
 
@@ -58,7 +64,7 @@ static void fetch(struct symbolizer *s, struct name_module *module)
 	uint64_t now_ns = clock_monotonic_ns();
 
 	if (s->fetch_fd < 0 || module->fetching || !module->looked_at || !module->skeleton || !module->identity.build_id_len ||
-	    !module->debug_asked_ns || module->origins & COMPLETE || module->fetched_in_vain ||
+	    !module->debug_asked_ns || symbolizer_is_complete(module->origins) || module->fetched_in_vain ||
 	    (module->fetch_asked_ns && now_ns - module->fetch_asked_ns < s->debug_again_ns))
 		return;
 	fill_want(s, module, &want);
@@ -78,12 +84,53 @@ static bool is_useless(const struct name_module *module, int fd)
 
 void symbolizer_judge_debug(struct name_module *module)
 {
-	if (module->debug_fd < 0 || module->origins & COMPLETE)
+	if (module->debug_fd < 0 || symbolizer_is_complete(module->origins))
 		return;
 	if (module->debug_fetched)
 		module->fetched_in_vain = true;
 	else
 		module->useless_debug = name_modules_debug_identity(module->debug_fd);
+}
+
+static bool ask_for_missing(struct symbolizer *s, const struct name_module *module)
+{
+	const struct name_missing *missing = module->missing;
+	struct control_debug_want want;
+
+	if (s->collector_fd < 0)
+		return false;
+	fill_want(s, module, &want);
+	memset(want.name, 0, sizeof(want.name));
+	want.kind = DEBUG_PACKAGE;
+	if (!module->asked_package) {
+		want.kind = missing->kind;
+		want.build_id_len = missing->build_id_len;
+		memcpy(want.build_id, missing->build_id, sizeof(missing->build_id));
+		memcpy(want.name, missing->name, strlen(missing->name));
+	}
+	return channel_send(s->collector_fd, &want, sizeof(want), NULL, 0) == 0;
+}
+
+/* If it is there now the names are built again, from the module's file or its debug file, which are wanted for that:
+ * of files that come one by one less and less often. */
+static void on_missing(struct symbolizer *s, struct name_module *module, const struct control_debug *answer)
+{
+	if (answer->status && module->asked_package) {
+		module->asked_package = false;
+		if (ask_for_missing(s, module))
+			return;
+	}
+	if (!answer->status) {
+		cleanup_free_fn(&module->missing);
+		module->missing = NULL;
+		module->found_ns = clock_monotonic_ns();
+		module->found += module->found < UINT8_MAX;
+		module->useless_debug = 0;
+		module->fetched_in_vain = false;
+		module->debug_asked_ns = 0;
+		module->later = module->index_request != 0;
+	}
+	name_modules_set_state(&s->modules, module, NAME_MODULE_IDLE);
 }
 
 static void on_module_debug(struct symbolizer *s, const struct control_debug *answer)
@@ -92,6 +139,10 @@ static void on_module_debug(struct symbolizer *s, const struct control_debug *an
 
 	if (!module || module->state != NAME_MODULE_WAITING)
 		return;
+	if (module->asked_missing) {
+		on_missing(s, module, answer);
+		return;
+	}
 	if (!answer->status && !is_useless(module, s->message.fds[0]))
 		name_modules_set_debug_take(module, take_fd(&s->message.fds[0]), false);
 	else
@@ -116,6 +167,23 @@ static void on_module_fetched(struct symbolizer *s, const struct control_debug *
 	name_modules_set_debug_take(module, take_fd(&s->message.fds[0]), true);
 	module->urgent = true;
 	name_modules_set_state(&s->modules, module, NAME_MODULE_QUEUED);
+}
+
+/* Asks for what was missing. False: not now. */
+static bool want_missing(struct symbolizer *s, struct name_module *module)
+{
+	uint64_t now_ns = clock_monotonic_ns();
+	unsigned shift = module->found < FOUND_SHIFT_MAX ? module->found : FOUND_SHIFT_MAX;
+
+	if ((module->debug_asked_ns && now_ns - module->debug_asked_ns < s->debug_again_ns) ||
+	    (module->found && now_ns - module->found_ns < s->debug_again_ns << shift))
+		return false;
+	module->asked_package = module->missing->kind == DEBUG_SPLIT && !module->missing->has_package;
+	if (!ask_for_missing(s, module))
+		return false;
+	module->debug_asked_ns = now_ns;
+	module->asked_missing = true;
+	return true;
 }
 
 /* Its file was closed unread, since no stack of the collector's went through it. */
@@ -143,6 +211,8 @@ void symbolizer_miss_index(struct symbolizer *s, struct name_module *module)
 		return;
 	module->lost_ns = now_ns;
 	module->origins = 0;
+	cleanup_free_fn(&module->missing);
+	module->missing = NULL;
 	module->debug_asked_ns = 0;
 	module->useless_debug = 0;
 	module->fetched_in_vain = false;
@@ -161,7 +231,7 @@ void symbolizer_has_file(struct symbolizer *s, struct name_module *module)
 
 void symbolizer_look_for_debug(struct symbolizer *s, struct name_module *module)
 {
-	if (!module || module->origins & COMPLETE)
+	if (!module || symbolizer_is_complete(module->origins))
 		return;
 	module->looked_at = true;
 	if (module->state != NAME_MODULE_IDLE)
@@ -171,9 +241,9 @@ void symbolizer_look_for_debug(struct symbolizer *s, struct name_module *module)
 			name_modules_set_state(&s->modules, module, NAME_MODULE_WAITING);
 		return;
 	}
-	if (symbolizer_want_debug(s, module))
+	if (module->missing ? want_missing(s, module) : symbolizer_want_debug(s, module))
 		name_modules_set_state(&s->modules, module, NAME_MODULE_WAITING);
-	else
+	else if (!module->missing)
 		fetch(s, module);
 }
 
@@ -200,11 +270,34 @@ struct name_module *symbolizer_recall(struct symbolizer *s, uint64_t key)
 
 /* ---- a builder's questions ----------------------------------------------------------------------- */
 
+/* A package may be missing where the files are. */
+static void note_missing(struct builder *b)
+{
+	const struct control_debug_want *want = &b->want;
+	size_t len = strnlen(want->name, sizeof(want->name));
+
+	if (b->missing || (want->kind != DEBUG_ALT && want->kind != DEBUG_SPLIT) || len == sizeof(want->name) ||
+	    want->build_id_len > sizeof(b->missing->build_id))
+		return;
+	b->missing = calloc(1, sizeof(*b->missing) + len + 1);
+	if (!b->missing)
+		return;
+	b->missing->kind = want->kind;
+	b->missing->has_package = b->has_package;
+	b->missing->build_id_len = want->build_id_len;
+	memcpy(b->missing->build_id, want->build_id, sizeof(b->missing->build_id));
+	memcpy(b->missing->name, want->name, len);
+}
+
 static void answer_builder(struct builder *b, int status, int fd)
 {
 	struct control_debug answer = { .head = { .kind = CONTROL_DEBUG }, .status = status };
 
 	b->asked_ns = 0;
+	if (status)
+		note_missing(b);
+	else
+		b->has_package |= b->want.kind == DEBUG_PACKAGE;
 	if (b->child.files_fd >= 0 &&
 	    channel_send(b->child.files_fd, &answer, sizeof(answer), &fd, fd >= 0) < 0)
 		log_debug("the builder of names is gone"); /* noticed by its pidfd */

@@ -96,10 +96,10 @@ static int table_from_file(const struct elf_file *file, struct control_indexed *
 /* ---- names to come ------------------------------------------------------------------------------- */
 
 /* Is what the file itself says more than the index that we have? A stripped and a full file share one
- * build-id. */
+ * build-id; files that it names may be there by now. */
 static bool index_is_poorer(uint8_t origins, const struct elf_file *file)
 {
-	if (origins & SYMBOL_ORIGIN_DWARF)
+	if (origins & SYMBOL_ORIGIN_DWARF && !(origins & SYMBOL_ORIGIN_PARTIAL))
 		return false;
 	if (elf_file_has_dwarf(file))
 		return true;
@@ -133,7 +133,9 @@ static void expect_names(struct symbolizer *s, const struct control_indexed *ans
 		(s->cache && module_cache_has(s->cache, answer->key, MODULE_CACHE_SYMBOLS, &origins));
 	if (!module->origins)
 		module->origins = origins;
-	known = known && !index_is_poorer(module->origins, file);
+	/* What was missing in this life is looked for by itself. */
+	origins = module->missing ? (uint8_t)(module->origins & ~SYMBOL_ORIGIN_PARTIAL) : module->origins;
+	known = known && !index_is_poorer(origins, file);
 	if (later && !known && module->state == NAME_MODULE_IDLE) {
 		module->later = true;
 		return;

@@ -34,6 +34,8 @@ struct builder {
 	unsigned silent; /* of its questions, in a row: not answered in time */
 	bool is_fetched; /* the fetcher is at it, not the collector */
 	struct control_debug_want want;
+	struct name_missing *missing; /* owned; the first file that it asked for in vain */
+	bool has_package;
 };
 
 struct names_request {
@@ -83,7 +85,9 @@ void symbolizer_on_index(struct symbolizer *s);
 void symbolizer_read_kernel(struct symbolizer *s, uint64_t key, const uint64_t *offsets, size_t count);
 void symbolizer_on_debug(struct symbolizer *s);
 
-/* symbolizer_debug.c. Asks for @module's debug file if that is worth it now; true if it was asked. */
+/* symbolizer_debug.c. Is there nothing that would make names of these origins (bits of enum symbol_origin) better? */
+bool symbolizer_is_complete(unsigned origins);
+/* Asks for @module's debug file if that is worth it now; true if it was asked. */
 bool symbolizer_want_debug(struct symbolizer *s, struct name_module *module);
 /* A debug file may have been installed since: asked for while somebody looks at the module (may be NULL). */
 void symbolizer_look_for_debug(struct symbolizer *s, struct name_module *module);

@@ -172,11 +172,10 @@ static bool put_offset(struct payload *p, const struct names_origin *origin, uin
 /* @module may be NULL. */
 static uint32_t state_of(const struct names_origin *origin, const struct name_module *module)
 {
-	const unsigned complete = SYMBOL_ORIGIN_DWARF | SYMBOL_ORIGIN_GOPCLNTAB | SYMBOL_ORIGIN_KALLSYMS;
-
 	if (origin->jit)
 		return NAMES_CHANGE;
-	if (origin->index && symbol_index_origins(origin->index) & complete)
+	if (origin->index && (symbol_index_origins(origin->index) & SYMBOL_ORIGIN_KALLSYMS ||
+			      symbolizer_is_complete(symbol_index_origins(origin->index))))
 		return NAMES_FINAL;
 	return module && module->state != NAME_MODULE_IDLE ? NAMES_COMING : NAMES_MAY_IMPROVE;
 }

@@ -252,6 +252,57 @@ static void test_split_files(void **state)
 	host_stop(&f);
 }
 
+/* Is a question for a file of @kind, answered with @path. */
+static void expect_question(struct symbolizer_host *f, enum control_debug_kind kind, const char *path)
+{
+	assert_int_equal(host_answer_debug(f, path).kind, kind);
+}
+
+/* What debug information names may come later: it is looked for, and nothing is read again before it is there. */
+static void test_split_files_later(void **state)
+{
+	static struct symbolizer_host f;
+	struct control_indexed answer;
+	struct host_names names;
+	uint64_t offset;
+
+	host_compile("parts", "-g -gsplit-dwarf -O0");
+	assert_true(fixture_run("mv parts*.dwo parts-elsewhere.dwo"));
+	offset = host_offset("parts", "twice");
+	host_start(&f, "cache-parts");
+	for (int life = 0; life < 2; life++) { /* of the process; what is missing is found out again in each */
+		answer = host_index(&f, 5, "parts");
+		expect_question(&f, DEBUG_PACKAGE, NULL);
+		expect_question(&f, DEBUG_SPLIT, NULL);
+		names = host_names(&f, answer.key, offset);
+		assert_string_equal(names.function, "twice"); /* by its symbol */
+		assert_int_equal(host_names_once(&f, answer.key, offset).state, NAMES_MAY_IMPROVE);
+		host_stop(&f);
+		host_start(&f, "cache-parts");
+	}
+	answer = host_index(&f, 6, "parts");
+	expect_question(&f, DEBUG_PACKAGE, NULL);
+	expect_question(&f, DEBUG_SPLIT, NULL);
+	(void)host_names(&f, answer.key, offset);
+	for (int found = 0; found < 2; found++) {
+		(void)poll(NULL, 0, DEBUG_AGAIN_MS);
+		host_ask_names(&f, answer.key, offset);
+		expect_question(&f, DEBUG_PACKAGE, NULL);
+		expect_question(&f, DEBUG_SPLIT, found ? "parts-elsewhere.dwo" : NULL);
+		if (!found)
+			assert_int_equal(host_receive_names(&f).state, NAMES_MAY_IMPROVE);
+	}
+	host_receive(&f, f.collector, CONTROL_NAMES_WANT);
+	host_ask_index(&f, 7, host_open_file("parts"));
+	(void)host_receive(&f, f.collector, CONTROL_INDEXED);
+	expect_question(&f, DEBUG_PACKAGE, NULL);
+	expect_question(&f, DEBUG_SPLIT, "parts-elsewhere.dwo");
+	assert_string_equal(host_receive_names(&f).function, "twice");
+	names = host_names_once(&f, answer.key, offset);
+	assert_int_equal(names.state, NAMES_FINAL);
+	host_stop(&f);
+}
+
 /* Of the stub that crtstuff.c brings along. */
 static uint64_t plt_offset(const char *path)
 {
@@ -830,6 +881,7 @@ int main(void)
 		cmocka_unit_test(test_many_names),    cmocka_unit_test(test_debug_file),
 		cmocka_unit_test(test_split_files),
 		cmocka_unit_test(test_better_file),   cmocka_unit_test(test_bad_files),
+		cmocka_unit_test(test_split_files_later),
 		cmocka_unit_test(test_debug_file_later), cmocka_unit_test(test_useless_debug_file),
 		cmocka_unit_test(test_bad_messages),  cmocka_unit_test(test_sandboxed),
 		cmocka_unit_test(test_cached_table),  cmocka_unit_test(test_runtimes),
