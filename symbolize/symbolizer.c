@@ -196,6 +196,16 @@ static void take_result(struct symbolizer *s, const struct name_builder_result *
 	name_modules_set_state(&s->modules, module, NAME_MODULE_IDLE);
 }
 
+/* Said once for each reading: why functions that are inlined have no frames. */
+static void tell_missing(const struct name_module *module)
+{
+	static struct log_limit limit = { .burst = 5 };
+
+	if (module->missing && log_allowed(&limit))
+		log_info("debug information names %s, which is not there: inlined functions and lines that only it has are missing",
+			 module->missing->name);
+}
+
 static void finish_build(struct symbolizer *s, struct builder *b)
 {
 	struct name_builder_result results[NAME_BUILDER_JOBS_MAX];
@@ -208,6 +218,7 @@ static void finish_build(struct symbolizer *s, struct builder *b)
 			free(module->missing);
 			module->missing = b->missing;
 			b->missing = NULL;
+			tell_missing(module);
 			module->debug_asked_ns = module->missing ? clock_monotonic_ns() : module->debug_asked_ns;
 		}
 		take_result(s, &results[i]);

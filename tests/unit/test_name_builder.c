@@ -12,6 +12,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "agent/base/io.h"
 #include "tests/support/elf_fixture.h"
 #include "tests/support/symbolizer_host.h"
 
@@ -75,7 +76,8 @@ static void test_long_build(void **state)
 	struct control_debug_want want;
 	struct control_indexed held, killer, passing;
 	struct rlimit before, limit;
-	int fetcher;
+	int fetcher, stderr_fd = dup(STDERR_FILENO), log_fd = io_memfd("log", 0);
+	char log[4096] = "";
 
 	write_many();
 	host_compile("held", "-g");
@@ -87,7 +89,9 @@ static void test_long_build(void **state)
 	assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
 	limit = (struct rlimit){ 65536, before.rlim_max }; /* SIGXFSZ for who writes a larger image */
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	assert_true(stderr_fd >= 0 && log_fd >= 0 && dup2(log_fd, STDERR_FILENO) >= 0);
 	host_start(&f, NULL);
+	assert_true(dup2(stderr_fd, STDERR_FILENO) >= 0);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
 	fetcher = connect_fetcher(&f);
 	held = host_index(&f, 1, "held-bare");
@@ -110,6 +114,9 @@ static void test_long_build(void **state)
 	assert_int_equal(host_names_once(&f, killer.key, host_offset("killer", "twice")).frames, 0);
 	(void)close(fetcher);
 	host_stop(&f);
+	assert_true(pread(log_fd, log, sizeof(log) - 1, 0) >= 0);
+	assert_non_null(strstr(log, "names nowhere, which is not there"));
+	assert_int_equal(close(log_fd) | close(stderr_fd), 0);
 }
 
 static int set_up(void **state)
