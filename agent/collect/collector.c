@@ -33,7 +33,7 @@
 #define INDEXED_AT_ONCE	   8
 #define RESCAN_INTERVAL_NS (5 * NS_PER_S)
 #define EVENTS_MAX	   8
-#define ONLINE_TEXT_BYTES  512
+#define ONLINE_TEXT_BYTES  4096 /* as each_online_cpu() reads: "0,2,4,…" of more than a thousand CPUs */
 #define SLEPT_NS	   (100 * (int64_t)NS_PER_MS) /* two clocks are not read at once */
 
 /* What each is for: README.md. */

@@ -8,6 +8,7 @@
 #include "agent/base/parse.h"
 #include "agent/base/ulid.h"
 #include "agent/session/continuous.h"
+#include "agent/session/list_cursor.h"
 #include "agent/session/record_json.h"
 #include "agent/session/session_record.h"
 #include "agent/session/sessions_internal.h"
@@ -352,23 +353,6 @@ struct listing {
 	bool more;
 };
 
-/* A cursor is `time.id`: ids sort by their milliseconds only. */
-static int parse_cursor(const char *cursor, struct listing *listing, struct err *err)
-{
-	const char *dot = cursor ? strchr(cursor, '.') : NULL;
-	char number[24];
-
-	if (!cursor)
-		return 0;
-	if (!dot || (size_t)(dot - cursor) >= sizeof(number) || strncmp(dot, ".bl-", 4) != 0 || !ulid_is_valid(dot + 4))
-		return err_set(err, EINVAL, "InvalidParam", "cursor", "not a cursor of this list");
-	(void)snprintf(number, sizeof(number), "%.*s", (int)(dot - cursor), cursor);
-	if (parse_u64(number, 1, INT64_MAX, &listing->cursor_ns) < 0)
-		return err_set(err, EINVAL, "InvalidParam", "cursor", "not a cursor of this list");
-	listing->cursor_id = dot + 1;
-	return 0;
-}
-
 static bool has_tag(const struct baseline_info *info, const char *tag)
 {
 	for (uint32_t i = 0; i < info->tag_count; i++)
@@ -438,7 +422,7 @@ int sessions_baseline_list(struct sessions *s, const struct baseline_query *quer
 	if (query->limit < 1 || query->limit > LISTED_MAX)
 		return err_set(err, EINVAL, "InvalidParam", "limit", "must be 1…%u, got %u",
 			       LISTED_MAX, query->limit);
-	rc = parse_cursor(query->cursor, &listing, err);
+	rc = list_cursor_parse(query->cursor, &listing.cursor_ns, &listing.cursor_id, err);
 	if (rc < 0)
 		return rc;
 	list.items = calloc(query->limit, sizeof(*list.items));
@@ -452,8 +436,8 @@ int sessions_baseline_list(struct sessions *s, const struct baseline_query *quer
 		return rc;
 	}
 	if (listing.more)
-		(void)snprintf(list.next_cursor, sizeof(list.next_cursor), "%" PRIu64 ".%s",
-			       list.items[list.count - 1].created_at_ns, list.items[list.count - 1].id);
+		list_cursor_write(list.next_cursor, sizeof(list.next_cursor), list.items[list.count - 1].created_at_ns,
+				  list.items[list.count - 1].id);
 	*ret = list;
 	return 0;
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What the watch found, as records: written when an alarm opens, written again when it closes. */
 #include <errno.h>
-#include <inttypes.h>
 #include <string.h>
 
 #include "agent/base/ulid.h"
 #include "agent/session/hosts.h"
+#include "agent/session/list_cursor.h"
 #include "agent/session/record_json.h"
 #include "agent/session/watch.h"
 
@@ -132,20 +132,6 @@ static int list_one(void *ctx, const struct store_record *record)
 	return rc == -EPROTO ? 0 : rc;
 }
 
-/* A cursor is `time.id` of the page's last item. */
-static int parse_cursor(const char *cursor, struct store_query *rows, struct err *err)
-{
-	char *end;
-
-	if (!cursor)
-		return 0;
-	rows->before_ns = strtoull(cursor, &end, 10);
-	rows->before_id = end + 1;
-	if (*end == '.' && end != cursor && end[1])
-		return 0;
-	return err_set(err, EINVAL, "InvalidParam", "cursor", "not a cursor of this list");
-}
-
 int sessions_findings(struct sessions *s, const struct finding_query *query,
 		      struct finding_list *ret, struct err *err)
 {
@@ -158,7 +144,7 @@ int sessions_findings(struct sessions *s, const struct finding_query *query,
 				    .to_ns = query->to_ns,
 				    .limit = query->limit + 1,
 				    .every_host = true };
-	int rc = parse_cursor(query->cursor, &rows, err);
+	int rc = list_cursor_parse(query->cursor, &rows.before_ns, &rows.before_id, err);
 
 	if (rc < 0)
 		return rc;
@@ -171,8 +157,7 @@ int sessions_findings(struct sessions *s, const struct finding_query *query,
 		return rc;
 	}
 	if (listing.more)
-		(void)snprintf(list.next_cursor, sizeof(list.next_cursor), "%" PRIu64 ".%s",
-			       list.items[list.count - 1].at_ns, list.items[list.count - 1].id);
+		list_cursor_write(list.next_cursor, sizeof(list.next_cursor), list.items[list.count - 1].at_ns, list.items[list.count - 1].id);
 	*ret = list;
 	return 0;
 }

@@ -2,15 +2,13 @@
 /* Reading sessions: what runs from memory, what is finished from the store; deleting and waiting.
  */
 #include <errno.h>
-#include <inttypes.h>
 #include <string.h>
 
-#include "agent/base/parse.h"
-#include "agent/base/ulid.h"
 #include "agent/profile/quality.h"
 #include "agent/session/continuous.h"
 #include "agent/session/alloc_session.h"
 #include "agent/session/hosts.h"
+#include "agent/session/list_cursor.h"
 #include "agent/session/session_record.h"
 #include "agent/session/sessions_internal.h"
 
@@ -355,23 +353,6 @@ int sessions_wait_started(struct sessions *s, const char *tenant, const char *id
 }
 
 /* ---- many ------------------------------------------------------------------------------------ */
-static int parse_cursor(const char *cursor, struct store_query *query, char id[SESSION_ID_SIZE],
-			struct err *err)
-{
-	const char *dot = cursor ? strchr(cursor, '.') : NULL;
-	char number[24];
-
-	if (!cursor)
-		return 0;
-	if (!dot || (size_t)(dot - cursor) >= sizeof(number) || strlen(dot + 1) >= SESSION_ID_SIZE)
-		return err_set(err, EINVAL, "InvalidParam", "cursor", "not a cursor of this list");
-	(void)snprintf(number, sizeof(number), "%.*s", (int)(dot - cursor), cursor);
-	if (parse_u64(number, 1, INT64_MAX, &query->before_ns) < 0)
-		return err_set(err, EINVAL, "InvalidParam", "cursor", "not a cursor of this list");
-	(void)snprintf(id, SESSION_ID_SIZE, "%s", dot + 1);
-	query->before_id = id;
-	return 0;
-}
 
 struct collect {
 	struct session_list *list;
@@ -420,7 +401,6 @@ static void refresh_running(struct sessions *s, struct session_list *list)
 int sessions_list_on_demand(struct sessions *s, const struct session_query *query,
 			    struct session_list *ret, struct err *err)
 {
-	char before_id[SESSION_ID_SIZE];
 	struct session_list list = { 0 };
 	struct collect collect = { &list, query->limit, false };
 	struct store_query rows = {
@@ -443,7 +423,7 @@ int sessions_list_on_demand(struct sessions *s, const struct session_query *quer
 	if (query->limit < 1 || query->limit > 100)
 		return err_set(err, EINVAL, "InvalidParam", "limit", "must be 1…100, got %u",
 			       query->limit);
-	rc = parse_cursor(query->cursor, &rows, before_id, err);
+	rc = list_cursor_parse(query->cursor, &rows.before_ns, &rows.before_id, err);
 	if (rc < 0)
 		return rc;
 	list.items = calloc(query->limit + 1, sizeof(*list.items));
@@ -458,8 +438,7 @@ int sessions_list_on_demand(struct sessions *s, const struct session_query *quer
 	if (collect.more) {
 		const struct session_info *last = &list.items[list.count - 1];
 
-		(void)snprintf(list.next_cursor, sizeof(list.next_cursor), "%" PRIu64 ".%s",
-			       last->created_at_ns, last->id);
+		list_cursor_write(list.next_cursor, sizeof(list.next_cursor), last->created_at_ns, last->id);
 	}
 	*ret = list;
 	return 0;
@@ -510,8 +489,7 @@ static int merge_spans(const struct sessions *s, const char *tenant, const struc
 			span_describe(s, tenant, spans, &spans->data[span++], &merged[count++]);
 	}
 	if (own < list->count || span < spans->count || spans->more || list->next_cursor[0])
-		(void)snprintf(list->next_cursor, sizeof(list->next_cursor), "%" PRIu64 ".%s",
-			       merged[count - 1].created_at_ns, merged[count - 1].id);
+		list_cursor_write(list->next_cursor, sizeof(list->next_cursor), merged[count - 1].created_at_ns, merged[count - 1].id);
 	for (; own < list->count; own++)
 		session_info_deinit(&list->items[own]);
 	free(list->items);
@@ -532,7 +510,6 @@ int sessions_list(struct sessions *s, const struct session_query *query, struct 
 				    .from_ns = query->from_ns,
 				    .to_ns = query->to_ns,
 				    .limit = query->limit };
-	char before_id[SESSION_ID_SIZE];
 	struct store_query cursor = { 0 };
 	struct span_list spans = { 0 };
 	struct session_list list;
@@ -540,7 +517,7 @@ int sessions_list(struct sessions *s, const struct session_query *query, struct 
 
 	if (rc < 0)
 		return rc;
-	rc = parse_cursor(query->cursor, &cursor, before_id, err);
+	rc = list_cursor_parse(query->cursor, &cursor.before_ns, &cursor.before_id, err);
 	views.before_ns = cursor.before_ns;
 	if (rc == 0)
 		rc = spans_collect(s, &views, &spans, err);

@@ -630,7 +630,8 @@ static void test_against_a_baseline(void **state)
 static void test_refusals(void **state)
 {
 	struct session_fixture *f = *state;
-	struct finding_query query = { .tenant = "default", .limit = 1, .cursor = "x" };
+	struct finding_query query = { .tenant = "default", .limit = 1 };
+	static const char *const cursors[] = { "x", "", "5", "5.", ".fnd-1", "-5.fnd-1", "99999999999999999999.fnd-1", "5 .fnd-1" };
 	struct finding_list list;
 	struct err err = { 0 };
 	uint32_t checked;
@@ -641,8 +642,11 @@ static void test_refusals(void **state)
 	assert_true(sessions_watch_check(f->sessions, "default", NULL,
 					 clock_realtime_ns() + HOUR, &checked, &err) < 0);
 	assert_string_equal(err.word, "InvalidParam");
-	assert_true(sessions_findings(f->sessions, &query, &list, &err) < 0);
-	assert_string_equal(err.word, "InvalidParam");
+	for (size_t i = 0; i < ARRAY_SIZE(cursors); i++) {
+		query.cursor = cursors[i];
+		assert_int_equal(sessions_findings(f->sessions, &query, &list, &err), -EINVAL);
+		assert_string_equal(err.field, "cursor");
+	}
 	watch(f, "bl-00000000000000000000000000"); /* a baseline that is gone */
 	assert_int_equal(check_at(f, 0), 0);
 }
