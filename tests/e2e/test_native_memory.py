@@ -184,9 +184,16 @@ def test_waking_up():
     def told(words):
         return [line for line in daemon.log if words in line]
 
+    def nothing():
+        result = daemon.profile(program.service, 1, "alloc")
+        return result if result["quality"].get("windows") else None
+
     with heap(300000, 2) as program, Daemon("--verbose") as daemon:
         os.kill(program.pid, signal.SIGSTOP)
-        wait_until(lambda: daemon.profile(program.service, 1, "alloc")["quality"].get("windows"), 90, "probes")
+        empty = wait_until(nothing, 90, "probes")
+        with Site(daemon) as page:
+            page.visit(f"/p/{empty['id']}", "document.querySelector('main').textContent.includes('Nothing was seen')")
+            page.clean()
         session = daemon.start_profile(program.service, 600, "alloc")
         wait_until(lambda: told("hits 0 allocations 0")[3:], 60, "windows in which nothing happens")
         check(not told("than was foreseen"), "a program that does nothing costs nothing")

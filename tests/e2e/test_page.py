@@ -153,6 +153,8 @@ def from_the_list_to_the_graph():
         page.run("(s => { s.value = 'thread'; s.dispatchEvent(new Event('change')); })(document.querySelector('[aria-label=\"Group by\"]'))")
         page.wait("location.search.includes('groupBy=thread')", "the grouping in the address")
         page.wait(GRAPH, "the grouped graph")
+        whole = page.run("[...document.querySelectorAll('a')].find(a => a.textContent === 'Show all').search")
+        check("groupBy=thread" in whole and "from=" not in whole and "to=" not in whole, f"all of it: {whole}")
         page.clean()
         svg = daemon.get(f"{FAMILY_A}/{session}/flamegraph?format=svg").body
         check(len(svg) <= FILE_LIMIT and xml.dom.minidom.parseString(svg).documentElement.tagName == "svg", f"{len(svg)} bytes of SVG")

@@ -133,6 +133,8 @@ def backup_and_restore():
         restored = json.loads(run("-o", "json", "restore", archive, copy).stdout)
         check(restored["dataDir"] == copy and restored["files"] >= 4, f"{restored}")
         run("restore", archive, copy, status=1)
+        refused = run("restore", archive, folder, status=1).stderr
+        check("is no data directory and not empty (copy)" in refused and sorted(os.listdir(folder)) == ["copy", "profd.tar", "profd.tar2"], refused)
         with Daemon("--no-collect", data_dir=copy) as daemon:
             again = daemon.get(f"/api/v1/observability/profiling/{session}?top=20").json()
             check(again["sampleCount"] == result["sampleCount"], again)

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Commands backup and restore: a store as one file, and back. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -146,7 +148,35 @@ static int make_folder(struct restore *r, const char *name)
 
 static const char *const parts[] = { "sessions", "history", "state.db" };
 
-/* An empty data directory that no daemon uses. */
+static int is_other(const struct dirent *entry)
+{
+	static const char *const names[] = { ".", "..", "lost+found" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		if (strcmp(entry->d_name, names[i]) == 0)
+			return 0;
+	return 1;
+}
+
+/* A directory that no daemon had may be anybody's: there is to be nothing in it. */
+static int check_empty(const struct restore *r)
+{
+	struct dirent **others = NULL;
+	int count;
+
+	if (faccessat(r->dir_fd, "lock", F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+		return 0;
+	count = scandirat(r->dir_fd, ".", &others, is_other, alphasort);
+	if (count > 0)
+		(void)fprintf(stderr, "profctl: %s is no data directory and not empty (%s): give an empty one\n", r->dir,
+			      others[0]->d_name);
+	for (int i = 0; i < count; i++)
+		free(others[i]);
+	free(others);
+	return count < 0 ? complain(r->dir, -errno) : count > 0 ? -1 : 0;
+}
+
+/* A data directory without a store, or an empty one, that no daemon uses. */
 static int open_target(struct restore *r, int *ret_lock)
 {
 	if (mkdir(r->dir, 0750) < 0 && errno != EEXIST)
@@ -154,6 +184,8 @@ static int open_target(struct restore *r, int *ret_lock)
 	r->dir_fd = open(r->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (r->dir_fd < 0 || fstat(r->dir_fd, &r->owner) < 0)
 		return complain(r->dir, -errno);
+	if (check_empty(r) < 0)
+		return -1;
 	*ret_lock = openat(r->dir_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0640);
 	if (*ret_lock >= 0 && geteuid() == 0 && fchown(*ret_lock, r->owner.st_uid, r->owner.st_gid) < 0)
 		return complain("lock", -errno);

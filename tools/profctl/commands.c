@@ -52,7 +52,7 @@ const struct command commands[] = {
 	{ "key delete", "ID", "", 1, 1, "revoke an API key", command_key_delete },
 	{ "backup", "FILE", "", 1, 1, "a consistent copy of the store, made while the daemon runs",
 	  command_backup },
-	{ "restore", "FILE DIR", "", 2, 2, "unpack a backup into an empty data directory", command_restore },
+	{ "restore", "FILE DIR", "", 2, 2, "unpack a backup into an empty directory, or a data directory without a store", command_restore },
 	{ "config check", "FILE", "", 1, 1, "check a configuration file of the daemon", command_config_check },
 };
 const size_t command_count = ARRAY_SIZE(commands);

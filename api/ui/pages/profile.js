@@ -142,12 +142,10 @@ class ProfilePage {
 		}
 		const query = new URLSearchParams(location.search), only = query.getAll('where');
 		if (query.get('from')) only.push(`${query.get('from')} to ${query.get('to') || 'the end'}`);
-		this.state.replaceChildren(only.length ? h('div', { class: 'note' }, `Only ${only.map(visible).join(' and ')}. `, link(location.pathname, 'Show all')) : '');
-		if (!s.totalValue) {
-			this.head.say(`Nothing was recorded: ${visible(s.service)} used no ${noun(s.profileType)} in this time, or its samples were lost.`);
-			this.state.append(h('div', { class: 'note' }, 'Profile it while it works, for longer, or look at another type: a program that only waits shows in offcpu.'));
-			return;
-		}
+		for (const name of ['where', 'from', 'to']) query.delete(name);
+		const all = location.pathname + (String(query) && `?${query}`);
+		this.state.replaceChildren(only.length ? h('div', { class: 'note' }, `Only ${only.map(visible).join(' and ')}. `, link(all, 'Show all')) : '');
+		if (!s.totalValue) return this.showNothing(s);
 		if (s.profileType === 'goroutine') this.buttons.prepend(link('/g/' + s.id, 'States and waits', { class: 'button' }));
 		if (!this.extras) {
 			this.extras = true;
@@ -156,6 +154,16 @@ class ProfilePage {
 		}
 		await this.draw(s, false);
 		say(this.head.sentence.textContent);
+	}
+
+	showNothing(s) {
+		if (s.quality?.mode) { // probes on the allocator, which know nothing of what was before them
+			this.head.say(`Nothing was seen: ${visible(s.service)} allocated nothing${s.profileType === 'memory' ? ' that is still in use' : ''} while it was observed.`);
+			this.state.append(h('div', { class: 'note' }, 'What was allocated before is not known by function. Profile it while it works, for longer.'));
+			return;
+		}
+		this.head.say(`Nothing was recorded: ${visible(s.service)} used no ${noun(s.profileType)} in this time, or its samples were lost.`);
+		this.state.append(h('div', { class: 'note' }, 'Profile it while it works, for longer, or look at another type: a program that only waits shows in offcpu.'));
 	}
 
 	showLedger() {
