@@ -164,7 +164,7 @@ static bool is_block_of(struct walk *w, uint64_t block, uint64_t bytes)
 
 /* Follows blocks of chunks of @bytes from @block on, at most @max. Their first word leads to the next one's
  * block, or to its chunk, which is @skip bytes before; from 2.32 on it is xor-ed with its own place. @cache_va: of the
- * cache that the list is of, 0 = a fast bin. -ENOMEM. */
+ * cache that the list is of, 0 = a fast bin. -ENOMEM, -ETIMEDOUT. */
 static int follow(struct walk *w, uint64_t block, uint64_t bytes, uint64_t skip, uint64_t max, uint64_t cache_va)
 {
 	uint64_t link;
